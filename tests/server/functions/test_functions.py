@@ -92,6 +92,8 @@ def test_several_items_and_the_error_of_one(shout):
     assert (
         post(f"{shout}/batch", {"text": "a"}, 400)["message"] == "the body must be a list of items"
     )
+    long = post(f"{shout}/batch", [{"text": f"t{i}"} for i in range(500)])["results"]
+    assert [each["result"]["upper"] for each in long] == [f"T{i}" for i in range(500)]
     many = post(f"{shout}/batch", [{"text": "a"}] * 2_049, 400)
     assert many["message"] == "2049 items, where 2048 are the most of one call"
 
@@ -197,6 +199,10 @@ def test_arrays_as_json_msgpack_and_npy():
         pickled = io.BytesIO()
         np.save(pickled, np.array([{}], dtype=object), allow_pickle=True)
         answer = httpx2.post(url, content=pickled.getvalue(), headers=npy, timeout=60)
+        assert answer.status_code == 400
+        archive = io.BytesIO()
+        np.savez(archive, array)
+        answer = httpx2.post(url, content=archive.getvalue(), headers=npy, timeout=60)
         assert answer.status_code == 400
         evil = form | {b"type": "|O"}
         answer = httpx2.post(url, content=msgpack.packb(evil), headers=packed, timeout=60)
@@ -314,6 +320,28 @@ def test_the_command_serves_until_a_signal_and_drains(tmp_path):
             process.send_signal(signal.SIGTERM)
             assert last.result(30) == 1
         assert process.wait(30) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+def test_a_function_that_never_ends_does_not_keep_the_server(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import threading\ndef stuck(items):\n    print('called', flush=True)\n"
+        "    threading.Event().wait()\n"
+    )
+    process = served("mine:stuck", "--port", "0", "--drain-timeout", "100ms", folder=tmp_path)
+    try:
+        lines = []
+        while not any("ready" in line for line in lines):
+            lines.append(process.stdout.readline())
+        url = re.search(r"url=(\S+)", lines[-1])[1]
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(httpx2.post, url, content=b"1", headers=JSON, timeout=60)
+            while "called" not in process.stdout.readline():
+                pass
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
     finally:
         process.kill()
         process.stdout.close()

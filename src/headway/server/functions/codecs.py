@@ -28,7 +28,8 @@ def decode(raw: bytes | bytearray, kind: str) -> Any:
             case "application/msgpack":
                 return _msgpack().unpackb(bytes(raw), object_hook=_array_of, strict_map_key=False)
             case "application/x-npy":
-                return _numpy().load(io.BytesIO(raw), allow_pickle=False)
+                # Not numpy.load, which takes archives, too.
+                return _numpy().lib.format.read_array(io.BytesIO(raw), allow_pickle=False)
             case _:
                 return from_json(raw)
     except SettingError as error:
@@ -105,7 +106,8 @@ def _array_of(found: dict[Any, Any]) -> Any:
     kind = _numpy().dtype(named["type"])
     if kind.hasobject:
         raise ValueError("arrays of objects are not read")
-    return _numpy().frombuffer(named["data"], kind).reshape(named["shape"])
+    found = _numpy().frombuffer(named["data"], kind).reshape(named["shape"])
+    return found.copy()  # else nobody could write into it
 
 
 def _numpy() -> Any:

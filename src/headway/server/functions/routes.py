@@ -1,6 +1,5 @@
 """The routes of a function: one item, several, and what is known of it."""
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -73,8 +72,7 @@ class FunctionRoutes:
             items = [
                 checked(each, target.item, target.arrays, str(i)) for i, each in enumerate(values)
             ]
-            calls = [service.call(item, headers) for item in items]
-            done = await asyncio.gather(*calls, return_exceptions=True)
+            done = await service.call_each(items, headers)
             results = [
                 each.body if isinstance(each, Problem) else {"result": each} for each in done
             ]

@@ -1,6 +1,7 @@
 """FunctionService: a batcher behind HTTP, and the answers to what goes wrong."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from headway.batching.batcher import Batcher
@@ -52,6 +53,19 @@ class FunctionService:
             return await self.batcher.acall(item, **self._wishes(headers))
         except Exception as error:  # of any kind: the function is the user's
             raise self.problem(error) from error
+
+    async def call_each(self, items: Sequence[Any], headers: Mapping[str, str]) -> list[Any]:
+        """Of each item its result, or the Problem that it has instead. No more of them wait at a
+        time than half of what the lane holds, so that a list alone never fills it."""
+        lines = self.batcher.load.lanes
+        line = lines.get(headers.get(LANE, "")) or next(iter(lines.values()))
+        room = asyncio.Semaphore(max(1, line.lane.max_waiting // 2))
+
+        async def call(item: Any) -> Any:
+            async with room:
+                return await self.call(item, headers)
+
+        return await asyncio.gather(*map(call, items), return_exceptions=True)
 
     async def pieces(self, item: Any, headers: Mapping[str, str]) -> AsyncIterator[Any]:
         """The item's pieces. Raises Problem."""
