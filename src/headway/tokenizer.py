@@ -69,13 +69,16 @@ class Tokenizer:
         """Token ids of a text, with the special tokens that the tokenizer adds, such as a BOS.
 
         most: the text is cut at its end so that there are no more ids than this; 0: it is not cut.
+        Raises PromptError if the special tokens alone are as many.
         """
         ids = tuple(self._ids(text, adds=True))
         if not most or len(ids) <= most:
             return ids
         own = self._plain.num_special_tokens_to_add(is_pair=False)
+        if most <= own:
+            raise PromptError(f"{most} tokens leave no room for a text beside {own} special ones")
         (cut,) = self._plain.encode_batch_fast([text], add_special_tokens=False)
-        cut.truncate(max(0, most - own))
+        cut.truncate(most - own)
         return tuple(self._plain.post_process(cut).ids)
 
     def encode_pair(

@@ -65,10 +65,8 @@ class VectorCalls:
 
         inputs = listed(texts)
         kind = embedding_pooling(self._traits, self.card, pooling)
-        before, most = (
-            prompt_of(self.card, prompt_name),
-            self._engine.load.capacity if truncate else 0,
-        )
+        before = prompt_of(self.card, prompt_name)
+        most = self._engine.load.capacity if truncate else 0
         prompts = [self._encoded(each, before, most) for each in inputs]
         unit = self.card.normalized if normalize is None else normalize
         raw = self._vectors(prompts, kind, progress)
@@ -117,10 +115,10 @@ class VectorCalls:
         The probabilities sum to 1, unless the checkpoint says that several labels may be true.
         Raises PromptError, SettingError, RefusedError or EngineError.
         """
+        self._traits.check_pooling(Pooling.HEAD)
         most = self._engine.load.capacity if truncate else 0
         prompts = [self._encoded(each, "", most) for each in listed(texts)]
         found = []
-        self._traits.check_pooling(Pooling.HEAD)
         for raw in self._vectors(prompts, Pooling.HEAD, progress):
             each = dict(zip(self.card.labels, probabilities(raw, self.card), strict=True))
             found.append(Classification(max(each, key=each.__getitem__), each))

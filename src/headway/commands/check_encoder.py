@@ -7,12 +7,11 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from safetensors import safe_open
+from safetensors import SafetensorError, safe_open
 
 from headway.errors import CheckpointError, first_line
 from headway.executor.encoder.families import FAMILIES, is_classifier
 from headway.executor.torch.config.config_reader import read_json
-from headway.executor.torch.loading.checkpoint import SINGLE
 from headway.executor.torch.memory.free_memory import free_on_default_device
 from headway.executor.torch.memory.memory_plan import human_bytes
 from headway.vectors.model_card import ModelCard, read_card
@@ -57,7 +56,7 @@ def check_encoder(folder: Path) -> tuple[EncoderShape, tuple[str, ...]]:
     """The shape, and why it would not run. Raises CheckpointError."""
     raw, card = read_json(folder / "config.json"), read_card(folder)
     family, classifier = FAMILIES[raw["model_type"]], is_classifier(raw)
-    parameters, weights = _sizes(folder / SINGLE)
+    parameters, weights = _sizes(folder)
     device, free = free_on_default_device()
     first = raw.get("pad_token_id", 1) + 1 if family.after_padding else 0
     positions = int(raw.get("max_position_embeddings", 512)) - first
@@ -84,21 +83,21 @@ def check_encoder(folder: Path) -> tuple[EncoderShape, tuple[str, ...]]:
     return shape, tuple(reasons)
 
 
-def _sizes(path: Path) -> tuple[int | None, int]:
-    """Parameters and bytes of a file of weights, from its header; None and 0: it is not here."""
-    if not path.is_file():
-        return None, 0
+def _sizes(folder: Path) -> tuple[int | None, int]:
+    """Parameters and bytes of the weights, from their headers; None and 0: they are not here."""
     parameters = weights = 0
-    try:
-        with safe_open(path, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
-                piece = file.get_slice(name)
-                count = prod(piece.get_shape())
-                parameters += count
-                weights += count * BYTES.get(piece.get_dtype(), 8)
-    except Exception as error:  # safetensors and the system raise many kinds
-        raise CheckpointError(f"{path} is damaged or cut short: {first_line(error)}") from None
-    return parameters, weights
+    files = sorted(folder.glob("model*.safetensors"))  # one, or several parts
+    for path in files:
+        try:
+            with safe_open(path, framework="np") as file:
+                for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
+                    piece = file.get_slice(name)
+                    count = prod(piece.get_shape())
+                    parameters += count
+                    weights += count * BYTES.get(piece.get_dtype(), 8)
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} is damaged or cut short: {first_line(error)}") from None
+    return (parameters if files else None), weights
 
 
 def _rows(shape: EncoderShape) -> dict[str, str]:

@@ -179,7 +179,7 @@ class Scheduler:
             if sequence.computed >= sequence.full_at:
                 publish(self.pool, sequence)
             if sampled:
-                row_logprobs = logprobs.get(i, ()) if logprobs else ()
+                scored = logprobs.get(i, ()) if logprobs else ()
                 if sequence.first_token == NEVER:
                     sequence.first_token = now
                     self.estimates.first_came(sequence)
@@ -190,10 +190,10 @@ class Scheduler:
                     sequence.tokens += sampled
                 is_long = len(sequence.tokens) - sequence.unknown >= sequence.limit
                 if is_long or not sequence.stops.isdisjoint(sampled):
-                    events.append(self._complete(sequence, sampled, row_logprobs, now))
+                    events.append(self._complete(sequence, sampled, scored, now))
                 else:
-                    plain = sequence.request.id, sampled, NOT_YET, "", row_logprobs
-                    events.append(make(Event, (*plain, (), False, (), b"")))
+                    told = sequence.request.id, sampled, NOT_YET, "", scored, (), False, (), b""
+                    events.append(make(Event, told))
             elif sequence.computed == sequence.limit:
                 ended = self.finish(sequence, Finish.COMPUTED, now)
                 events.append(ended._replace(vector=output.vectors.get(i, b"")))

@@ -35,6 +35,7 @@ class Sequence:
     limit: int = field(init=False)
     stops: frozenset[int] = field(init=False)
     scores: bool = field(init=False)  # the prompt's log-probabilities are wanted
+    pools: bool = field(init=False)  # a vector of the prompt is wanted
     whole: bool = field(init=False)  # each of the prompt's positions must be computed for it
     prompt: int = field(init=False)  # its tokens
     reads: bool = field(init=False)  # its tokens must be known before the next one is sampled
@@ -81,8 +82,8 @@ class Sequence:
         self.prompt = len(self.request.prompt)
         self.stops = self.request.sampling.stop_tokens
         self.scores = self.request.sampling.prompt_logprobs >= 0
-        pools = self.request.pooling not in (Pooling.NONE, Pooling.LAST)
-        self.whole = self.scores or pools
+        self.pools = bool(self.request.pooling)
+        self.whole = self.scores or (self.pools and self.request.pooling != Pooling.LAST)
         self.reads = self.request.sampling.reads_tokens
 
     @property

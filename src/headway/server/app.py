@@ -4,15 +4,11 @@ All middleware is plain ASGI: behind BaseHTTPMiddleware it goes unnoticed that a
 """
 
 from fastapi import FastAPI
-from fastapi.middleware.cors import CORSMiddleware
 
 from headway import __version__
-from headway.server.http.application import EXPOSED_HEADERS, DocumentedApp, RequestId
+from headway.server.http.application import DocumentedApp, add_middleware
 from headway.server.http.body import BodyReader
-from headway.server.http.call_time import CallTimeLimit
 from headway.server.http.errors import install_error_handlers
-from headway.server.http.guard import BrowserGuard
-from headway.server.http.head import HeadAsGet
 from headway.server.http.openapi import models_of_bodies
 from headway.server.http.routes.answers import ANSWERS, answer_routes
 from headway.server.http.routes.state import probe_routes, state_routes
@@ -49,17 +45,5 @@ def make_app(service: Service) -> FastAPI:
         probe_routes(service, metrics),
     ):
         app.include_router(router)
-    # The middleware that is added last sees a request first.
-    app.add_middleware(CallTimeLimit, exempt=ANSWERS | VECTORS, time=limits.call_time)
-    app.add_middleware(HeadAsGet)
-    app.add_middleware(BrowserGuard, config=service.config)
-    app.add_middleware(RequestId)
-    if origins := service.config.server.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=list(origins),
-            allow_methods=["GET", "POST"],
-            allow_headers=["*"],
-            expose_headers=EXPOSED_HEADERS,
-        )
+    add_middleware(app, service.config, ANSWERS | VECTORS)
     return app

@@ -154,6 +154,8 @@ def test_long_texts_are_refused_or_cut(embedder):
     for most, tokens in ((-1, CONTEXT), (9, 9), (1_000, CONTEXT)):
         answer = post(url, "embeddings", input=long, truncate_prompt_tokens=most)
         assert answer["usage"]["prompt_tokens"] == tokens
+    none = post(url, "embeddings", 400, input=long, truncate_prompt_tokens=2)
+    assert none["message"] == "2 tokens leave no room for a text beside 2 special ones"
     cut = post(url, "embeddings", input=long, truncate_prompt_tokens=-1)
     want = offline.embed(long, truncate=True)[0]
     np.testing.assert_allclose(cut["data"][0]["embedding"], want, atol=1e-5)
@@ -255,7 +257,7 @@ def test_an_encoder_generates_nothing(embedder, classifier):
     assert (refused["code"], refused["param"]) == ("not_supported", "model")
 
 
-def test_each_text_is_a_request_of_its_lane_and_is_charged():
+def test_each_text_is_a_request_of_its_lane_and_is_counted():
     with serving(ServerConfig(), fake) as (url, front):
         answer = httpx2.post(
             f"{url}/v1/embeddings",

@@ -34,7 +34,7 @@ def build_rows(
         want = LAST if end == known and known < sequence.limit else NOTHING
         if sequence.scores and sequence.unscored(end):
             want |= Want.PROMPT
-        if sequence.request.pooling:
+        if sequence.pools:
             want |= Want.VECTOR
         rows.append(make(Row, (sequence.number, start, mine, added, want)))
         sequence.scheduled = end

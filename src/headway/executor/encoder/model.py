@@ -1,7 +1,8 @@
 """EncoderModel: texts without padding through transformers' own layers and heads."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -117,21 +118,33 @@ def load_model(
 ) -> EncoderModel:
     """Read a checkpoint's folder: safetensors alone, and none of its code is run. Raises
     CheckpointError, also where tensors are missing, which transformers would make up."""
-    logging.disable_progress_bar()
     kind: Any = AutoModelForSequenceClassification if classifier else AutoModel
     try:
-        model, info = kind.from_pretrained(
-            folder,
-            dtype=dtype,
-            attn_implementation=NAME,
-            local_files_only=True,
-            use_safetensors=True,
-            trust_remote_code=False,
-            output_loading_info=True,
-        )
+        with _quietly():
+            model, info = kind.from_pretrained(
+                folder,
+                dtype=dtype,
+                attn_implementation=NAME,
+                local_files_only=True,
+                use_safetensors=True,
+                trust_remote_code=False,
+                output_loading_info=True,
+            )
     except Exception as error:  # transformers and safetensors raise many kinds
         raise CheckpointError(f"{folder} cannot be read: {first_line(error)}") from error
     missing = sorted(each for each in info["missing_keys"] if OPTIONAL not in each or classifier)
     if missing:
         raise CheckpointError(f"{folder} lacks the tensor {missing[0]}")
     return EncoderModel(model.eval().to(device), family)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without transformers' own progress bar."""
+    shown = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        if shown:
+            logging.enable_progress_bar()

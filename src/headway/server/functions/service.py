@@ -23,7 +23,7 @@ from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import LEAST, SOON, jittered
 
-LANE = "x-headway-lane"
+LANE, NO = "x-headway-lane", "not_supported"
 
 
 class FunctionService:
@@ -56,9 +56,13 @@ class FunctionService:
 
     async def call_each(self, items: Sequence[Any], headers: Mapping[str, str]) -> list[Any]:
         """Of each item its result, or the Problem that it has instead. No more of them wait at a
-        time than half of what the lane holds, so that a list alone never fills it."""
+        time than half of what the lane holds, so that a list alone never fills it. Raises Problem if
+        there is no such lane."""
         lines = self.batcher.load.lanes
-        line = lines.get(headers.get(LANE, "")) or next(iter(lines.values()))
+        lane = headers.get(LANE) or next(iter(lines))
+        if lane not in lines:
+            raise wrong(f"there is no lane {lane!r}; there are {', '.join(lines)}", code=NO)
+        line = lines[lane]
         room = asyncio.Semaphore(max(1, line.lane.max_waiting // 2))
 
         async def call(item: Any) -> Any:
@@ -96,6 +100,6 @@ class FunctionService:
             case PromptError():
                 return wrong(str(error), code="invalid_item")
             case SettingError():
-                return wrong(str(error), code="not_supported")
+                return wrong(str(error), code=NO)
         what = f"{type(error).__name__}: {first_line(error)}"
         return Problem(500, f"{self.target.name} failed: {what}", code="function_error")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pydantic import ConfigDict, PydanticSchemaGenerationError, TypeAdapter
+from pydantic import PydanticSchemaGenerationError, TypeAdapter
 
 from headway.batching.calling import is_stream
 from headway.batching.decorator import BatchedFunction
@@ -18,7 +18,6 @@ from headway.errors import SettingError, did_you_mean, first_line
 from headway.server.http.openapi import REF
 
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
-OPEN = ConfigDict(arbitrary_types_allowed=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,17 @@
-"""What every application of ours has: a complete OpenAPI page, and the request id."""
+"""What every application of ours has: a complete OpenAPI page, middleware, the request id."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 from uuid import uuid4
 
 from fastapi import FastAPI
+from fastapi.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from headway.server.config.config import ServerConfig
+from headway.server.http.call_time import CallTimeLimit
+from headway.server.http.guard import BrowserGuard
+from headway.server.http.head import HeadAsGet
 from headway.server.http.openapi import complete
 
 REQUEST_ID = b"x-request-id"
@@ -32,6 +37,23 @@ class DocumentedApp(FastAPI):
         if not self.openapi_schema:
             self.openapi_schema = complete(super().openapi(), self.models())
         return self.openapi_schema
+
+
+def add_middleware(app: FastAPI, config: ServerConfig, exempt: Collection[str]) -> None:
+    """What every request passes; what is added last sees it first. exempt: paths that have limits
+    of their own."""
+    app.add_middleware(CallTimeLimit, exempt=frozenset(exempt), time=config.server.limits.call_time)
+    app.add_middleware(HeadAsGet)
+    app.add_middleware(BrowserGuard, config=config)
+    app.add_middleware(RequestId)
+    if origins := config.server.cors_origins:
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=list(origins),
+            allow_methods=["GET", "POST"],
+            allow_headers=["*"],
+            expose_headers=EXPOSED_HEADERS,
+        )
 
 
 class RequestId:
