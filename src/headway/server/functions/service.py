@@ -55,9 +55,11 @@ class FunctionService:
             raise self.problem(error) from error
 
     async def call_each(self, items: Sequence[Any], headers: Mapping[str, str]) -> list[Any]:
-        """Of each item its result, or the Problem that it has instead. No more of them wait at a
-        time than half of what the lane holds, so that a list alone never fills it. Raises Problem if
-        there is no such lane."""
+        """Of each item its result, or the Problem that it has instead.
+
+        No more of them wait at a time than half of what the lane holds, so that a list alone never
+        fills it. Raises Problem if there is no such lane.
+        """
         lines = self.batcher.load.lanes
         lane = headers.get(LANE) or next(iter(lines))
         if lane not in lines:
