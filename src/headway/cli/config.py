@@ -65,3 +65,14 @@ def key(
     from headway.server.config.sections.keys import new_key
 
     print(new_key(name))
+
+
+@config_app.command()
+def webhook_secret() -> None:
+    """Make a secret that signs webhooks. It goes into the file, and to whoever checks them.
+
+    Example: headway config webhook-secret
+    """
+    from headway.server.config.sections.jobs import new_secret
+
+    print(new_secret())

@@ -34,6 +34,14 @@ def serve(
         int | None,
         typer.Option(metavar="PORT", help="Port to listen on; 0 for any free one. Default: 8000."),
     ] = None,
+    jobs: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STORE",
+            help="Keep files, batches and jobs in this file of SQLite, or at postgresql://... "
+            "Default: there are none.",
+        ),
+    ] = None,
     drain_timeout: Annotated[
         str | None,
         typer.Option(
@@ -60,13 +68,16 @@ def serve(
     listen = {"host": host, "port": port, "drain_timeout": drain_timeout}
     flags: dict[str, Any] = {"server": {k: v for k, v in listen.items() if v is not None}}
     compute = {"executor": executor, "vllm": read_vllm(vllm)}
+    if jobs is not None:
+        flags["jobs"] = {"store": jobs}
     flags["engine"] = {name: value for name, value in compute.items() if value}
     if model is not None and names_a_function(model):
         if flags["engine"] or quantize:
             raise SettingError("--executor, --vllm and --quantize are for models, not functions")
         from headway.server.functions.run import serve_function
 
-        found = ServerConfig.load_with_origins(config, {"server": flags["server"]})
+        ours = {name: each for name, each in flags.items() if name != "engine"}
+        found = ServerConfig.load_with_origins(config, ours)
         raise typer.Exit(serve_function(model, *found, Console()))
     if model is not None:
         flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]

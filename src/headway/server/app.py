@@ -3,10 +3,12 @@
 All middleware is plain ASGI: behind BaseHTTPMiddleware it goes unnoticed that a client has left.
 """
 
+from typing import TYPE_CHECKING
+
 from fastapi import FastAPI
 
 from headway import __version__
-from headway.server.http.application import DocumentedApp, add_middleware
+from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
 from headway.server.http.body import BodyReader
 from headway.server.http.errors import install_error_handlers
 from headway.server.http.openapi import models_of_bodies
@@ -17,9 +19,12 @@ from headway.server.http.routes.vectors import VECTORS, vector_routes
 from headway.server.intake.service import Service
 from headway.server.observe.metrics.metrics import attach_metrics
 
+if TYPE_CHECKING:
+    from headway.server.jobs.paths import JobServer
 
-def make_app(service: Service) -> FastAPI:
-    """The application of a service.
+
+def make_app(service: Service, jobs: "JobServer | None" = None) -> FastAPI:
+    """The application of a service. jobs: None if it has no store.
 
     While the model is loading, requests are answered with 503, but /health with 200.
     """
@@ -45,5 +50,7 @@ def make_app(service: Service) -> FastAPI:
         probe_routes(service, metrics),
     ):
         app.include_router(router)
-    add_middleware(app, service.config, ANSWERS | VECTORS)
+    if jobs:
+        jobs.install(app, bodies)
+    add_middleware(app, service.config, ANSWERS | VECTORS | UPLOADS)
     return app

@@ -22,8 +22,12 @@ from headway.server.config.validate import check_files
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions, Welcome
 from headway.server.engine.restarts import RestartingEngine
+from headway.server.http.body import JSON
+from headway.server.http.routes.answers import ANSWERS
+from headway.server.http.routes.vectors import VECTORS
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
+from headway.server.jobs.host import JobHost, open_jobs
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
 from headway.server.listening.sockets import BESIDES, listen
@@ -34,6 +38,7 @@ from headway.server.observe.tracing import start_tracing
 if TYPE_CHECKING:
     from headway.server.observe.spans import Spans
 
+ENDPOINTS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -67,7 +72,9 @@ class Server:
         self.engine = RestartingEngine(options, config.engine.restart, self.log)
         self.service = Service(config, self.engine)
         self.engine.renewed = self.service.engine_ready
-        heard = AccessLog(make_app(self.service), self.log, config.logs.access)
+        self.jobs = open_jobs(config, self._job_host, self.log)
+        self._app = make_app(self.service, self.jobs)
+        heard = AccessLog(self._app, self.log, config.logs.access)
         held = config.server.connections
         self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
         self._began = clock.now()
@@ -88,6 +95,8 @@ class Server:
             self._loading = loop.create_task(self._load())
             with suppress(asyncio.CancelledError):  # by a signal
                 self._greet(await self._loading, listening)
+                if self.jobs:
+                    await self.jobs.start(self._app)
                 self._standing = loop.create_task(self._stand())
             await web
         except EngineDownError as error:  # not what it was asked, but how it went
@@ -99,12 +108,20 @@ class Server:
             for task in (self._leaving, self._standing):
                 if task:
                     task.cancel()
+            if self.jobs:
+                await self.jobs.close()
             down = self.engine.state is EngineState.DOWN
             await self.engine.close()
             self.service.close()
             if self._spans:
                 await asyncio.to_thread(self._spans.close)
         return 1 if down else 0
+
+    @property
+    def _job_host(self) -> JobHost:
+        endpoints = dict.fromkeys(ENDPOINTS, frozenset({JSON}))
+        lane = self.config.jobs_lane
+        return JobHost(self.service.keys, endpoints, lane, takes_objects=True)
 
     async def _load(self) -> Welcome:
         if not self._banner:
@@ -140,6 +157,8 @@ class Server:
             f"draining: {self.service.admission.open} requests have "
             f"{format_duration(timeout)} to end; once more to end at once"
         )
+        if self.jobs:
+            await self.jobs.drain()
         await self.engine.drain(timeout / SECOND)
         self.web.should_exit = True
 

@@ -168,10 +168,10 @@ class Call:
 
     def usage(self) -> dict[str, Any]:
         """Tokens so far. A prompt counts once for all of its choices."""
-        return usage(*self.tokens, self._cached)
+        return usage(*self.tokens, self.cached)
 
     @property
-    def _cached(self) -> int:
+    def cached(self) -> int:
         """Prompt tokens that were found in the prefix cache."""
         rows = [self.rows.get(each.answer.request.id) for each in self._leaders]
         return sum([row.cached for row in rows if row])
@@ -197,7 +197,7 @@ class Call:
         rows = [self.rows[id] for id in self.choices if id in self.rows]
         spent = sum([row.nanoseconds for row in rows])
         prompt, answer = self.tokens
-        return metrics(rows) | self._prices.bill(prompt, self._cached, answer, spent)
+        return metrics(rows) | self._prices.bill(prompt, self.cached, answer, spent)
 
     # -- events
 

@@ -24,8 +24,10 @@ from headway.executor.load import check_executor, traits_of
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
 from headway.server.config.sections.durations import format_window
 from headway.server.config.sections.engine import EngineSettings
+from headway.server.config.sections.jobs import JobSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
 from headway.server.config.sections.lanes import (
+    OFFLINE,
     SHIPPED,
     STANDARD,
     LaneName,
@@ -78,6 +80,7 @@ class ServerConfig(BaseSettings):
         Field(description="API keys. Default: none; the server is open to all who can reach it."),
     ] = ()
     prices: PriceSettings = PriceSettings()
+    jobs: JobSettings = JobSettings()
     server: ServerSettings = ServerSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
@@ -138,6 +141,8 @@ class ServerConfig(BaseSettings):
         if self.default_lane not in self.lanes:
             raise SettingAtError(("server", "default_lane"), self._no_lane(self.default_lane))
         check_lanes(self.lanes, self.strategy)
+        if self.jobs_lane not in self.lanes:
+            raise SettingAtError(("jobs", "lane"), self._no_lane(self.jobs_lane))
         self._check_keys()
         traits = traits_of(self.engine.executor)
         with placed_at("engine", "strategy"):  # the core's own checks, and the executor's
@@ -191,6 +196,12 @@ class ServerConfig(BaseSettings):
         """Lane of requests that name none, if their key has no default either."""
         first = STANDARD if STANDARD in self.lanes else next(iter(self.lanes))
         return self.server.default_lane or first
+
+    @property
+    def jobs_lane(self) -> str:
+        """Lane of the requests of jobs."""
+        last = max(self.lanes, key=lambda name: self.lanes[name].priority)
+        return self.jobs.lane or (OFFLINE if OFFLINE in self.lanes else last)
 
     @property
     def strategy(self) -> StrategySettings:
@@ -269,6 +280,7 @@ class ServerConfig(BaseSettings):
         settings = self.model_dump(mode="json")
         settings["models"][0]["name"] = self.model.served_name
         settings["server"]["default_lane"] = self.default_lane
+        settings["jobs"]["lane"] = self.jobs_lane
         engine, strategy = settings["engine"], self.strategy
         engine["step_tokens"] = self.policies.step_tokens
         engine["block_size"] = self.engine.tokens_per_block
@@ -296,5 +308,6 @@ class ServerConfig(BaseSettings):
         del settings["models"][0]["adapters"]  # where they lie; /v1/models lists their names
         del settings["models"][0]["path"], settings["engine"]["journal"], settings["engine"]["cost"]
         del settings["metrics"]  # it names a key
+        del settings["jobs"]["store"], settings["jobs"]["webhooks"]
         del settings["engine"]["vllm"]  # it may hold a token of the hub
         return settings

@@ -1,5 +1,7 @@
 """The ASGI application of a function."""
 
+from typing import TYPE_CHECKING
+
 from fastapi import FastAPI
 
 from headway import __version__
@@ -7,12 +9,17 @@ from headway.server.config.config import ServerConfig
 from headway.server.functions.routes import DirectCalls, FunctionRoutes, state_routes
 from headway.server.functions.service import FunctionService
 from headway.server.heap import BodyTrimmer
-from headway.server.http.application import DocumentedApp, add_middleware
+from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
 from headway.server.http.body import BodyReader
 from headway.server.http.errors import install_error_handlers
 
+if TYPE_CHECKING:
+    from headway.server.jobs.paths import JobServer
 
-def make_app(service: FunctionService, config: ServerConfig) -> FastAPI:
+
+def make_app(
+    service: FunctionService, config: ServerConfig, jobs: "JobServer | None" = None
+) -> FastAPI:
     """The application. Calls take no longer than `server.limits.call_time`, and end when their
     client leaves; a stream that has begun may take any time."""
     app = DocumentedApp(
@@ -27,5 +34,7 @@ def make_app(service: FunctionService, config: ServerConfig) -> FastAPI:
     app.include_router(routes.router())
     app.include_router(state_routes(service))
     app.add_middleware(DirectCalls, routes=routes)
-    add_middleware(app, config, ())
+    if jobs:
+        jobs.install(app, bodies)
+    add_middleware(app, config, UPLOADS)
     return app

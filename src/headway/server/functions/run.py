@@ -11,14 +11,19 @@ from contextlib import suppress
 from rich.console import Console
 
 from headway import __version__
+from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.banner import served_at
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.durations import SECOND, format_duration
 from headway.server.config.sources import DEFAULT, Layers
 from headway.server.functions.app import make_app
+from headway.server.functions.codecs import KINDS
+from headway.server.functions.routes import AT
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find
+from headway.server.intake.keys import KeyRing
+from headway.server.jobs.host import JobHost, open_jobs
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
 from headway.server.listening.sockets import BESIDES, listen
@@ -30,7 +35,7 @@ from headway.server.observe.logs import Logs, bridged
 TURN = 0.001
 CLOSING = 5.0  # seconds for the function to end, once nobody waits for it
 LOOK = 0.05  # seconds between two looks at whether all has been answered
-OURS = frozenset({"server", "logs"})  # the sections that apply to functions
+OURS = frozenset({"server", "logs", "jobs"})  # the sections that apply to functions
 
 
 def serve_function(name: str, config: ServerConfig, layers: Layers, console: Console) -> int:
@@ -72,7 +77,9 @@ def _closed(service: FunctionService) -> bool:
 class _Server:
     def __init__(self, service: FunctionService, config: ServerConfig, logs: Logs) -> None:
         self.service, self.config, self.logs = service, config, logs
-        heard = AccessLog(make_app(service, config), logs.log, config.logs.access)
+        self.jobs = open_jobs(config, self._job_host, logs.log)
+        self._app = make_app(service, config, self.jobs)
+        heard = AccessLog(self._app, logs.log, config.logs.access)
         held = config.server.connections
         self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
         self._leaving: asyncio.Task[None] | None = None
@@ -86,12 +93,27 @@ class _Server:
         web = loop.create_task(self.web.serve([listening]))
         self._greet(listening)
         try:
+            if self.jobs:
+                await self.jobs.start(self._app)
             await web
         finally:
+            if self.jobs:
+                await self.jobs.close()
             if self._leaving:
                 self._leaving.cancel()
                 with suppress(asyncio.CancelledError):
                     await self._leaving
+
+    @property
+    def _job_host(self) -> JobHost:
+        """Raises SettingError if there is no such lane."""
+        target, lanes = self.service.target, self.service.batcher.load.lanes
+        unhurried = [name for name, each in lanes.items() if each.lane.budget.e2e == NEVER]
+        lane = self.config.jobs.lane or [*lanes, *unhurried][-1]
+        if lane not in lanes:
+            raise SettingError(f"jobs.lane: {target.name} has no lane {lane!r}")
+        keys = KeyRing((), lanes, lane)
+        return JobHost(keys, {f"{AT}/{target.name}": KINDS}, lane, takes_objects=False)
 
     def _greet(self, listening: socket.socket) -> None:
         target, url = self.service.target, self._url(listening)
@@ -117,6 +139,8 @@ class _Server:
     async def _drain(self) -> None:
         """What runs may end within the drain timeout; nothing more is accepted."""
         timeout, self.service.draining = self.config.server.drain_timeout, True
+        if self.jobs:
+            await self.jobs.drain()
         self.logs.log.info(
             f"draining: {self.service.open} requests have {format_duration(timeout)} to end; "
             "once more to end at once"

@@ -15,6 +15,7 @@ from headway.server.http.head import HeadAsGet
 from headway.server.http.openapi import complete
 
 REQUEST_ID = b"x-request-id"
+UPLOADS = frozenset({"/v1/files"})  # they may take long, as long as something comes
 MAX_ID_BYTES = 256  # of a client's id that is echoed
 EXPOSED_HEADERS = [
     "retry-after",
@@ -50,7 +51,7 @@ def add_middleware(app: FastAPI, config: ServerConfig, exempt: Collection[str]) 
         app.add_middleware(
             CORSMiddleware,
             allow_origins=list(origins),
-            allow_methods=["GET", "POST"],
+            allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
             expose_headers=EXPOSED_HEADERS,
         )

@@ -11,6 +11,7 @@ from headway.server.config.sections.durations import SECOND
 from headway.server.http.disconnect import client_gone, until_disconnect
 from headway.server.http.errors import error_response
 from headway.server.http.interruptible import Interruptible
+from headway.server.intake.keys import acting_tenant
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 
@@ -18,15 +19,15 @@ from headway.server.protocol.problem import Problem
 class CallTimeLimit:
     """Cancels a call that takes too long or whose client is gone; it then releases what it holds.
 
-    exempt: paths that have limits of their own. time: nanoseconds; X-Headway-Timeout-Ms may set a
-    shorter limit.
+    exempt: paths that have limits of their own. Requests of jobs have those of their job.
+    time: nanoseconds; X-Headway-Timeout-Ms may set a shorter limit.
     """
 
     def __init__(self, app: ASGIApp, exempt: frozenset[str], time: int) -> None:
         self._app, self._exempt, self._time = app, exempt, time
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] in self._exempt:
+        if scope["type"] != "http" or scope["path"] in self._exempt or acting_tenant():
             return await self._app(scope, receive, send)
         try:
             limit = min(self._time, timeout(Headers(scope=scope)))

@@ -1,13 +1,17 @@
 """The key ring: which tenant a key belongs to, and how much each key has used."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from hmac import compare_digest
 
 from headway.core.request import NEVER
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.config.tenant import Tenant
+from headway.server.intake.access_record import access_record
 from headway.server.intake.rate_limits import RateLimit
+from headway.server.protocol.problem import Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,24 @@ class Denied:
     """No key, or an unknown one; answered with 401."""
 
     reason: str
+
+
+_ACTING: ContextVar[Tenant | None] = ContextVar("acting", default=None)
+
+
+@contextmanager
+def acting_as(tenant: Tenant) -> Iterator[None]:
+    """What this task asks of the application meanwhile, it asks as this tenant, without a key."""
+    token = _ACTING.set(tenant)
+    try:
+        yield
+    finally:
+        _ACTING.reset(token)
+
+
+def acting_tenant() -> Tenant | None:
+    """As whom this task asks; None where a client's own key says that."""
+    return _ACTING.get()
 
 
 class KeyRing:
@@ -44,6 +66,8 @@ class KeyRing:
 
         The time it takes depends on how many keys there are, never on what any of them contains.
         """
+        if tenant := acting_tenant():
+            return tenant
         if self.is_open:
             return self._open
         scheme, _, key = header.strip().partition(" ")
@@ -53,6 +77,19 @@ class KeyRing:
         for known, tenant in self._known:  # all of them, even after one has matched
             found = tenant if compare_digest(known, shown) else found
         return found or Denied("the API key is not one of this server's")
+
+    def caller(self, headers: Mapping[str, str]) -> Tenant:
+        """Whose request has these headers; noted for the access log. Raises Problem."""
+        found = self.authenticate(headers.get("authorization", ""))
+        if isinstance(found, Denied):
+            raise Problem(401, found.reason, code="invalid_api_key")
+        access_record().key = found.key
+        return found
+
+    def tenant_of(self, key: str, tenant: str) -> Tenant | None:
+        """The tenant whose key has this name; None if it is another's now, or no key any more."""
+        known = [self._open] if self.is_open else [each for _, each in self._known]
+        return next((each for each in known if (each.key, each.name) == (key, tenant)), None)
 
     def ask(self, tenant: Tenant, now: int) -> int:
         """As RateLimit.ask: 0, or nanoseconds to wait."""

@@ -31,7 +31,7 @@ from headway.server.intake.access_record import access_record
 from headway.server.intake.admission import Admission, loading
 from headway.server.intake.client import Client
 from headway.server.intake.concurrency import Permit
-from headway.server.intake.keys import Denied, KeyRing
+from headway.server.intake.keys import KeyRing
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, tokenize
 from headway.server.intake.tokenizing import AsyncTokenizer, most_bytes
@@ -112,11 +112,7 @@ class Service:
 
     def authenticate(self, headers: Mapping[str, str]) -> Arrival:
         """Who asks, stamped with the time. Raises Problem."""
-        found = self.keys.authenticate(headers.get("authorization", ""))
-        if isinstance(found, Denied):
-            raise Problem(401, found.reason, code="invalid_api_key")
-        access_record().key = found.key
-        return Arrival(found, headers, clock.now())
+        return Arrival(self.keys.caller(headers), headers, clock.now())
 
     def begin(self, arrival: Arrival, operation: str) -> Permit:
         """Check that the server is open and that the key may have one more request. Raises

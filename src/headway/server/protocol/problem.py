@@ -1,5 +1,6 @@
 """An error answer: its status, OpenAI's nested error body, and when to come back."""
 
+from json import dumps
 from math import ceil
 
 from headway.errors import HeadwayError
@@ -45,6 +46,11 @@ class Problem(HeadwayError):
         kind = KINDS.get(self.status, "invalid_request_error")
         fields = {"message": str(self), "type": kind}
         return {"error": {**fields, "param": self.param or None, "code": self.code or None}}
+
+    @property
+    def json(self) -> bytes:
+        """The error body's bytes."""
+        return dumps(self.body).encode()
 
     @property
     def headers(self) -> dict[str, str]:

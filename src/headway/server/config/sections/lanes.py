@@ -53,6 +53,7 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
     },
 }
 STANDARD = "standard"  # the default lane, if there is one of that name
+OFFLINE = "offline"  # the lane of jobs, likewise
 
 # Valid in headers, in `model@lane`, in metrics' labels and, without hyphens, in variables' names.
 LaneName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]

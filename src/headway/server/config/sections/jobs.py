@@ -1,0 +1,125 @@
+"""`jobs`: where files and jobs are stored, how they run, and who is told of their end."""
+
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from secrets import token_bytes
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
+
+from headway.errors import SettingError
+from headway.server.config.sections.durations import SECOND, Limit
+from headway.server.config.sections.section import Count, Section, SettingAtError
+
+DAY = 86_400 * SECOND
+PREFIX = "whsec_"  # Standard Webhooks
+EVENTS = frozenset(
+    f"{kind}.{end}"
+    for kind in ("batch", "job")
+    for end in ("completed", "failed", "expired", "cancelled")
+)
+ANY = "*"  # at the end of a URL
+
+
+def _secret(value: object) -> str:
+    """A valid secret. The error does not repeat it."""
+    why = f"a secret is {PREFIX} and then 24 to 64 bytes in base64"
+    if not isinstance(value, str) or not value.startswith(PREFIX):
+        raise SettingError(why)
+    try:
+        key = b64decode(value.removeprefix(PREFIX), validate=True)
+    except NotBase64:
+        raise SettingError(why) from None
+    if not 24 <= len(key) <= 64:
+        raise SettingError(f"{why}; this one has {len(key)}")
+    return value
+
+
+def new_secret() -> str:
+    """A new random secret."""
+    return PREFIX + b64encode(token_bytes(32)).decode()
+
+
+def without_password(where: str) -> str:
+    """A store's URL as it may be shown."""
+    scheme, mark, rest = where.partition("://")
+    user, at, host = rest.rpartition("@")
+    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}" if at else where
+
+
+class WebhookSettings(Section):
+    """An endpoint that is told how jobs end."""
+
+    url: Annotated[
+        str,
+        StringConstraints(pattern=r"^https?://[^/\s*@]+(/[^\s*]*)?\*?$"),
+        Field(
+            description="Where to POST. With a * at the end, callers choose a URL that begins so, "
+            "with X-Headway-Callback, and it is told of their job only."
+        ),
+    ]
+    secret: Annotated[
+        str,
+        BeforeValidator(_secret),
+        PlainSerializer(lambda secret: f"{PREFIX}..."),
+        Field(
+            description="The key that signs each request (standard-webhooks.com), from "
+            "`headway config webhook-secret`.",
+            repr=False,
+        ),
+    ]
+    events: Annotated[
+        tuple[str, ...],
+        Field(
+            description="Of batch.completed, .failed, .expired, .cancelled, and the same of job. "
+            "Default: all."
+        ),
+    ] = ()
+
+    def check(self) -> None:
+        if strange := set(self.events) - EVENTS:
+            raise SettingAtError(("events",), f"there is no event {sorted(strange)[0]!r}")
+        if self.is_chosen and not self.url.removesuffix(ANY).endswith("/"):
+            raise SettingAtError(("url",), "before the * comes a /, so that it names one host")
+
+    @property
+    def is_chosen(self) -> bool:
+        """Whether callers choose the rest of the URL."""
+        return self.url.endswith(ANY)
+
+    def takes(self, event: str) -> bool:
+        """Whether it is told of this event."""
+        return not self.events or event in self.events
+
+
+class JobSettings(Section):
+    """The `jobs` section. Without a store there are no files, batches and jobs."""
+
+    store: Annotated[
+        str,
+        PlainSerializer(without_password),
+        Field(
+            description="Files and jobs are kept here: a file of SQLite, which is made if there is "
+            "none, or postgresql://USER@HOST/NAME. Default: there are no jobs."
+        ),
+    ] = ""
+    lane: Annotated[
+        str,
+        Field(
+            description="The lane in which they run. Default: offline, or the lane that has the "
+            "highest priority number."
+        ),
+    ] = ""
+    at_once: Annotated[
+        Count, Field(description="Requests of jobs that are in the engine or wait for it.")
+    ] = 64
+    file_bytes: Annotated[Count, Field(description="Size of one file.")] = 200 << 20
+    lines: Annotated[Count, Field(description="Requests of one batch.")] = 50_000
+    keep: Annotated[
+        Limit,
+        Field(description="How long files and results are kept, if the caller does not say."),
+    ] = 30 * DAY
+    webhooks: Annotated[
+        tuple[WebhookSettings, ...],
+        Field(description="Endpoints that are told how jobs end. Default: none."),
+    ] = ()

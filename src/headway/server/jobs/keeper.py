@@ -1,0 +1,69 @@
+"""Keeper: ends what was cancelled or has expired, and keeps this server's lease."""
+
+import asyncio
+from contextlib import suppress
+
+from headway.server import clock
+from headway.server.config.sections.durations import SECOND
+from headway.server.config.sections.jobs import JobSettings
+from headway.server.jobs.runner import Runner, failed
+from headway.server.jobs.store import JobStore
+from headway.server.observe.logs import Log
+from headway.server.protocol.problem import Problem
+from headway.store.database import StoreError
+from headway.store.items import MOST_ATTEMPTS
+from headway.store.jobs import CANCELLING, FINALIZING
+
+LOOK = 1.0  # seconds between two looks
+LEASE = 30  # seconds after which others take what a server has that does not renew it
+RENEWED = 10  # seconds
+CLEANED = 60  # seconds between two searches for files that nobody wants any more
+UPLOAD = 86_400  # seconds after which an upload that has not ended is given up
+
+
+class Keeper:
+    """Looks after the jobs of a store, whichever server they run in."""
+
+    def __init__(self, store: JobStore, runner: Runner, settings: JobSettings, log: Log) -> None:
+        self._store, self._runner, self._log = store, runner, log
+        self._keep = settings.keep // SECOND
+        self._renew_at = self._clean_at = 0
+        self._work = asyncio.Event()
+
+    def wake(self) -> None:
+        """A job was cancelled."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            self._work.clear()
+            try:
+                await self._look(clock.unix())
+            except StoreError as error:
+                self._log.error("jobs wait for their store", cause=str(error))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK):
+                    await self._work.wait()
+
+    async def _look(self, now: int) -> None:
+        store = self._store
+        if now >= self._renew_at:
+            await store.ask(store.items.keep_alive, now, now + LEASE)
+            self._renew_at = now + RENEWED
+        await store.ask(store.jobs.expire, now)
+        for job in await store.ask(store.jobs.having, CANCELLING, FINALIZING):
+            while await store.ask(store.endings.end_some, job):
+                pass
+            self._log.info("job ended", job=job.id, status=job.ends_as)
+        if ids := {item.job for item in self._runner.running.values()}:
+            self._runner.cancel(ids - await store.ask(store.jobs.running, ids))
+        if crashed := await store.ask(store.items.crashed):
+            why = f"the server ended {MOST_ATTEMPTS} times while it answered this"
+            results = [failed(item, Problem(500, why, code="crashed")) for item in crashed]
+            await store.ask(store.items.exchange, results, [], 0)
+            self._log.error("items given up", items=len(results), job=crashed[0].job, why=why)
+        if now >= self._clean_at:
+            await store.ask(store.files.delete_expired, now, now - UPLOAD)
+            await store.ask(store.jobs.forget, now - self._keep)
+            self._clean_at = now + CLEANED

@@ -1,0 +1,151 @@
+"""Calls that are answered later: `Prefer: respond-async` on any endpoint, and /v1/jobs."""
+
+import asyncio
+import re
+from functools import partial
+from hashlib import sha256
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from headway.server import clock
+from headway.server.http.body import BodyReader
+from headway.server.http.errors import error_response
+from headway.server.http.openapi import responses
+from headway.server.intake.keys import acting_tenant
+from headway.server.jobs.objects import job_object, list_object
+from headway.server.jobs.query import page_of
+from headway.server.jobs.service import JobService
+from headway.server.protocol.problem import Problem
+from headway.store.database import StoreError
+from headway.store.ids import new_id
+from headway.store.items import NewItem, add_item
+from headway.store.jobs import IN_PROGRESS, Job
+
+JOBS = "/v1/jobs"
+DAY = 86_400
+LATER = "respond-async"
+MOST_WAIT = 20.0  # seconds for which `Prefer: wait=N` holds an answer
+LOOK = 0.25  # seconds between two looks meanwhile
+_WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})")
+
+
+class LaterCalls:
+    """Middleware: a request that prefers to be answered later becomes a job, and gets 202."""
+
+    def __init__(self, app: ASGIApp, jobs: JobService, bodies: BodyReader) -> None:
+        self._app, self._jobs, self._bodies = app, jobs, bodies
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if not self._is_wanted(scope):
+            return await self._app(scope, receive, send)
+        try:
+            response: Response = await self._accept(Request(scope, receive))
+        except Problem as problem:
+            response = error_response(problem)
+        except StoreError as error:
+            response = error_response(store_problem(error))
+        await response(scope, receive, send)
+
+    def _is_wanted(self, scope: Scope) -> bool:
+        if scope["type"] != "http" or scope["method"] != "POST":
+            return False
+        if scope["path"] not in self._jobs.host.endpoints or acting_tenant():
+            return False
+        return any(
+            name == b"prefer" and LATER in value.decode("latin-1").lower()
+            for name, value in scope["headers"]
+        )
+
+    async def _accept(self, request: Request) -> Response:
+        jobs, endpoint, headers = self._jobs, request.url.path, request.headers
+        tenant = jobs.caller(request)
+        jobs.may_add(tenant, endpoint)
+        async with self._bodies.read(
+            request, jobs.body_bytes, jobs.host.endpoints[endpoint]
+        ) as raw:
+            body = bytes(raw)
+        kinds = headers.get("content-type", "")[:255], headers.get("accept", "*/*")[:255]
+        now = clock.unix()
+        job = Job(
+            new_id("job_", now),
+            *(tenant.name, tenant.key),
+            is_batch=False,
+            endpoint=endpoint,
+            window=DAY,
+            created_at=now,
+            expires_at=now + DAY,
+            status=IN_PROGRESS,
+            in_progress_at=now,
+            callback=jobs.callback(headers),
+            idempotency_key=jobs.idempotency_key(headers),
+            request_hash=sha256(f"{endpoint} {kinds} ".encode() + body).hexdigest(),
+            total=1,
+        )
+        item = NewItem(0, "", body, *kinds)
+        found = await jobs.add(job, partial(add_item, job=job, item=item))
+        url = f"{JOBS}/{found.id}"
+        given = {"location": url, "retry-after": "1", "preference-applied": LATER}
+        return JSONResponse(job_object(found, None), 202, given)
+
+
+def call_routes(jobs: JobService) -> APIRouter:
+    """Each tenant sees its own jobs."""
+    router, store = APIRouter(tags=["jobs"]), jobs.store
+
+    @router.get(JOBS, responses=responses(400, 401, 503))
+    async def listed(request: Request) -> JSONResponse:
+        """Your jobs, the newest first, without their results."""
+        tenant = jobs.caller(request)
+        after, limit = page_of(request.query_params, 20, 100)
+        page = partial(store.jobs.page, tenant.name, after, limit + 1, batches=False)
+        rows = await store.ask(page)
+        data = [job_object(each, None) for each in rows[:limit]]
+        return JSONResponse(list_object(data, has_more=len(rows) > limit))
+
+    @router.get(f"{JOBS}/{{id}}", responses=responses(401, 404, 503))
+    async def job(request: Request, id: str) -> JSONResponse:
+        """How far it is. `Prefer: wait=20` waits for its end, for 20 s at most."""
+        found = await _ended(jobs, request, id)
+        result = await store.ask(store.items.result, id) if found.has_ended else None
+        headers = {} if found.has_ended else {"retry-after": "1"}
+        return JSONResponse(job_object(found, result), headers=headers)
+
+    @router.get(f"{JOBS}/{{id}}/result", responses=responses(401, 404, 409, 503))
+    async def result(request: Request, id: str) -> Response:
+        """What the call was answered, with its own status and content type."""
+        found = await _ended(jobs, request, id)
+        answer = await store.ask(store.items.result, id)
+        if answer is None:
+            why = f"the job is {found.status}: it has no result"
+            retry = 0.0 if found.has_ended else 1.0
+            raise Problem(409, why, "id", "no_result", retry=retry, final=found.has_ended)
+        return Response(answer.output, answer.status_code, media_type=answer.content_type)
+
+    @router.post(f"{JOBS}/{{id}}/cancel", responses=responses(401, 404, 503))
+    async def cancel(request: Request, id: str) -> JSONResponse:
+        """End it. One that has ended stays as it is."""
+        return JSONResponse(
+            job_object(await jobs.cancel(jobs.caller(request), id, is_batch=False), None)
+        )
+
+    return router
+
+
+async def _ended(jobs: JobService, request: Request, id: str) -> Job:
+    """The job, once it has ended or the caller does not want to wait any longer."""
+    tenant = jobs.caller(request)
+    wanted = _WAIT.search(request.headers.get("prefer", "").lower())
+    until = clock.now() + round(min(float(wanted[1]) if wanted else 0.0, MOST_WAIT) * 1e9)
+    while True:
+        job = await jobs.find(tenant, id, is_batch=False)
+        if job.has_ended or clock.now() >= until:
+            return job
+        await asyncio.sleep(LOOK)
+
+
+def store_problem(error: StoreError) -> Problem:
+    """The answer while the store cannot be used. Its text is for the log: it may name places."""
+    return Problem(503, "the store of jobs cannot be used now", code="store_down", retry=5.0)

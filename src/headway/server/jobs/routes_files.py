@@ -1,0 +1,101 @@
+"""/v1/files: OpenAI's files, of the purpose `batch`."""
+
+from collections.abc import AsyncIterator, Iterator
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, StreamingResponse
+
+from headway.server.http.openapi import responses
+from headway.server.jobs.objects import file_object, list_object
+from headway.server.jobs.query import one_of, page_of
+from headway.server.jobs.service import JobService
+from headway.server.jobs.upload import Upload
+from headway.server.protocol.problem import Problem
+from headway.store.files import StoredFile
+
+FILES = "/v1/files"
+MOST = 10_000
+FORM = {
+    "type": "object",
+    "required": ["file", "purpose"],
+    "properties": {
+        "file": {"type": "string", "contentMediaType": "application/octet-stream"},
+        "purpose": {"type": "string", "enum": ["batch"]},
+        "expires_after[anchor]": {"type": "string", "enum": ["created_at"]},
+        "expires_after[seconds]": {"type": "integer", "minimum": 3_600, "maximum": 2_592_000},
+    },
+}
+UPLOADED = {"requestBody": {"required": True, "content": {"multipart/form-data": {"schema": FORM}}}}
+LISTED = {
+    "parameters": [
+        {"name": name, "in": "query", "required": False, "schema": schema}
+        for name, schema in {
+            "after": {"type": "string"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": MOST},
+            "order": {"type": "string", "enum": ["asc", "desc"]},
+            "purpose": {"type": "string"},
+        }.items()
+    ]
+}
+
+
+def file_routes(jobs: JobService) -> APIRouter:
+    """Each tenant sees its own files."""
+    router, store = APIRouter(tags=["jobs"]), jobs.store
+
+    async def found(request: Request, id: str) -> StoredFile:
+        tenant = jobs.caller(request)
+        if (file := await store.ask(store.files.get, tenant.name, id)) is None:
+            raise Problem(404, f"there is no file {id[:100]!r}", "id", "no_such_file")
+        return file
+
+    @router.post(FILES, responses=responses(400, 401, 408, 413, 415, 503), openapi_extra=UPLOADED)
+    async def upload(request: Request) -> JSONResponse:
+        """Upload the input of a batch."""
+        tenant = jobs.caller(request)
+        form = Upload(store, tenant.name, jobs.settings.file_bytes, jobs.stall)
+        return JSONResponse(file_object(await form.read(request, jobs.keep)))
+
+    @router.get(FILES, responses=responses(400, 401, 503), openapi_extra=LISTED)
+    async def files(request: Request) -> JSONResponse:
+        """Your files, the newest first."""
+        tenant, query = jobs.caller(request), request.query_params
+        after, limit = page_of(query, MOST, MOST)
+        oldest_first = one_of(query, "order", ("desc", "asc")) == "asc"
+
+        def listed() -> list[StoredFile]:
+            purpose = query.get("purpose", "")
+            files = store.files
+            return files.page(tenant.name, purpose, after, limit + 1, oldest_first=oldest_first)
+
+        rows = await store.ask(listed)
+        data = [file_object(each) for each in rows[:limit]]
+        return JSONResponse(list_object(data, has_more=len(rows) > limit))
+
+    @router.get(f"{FILES}/{{id}}", responses=responses(401, 404, 503))
+    async def file(request: Request, id: str) -> JSONResponse:
+        """What is known of a file."""
+        return JSONResponse(file_object(await found(request, id)))
+
+    @router.get(f"{FILES}/{{id}}/content", responses=responses(401, 404, 503))
+    async def content(request: Request, id: str) -> StreamingResponse:
+        """The file itself."""
+        file = await found(request, id)
+        pieces = _pieces(jobs, store.files.content(file))
+        headers = {"content-length": str(file.bytes)}
+        return StreamingResponse(pieces, headers=headers, media_type="application/octet-stream")
+
+    @router.delete(f"{FILES}/{{id}}", responses=responses(401, 404, 503))
+    async def delete(request: Request, id: str) -> JSONResponse:
+        """Delete a file. A batch that has begun does not need its input any more."""
+        file = await found(request, id)
+        await store.ask(store.files.delete, file.id)
+        return JSONResponse({"id": file.id, "object": "file", "deleted": True})
+
+    return router
+
+
+async def _pieces(jobs: JobService, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
+    while piece := await jobs.store.next_of(pieces):
+        yield piece

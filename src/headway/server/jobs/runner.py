@@ -1,0 +1,164 @@
+"""Runner: takes items from the store, has them answered in their lane, and stores the results."""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from starlette.types import ASGIApp
+
+from headway.server import clock
+from headway.server.config.sections.durations import SECOND
+from headway.server.config.tenant import Tenant
+from headway.server.jobs.in_process import Answer, post
+from headway.server.jobs.store import JobStore
+from headway.server.observe.logs import Log
+from headway.server.protocol.problem import Problem
+from headway.store.database import StoreError
+from headway.store.items import GivenBack, Item, Result
+from headway.store.lines import answered_line, unanswered_line
+
+LOOK = 1.0  # seconds after which the store is asked for items though nobody told of any
+PAUSE = 1.0  # seconds before a store that failed is used again
+ATTEMPTS = 3  # at an item with which the engine fails
+ENGINE_FAULTS = frozenset({"engine_error", "engine_down"})
+LIMITS_OF_KEYS = frozenset({"rate_limit_exceeded", "concurrency_limit_exceeded"})
+
+
+class Runner:
+    """Keeps up to `at_once` items in the application.
+
+    A result holds its place until it is stored, so that memory is bounded also while the store is
+    slow or away. An item that is refused for now is given back, and its tenant, or everybody, rests
+    for the time that the refusal names.
+
+    tenant_of: by a key's name and its tenant's. lane: of the items.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        store: JobStore,
+        tenant_of: Callable[[str, str], Tenant | None],
+        lane: str,
+        at_once: int,
+        log: Log,
+    ) -> None:
+        self._app, self._store, self._tenant_of = app, store, tenant_of
+        self._lane, self._at_once, self._log = lane, at_once, log
+        self.running: dict[asyncio.Task[None], Item] = {}
+        self._results: list[Result] = []
+        self._back: list[GivenBack] = []
+        self._resting: dict[str, int] = {}  # by tenant: until when, nanoseconds
+        self._everybody_rests = 0  # until when
+        self._work = asyncio.Event()
+
+    def wake(self) -> None:
+        """There may be something to take."""
+        self._work.set()
+
+    async def run(self) -> None:
+        """Until it is cancelled. Then what has ended is stored, and what runs is given back."""
+        try:
+            while True:
+                self._work.clear()
+                try:
+                    await self._exchange()
+                except StoreError as error:
+                    self._log.error("jobs wait for their store", cause=str(error))
+                    await asyncio.sleep(PAUSE)
+                    continue
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(LOOK):
+                        await self._work.wait()
+        finally:
+            await self._leave()
+
+    def cancel(self, jobs: set[str]) -> None:
+        """End the items of these jobs; nobody wants their results any more."""
+        for task, item in self.running.items():
+            if item.job in jobs:
+                task.cancel()
+
+    async def _exchange(self) -> None:
+        now = clock.now()
+        results, self._results = self._results, []
+        back, self._back = self._back, []
+        room = self._at_once - len(self.running) if now >= self._everybody_rests else 0
+        resting = {name for name, until in self._resting.items() if until > now}
+        exchange = self._store.items.exchange
+        try:
+            taken = await self._store.ask(exchange, results, back, room, resting)
+        except BaseException:  # nothing of it was done, or it may be done a second time
+            self._results, self._back = results + self._results, back + self._back
+            raise
+        for item in taken:
+            task = asyncio.create_task(self._answer(item))
+            self.running[task] = item
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        del self.running[task]
+        self._work.set()
+
+    async def _answer(self, item: Item) -> None:
+        tenant = self._tenant_of(item.key, item.tenant)
+        if tenant is None:
+            why = f"the server has no key {item.key!r} of {item.tenant!r} any more"
+            self._results.append(failed(item, Problem(401, why, code="invalid_api_key")))
+            return
+        headers = {
+            "content-type": item.content_type,
+            "accept": item.accept,
+            "x-headway-lane": self._lane,
+            "x-request-id": f"{item.job}-{item.number}",
+        }
+        try:
+            answer = await post(self._app, item.endpoint, item.body, headers, tenant)
+        except Exception as error:  # the task's edge: the application has failed
+            self._log.exception("fault", job=item.job, item=item.number)
+            why = f"the server has failed: {type(error).__name__}"
+            self._results.append(failed(item, Problem(500, why, code="fault")))
+            return
+        if wait := answer.retry_after:
+            self._rest(item, answer, wait)
+        elif answer.code in ENGINE_FAULTS and item.attempts + 1 < ATTEMPTS:
+            self._back.append(GivenBack(item, counts=True))
+        else:
+            self._results.append(result_of(item, answer))
+
+    def _rest(self, item: Item, answer: Answer, seconds: float) -> None:
+        self._back.append(GivenBack(item))
+        until = clock.now() + round(seconds * SECOND)
+        if answer.code in LIMITS_OF_KEYS:
+            self._resting[item.tenant] = until
+        else:
+            self._everybody_rests = until
+
+    async def _leave(self) -> None:
+        for task in self.running:
+            task.cancel()
+        await asyncio.gather(*self.running, return_exceptions=True)
+        try:
+            await self._store.ask(self._store.items.exchange, self._results, [], 0)
+            await self._store.ask(self._store.items.leave)
+        except StoreError as error:  # another start, or another server, frees what this one had
+            self._log.error("jobs could not be given back", cause=str(error))
+
+
+def result_of(item: Item, answer: Answer) -> Result:
+    """As it is stored."""
+    output = answer.body
+    if item.is_batch:
+        made = item.job, item.number, item.custom_id, answer.status
+        output = answered_line(*made, answer.headers.get("x-request-id", ""), answer.body)
+    about = item.job, item.number, answer.status, answer.content_type
+    return Result(*about, output, *answer.tokens)
+
+
+def failed(item: Item, problem: Problem) -> Result:
+    """Of an item that never had an answer."""
+    about = item.job, item.number, problem.status, "application/json"
+    if item.is_batch:
+        made = item.job, item.number, item.custom_id
+        return Result(*about, unanswered_line(*made, problem.code, str(problem)))
+    return Result(*about, problem.json)

@@ -1,0 +1,151 @@
+"""JobService: the store and all that works on it, from the server's start to its drain."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from sqlalchemy import Connection
+from starlette.requests import Request
+from starlette.types import ASGIApp
+
+from headway.server import clock
+from headway.server.config.sections.durations import SECOND
+from headway.server.config.sections.jobs import JobSettings
+from headway.server.config.sections.server import ServerSettings
+from headway.server.config.tenant import Tenant
+from headway.server.jobs.host import JobHost
+from headway.server.jobs.keeper import Keeper
+from headway.server.jobs.runner import Runner
+from headway.server.jobs.store import JobStore
+from headway.server.jobs.validation import InputReader
+from headway.server.jobs.validator import Validator
+from headway.server.jobs.webhooks import Endpoints, WebhookSender
+from headway.server.observe.logs import Log
+from headway.server.protocol.problem import Problem, wrong
+from headway.server.protocol.retry_after import SOON, jittered
+from headway.store.jobs import Job
+
+MOST_OPEN = 10_000  # jobs of a tenant that have not ended
+MOST_KEY = 255  # characters of an Idempotency-Key
+CLOSING = 10.0  # seconds for the store to take what has ended, when the server ends
+
+
+class JobService:
+    """Opened before the server listens. Raises SettingError if the store cannot be opened."""
+
+    def __init__(
+        self, settings: JobSettings, server: ServerSettings, host: JobHost, log: Log
+    ) -> None:
+        self.settings, self.host, self._log = settings, host, log
+        self.stall = server.connections.body_time
+        self.body_bytes = server.limits.body_bytes
+        self.keep = settings.keep // SECOND
+        self.webhooks = Endpoints(settings.webhooks)
+        self.store = JobStore(settings, self.webhooks.announce)
+        self.runner: Runner | None = None
+        self.validator: Validator | None = None
+        self.keeper: Keeper | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self.is_closing = False
+
+    async def start(self, app: ASGIApp) -> None:
+        """Go on with what is in the store. app: answers the items."""
+        store, host, log = self.store, self.host, self._log
+        if store.is_alone:
+            await store.ask(store.items.free_all)
+        tenant_of = host.keys.tenant_of
+        self.runner = Runner(app, store, tenant_of, host.lane, self.settings.at_once, log)
+        self.validator = Validator(store, self._reader, self.runner.wake, log)
+        self.keeper = Keeper(store, self.runner, self.settings, log)
+        works = [self.runner.run(), self.validator.run(), self.keeper.run()]
+        if self.settings.webhooks:
+            works.append(WebhookSender(store, self.webhooks, log).run())
+        self._tasks = [asyncio.create_task(self._stands(each)) for each in works]
+
+    async def drain(self) -> None:
+        """Take nothing more, and give back what has not been answered: another start goes on with
+        it. Does nothing a second time."""
+        self.is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=CLOSING)
+        self._tasks = []
+
+    async def close(self) -> None:
+        """Once nobody asks any more."""
+        await self.drain()
+        await self.store.close()
+
+    # -- what routes ask
+
+    def caller(self, request: Request) -> Tenant:
+        """Who asks. Raises Problem."""
+        return self.host.keys.caller(request.headers)
+
+    def may_add(self, tenant: Tenant, endpoint: str) -> None:
+        """Raises Problem unless this tenant may have jobs at this endpoint now."""
+        if self.is_closing:
+            message = "the server is shutting down and takes no more"
+            raise Problem(503, message, code="draining", retry=jittered(SOON))
+        if endpoint not in self.host.endpoints:
+            known = ", ".join(self.host.endpoints)
+            why = f"jobs cannot be sent to {endpoint[:200]!r}; there are {known}"
+            raise wrong(why, "endpoint", "invalid_value")
+        if self.host.lane not in tenant.lanes:
+            why = f"this key may not use the lane {self.host.lane!r}, in which jobs run"
+            raise Problem(403, why, code="lane_not_allowed")
+
+    async def add(self, job: Job, then: Callable[[Connection], object] | None = None) -> Job:
+        """Store a new job, or find the one that was sent with the same Idempotency-Key. then: as of
+        Jobs.add. Raises Problem."""
+        jobs = self.store.jobs
+        if await self.store.ask(jobs.count_open, job.tenant) >= MOST_OPEN:
+            why = f"{MOST_OPEN} jobs have not ended yet"
+            raise Problem(429, why, code="too_many_jobs", retry=jittered(SOON))
+        found = await self.store.ask(jobs.add, job, then)
+        if found.request_hash != job.request_hash:
+            why = "another request was sent with this Idempotency-Key"
+            raise Problem(409, why, code="idempotency_key_used", final=True)
+        if self.runner and self.validator:
+            (self.validator if job.is_batch else self.runner).wake()
+        return found
+
+    async def find(self, tenant: Tenant, id: str, *, is_batch: bool) -> Job:
+        """One of the caller's jobs. Raises Problem."""
+        job = await self.store.ask(self.store.jobs.get, tenant.name, id)
+        if job is None or job.is_batch != is_batch:
+            what = "batch" if is_batch else "job"
+            raise Problem(404, f"there is no {what} {id[:100]!r}", "id", f"no_such_{what}")
+        return job
+
+    async def cancel(self, tenant: Tenant, id: str, *, is_batch: bool) -> Job:
+        """Begin to cancel it. One that has ended stays as it is. Raises Problem."""
+        await self.find(tenant, id, is_batch=is_batch)
+        await self.store.ask(self.store.jobs.cancel, id, clock.unix())
+        if self.keeper:
+            self.keeper.wake()
+        return await self.find(tenant, id, is_batch=is_batch)
+
+    def callback(self, headers: Mapping[str, str]) -> str:
+        """The URL that the caller wants to be told at. Raises Problem."""
+        url = headers.get("x-headway-callback", "")
+        return self.webhooks.check(url) if url else ""
+
+    def idempotency_key(self, headers: Mapping[str, str]) -> str | None:
+        """Raises Problem for one that is too long."""
+        key = headers.get("idempotency-key", "")
+        if len(key) > MOST_KEY:
+            raise wrong(f"an Idempotency-Key has {MOST_KEY} characters at most")
+        return key or None
+
+    def _reader(self, endpoint: str) -> InputReader:
+        lines, takes_objects = self.settings.lines, self.host.takes_objects
+        return InputReader(endpoint, lines, self.body_bytes, takes_objects)
+
+    async def _stands(self, work: Coroutine[Any, Any, None]) -> None:
+        try:
+            await work
+        except Exception:  # the task's edge
+            self._log.critical("jobs have stopped", exc_info=True)
+            raise

@@ -1,0 +1,52 @@
+"""JobStore: the parts of the store, and the one thread that uses them."""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from headway.server import clock
+from headway.server.config.sections.durations import SECOND
+from headway.server.config.sections.jobs import JobSettings
+from headway.store.database import Database
+from headway.store.deliveries import Announce, Deliveries
+from headway.store.endings import Endings
+from headway.store.files import Files
+from headway.store.ids import new_id
+from headway.store.items import Items
+from headway.store.jobs import Jobs
+
+Found = TypeVar("Found")
+
+
+class JobStore:
+    """Opened once, by one server. Raises SettingError if it cannot be.
+
+    All of its parts are used in its thread: `await store.ask(store.jobs.get, tenant, id)`.
+    announce: told of jobs that have ended, within the transaction that ends them.
+    """
+
+    def __init__(self, settings: JobSettings, announce: Announce) -> None:
+        self._database = Database(settings.store)
+        self.is_alone = self._database.is_file
+        self.name = self._database.name
+        self.files, self.jobs = Files(self._database), Jobs(self._database)
+        self.deliveries = Deliveries(self._database)
+        keep = settings.keep // SECOND
+        self.endings = Endings(self._database, announce, clock.unix, keep)
+        self.worker = new_id("worker-", clock.unix())
+        self.items = Items(self._database, self.worker, self.endings.finish)
+        self._thread = ThreadPoolExecutor(1, "store")
+
+    async def ask(self, function: Callable[..., Found], *given: object) -> Found:
+        """Call it in the store's thread. Raises StoreError."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
+
+    async def next_of(self, pieces: Iterator[bytes]) -> bytes:
+        """The next piece of a file; empty at its end. Raises StoreError."""
+        return await self.ask(next, pieces, b"")
+
+    async def close(self) -> None:
+        """Once nobody uses it."""
+        await self.ask(self._database.close)
+        self._thread.shutdown()

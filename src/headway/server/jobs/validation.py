@@ -1,0 +1,124 @@
+"""From a batch's input file to its items, or to what is wrong with it, line by line."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import from_json
+
+from headway.store.items import NewItem
+
+MOST_ERRORS = 100
+MOST_ID = 512  # characters of a custom_id
+KNOWN = frozenset({"custom_id", "method", "url", "body"})
+
+
+class LineError(Exception):
+    """A line that is no request of the batch. code, param: as OpenAI names them."""
+
+    def __init__(self, code: str, message: str, param: str = "") -> None:
+        super().__init__(message)
+        self.code, self.param = code, param
+
+
+@dataclass(slots=True)
+class InputReader:
+    """Reads a file that comes in pieces. most: lines. longest: bytes of a line.
+
+    Bodies of models are objects; those of functions may be any JSON.
+    """
+
+    endpoint: str
+    most: int
+    longest: int
+    takes_objects: bool
+    errors: list[dict[str, object]] = field(default_factory=list)
+    model: str = ""  # of the first body that names one
+    count: int = 0  # items so far
+    is_over: bool = False  # there are too many
+    _line: int = 0
+    _rest: bytes = b""
+    _seen: set[str] = field(default_factory=set)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether it is of no use to read on."""
+        return self.is_over or len(self.errors) >= MOST_ERRORS
+
+    def read(self, piece: bytes) -> list[NewItem]:
+        """The items of the next piece; an empty one is the end of the file."""
+        lines = (self._rest + piece).split(b"\n")
+        self._rest = lines.pop() if piece else b""
+        if len(self._rest) > self.longest:
+            lines, self._rest = [*lines, self._rest], b""
+        items = list(self._items(lines))
+        if not piece and not self.count and not self.errors:
+            self._fail(LineError("empty_file", "the file has no requests"), 0)
+        return items
+
+    def _items(self, lines: list[bytes]) -> Iterator[NewItem]:
+        for raw in lines:
+            self._line += 1
+            if self.has_failed:
+                return
+            if not raw.strip():
+                continue
+            try:
+                item = self._item(raw)
+            except LineError as error:
+                self._fail(error, self._line)
+                continue
+            self.count += 1
+            if self.count > self.most:
+                why = f"the file has more than {self.most} requests"
+                self._fail(LineError("too_many_requests", why), self._line)
+                self.is_over = True
+                return
+            yield item
+
+    def _item(self, raw: bytes) -> NewItem:
+        if len(raw) > self.longest:
+            raise LineError("line_too_long", f"the line has more than {self.longest} bytes")
+        try:
+            line = from_json(raw, allow_inf_nan=False)
+        except ValueError as error:
+            raise LineError("invalid_json_line", f"the line is not JSON: {error}") from None
+        if not isinstance(line, dict):
+            raise LineError("invalid_json_line", "the line is no JSON object")
+        self._check(line)
+        body = line["body"]
+        if self.takes_objects:
+            if not isinstance(body, dict):
+                raise LineError("invalid_body", "'body' must be a JSON object", "body")
+            if body.get("stream"):
+                raise LineError("invalid_body", "a batch has no streams", "body.stream")
+            if not self.model and isinstance(model := body.get("model"), str):
+                self.model = model[:200]
+        custom_id = line["custom_id"]
+        self._seen.add(custom_id)
+        return NewItem(self._line, custom_id, json.dumps(body).encode())
+
+    def _check(self, line: dict[str, Any]) -> None:
+        if strange := line.keys() - KNOWN:
+            name = min(strange)[:100]
+            raise LineError("unknown_field", f"{name!r} is not a known field", name)
+        for name in sorted(KNOWN):
+            if name not in line:
+                raise LineError("missing_required_parameter", f"'{name}' is missing", name)
+        custom_id = line["custom_id"]
+        if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MOST_ID:
+            why = f"'custom_id' is a string of 1 to {MOST_ID} characters"
+            raise LineError("invalid_custom_id", why, "custom_id")
+        if custom_id in self._seen:
+            why = f"another line has the custom_id {custom_id[:100]!r}"
+            raise LineError("duplicate_custom_id", why, "custom_id")
+        if line["method"] != "POST":
+            raise LineError("invalid_method", "'method' must be POST", "method")
+        if line["url"] != self.endpoint:
+            why = f"'url' must be the batch's endpoint, {self.endpoint}"
+            raise LineError("mismatched_endpoint", why, "url")
+
+    def _fail(self, error: LineError, line: int) -> None:
+        about = {"code": error.code, "message": str(error), "param": error.param or None}
+        self.errors.append({**about, "line": line or None})

@@ -1,0 +1,163 @@
+"""Webhooks: who is told of a job's end, signed as Standard Webhooks 1.0 has it, until it is taken.
+
+https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
+"""
+
+import asyncio
+import hmac
+import json
+import random
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from hashlib import sha256
+
+from httpx2 import AsyncClient, HTTPError, Response
+from sqlalchemy import Connection
+
+from headway.errors import first_line
+from headway.server import clock
+from headway.server.config.sections.jobs import ANY, PREFIX, WebhookSettings
+from headway.server.jobs.store import JobStore
+from headway.server.observe.logs import Log
+from headway.server.protocol.problem import wrong
+from headway.store.database import StoreError
+from headway.store.deliveries import Delivery, add_deliveries, delivery_id
+from headway.store.jobs import Job
+
+# Seconds to the next attempt, by how many there were: the schedule that the standard proposes.
+PAUSES = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
+SPREAD = 0.1  # of a pause, at random
+LOOK = 1.0  # seconds between two looks for what is due
+TIMEOUT = 20.0  # seconds for an answer
+HELD = 60  # seconds after which another server may repeat an attempt whose end nobody told
+AT_ONCE = 8
+GONE = 410  # the endpoint wants no more
+
+
+class Endpoints:
+    """The endpoints of the configuration."""
+
+    def __init__(self, settings: Sequence[WebhookSettings]) -> None:
+        self._settings = settings
+
+    def announce(self, connection: Connection, job: Job, now: int) -> None:
+        """Store what is to be delivered, in the transaction that ends the job."""
+        event = f"{'batch' if job.is_batch else 'job'}.{job.status}"
+        takers = [each for each in self._settings if each.takes(event)]
+        urls = [each.url for each in takers if not each.is_chosen]
+        if job.callback and self.of(job.callback) in takers:
+            urls.append(job.callback)
+        bodies = []
+        for url in urls:
+            id = delivery_id(now)
+            body = {"id": id, "object": "event", "type": event, "created_at": now}
+            bodies.append((id, url, json.dumps({**body, "data": {"id": job.id}})))
+        add_deliveries(connection, job.id, event, bodies, now)
+
+    def of(self, url: str) -> WebhookSettings | None:
+        """The endpoint that this URL belongs to."""
+        for each in self._settings:
+            if each.url == url or (each.is_chosen and url.startswith(each.url.removesuffix(ANY))):
+                return each
+        return None
+
+    def check(self, url: str) -> str:
+        """A caller's own URL. Raises Problem unless the operator allows what begins so.
+
+        Which hosts this server can be made to call is the operator's choice alone. A path that
+        leads back up would lead out of what was allowed.
+        """
+        name = "X-Headway-Callback"
+        found = self.of(url) if url.isascii() and url.isprintable() and " " not in url else None
+        if found is None or not found.is_chosen:
+            raise wrong(f"{name}: this server's jobs.webhooks have no URL that begins so", name)
+        rest = url.removeprefix(found.url.removesuffix(ANY)).lower().replace("%2e", ".")
+        if ".." in rest.replace("\\", "/").split("/") or len(url) > 2_000:
+            raise wrong(f"{name}: the path must not lead upward, nor be very long", name)
+        return url
+
+
+class WebhookSender:
+    """Delivers what is due. An attempt that fails is repeated, for three days at most."""
+
+    def __init__(self, store: JobStore, endpoints: Endpoints, log: Log) -> None:
+        self._store, self._endpoints, self._log = store, endpoints, log
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        async with AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
+            while True:
+                with suppress(StoreError):  # its other users say so
+                    due = await self._store.ask(self._store.deliveries.due, clock.unix(), AT_ONCE)
+                    await asyncio.gather(*[self._deliver(client, each) for each in due])
+                    if due:
+                        continue
+                await asyncio.sleep(LOOK)
+
+    async def _deliver(self, client: AsyncClient, delivery: Delivery) -> None:
+        deliveries, now = self._store.deliveries, clock.unix()
+        if not await self._store.ask(deliveries.begin, delivery, now + HELD):
+            return
+        ends = await self._attempt(client, replace(delivery, attempts=delivery.attempts + 1))
+        about = {"url": delivery.url, "event": delivery.event, "job": delivery.job}
+        if ends.delivered_at:
+            self._log.info("webhook delivered", **about)
+        else:
+            self._log.warning("webhook failed", **about, why=ends.problem, final=not ends.due_at)
+
+        def end() -> None:
+            deliveries.end(
+                delivery.id,
+                due_at=ends.due_at,
+                delivered_at=ends.delivered_at,
+                problem=ends.problem,
+            )
+
+        await self._store.ask(end)
+
+    async def _attempt(self, client: AsyncClient, delivery: Delivery) -> Delivery:
+        """The delivery as it is after one more attempt."""
+        endpoint, now = self._endpoints.of(delivery.url), clock.unix()
+        if endpoint is None:
+            return replace(delivery, due_at=None, problem="jobs.webhooks has it no more")
+        body = delivery.body.encode()
+        headers = signed(endpoint.secret, delivery.id, now, body)
+        try:
+            answer = await client.post(delivery.url, content=body, headers=headers)
+        except HTTPError as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            return replace(delivery, due_at=again(delivery.attempts, now), problem=why)
+        if answer.is_success:
+            return replace(delivery, due_at=None, delivered_at=now, problem="")
+        why = f"status {answer.status_code}"
+        if answer.status_code == GONE:
+            return replace(delivery, due_at=None, problem=why)
+        due = again(delivery.attempts, now, _retry_after(answer))
+        return replace(delivery, due_at=due, problem=why)
+
+
+def signed(secret: str, id: str, now: int, body: bytes) -> dict[str, str]:
+    """The headers that prove who sent this body, and when."""
+    key = b64decode(secret.removeprefix(PREFIX))
+    signature = hmac.digest(key, f"{id}.{now}.".encode() + body, sha256)
+    return {
+        "content-type": "application/json",
+        "webhook-id": id,
+        "webhook-timestamp": str(now),
+        "webhook-signature": f"v1,{b64encode(signature).decode()}",
+    }
+
+
+def again(attempts: int, now: int, least: int = 0) -> int | None:
+    """When to try again after so many attempts; None: no more."""
+    if attempts > len(PAUSES):
+        return None
+    pause = PAUSES[attempts - 1] * (1 + random.uniform(0, SPREAD))
+    return now + max(least, round(pause))
+
+
+def _retry_after(answer: Response) -> int:
+    value = answer.headers.get("retry-after", "")
+    return min(int(value), PAUSES[-1]) if value.isdecimal() and len(value) < 9 else 0

@@ -1,0 +1,114 @@
+"""Database: the store's one connection, to SQLite or PostgreSQL, with its tables up to date."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+
+from headway.errors import HeadwayError, SettingError, first_line
+from headway.store.file_lock import FileLock
+from headway.store.migrate import upgrade
+
+SQLITE, POSTGRESQL = "sqlite", "postgresql"
+PATIENCE = 10  # seconds: for another process's transaction, or for a connection to PostgreSQL
+
+
+class StoreError(HeadwayError):
+    """The store cannot be read or written now: its disk is full, or its server is away."""
+
+
+class Database:
+    """Transactions on a store. Used by one thread at a time.
+
+    alone: no other process may serve this store; only of a file, whose lock ends with the process.
+    Raises SettingError if the store cannot be opened, or if another process has it alone.
+    """
+
+    def __init__(self, where: str, *, alone: bool = True) -> None:
+        url = url_of(where)
+        self.name = url.render_as_string(hide_password=True)
+        self.is_file = url.get_backend_name() == SQLITE
+        self._lock = FileLock(Path(f"{url.database}.lock")) if self.is_file and alone else None
+        try:
+            self._engine = _engine(url)
+            with self.begin() as connection:
+                upgrade(connection)
+        except (SQLAlchemyError, StoreError) as error:
+            self.close()
+            raise SettingError(
+                f"the store {self.name} cannot be opened: {_cause(error)}"
+            ) from error
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """A transaction: whole once the block has ended, undone if it raises. Raises StoreError."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except DBAPIError as error:
+            raise StoreError(f"the store {self.name}: {_cause(error)}") from error
+
+    def close(self) -> None:
+        """Close the connection, and let others have the file."""
+        if engine := getattr(self, "_engine", None):
+            engine.dispose()
+        if self._lock:
+            self._lock.release()
+
+
+def url_of(where: str) -> URL:
+    """A path is SQLite's; else a URL. Raises SettingError."""
+    if "://" not in where:
+        path = Path(where).expanduser()
+        if not path.parent.is_dir():
+            raise SettingError(f"the store {where}: there is no folder {path.parent}")
+        return URL.create(SQLITE, database=str(path))
+    try:
+        url = make_url(where)
+    except ArgumentError:
+        raise SettingError("the store's URL cannot be read; write postgresql://host/name") from None
+    backend = url.get_backend_name()
+    if backend == POSTGRESQL:
+        return url.set(drivername="postgresql+psycopg")
+    if backend == SQLITE and url.database and url.database != ":memory:":
+        return url_of(url.database)
+    raise SettingError(f"a store is a file of SQLite or postgresql://, not {backend}://")
+
+
+def _engine(url: URL) -> Engine:
+    """An engine with one connection."""
+    if url.get_backend_name() == POSTGRESQL:
+        arguments = {"connect_timeout": PATIENCE}
+        try:
+            return create_engine(
+                url, pool_size=1, max_overflow=0, pool_pre_ping=True, connect_args=arguments
+            )
+        except ModuleNotFoundError:
+            raise SettingError(
+                "PostgreSQL needs psycopg: pip install 'headway[postgres]'"
+            ) from None
+    arguments = {"timeout": PATIENCE, "check_same_thread": 0}
+    engine = create_engine(url, pool_size=1, max_overflow=0, connect_args=arguments)
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    """Readers do not wait for the writer (WAL). What was committed survives a power cut (FULL)."""
+    connection.isolation_level = None  # the driver begins no transactions of its own
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """A transaction that reads first and then writes could fail in between, so it takes the write
+    lock at once."""
+    connection.exec_driver_sql("BEGIN IMMEDIATE")
+
+
+def _cause(error: Exception) -> str:
+    return first_line(error.orig if isinstance(error, DBAPIError) and error.orig else error)

@@ -1,0 +1,117 @@
+"""Endings: how jobs end, with their result files and their webhooks."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+
+from sqlalchemy import Connection, and_, func, select, update
+
+from headway.store.database import Database
+from headway.store.deliveries import Announce
+from headway.store.files import FAILED as NOT_ANSWERED
+from headway.store.files import StoredFile, add_file
+from headway.store.ids import new_id
+from headway.store.jobs import (
+    CANCELLED,
+    CANCELLING,
+    COMPLETED,
+    FAILED,
+    FINALIZING,
+    IN_PROGRESS,
+    VALIDATING,
+    Job,
+    change_job,
+    job_of,
+)
+from headway.store.lines import unanswered_line
+from headway.store.tables import ITEMS, JOBS, ItemState
+
+PAGE = 256  # items ended in one transaction
+REASONS = {
+    CANCELLED: ("batch_cancelled", "the batch was cancelled before this request was answered"),
+    FINALIZING: ("batch_expired", "the batch's time was over before this request was answered"),
+}
+
+
+class Endings:
+    """Ends jobs. announce: called within the transaction, with the job as it has ended."""
+
+    def __init__(
+        self, database: Database, announce: Announce, clock: Callable[[], int], keep: int
+    ) -> None:
+        """keep: seconds for which result files are kept, if the caller does not say."""
+        self._database, self._announce, self._clock, self._keep = database, announce, clock, keep
+
+    def fail(self, job: Job, errors: list[dict[str, object]]) -> None:
+        """Its input file is wrong."""
+        now = self._clock()
+        details = json.dumps({"metadata": job.metadata, "errors": errors})
+        values = {"status": FAILED, "failed_at": now, "details": details}
+        with self._database.begin() as connection:
+            if change_job(connection, job.id, (VALIDATING,), values):
+                self._announce(connection, replace(job, status=FAILED, failed_at=now), now)
+
+    def finish(self, connection: Connection, ids: set[str]) -> None:
+        """End those of these jobs whose items have all ended. Within a transaction."""
+        for id in sorted(ids):
+            job = job_of(connection, id)
+            if job and job.status == IN_PROGRESS and job.completed + job.failed >= job.total:
+                failed = not job.is_batch and job.failed
+                self._end(connection, job, FAILED if failed else COMPLETED)
+
+    def end_some(self, job: Job) -> bool:
+        """End the next items of a job that is cancelled or has expired, and at last the job. False:
+        there was nothing left to do."""
+        with self._database.begin() as connection:
+            current = job_of(connection, job.id)
+            if not current or current.status not in (CANCELLING, FINALIZING):
+                return False
+            open = and_(ITEMS.c.job == job.id, ITEMS.c.state == ItemState.WAITING)
+            wanted = select(ITEMS.c.number, ITEMS.c.custom_id).where(open).limit(PAGE)
+            rows = connection.execute(wanted.order_by(ITEMS.c.number)).all()
+            for number, custom_id in rows:
+                mine = and_(ITEMS.c.job == job.id, ITEMS.c.number == number)
+                reason = REASONS[CANCELLED if current.status == CANCELLING else FINALIZING]
+                line = unanswered_line(job.id, number, custom_id, *reason) if job.is_batch else None
+                values = {"state": ItemState.UNANSWERED, "body": None, "worker": None}
+                connection.execute(update(ITEMS).where(mine).values(**values, output=line))
+            more = {"failed": JOBS.c.failed + len(rows)}
+            connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(more))
+            if len(rows) < PAGE:
+                self._end(connection, current, current.ends_as)
+        return True
+
+    def _end(self, connection: Connection, job: Job, status: str) -> None:
+        now = self._clock()
+        values: dict[str, object] = {"status": status, f"{status}_at": now}
+        if status == COMPLETED:
+            values["finalizing_at"] = now
+        if job.is_batch:
+            answered, failed = (ItemState.ANSWERED,), NOT_ANSWERED
+            values["output_file"] = self._results(connection, job, answered, now)
+            values["error_file"] = self._results(connection, job, failed, now)
+        change_job(connection, job.id, (job.status,), values)
+        ended = job_of(connection, job.id)
+        assert ended
+        self._announce(connection, ended, now)
+
+    def _results(
+        self, connection: Connection, job: Job, states: tuple[ItemState, ...], now: int
+    ) -> str | None:
+        """The id of a file with the results in these states; None if there are none."""
+        size = func.coalesce(func.sum(func.length(ITEMS.c.output)), 0)
+        mine = and_(ITEMS.c.job == job.id, ITEMS.c.state.in_(states))
+        total = connection.execute(select(size).where(mine)).scalar_one()
+        if not total:
+            return None
+        is_errors = states == NOT_ANSWERED
+        name = f"{job.id}_{'error' if is_errors else 'output'}.jsonl"
+        expires = now + (job.output_expires_after or self._keep)
+        file = StoredFile(
+            new_id("file-", now),
+            *(job.tenant, "batch_output", name, int(total), now, expires),
+            job=job.id,
+            is_errors=is_errors,
+        )
+        add_file(connection, file)
+        return file.id

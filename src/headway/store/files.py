@@ -1,0 +1,148 @@
+"""Files: what was uploaded, and the results of batches."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, Row, Select, delete, insert, select, update
+
+from headway.store.database import Database
+from headway.store.ids import new_id
+from headway.store.tables import FILES, ITEMS, PARTS, ItemState
+
+PAGE = 64  # results read at a time
+FAILED = ItemState.FAILED, ItemState.UNANSWERED
+
+
+@dataclass(frozen=True, slots=True)
+class StoredFile:
+    """A row of `files`."""
+
+    id: str
+    tenant: str
+    purpose: str
+    filename: str
+    bytes: int
+    created_at: int
+    expires_at: int | None
+    is_whole: bool = True
+    job: str | None = None
+    is_errors: bool = False
+
+
+class Files:
+    """The files of all tenants. now: Unix seconds, everywhere."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def begin(self, tenant: str, now: int) -> str:
+        """The id of a new file, which nobody sees until it is whole."""
+        file = StoredFile(new_id("file-", now), tenant, "", "", 0, now, None, is_whole=False)
+        with self._database.begin() as connection:
+            add_file(connection, file)
+        return file.id
+
+    def append(self, id: str, number: int, data: bytes) -> None:
+        """Its next part."""
+        with self._database.begin() as connection:
+            connection.execute(insert(PARTS).values(file=id, number=number, data=data))
+
+    def finish(self, file: StoredFile) -> None:
+        """All of it has come: from now on it is there."""
+        values = {
+            "purpose": file.purpose,
+            "filename": file.filename,
+            "bytes": file.bytes,
+            "expires_at": file.expires_at,
+            "is_whole": True,
+        }
+        with self._database.begin() as connection:
+            connection.execute(update(FILES).where(FILES.c.id == file.id).values(values))
+
+    def get(self, tenant: str, id: str) -> StoredFile | None:
+        """One of the tenant's files."""
+        with self._database.begin() as connection:
+            mine = _whole(tenant).where(FILES.c.id == id)
+            row = connection.execute(mine).one_or_none()
+            return _file(row) if row else None
+
+    def page(
+        self, tenant: str, purpose: str, after: str, limit: int, *, oldest_first: bool = False
+    ) -> list[StoredFile]:
+        """Those that follow `after`, the newest first. Empty strings: of any purpose, from the
+        first one on."""
+        wanted = _whole(tenant)
+        if purpose:
+            wanted = wanted.where(FILES.c.purpose == purpose)
+        if after:
+            wanted = wanted.where(FILES.c.id > after if oldest_first else FILES.c.id < after)
+        order = FILES.c.id if oldest_first else FILES.c.id.desc()
+        with self._database.begin() as connection:
+            return [_file(row) for row in connection.execute(wanted.order_by(order).limit(limit))]
+
+    def delete(self, id: str) -> None:
+        """With its content."""
+        with self._database.begin() as connection:
+            drop_file(connection, id)
+
+    def delete_expired(self, now: int, uploads_before: int) -> int:
+        """Files whose time is over, and uploads begun before then that never ended. Returns how
+        many."""
+        over = FILES.c.expires_at <= now
+        broken = FILES.c.is_whole.is_(False) & (FILES.c.created_at < uploads_before)
+        with self._database.begin() as connection:
+            ids = list(connection.execute(select(FILES.c.id).where(over | broken)).scalars())
+            for id in ids:
+                drop_file(connection, id)
+        return len(ids)
+
+    def content(self, file: StoredFile) -> Iterator[bytes]:
+        """Its bytes, some at a time; each piece is read when it is asked for."""
+        return self._parts(file.id) if file.job is None else self._results(file.job, file.is_errors)
+
+    def _parts(self, id: str) -> Iterator[bytes]:
+        number = 0
+        wanted = select(PARTS.c.data).where(PARTS.c.file == id)
+        while True:
+            with self._database.begin() as connection:
+                data = connection.execute(wanted.where(PARTS.c.number == number)).scalar()
+            if data is None:
+                return
+            yield bytes(data)
+            number += 1
+
+    def _results(self, job: str, is_errors: bool) -> Iterator[bytes]:
+        states = FAILED if is_errors else (ItemState.ANSWERED,)
+        wanted = select(ITEMS.c.number, ITEMS.c.output).order_by(ITEMS.c.number).limit(PAGE)
+        wanted, last = wanted.where(ITEMS.c.job == job, ITEMS.c.state.in_(states)), -1
+        while True:
+            with self._database.begin() as connection:
+                rows = connection.execute(wanted.where(ITEMS.c.number > last)).all()
+            if not rows:
+                return
+            yield b"".join([row.output for row in rows if row.output is not None])
+            last = rows[-1].number
+
+
+def add_file(connection: Connection, file: StoredFile) -> None:
+    """Within a transaction."""
+    values = {name: getattr(file, name) for name in StoredFile.__slots__}
+    connection.execute(insert(FILES).values(values))
+
+
+def drop_file(connection: Connection, id: str) -> None:
+    """Within a transaction. Of a batch's results, the outputs go."""
+    row = connection.execute(select(FILES).where(FILES.c.id == id)).one_or_none()
+    if row and row.job is not None:
+        states = FAILED if row.is_errors else (ItemState.ANSWERED,)
+        mine = (ITEMS.c.job == row.job) & ITEMS.c.state.in_(states)
+        connection.execute(update(ITEMS).where(mine).values(output=None))
+    connection.execute(delete(FILES).where(FILES.c.id == id))
+
+
+def _whole(tenant: str) -> Select[tuple[object, ...]]:
+    return select(FILES).where(FILES.c.tenant == tenant, FILES.c.is_whole)
+
+
+def _file(row: Row[tuple[object, ...]]) -> StoredFile:
+    return StoredFile(**row._mapping)

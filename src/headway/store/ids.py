@@ -1,0 +1,12 @@
+"""Ids of what is stored. They sort by when they were made."""
+
+from itertools import count
+from secrets import token_hex
+
+_made = count()
+
+
+def new_id(prefix: str, now: int) -> str:
+    """now: Unix seconds. The count keeps the order within a second, the random bits make ids of
+    other processes differ."""
+    return f"{prefix}{now:09x}{next(_made) & 0xFFFFFFF:07x}{token_hex(8)}"

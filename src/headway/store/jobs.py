@@ -1,0 +1,207 @@
+"""Jobs: batches, and calls that somebody asks for later.
+
+validating --> in_progress --> completed, of a call also failed
+    |              |
+    |              +--> cancelling --> cancelled
+    |              +--> finalizing --> expired
+    +--> failed, cancelling, finalizing
+"""
+
+import json
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy.exc import IntegrityError
+
+from headway.store.database import Database, StoreError
+from headway.store.tables import FILES, JOBS
+
+VALIDATING, IN_PROGRESS, FINALIZING = "validating", "in_progress", "finalizing"
+COMPLETED, FAILED, EXPIRED = "completed", "failed", "expired"
+CANCELLING, CANCELLED = "cancelling", "cancelled"
+UNTIL_CANCELLED = (VALIDATING, IN_PROGRESS)  # what can be cancelled, and can expire
+OPEN = (VALIDATING, IN_PROGRESS, CANCELLING, FINALIZING)
+ENDED = (COMPLETED, FAILED, EXPIRED, CANCELLED)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A row of `jobs`. Times are Unix seconds."""
+
+    id: str
+    tenant: str
+    key: str
+    is_batch: bool
+    endpoint: str
+    window: int
+    created_at: int
+    expires_at: int
+    status: str = VALIDATING
+    ends_as: str = COMPLETED
+    worker: str | None = None
+    model: str = ""
+    input_file: str | None = None
+    output_file: str | None = None
+    error_file: str | None = None
+    output_expires_after: int | None = None
+    details: str = "{}"
+    callback: str = ""
+    idempotency_key: str | None = None
+    request_hash: str = ""
+    in_progress_at: int | None = None
+    finalizing_at: int | None = None
+    completed_at: int | None = None
+    failed_at: int | None = None
+    expired_at: int | None = None
+    cancelling_at: int | None = None
+    cancelled_at: int | None = None
+    total: int = 0
+    completed: int = 0
+    failed: int = 0
+    input_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def metadata(self) -> dict[str, str] | None:
+        """As the caller gave it."""
+        found: dict[str, str] | None = json.loads(self.details).get("metadata")
+        return found
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        """What is wrong with its input file."""
+        found: list[dict[str, Any]] = json.loads(self.details).get("errors", [])
+        return found
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing about it will change."""
+        return self.status in ENDED
+
+
+class Jobs:
+    """The jobs of all tenants."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(self, job: Job, then: Callable[[Connection], object] | None = None) -> Job:
+        """Store it. Returns the one that has its idempotency key already, if there is one.
+
+        then: called within the transaction, once the job is there.
+        """
+        try:
+            with self._database.begin() as connection:
+                if same := same_job(connection, job):
+                    return same
+                add_job(connection, job)
+                if then:
+                    then(connection)
+        except StoreError as error:
+            if isinstance(error.__cause__, IntegrityError):  # another server was faster
+                with self._database.begin() as connection:
+                    if same := same_job(connection, job):
+                        return same
+            raise
+        return job
+
+    def get(self, tenant: str, id: str) -> Job | None:
+        """One of the tenant's jobs."""
+        with self._database.begin() as connection:
+            job = job_of(connection, id)
+        return job if job and job.tenant == tenant else None
+
+    def page(self, tenant: str, after: str, limit: int, *, batches: bool) -> list[Job]:
+        """Those before `after`, the newest first. Empty: from the newest on."""
+        wanted = select(JOBS).where(JOBS.c.tenant == tenant, JOBS.c.is_batch.is_(batches))
+        if after:
+            wanted = wanted.where(JOBS.c.id < after)
+        with self._database.begin() as connection:
+            rows = connection.execute(wanted.order_by(JOBS.c.id.desc()).limit(limit))
+            return [_job(row) for row in rows]
+
+    def having(self, *statuses: str) -> list[Job]:
+        """All jobs that have one of these, the oldest first."""
+        wanted = select(JOBS).where(JOBS.c.status.in_(statuses)).order_by(JOBS.c.id)
+        with self._database.begin() as connection:
+            return [_job(row) for row in connection.execute(wanted)]
+
+    def claim(self, worker: str) -> Job | None:
+        """The oldest batch that nobody validates yet; from now on this worker does."""
+        free = JOBS.c.worker.is_(None) | (JOBS.c.worker == worker)
+        wanted = select(JOBS).where(JOBS.c.status == VALIDATING, free).order_by(JOBS.c.id).limit(1)
+        with self._database.begin() as connection:
+            row = connection.execute(wanted.with_for_update(skip_locked=True)).one_or_none()
+            if row is None:
+                return None
+            connection.execute(update(JOBS).where(JOBS.c.id == row.id).values(worker=worker))
+            return _job(row)
+
+    def count_open(self, tenant: str) -> int:
+        """The tenant's jobs that have not ended."""
+        mine = JOBS.c.status.in_(OPEN) & (JOBS.c.tenant == tenant)
+        with self._database.begin() as connection:
+            wanted = select(func.count()).select_from(JOBS).where(mine)
+            return connection.execute(wanted).scalar_one()
+
+    def cancel(self, id: str, now: int) -> None:
+        """Begin to cancel it, if it has not ended."""
+        values = {"status": CANCELLING, "ends_as": CANCELLED, "cancelling_at": now}
+        with self._database.begin() as connection:
+            change_job(connection, id, UNTIL_CANCELLED, values)
+
+    def expire(self, now: int) -> None:
+        """Begin to end all jobs whose time is over."""
+        over = JOBS.c.status.in_(UNTIL_CANCELLED) & (JOBS.c.expires_at <= now)
+        values = {"status": FINALIZING, "ends_as": EXPIRED, "finalizing_at": now}
+        with self._database.begin() as connection:
+            connection.execute(update(JOBS).where(over).values(values))
+
+    def running(self, ids: Iterable[str]) -> set[str]:
+        """Those of these jobs that are in progress."""
+        mine = JOBS.c.id.in_(list(ids)) & (JOBS.c.status == IN_PROGRESS)
+        with self._database.begin() as connection:
+            return set(connection.execute(select(JOBS.c.id).where(mine)).scalars())
+
+    def forget(self, before: int) -> int:
+        """Drop the jobs whose time was over before then, with their results. Returns how many."""
+        old = select(JOBS.c.id).where(JOBS.c.expires_at < before, JOBS.c.status.in_(ENDED))
+        with self._database.begin() as connection:
+            connection.execute(delete(FILES).where(FILES.c.job.in_(old)))
+            return connection.execute(delete(JOBS).where(JOBS.c.id.in_(old))).rowcount
+
+
+def add_job(connection: Connection, job: Job) -> None:
+    """Within a transaction."""
+    values = {name: getattr(job, name) for name in Job.__slots__}
+    connection.execute(insert(JOBS).values(values))
+
+
+def job_of(connection: Connection, id: str) -> Job | None:
+    """Within a transaction."""
+    row = connection.execute(select(JOBS).where(JOBS.c.id == id)).one_or_none()
+    return _job(row) if row else None
+
+
+def same_job(connection: Connection, job: Job) -> Job | None:
+    """The tenant's job with the same idempotency key."""
+    if job.idempotency_key is None:
+        return None
+    same = (JOBS.c.tenant == job.tenant) & (JOBS.c.idempotency_key == job.idempotency_key)
+    row = connection.execute(select(JOBS).where(same)).one_or_none()
+    return _job(row) if row else None
+
+
+def change_job(
+    connection: Connection, id: str, statuses: Iterable[str], values: dict[str, Any]
+) -> bool:
+    """Change the job if it has one of these statuses. Returns whether it had."""
+    mine = (JOBS.c.id == id) & JOBS.c.status.in_(list(statuses))
+    return connection.execute(update(JOBS).where(mine).values(values)).rowcount == 1
+
+
+def _job(row: Row[Any]) -> Job:
+    return Job(**row._mapping)

@@ -1,0 +1,26 @@
+"""Brings the tables up to date, by alembic's migrations in `migrations/`."""
+
+from pathlib import Path
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection
+
+from headway.errors import SettingError
+
+FOLDER = Path(__file__).parent / "migrations"
+
+
+def upgrade(connection: Connection) -> None:
+    """Raises SettingError if a newer headway has written the store."""
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(FOLDER))
+    scripts = ScriptDirectory.from_config(config)
+    found = MigrationContext.configure(connection).get_current_revision()
+    if found == scripts.get_current_head():
+        return
+    if found and found not in {each.revision for each in scripts.walk_revisions()}:
+        raise SettingError(f"the store was written by a newer headway (revision {found})")
+    command.upgrade(config, "head")

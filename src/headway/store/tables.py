@@ -1,0 +1,158 @@
+"""The tables. The migrations make them; a test holds the two against each other.
+
+    files ---< parts          an input file, in parts of a fixed size
+    jobs  ---< items          a job, its requests, and the result of each
+    jobs  ---< deliveries     webhooks that are due
+    workers                   servers that share the store, while they are alive
+
+All times are Unix seconds. Ids begin with their time, so their order is that of creation.
+"""
+
+from enum import IntEnum
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    text,
+)
+
+METADATA = MetaData(
+    naming_convention={
+        "ix": "ix_%(column_0_label)s",
+        "uq": "uq_%(table_name)s_%(column_0_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+ID, NAME = String(64), String(255)
+
+
+class ItemState(IntEnum):
+    """Of an item. All but the first are ends: an item leaves WAITING once."""
+
+    WAITING = 0  # or running, if it has a worker
+    ANSWERED = 1  # with a status of 200 to 299
+    FAILED = 2  # with another status
+    UNANSWERED = 3  # its job was cancelled or has expired
+
+
+FILES = Table(
+    "files",
+    METADATA,
+    Column("id", ID, primary_key=True),
+    Column("tenant", NAME, nullable=False),
+    Column("purpose", String(32), nullable=False),
+    Column("filename", Text, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger),
+    Column("is_whole", Boolean, nullable=False),  # it was uploaded to its end
+    Column("job", ID),  # whose items' results are its content; null: its parts are
+    Column("is_errors", Boolean, nullable=False),  # of those items: the ones that have failed
+    Index("ix_files_tenant", "tenant", "id"),
+)
+PARTS = Table(
+    "parts",
+    METADATA,
+    Column("file", ID, ForeignKey("files.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("data", LargeBinary, nullable=False),
+)
+JOBS = Table(
+    "jobs",
+    METADATA,
+    Column("id", ID, primary_key=True),
+    Column("tenant", NAME, nullable=False),
+    Column("key", NAME, nullable=False),  # the key's name; empty without keys
+    Column("is_batch", Boolean, nullable=False),  # else: one call
+    Column("endpoint", Text, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("status", String(16), nullable=False),
+    Column("ends_as", String(16), nullable=False),  # the status after `finalizing`
+    Column("worker", ID),  # that validates it
+    Column("window", BigInteger, nullable=False),  # seconds from creation to expiry
+    Column("input_file", ID),
+    Column("output_file", ID),
+    Column("error_file", ID),
+    Column("output_expires_after", BigInteger),
+    Column("details", Text, nullable=False),  # metadata and errors, as JSON
+    Column("callback", Text, nullable=False),  # the URL that the caller named
+    Column("idempotency_key", NAME),
+    Column("request_hash", String(64), nullable=False),
+    Column("created_at", BigInteger, nullable=False),
+    Column("expires_at", BigInteger, nullable=False),
+    Column("in_progress_at", BigInteger),
+    Column("finalizing_at", BigInteger),
+    Column("completed_at", BigInteger),
+    Column("failed_at", BigInteger),
+    Column("expired_at", BigInteger),
+    Column("cancelling_at", BigInteger),
+    Column("cancelled_at", BigInteger),
+    Column("total", BigInteger, nullable=False),  # items
+    Column("completed", BigInteger, nullable=False),  # of them: ANSWERED
+    Column("failed", BigInteger, nullable=False),  # FAILED or UNANSWERED
+    Column("input_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Index("ix_jobs_tenant", "tenant", "id"),
+    Index("ix_jobs_status", "status", "tenant"),
+    Index("uq_jobs_idempotency", "tenant", "idempotency_key", unique=True),
+)
+ITEMS = Table(
+    "items",
+    METADATA,
+    Column("job", ID, ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("custom_id", Text, nullable=False),
+    Column("tenant", NAME, nullable=False),
+    Column("rank", Integer, nullable=False),  # calls go before batches
+    Column("content_type", NAME, nullable=False),  # of the body, then of the output
+    Column("accept", NAME, nullable=False),
+    Column("body", LargeBinary),  # until it has ended
+    Column("state", Integer, nullable=False),
+    Column("attempts", Integer, nullable=False),  # times that it was begun
+    Column("worker", ID),  # that runs it
+    Column("status_code", Integer),
+    Column("output", LargeBinary),  # of a batch the line of the output file; else the answer's body
+    Index(
+        "ix_items_waiting",
+        *("tenant", "rank", "attempts", "job", "number"),
+        sqlite_where=text("state = 0 AND worker IS NULL"),
+        postgresql_where=text("state = 0 AND worker IS NULL"),
+    ),
+    Index(
+        "ix_items_running",
+        "worker",
+        sqlite_where=text("worker IS NOT NULL"),
+        postgresql_where=text("worker IS NOT NULL"),
+    ),
+)
+DELIVERIES = Table(
+    "deliveries",
+    METADATA,
+    Column("id", ID, primary_key=True),
+    Column("job", ID, ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    Column("event", String(64), nullable=False),
+    Column("url", Text, nullable=False),
+    Column("body", Text, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("due_at", BigInteger),  # null: delivered, or given up
+    Column("delivered_at", BigInteger),
+    Column("problem", Text, nullable=False),  # of the latest attempt
+    Index("ix_deliveries_due", "due_at"),
+)
+WORKERS = Table(
+    "workers",
+    METADATA,
+    Column("id", ID, primary_key=True),
+    Column("alive_until", BigInteger, nullable=False),
+)
