@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from headway.server.config.config import ServerConfig
+from headway.server.config.durations import SECOND
 from headway.server.config.sections.connections import ConnectionSettings
-from headway.server.config.sections.durations import SECOND
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
 UNIT = (DEPLOY / "systemd" / "headway.service").read_text()

@@ -17,6 +17,7 @@ from headway.errors import SettingError
 from headway.executor.load import check_executor
 from headway.executor.precision import Precision, read_precision, with_quantize
 from headway.server.config.config import ServerConfig
+from headway.server.config.engine_options import engine_options
 from tests.commands.small_cost_model import CALIBRATION
 
 
@@ -52,8 +53,8 @@ def test_only_our_own_executor_quantises():
 
 def test_a_server_has_it_as_a_models_setting():
     config = ServerConfig(models=[{"dtype": "bfloat16", "quantize": "int8"}])
-    assert config.engine_options()["dtype"] == "bfloat16+int8"
-    assert ServerConfig(models=[{"quantize": "int8"}]).engine_options()["dtype"] == "+int8"
+    assert engine_options(config)["dtype"] == "bfloat16+int8"
+    assert engine_options(ServerConfig(models=[{"quantize": "int8"}]))["dtype"] == "+int8"
     with pytest.raises(ValidationError, match="quantize must be int8, not int4"):
         ServerConfig(models=[{"quantize": "int4"}])
     with pytest.raises(ValidationError, match="needs the executor torch"):

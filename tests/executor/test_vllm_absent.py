@@ -19,6 +19,7 @@ from headway.executor.vllm.engine_args import check_options, engine_args, prepar
 from headway.executor.vllm.load import VllmPlan
 from headway.executor.vllm.worker import mixed
 from headway.server.config.config import ServerConfig
+from headway.server.config.engine_options import engine_options
 
 
 @pytest.fixture
@@ -144,9 +145,9 @@ def test_the_memory_is_told_of_all_ranks():
 
 def test_a_server_refuses_groups_and_threads_for_vllm():
     config = ServerConfig(engine={"executor": "vllm", "vllm": {"enforce_eager": True}})
-    assert config.engine_options()["block_size"] == 32
-    assert config.engine_options()["vllm"] == {"enforce_eager": True}
-    assert ServerConfig().engine_options()["block_size"] == 16
+    assert engine_options(config)["block_size"] == 32
+    assert engine_options(config)["vllm"] == {"enforce_eager": True}
+    assert engine_options(ServerConfig())["block_size"] == 16
     with pytest.raises(ValueError, match="vLLM computes no padding"):
         ServerConfig(engine={"executor": "vllm", "strategy": "dynamic-lanes"})
     with pytest.raises(ValueError, match="threads are vLLM's own"):

@@ -20,11 +20,12 @@ from headway.executor.traits import EVERYTHING
 from headway.live.engine import LiveEngine
 from headway.llm import EMBEDDED
 from headway.runs.shared_executor import SharedExecutor
-from headway.server.app import make_app
+from headway.server.app import job_host, make_app
 from headway.server.config.config import ServerConfig
 from headway.server.engine.handle import EngineState
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
+from headway.server.jobs.opening import open_jobs
 from headway.server.listening.http_server import HttpServer
 from headway.tokenizer import Tokenizer
 
@@ -35,6 +36,13 @@ BLOCK = 16
 def tokenizer():
     vocab = json.loads((EMBEDDED / "config.json").read_text())["vocab_size"]
     return Tokenizer(EMBEDDED, vocab)
+
+
+class Quiet:
+    """A log that says nothing."""
+
+    def __getattr__(self, name):
+        return lambda *said, **values: None
 
 
 class Hop:
@@ -160,9 +168,9 @@ def service_of(config, engine):
     return service
 
 
-def app_of(service):
+def app_of(service, jobs=None):
     """The application; tests look at its state through the front."""
-    app = make_app(service)
+    app = make_app(service, jobs)
     service.bodies, service.metrics = app.state.bodies, app.state.metrics
     return app
 
@@ -179,13 +187,19 @@ def serving(config=None, engine=embedded):
     async def serve():
         local = kept["engine"] = engine(config)
         service = kept["front"] = service_of(config, local)
-        server = kept["server"] = HttpServer(app_of(service), config.server, 1_024)
+        jobs = service.jobs = open_jobs(config, job_host(service), Quiet())
+        app = app_of(service, jobs)
+        server = kept["server"] = HttpServer(app, config.server, 1_024)
         service.http_server = server
         listening = socket.create_server(("127.0.0.1", 0))
         kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
         task = asyncio.create_task(server.serve([listening]))
+        if jobs:
+            await jobs.start(app)
         began.set()
         await task
+        if jobs:
+            await jobs.close()
         await asyncio.to_thread(local.live.close)
         service.close()
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 
 from headway import __version__
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
-from headway.server.http.body import BodyReader
+from headway.server.http.body import JSON, BodyReader
 from headway.server.http.errors import install_error_handlers
 from headway.server.http.openapi import models_of_bodies
 from headway.server.http.routes.answers import ANSWERS, answer_routes
@@ -17,10 +17,19 @@ from headway.server.http.routes.state import probe_routes, state_routes
 from headway.server.http.routes.text import text_routes
 from headway.server.http.routes.vectors import VECTORS, vector_routes
 from headway.server.intake.service import Service
+from headway.server.jobs.host import JobHost
 from headway.server.observe.metrics.metrics import attach_metrics
 
 if TYPE_CHECKING:
     from headway.server.jobs.paths import JobServer
+
+FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
+
+
+def job_host(service: Service) -> JobHost:
+    """What jobs need of a service."""
+    endpoints = dict.fromkeys(FOR_JOBS, frozenset({JSON}))
+    return JobHost(service.keys, endpoints, service.config.jobs_lane, takes_objects=True)
 
 
 def make_app(service: Service, jobs: "JobServer | None" = None) -> FastAPI:

@@ -2,7 +2,7 @@
 
 from headway import __version__
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.durations import format_duration
+from headway.server.config.durations import format_duration
 from headway.server.engine.messages import Welcome
 
 LIMITS = ("ttft", "tpot", "e2e", "queue")

@@ -14,20 +14,18 @@ from rich.console import Console
 from headway import __version__
 from headway.errors import EngineDownError
 from headway.server import clock
-from headway.server.app import make_app
+from headway.server.app import job_host, make_app
 from headway.server.banner import banner, served_at
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.durations import SECOND, format_duration
+from headway.server.config.durations import SECOND, format_duration
+from headway.server.config.engine_options import engine_options
 from headway.server.config.validate import check_files
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions, Welcome
 from headway.server.engine.restarts import RestartingEngine
-from headway.server.http.body import JSON
-from headway.server.http.routes.answers import ANSWERS
-from headway.server.http.routes.vectors import VECTORS
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
-from headway.server.jobs.host import JobHost, open_jobs
+from headway.server.jobs.opening import open_jobs
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
 from headway.server.listening.sockets import BESIDES, listen
@@ -38,7 +36,6 @@ from headway.server.observe.tracing import start_tracing
 if TYPE_CHECKING:
     from headway.server.observe.spans import Spans
 
-ENDPOINTS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -68,11 +65,11 @@ class Server:
 
     def __init__(self, config: ServerConfig, logs: Logs) -> None:
         self.config, self.logs, self.log = config, logs, logs.log
-        options = EngineOptions(**config.engine_options())
+        options = EngineOptions(**engine_options(config))
         self.engine = RestartingEngine(options, config.engine.restart, self.log)
         self.service = Service(config, self.engine)
         self.engine.renewed = self.service.engine_ready
-        self.jobs = open_jobs(config, self._job_host, self.log)
+        self.jobs = open_jobs(config, job_host(self.service), self.log)
         self._app = make_app(self.service, self.jobs)
         heard = AccessLog(self._app, self.log, config.logs.access)
         held = config.server.connections
@@ -116,12 +113,6 @@ class Server:
             if self._spans:
                 await asyncio.to_thread(self._spans.close)
         return 1 if down else 0
-
-    @property
-    def _job_host(self) -> JobHost:
-        endpoints = dict.fromkeys(ENDPOINTS, frozenset({JSON}))
-        lane = self.config.jobs_lane
-        return JobHost(self.service.keys, endpoints, lane, takes_objects=True)
 
     async def _load(self) -> Welcome:
         if not self._banner:

@@ -32,7 +32,8 @@ from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError, SettingError
 from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.durations import format_duration, parse_duration
+from headway.server.config.durations import format_duration, parse_duration
+from headway.server.config.engine_options import engine_options
 from headway.server.config.show import file_schema, show_settings, validate_file
 from headway.strategies.registry import PARTS_OF_BUDGETS, find_strategy
 from headway.strategies.strategy_inputs import StrategyInputs
@@ -86,7 +87,7 @@ def test_by_default_the_embedded_model_is_served_in_three_lanes_on_loopback(load
         8_000,
     )
     assert config.server.drain_timeout == 30 * S and config.server.cors_origins == ()
-    made = config.engine_options()
+    made = engine_options(config)
     assert made["model"] is None and made["slots"] == 32
     assert made["policies"].join == Continuous(32) and made["policies"].order == Priority()
     assert made["policies"].chunk == Fixed(256) and made["policies"].step_tokens == 32 + 256

@@ -10,6 +10,7 @@ import httpx2
 from headway.models import EMBEDDED
 from headway.server.answering.choice import Choice
 from headway.server.config.config import ServerConfig
+from headway.server.config.engine_options import engine_options
 from headway.server.engine.client import EngineClient, EngineOptions
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
@@ -54,7 +55,7 @@ def test_a_failed_step_a_pause_and_the_end_of_the_engine_over_http():
         assert sorted(outcomes) == [("error", "5.0"), ("good", "2.0"), ("refused", "1.0")]
 
     async def main():
-        remote = EngineClient(Faulty(EngineOptions(**config.engine_options())))
+        remote = EngineClient(Faulty(EngineOptions(**engine_options(config))))
         service = Service(config, remote)
         try:
             welcome = await remote.start()

@@ -15,6 +15,7 @@ from headway.core.load import Load
 from headway.errors import CheckpointError, EngineDownError
 from headway.models import EMBEDDED
 from headway.server.config.config import ServerConfig
+from headway.server.config.engine_options import engine_options
 from headway.server.engine import client as engine_client
 from headway.server.engine import restarts
 from headway.server.engine.handle import EngineState
@@ -33,7 +34,7 @@ LONG = {"prompt": "x", "max_tokens": 400, "ignore_eos": True}
 async def asked(config, most, lines):
     """An application whose engine process is restarted, and a client."""
     engine = RestartingEngine(
-        EngineOptions(**config.engine_options()), most, logger("info", lines.append)
+        EngineOptions(**engine_options(config)), most, logger("info", lines.append)
     )
     service = Service(config, engine)
     engine.renewed = service.engine_ready

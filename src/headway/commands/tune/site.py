@@ -13,8 +13,8 @@ from headway.errors import SettingError
 from headway.executor.load import TORCH
 from headway.executor.precision import read_precision
 from headway.server.config.config import ServerConfig
+from headway.server.config.durations import Between, format_duration, format_window
 from headway.server.config.ignored import check_set, is_read
-from headway.server.config.sections.durations import Between, format_duration, format_window
 from headway.server.config.sections.strategy import NAMED, StrategySettings
 from headway.server.config.sources import Layers, read_file
 from headway.strategies.window import Window

@@ -21,8 +21,8 @@ from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.errors import did_you_mean
 from headway.executor.load import check_executor, traits_of
+from headway.server.config.durations import format_window
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
-from headway.server.config.sections.durations import format_window
 from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.jobs import JobSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
@@ -253,27 +253,6 @@ class ServerConfig(BaseSettings):
             f"NO API KEYS: OPEN TO EVERYBODY who can reach {where}; "
             "make one with `headway config key NAME`",
         )
-
-    def engine_options(self) -> dict[str, Any]:
-        """The fields of the engine process's EngineOptions."""
-        model, engine = self.model, self.engine
-        return {
-            "model": model.path or None,
-            "dtype": model.precision,
-            "device": model.device,
-            "policies": self.policies,
-            "lanes": self.core_lanes,
-            "slots": engine.slots,
-            "context": engine.context,
-            "block_size": engine.tokens_per_block,
-            "executor": engine.executor,
-            "vllm": engine.vllm,
-            "adapters": model.adapters,
-            "threads": engine.threads,
-            "journal": engine.journal,
-            "journal_bytes": engine.journal_bytes,
-            "cost": engine.cost,
-        }
 
     def effective(self) -> dict[str, Any]:
         """The settings in force as JSON, with defaults. Keys show their hash's first digits."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config.sections.durations import NONE
+from headway.server.config.durations import NONE
 from headway.server.config.sections.lanes import LaneSettings
 from headway.server.config.sections.section import Location, SettingAtError
 from headway.server.config.sections.strategy import StrategySettings

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from headway.server.config.config import ServerConfig
+from headway.server.config.durations import NONE, format_duration
 from headway.server.config.problems import dotted_path
-from headway.server.config.sections.durations import NONE, format_duration
 from headway.server.config.sections.section import Location
 from headway.server.config.validate import check_files, check_memory
 

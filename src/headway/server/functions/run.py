@@ -15,7 +15,7 @@ from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.banner import served_at
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.durations import SECOND, format_duration
+from headway.server.config.durations import SECOND, format_duration
 from headway.server.config.sources import DEFAULT, Layers
 from headway.server.functions.app import make_app
 from headway.server.functions.codecs import KINDS
@@ -23,7 +23,8 @@ from headway.server.functions.routes import AT
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find
 from headway.server.intake.keys import KeyRing
-from headway.server.jobs.host import JobHost, open_jobs
+from headway.server.jobs.host import JobHost
+from headway.server.jobs.opening import open_jobs
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
 from headway.server.listening.sockets import BESIDES, listen

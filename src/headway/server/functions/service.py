@@ -15,7 +15,7 @@ from headway.errors import (
     first_line,
 )
 from headway.server import clock
-from headway.server.config.sections.durations import SECOND
+from headway.server.config.durations import SECOND
 from headway.server.functions.metrics import FunctionMetrics
 from headway.server.functions.target import Target
 from headway.server.intake.access_record import access_record

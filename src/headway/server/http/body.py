@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from starlette.requests import Request
 
 from headway.core.request import NEVER
-from headway.server.config.sections.durations import SECOND
+from headway.server.config.durations import SECOND
 from headway.server.http.interruptible import Interruptible
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem

@@ -7,7 +7,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway.core.request import NEVER
-from headway.server.config.sections.durations import SECOND
+from headway.server.config.durations import SECOND
 from headway.server.http.disconnect import client_gone, until_disconnect
 from headway.server.http.errors import error_response
 from headway.server.http.interruptible import Interruptible

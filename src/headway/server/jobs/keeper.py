@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 from headway.server import clock
-from headway.server.config.sections.durations import SECOND
+from headway.server.config.durations import SECOND
 from headway.server.config.sections.jobs import JobSettings
 from headway.server.jobs.runner import Runner, failed
 from headway.server.jobs.store import JobStore
@@ -55,7 +55,6 @@ class Keeper:
         for job in await store.ask(store.jobs.having, CANCELLING, FINALIZING):
             while await store.ask(store.endings.end_some, job):
                 pass
-            self._log.info("job ended", job=job.id, status=job.ends_as)
         if ids := {item.job for item in self._runner.running.values()}:
             self._runner.cancel(ids - await store.ask(store.jobs.running, ids))
         if crashed := await store.ask(store.items.crashed):

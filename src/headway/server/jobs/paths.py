@@ -10,9 +10,9 @@ from headway.server.http.application import DocumentedApp
 from headway.server.http.body import BodyReader
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import REF
-from headway.server.jobs.routes_batches import BatchBody, batch_routes
-from headway.server.jobs.routes_calls import LaterCalls, call_routes, store_problem
-from headway.server.jobs.routes_files import file_routes
+from headway.server.jobs.routes.batches import BatchBody, batch_routes
+from headway.server.jobs.routes.calls import LaterCalls, call_routes, store_problem
+from headway.server.jobs.routes.files import file_routes
 from headway.server.jobs.service import JobService
 from headway.store.database import StoreError
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from starlette.types import ASGIApp
 
 from headway.server import clock
-from headway.server.config.sections.durations import SECOND
+from headway.server.config.durations import SECOND
 from headway.server.config.tenant import Tenant
 from headway.server.jobs.in_process import Answer, post
 from headway.server.jobs.store import JobStore

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp
 
 from headway.server import clock
-from headway.server.config.sections.durations import SECOND
+from headway.server.config.durations import SECOND
 from headway.server.config.sections.jobs import JobSettings
 from headway.server.config.sections.server import ServerSettings
 from headway.server.config.tenant import Tenant
@@ -41,7 +41,7 @@ class JobService:
         self.body_bytes = server.limits.body_bytes
         self.keep = settings.keep // SECOND
         self.webhooks = Endpoints(settings.webhooks)
-        self.store = JobStore(settings, self.webhooks.announce)
+        self.store = JobStore(settings, self._announce)
         self.runner: Runner | None = None
         self.validator: Validator | None = None
         self.keeper: Keeper | None = None
@@ -138,6 +138,11 @@ class JobService:
         if len(key) > MOST_KEY:
             raise wrong(f"an Idempotency-Key has {MOST_KEY} characters at most")
         return key or None
+
+    def _announce(self, connection: Connection, job: Job, now: int) -> None:
+        counts = {"requests": job.total, "failed": job.failed}
+        self._log.info("job ended", job=job.id, status=job.status, **counts, s=now - job.created_at)
+        self.webhooks.announce(connection, job, now)
 
     def _reader(self, endpoint: str) -> InputReader:
         lines, takes_objects = self.settings.lines, self.host.takes_objects

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from headway.server import clock
-from headway.server.config.sections.durations import SECOND
+from headway.server.config.durations import SECOND
 from headway.server.config.sections.jobs import JobSettings
 from headway.store.database import Database
 from headway.store.deliveries import Announce, Deliveries

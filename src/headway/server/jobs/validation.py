@@ -10,6 +10,7 @@ from pydantic_core import from_json
 from headway.store.items import NewItem
 
 MOST_ERRORS = 100
+NUL = "\0"  # PostgreSQL stores none in a text
 MOST_ID = 512  # characters of a custom_id
 KNOWN = frozenset({"custom_id", "method", "url", "body"})
 
@@ -94,7 +95,7 @@ class InputReader:
             if body.get("stream"):
                 raise LineError("invalid_body", "a batch has no streams", "body.stream")
             if not self.model and isinstance(model := body.get("model"), str):
-                self.model = model[:200]
+                self.model = model[:200].replace(NUL, "")
         custom_id = line["custom_id"]
         self._seen.add(custom_id)
         return NewItem(self._line, custom_id, json.dumps(body).encode())
@@ -110,6 +111,8 @@ class InputReader:
         if not isinstance(custom_id, str) or not 0 < len(custom_id) <= MOST_ID:
             why = f"'custom_id' is a string of 1 to {MOST_ID} characters"
             raise LineError("invalid_custom_id", why, "custom_id")
+        if NUL in custom_id:
+            raise LineError("invalid_custom_id", "'custom_id' has a NUL", "custom_id")
         if custom_id in self._seen:
             why = f"another line has the custom_id {custom_id[:100]!r}"
             raise LineError("duplicate_custom_id", why, "custom_id")

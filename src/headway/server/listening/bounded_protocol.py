@@ -12,8 +12,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.server import ServerState
 
 from headway.core.request import NEVER
+from headway.server.config.durations import SECOND
 from headway.server.config.sections.connections import ConnectionSettings
-from headway.server.config.sections.durations import SECOND
 from headway.server.listening.connections import ConnectionTable, Stage
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.problem import Problem

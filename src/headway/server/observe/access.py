@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway.core.request import NEVER
 from headway.server import clock
-from headway.server.config.sections.durations import SECOND
+from headway.server.config.durations import SECOND
 from headway.server.intake.access_record import AccessRecord, recording
 from headway.server.observe.logs import Log
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from headway.errors import SettingError
-from headway.server.config.sections.durations import SECOND, Limit
+from headway.server.config.durations import SECOND, Limit
 from headway.server.config.sections.section import Count, Number, Section
 
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
 
 from headway.errors import SettingError
-from headway.server.config.sections.durations import SECOND, Limit
+from headway.server.config.durations import SECOND, Limit
 from headway.server.config.sections.section import Count, Section, SettingAtError
 
 DAY = 86_400 * SECOND

@@ -8,7 +8,7 @@ from pydantic import Field, StringConstraints
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config.sections.durations import Limit, Window, format_duration
+from headway.server.config.durations import Limit, Window, format_duration
 from headway.server.config.sections.section import Count, Number, Section
 from headway.server.config.sections.shares import (
     Bound,

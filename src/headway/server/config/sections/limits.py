@@ -5,7 +5,7 @@ from typing import Annotated
 from pydantic import Field
 
 from headway.core.grammar import MOST_TEXT
-from headway.server.config.sections.durations import SECOND, Limit, format_duration
+from headway.server.config.durations import SECOND, Limit, format_duration
 from headway.server.config.sections.section import Count, Number, Section, SettingAtError
 
 MOST_COMPILE = 60 * SECOND  # a client waits no longer than that

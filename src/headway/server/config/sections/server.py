@@ -4,8 +4,8 @@ from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
+from headway.server.config.durations import SECOND, Duration
 from headway.server.config.sections.connections import ConnectionSettings
-from headway.server.config.sections.durations import SECOND, Duration
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.sections.section import Number, Section
 

@@ -7,7 +7,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
 from headway.core.lane import ALL, Share
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config.sections.durations import NONE
+from headway.server.config.durations import NONE
 from headway.server.config.sections.section import Number, Section
 
 Bound = Annotated[  # a number from 1 on, or none

@@ -21,7 +21,7 @@ from headway.core.policies.preempt import ByLane, Youngest
 from headway.core.policies.relegate import Hopeless, Keep
 from headway.core.request import NEVER
 from headway.errors import SettingError, did_you_mean
-from headway.server.config.sections.durations import SECOND, Between, Window, longest
+from headway.server.config.durations import SECOND, Between, Window, longest
 from headway.server.config.sections.lanes import LaneSettings
 from headway.server.config.sections.section import Count, Section
 

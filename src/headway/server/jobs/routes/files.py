@@ -1,16 +1,17 @@
 """/v1/files: OpenAI's files, of the purpose `batch`."""
 
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, StreamingResponse
 
 from headway.server.http.openapi import responses
-from headway.server.jobs.objects import file_object, list_object
-from headway.server.jobs.query import one_of, page_of
+from headway.server.jobs.routes.objects import file_object, list_object
+from headway.server.jobs.routes.query import one_of, page_of
+from headway.server.jobs.routes.upload import Upload
 from headway.server.jobs.service import JobService
-from headway.server.jobs.upload import Upload
 from headway.server.protocol.problem import Problem
 from headway.store.files import StoredFile
 
@@ -43,35 +44,13 @@ LISTED = {
 def file_routes(jobs: JobService) -> APIRouter:
     """Each tenant sees its own files."""
     router, store = APIRouter(tags=["jobs"]), jobs.store
+    _add_lists(router, jobs)
 
     async def found(request: Request, id: str) -> StoredFile:
         tenant = jobs.caller(request)
         if (file := await store.ask(store.files.get, tenant.name, id)) is None:
             raise Problem(404, f"there is no file {id[:100]!r}", "id", "no_such_file")
         return file
-
-    @router.post(FILES, responses=responses(400, 401, 408, 413, 415, 503), openapi_extra=UPLOADED)
-    async def upload(request: Request) -> JSONResponse:
-        """Upload the input of a batch."""
-        tenant = jobs.caller(request)
-        form = Upload(store, tenant.name, jobs.settings.file_bytes, jobs.stall)
-        return JSONResponse(file_object(await form.read(request, jobs.keep)))
-
-    @router.get(FILES, responses=responses(400, 401, 503), openapi_extra=LISTED)
-    async def files(request: Request) -> JSONResponse:
-        """Your files, the newest first."""
-        tenant, query = jobs.caller(request), request.query_params
-        after, limit = page_of(query, MOST, MOST)
-        oldest_first = one_of(query, "order", ("desc", "asc")) == "asc"
-
-        def listed() -> list[StoredFile]:
-            purpose = query.get("purpose", "")
-            files = store.files
-            return files.page(tenant.name, purpose, after, limit + 1, oldest_first=oldest_first)
-
-        rows = await store.ask(listed)
-        data = [file_object(each) for each in rows[:limit]]
-        return JSONResponse(list_object(data, has_more=len(rows) > limit))
 
     @router.get(f"{FILES}/{{id}}", responses=responses(401, 404, 503))
     async def file(request: Request, id: str) -> JSONResponse:
@@ -94,6 +73,31 @@ def file_routes(jobs: JobService) -> APIRouter:
         return JSONResponse({"id": file.id, "object": "file", "deleted": True})
 
     return router
+
+
+def _add_lists(router: APIRouter, jobs: JobService) -> None:
+    """What concerns no one file that is there: upload, and the list."""
+    store = jobs.store
+
+    @router.post(FILES, responses=responses(400, 401, 408, 413, 415, 503), openapi_extra=UPLOADED)
+    async def upload(request: Request) -> JSONResponse:
+        """Upload the input of a batch."""
+        tenant = jobs.caller(request)
+        form = Upload(store, tenant.name, jobs.settings.file_bytes, jobs.stall)
+        return JSONResponse(file_object(await form.read(request, jobs.keep)))
+
+    @router.get(FILES, responses=responses(400, 401, 503), openapi_extra=LISTED)
+    async def files(request: Request) -> JSONResponse:
+        """Your files, the newest first."""
+        tenant, query = jobs.caller(request), request.query_params
+        after, limit = page_of(query, MOST, MOST)
+        oldest_first = one_of(query, "order", ("desc", "asc")) == "asc"
+        purpose = query.get("purpose", "")
+        asked = tenant.name, purpose, after, limit + 1
+        page = partial(store.files.page, *asked, oldest_first=oldest_first)
+        rows = await store.ask(page)
+        data = [file_object(each) for each in rows[:limit]]
+        return JSONResponse(list_object(data, has_more=len(rows) > limit))
 
 
 async def _pieces(jobs: JobService, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -11,12 +11,12 @@ from starlette.responses import JSONResponse
 
 from headway.errors import SettingError
 from headway.server import clock
-from headway.server.config.sections.durations import SECOND, parse_duration
+from headway.server.config.durations import SECOND, parse_duration
 from headway.server.config.tenant import Tenant
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import request_of, responses
-from headway.server.jobs.objects import batch_object, list_object
-from headway.server.jobs.query import page_of
+from headway.server.jobs.routes.objects import batch_object, list_object
+from headway.server.jobs.routes.query import page_of
 from headway.server.jobs.service import JobService
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.reading import read

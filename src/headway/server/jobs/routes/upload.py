@@ -10,7 +10,7 @@ from starlette.requests import Request
 
 from headway.core.request import NEVER
 from headway.server import clock
-from headway.server.config.sections.durations import SECOND
+from headway.server.config.durations import SECOND
 from headway.server.jobs.store import JobStore
 from headway.server.protocol.problem import Problem, wrong
 from headway.store.files import StoredFile

@@ -15,8 +15,8 @@ from headway.server.http.body import BodyReader
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.intake.keys import acting_tenant
-from headway.server.jobs.objects import job_object, list_object
-from headway.server.jobs.query import page_of
+from headway.server.jobs.routes.objects import job_object, list_object
+from headway.server.jobs.routes.query import page_of
 from headway.server.jobs.service import JobService
 from headway.server.protocol.problem import Problem
 from headway.store.database import StoreError

@@ -1,0 +1,1 @@
+"""The paths: files, batches, and calls that are answered later."""

@@ -1,0 +1,454 @@
+"""Files, batches and later calls: a real server on loopback, the real `openai` client."""
+
+import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx2
+import openai
+import pytest
+from standardwebhooks import Webhook
+
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import digest
+from headway.store.database import StoreError
+from tests.server.running_server import Permitted, embedded, fake, serving, until
+
+CHAT = "/v1/chat/completions"
+ENDED = {"completed", "failed", "expired", "cancelled"}
+
+
+def config_of(tmp_path, keys=(), **jobs):
+    store = {"store": str(tmp_path / "jobs.db"), **jobs}
+    made = [{"name": name, "sha256": digest(name).hex()} for name in keys]
+    return ServerConfig(jobs=store, keys=made)
+
+
+def client_of(url, key="x"):
+    return openai.OpenAI(
+        base_url=f"{url}/v1", api_key=key, max_retries=0, _strict_response_validation=True
+    )
+
+
+def lines(*bodies, url=CHAT):
+    about = {"method": "POST", "url": url}
+    each = [{"custom_id": f"c{i}", **about, "body": body} for i, body in enumerate(bodies)]
+    return "".join(json.dumps(line) + "\n" for line in each).encode()
+
+
+def chat(text, **more):
+    turns = [{"role": "user", "content": text}]
+    about = {"model": "headway-tiny", "max_tokens": 4, "temperature": 0}
+    return {**about, "messages": turns, **more}
+
+
+def begun(client, content, endpoint=CHAT, **more):
+    file = client.files.create(file=("in.jsonl", content), purpose="batch")
+    window = {"completion_window": "24h", **more}
+    return client.batches.create(input_file_id=file.id, endpoint=endpoint, **window)
+
+
+def ended(client, batch):
+    until(lambda: client.batches.retrieve(batch.id).status in ENDED)
+    return client.batches.retrieve(batch.id)
+
+
+def results(client, id):
+    found = [json.loads(line) for line in client.files.content(id).text.splitlines()]
+    return {each["custom_id"]: each for each in found}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("jobs")
+    with serving(config_of(folder, file_bytes=1 << 20, lines=200), embedded) as (url, _):
+        yield url
+
+
+@pytest.fixture
+def client(url):
+    return client_of(url)
+
+
+def test_a_batch_of_chats(client):
+    bodies = [chat(f"Say {i}") for i in range(20)]
+    bodies[3]["max_tokens"] = -1
+    batch = ended(client, begun(client, lines(*bodies), metadata={"for": "a test"}))
+    assert batch.status == "completed" and batch.metadata == {"for": "a test"}
+    counts = batch.request_counts
+    assert (counts.total, counts.completed, counts.failed) == (20, 19, 1)
+    assert batch.model == "headway-tiny" and batch.completion_window == "24h"
+    good, bad = (results(client, each) for each in (batch.output_file_id, batch.error_file_id))
+    assert good.keys() | bad.keys() == {f"c{i}" for i in range(20)} and bad.keys() == {"c3"}
+    usage = [each["response"]["body"]["usage"] for each in good.values()]
+    assert batch.usage.output_tokens == sum(each["completion_tokens"] for each in usage)
+    assert batch.usage.input_tokens == sum(each["prompt_tokens"] for each in usage)
+    alone = client.chat.completions.create(**bodies[0]).choices[0].message.content
+    said = good["c0"]["response"]["body"]["choices"][0]["message"]["content"]
+    assert said == alone
+    assert bad["c3"]["response"]["status_code"] == 400
+    assert bad["c3"]["response"]["body"]["error"]["param"] == "max_tokens"
+    assert client.batches.list(limit=1).data[0].id == batch.id
+    output = client.files.retrieve(batch.output_file_id)
+    assert output.bytes == len(client.files.content(output.id).content)
+    assert output.purpose == "batch_output" and output.filename == f"{batch.id}_output.jsonl"
+    assert client.files.delete(output.id).deleted
+    with pytest.raises(openai.NotFoundError):
+        client.files.content(output.id)
+    assert results(client, batch.error_file_id).keys() == {"c3"}
+
+
+def test_a_batch_of_embeddings(client):
+    content = lines({"model": "headway-tiny", "input": "a"}, url="/v1/embeddings")
+    batch = ended(client, begun(client, content, "/v1/embeddings"))
+    body = results(client, batch.output_file_id)["c0"]["response"]["body"]
+    alone = client.embeddings.create(model="headway-tiny", input="a", encoding_format="float")
+    assert body["data"][0]["embedding"] == pytest.approx(alone.data[0].embedding, abs=1e-5)
+
+
+GOOD = lines(chat("a"))
+
+
+@pytest.mark.parametrize(
+    "content, code, line",
+    [
+        (b"", "empty_file", None),
+        (b"\n\n", "empty_file", None),
+        (b"nothing\n", "invalid_json_line", 1),
+        (b"[1]\n", "invalid_json_line", 1),
+        (GOOD + GOOD, "duplicate_custom_id", 2),
+        (GOOD.replace(b"POST", b"GET"), "invalid_method", 1),
+        (GOOD.replace(b"chat/", b""), "mismatched_endpoint", 1),
+        (GOOD.replace(b'"custom_id": "c0", ', b""), "missing_required_parameter", 1),
+        (GOOD.replace(b'"c0"', b'""'), "invalid_custom_id", 1),
+        (GOOD.replace(b'"c0"', b'"a\\u0000b"'), "invalid_custom_id", 1),
+        (GOOD.replace(b'"method"', b'"more": 1, "method"'), "unknown_field", 1),
+        (lines(7), "invalid_body", 1),
+        (lines(chat("a", stream=True)), "invalid_body", 1),
+        (lines(*[chat("a")] * 201), "too_many_requests", 201),
+        (b"\xff\xfe" + GOOD, "invalid_json_line", 1),
+    ],
+)
+def test_an_input_file_that_is_wrong(client, content, code, line):
+    batch = ended(client, begun(client, content))
+    assert batch.status == "failed" and batch.failed_at
+    [error] = batch.errors.data
+    assert (error.code, error.line) == (code, line)
+    assert batch.output_file_id is None and batch.error_file_id is None
+
+
+def test_a_file_without_a_last_newline_and_with_windows_ones(client):
+    content = lines(chat("a"), chat("b")).replace(b"\n", b"\r\n").removesuffix(b"\r\n")
+    assert ended(client, begun(client, content)).request_counts.completed == 2
+
+
+@pytest.mark.parametrize(
+    "body, param",
+    [
+        ({"endpoint": "/v1/responses"}, "endpoint"),
+        ({"completion_window": "soon"}, "completion_window"),
+        ({"completion_window": "800h"}, "completion_window"),
+        ({"metadata": {str(i): "" for i in range(17)}}, "metadata"),
+        ({"input_file_id": "file-none"}, "input_file_id"),
+        ({"priority": 1}, "priority"),
+        ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "output_expires_after"),
+    ],
+)
+def test_a_batch_that_is_refused(url, client, body, param):
+    file = client.files.create(file=("in.jsonl", GOOD), purpose="batch")
+    asked = {"input_file_id": file.id, "endpoint": CHAT, "completion_window": "24h", **body}
+    answer = httpx2.post(f"{url}/v1/batches", json=asked)
+    assert answer.status_code in (400, 404)
+    assert answer.json()["error"]["param"].startswith(param)
+
+
+def form(url, **fields):
+    files = {"file": ("in.jsonl", fields.pop("file"))} if "file" in fields else {"x": b""}
+    return httpx2.post(f"{url}/v1/files", data=fields, files=files)
+
+
+@pytest.mark.parametrize(
+    "fields, param",
+    [
+        ({"purpose": "batch"}, "file"),
+        ({"file": b"a"}, "purpose"),
+        ({"file": b"a", "purpose": "vision"}, "purpose"),
+        ({"file": b"a", "purpose": "batch", "more": "1"}, "more"),
+        ({"file": b"a", "purpose": "batch", "expires_after[seconds]": "9"}, "expires_after.anchor"),
+        ({"file": b"a" * 2**21, "purpose": "batch"}, "file"),
+        ({"file": b"a", "purpose": "b" * 5_000}, "purpose"),
+    ],
+)
+def test_an_upload_that_is_refused(url, client, fields, param):
+    before = len(client.files.list().data)
+    answer = form(url, **fields)
+    assert answer.status_code in (400, 413)
+    assert answer.json()["error"]["param"] == param
+    assert len(client.files.list().data) == before
+
+
+def test_a_file_expires_when_it_is_told(client):
+    after = {"anchor": "created_at", "seconds": 3_600}
+    made = client.files.create(file=("a", b"a"), purpose="batch", expires_after=after)
+    assert made.expires_at == made.created_at + 3_600
+
+
+@pytest.mark.parametrize("size", [0, 1, 256 << 10, (256 << 10) + 1, 1 << 20])
+def test_a_file_comes_back_as_it_was(url, client, size):
+    content = bytes(i * 7 % 251 for i in range(size))
+    made = client.files.create(file=("a", content), purpose="batch")
+    assert made.bytes == size
+    assert client.files.content(made.id).content == content
+
+
+def test_a_form_that_is_cut_off(url):
+    kind = "multipart/form-data; boundary=b"
+    cut = b'--b\r\ncontent-disposition: form-data; name="file"; filename="x"\r\n\r\nabc'
+    answer = httpx2.post(f"{url}/v1/files", content=cut, headers={"content-type": kind})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (400, "the form is cut off")
+    answer = httpx2.post(f"{url}/v1/files", content=b"?", headers={"content-type": kind})
+    assert answer.status_code == 400
+    assert httpx2.post(f"{url}/v1/files", json={}).status_code == 415
+
+
+def test_lists_have_pages(client):
+    made = [client.files.create(file=("p", b"a"), purpose="batch").id for _ in range(3)]
+    first = client.files.list(limit=2)
+    assert [each.id for each in first.data] == made[:0:-1] and first.has_more
+    assert client.files.list(limit=1, after=made[1]).data[0].id == made[0]
+    everything = [each.id for each in client.files.list(limit=2)]
+    assert everything[:3] == made[::-1]
+    with pytest.raises(openai.BadRequestError):
+        client.files.list(limit=0)
+
+
+def later(url, body, path=CHAT, **headers):
+    return httpx2.post(f"{url}{path}", json=body, headers={"prefer": "respond-async", **headers})
+
+
+def test_a_call_that_is_answered_later(url, client):
+    accepted = later(url, chat("Say 1"))
+    assert accepted.status_code == 202 and accepted.headers["preference-applied"]
+    place = f"{url}{accepted.headers['location']}"
+    job = httpx2.get(place, headers={"prefer": "wait=20"}, timeout=30).json()
+    assert (job["status"], job["result"]["status_code"]) == ("completed", 200)
+    alone = client.chat.completions.create(**chat("Say 1"))
+    said = job["result"]["body"]["choices"][0]["message"]["content"]
+    assert said == alone.choices[0].message.content
+    result = httpx2.get(f"{place}/result")
+    assert (result.status_code, result.json()) == (200, job["result"]["body"])
+    assert httpx2.post(f"{place}/cancel").json()["status"] == "completed"
+    assert httpx2.get(f"{url}/v1/jobs").json()["data"][0]["id"] == job["id"]
+
+
+def test_a_later_call_that_fails(url):
+    place = later(url, chat("a", max_tokens=-1)).headers["location"]
+    job = httpx2.get(f"{url}{place}", headers={"prefer": "wait=20"}, timeout=30).json()
+    assert (job["status"], job["result"]["status_code"]) == ("failed", 400)
+    assert httpx2.get(f"{url}{place}/result").status_code == 400
+
+
+def test_a_stream_that_is_read_later(url):
+    place = later(url, chat("a", stream=True)).headers["location"]
+    until(lambda: httpx2.get(f"{url}{place}").json()["status"] == "completed")
+    result = httpx2.get(f"{url}{place}/result")
+    assert result.headers["content-type"].startswith("text/event-stream")
+    assert result.text.endswith("data: [DONE]\n\n")
+
+
+def test_the_same_idempotency_key_is_the_same_job(url):
+    first = later(url, chat("a"), **{"idempotency-key": "one"}).json()
+    assert later(url, chat("a"), **{"idempotency-key": "one"}).json()["id"] == first["id"]
+    other = later(url, chat("b"), **{"idempotency-key": "one"})
+    assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_used")
+
+
+def test_what_is_not_there(url):
+    for path in ("files/x", "files/x/content", "batches/x", "jobs/x", "jobs/x/result"):
+        assert httpx2.get(f"{url}/v1/{path}").status_code == 404, path
+    for path in ("batches/x/cancel", "jobs/x/cancel"):
+        assert httpx2.post(f"{url}/v1/{path}").status_code == 404, path
+
+
+def test_without_a_store_there_are_no_jobs():
+    with serving(ServerConfig(), fake) as (url, _):
+        assert httpx2.get(f"{url}/v1/batches").status_code == 404
+        assert "/v1/batches" not in httpx2.get(f"{url}/openapi.json").json()["paths"]
+
+
+def test_each_tenant_has_its_own(tmp_path):
+    with serving(config_of(tmp_path, keys=("ann", "bob")), fake) as (url, _):
+        ann, bob = client_of(url, "ann"), client_of(url, "bob")
+        batch = begun(ann, GOOD)
+        with pytest.raises(openai.AuthenticationError):
+            client_of(url, "eve").batches.list()
+        with pytest.raises(openai.NotFoundError):
+            bob.batches.retrieve(batch.id)
+        with pytest.raises(openai.NotFoundError):
+            bob.files.content(batch.input_file_id)
+        with pytest.raises(openai.NotFoundError):
+            bob.batches.cancel(batch.id)
+        with pytest.raises(openai.NotFoundError):
+            bob.batches.create(
+                input_file_id=batch.input_file_id, endpoint=CHAT, completion_window="24h"
+            )
+        assert not bob.batches.list().data and not bob.files.list().data
+        assert ended(ann, batch).request_counts.completed == 1
+
+
+def test_a_batch_is_cancelled_while_it_runs(tmp_path):
+    executor = Permitted()
+    config = config_of(tmp_path, at_once=4)
+    with serving(config, executor.engine) as (url, front):
+        client = client_of(url)
+        batch = begun(client, lines(*[chat(f"{i}") for i in range(50)]))
+        until(lambda: executor.asked)
+        assert client.batches.cancel(batch.id).status == "cancelling"
+        executor.permits.release(10_000)
+        batch = ended(client, batch)
+        assert batch.status == "cancelled" and batch.cancelled_at
+        counts = batch.request_counts
+        assert counts.completed + counts.failed == counts.total == 50
+        errors = results(client, batch.error_file_id).values()
+        assert {each["error"]["code"] for each in errors} == {"batch_cancelled"}
+        until(lambda: front.admission.open == 0)  # what ran was taken out of the engine
+
+
+def test_a_batch_expires(tmp_path):
+    executor = Permitted()
+    with serving(config_of(tmp_path, at_once=2), executor.engine) as (url, _):
+        client = client_of(url)
+        batch = begun(client, lines(*[chat("a")] * 5), completion_window="1s")
+        batch = ended(client, batch)
+        executor.permits.release(10_000)
+        assert batch.status == "expired" and batch.request_counts.failed == 5
+        errors = results(client, batch.error_file_id).values()
+        assert {each["error"]["code"] for each in errors} == {"batch_expired"}
+
+
+def test_a_restart_goes_on_where_it_was(tmp_path):
+    executor, config = Permitted(), config_of(tmp_path, at_once=4)
+    with serving(config, executor.engine) as (url, front):
+        batch = begun(client_of(url), lines(*[chat(f"{i}") for i in range(12)]))
+        call = later(url, chat("x")).json()
+        until(lambda: executor.asked)
+        executor.permits.release(6)
+        until(lambda: client_of(url).batches.retrieve(batch.id).request_counts.completed)
+        threading.Timer(0, lambda: executor.permits.release(10_000)).start()
+        until(lambda: front.jobs.runner is not None)
+    with serving(config, fake) as (url, _):
+        client = client_of(url)
+        done = ended(client, batch)
+        assert done.request_counts.completed == 12
+        assert len(client.files.content(done.output_file_id).text.splitlines()) == 12
+        until(lambda: httpx2.get(f"{url}/v1/jobs/{call['id']}").json()["status"] == "completed")
+
+
+SECRET = "whsec_" + "c2VjcmV0" * 5
+
+
+@contextmanager
+def receiver(*statuses):
+    """Gives its URL and what it was sent. statuses: of its answers; then 204."""
+    heard, answers = [], list(statuses)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self):
+            body = self.rfile.read(int(self.headers["content-length"]))
+            heard.append((self.path, dict(self.headers), body))
+            self.send_response(answers.pop(0) if answers else 204)
+            self.end_headers()
+
+        def log_message(self, *values):
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}", heard
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_webhooks_are_signed_and_repeated(tmp_path):
+    with receiver(500) as (hooks, heard):
+        webhooks = [
+            {"url": f"{hooks}/all", "secret": SECRET},
+            {"url": f"{hooks}/batches", "secret": SECRET, "events": ["batch.completed"]},
+            {"url": f"{hooks}/mine/*", "secret": SECRET},
+        ]
+        with serving(config_of(tmp_path, webhooks=webhooks), fake) as (url, front):
+            mine = {"x-headway-callback": f"{hooks}/mine/1"}
+            job = later(url, chat("a"), **mine).json()
+            until(lambda: len(heard) == 2)
+            store = front.jobs.store
+            until(lambda: any(each.due_at for each in store.deliveries.of_job(job["id"])))
+            batch = begun(client_of(url), GOOD, extra_headers=mine)
+            until(lambda: len(heard) >= 5)
+            paths = [path for path, _, _ in heard]
+            assert sorted(paths[:2]) == ["/all", "/mine/1"]
+            assert {"/all", "/batches", "/mine/1"} <= set(paths[2:])
+            for _, headers, body in heard:
+                known = {name.lower(): value for name, value in headers.items()}
+                event = Webhook(SECRET).verify(body, known)
+                assert event["id"] == known["webhook-id"]
+                kind = "batch" if event["data"]["id"] == batch.id else "job"
+                assert event["type"] == f"{kind}.completed"
+            until(lambda: len(heard) == 6)  # five seconds after the 500
+            first = [headers["webhook-id"] for path, headers, _ in heard]
+            assert len(set(first)) == 5
+            verifier = openai.OpenAI(api_key="x", webhook_secret=SECRET)
+            _, headers, body = next(each for each in heard if each[0] == "/batches")
+            assert verifier.webhooks.unwrap(body, headers).type == "batch.completed"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["x://y", "/other/1", "/mine/../other", "/mine/%2E%2e/other", "/mine/..\\other", "/mine"],
+)
+def test_a_callback_that_the_operator_did_not_allow(tmp_path, path):
+    webhooks = [{"url": "http://127.0.0.1:9/mine/*", "secret": SECRET}]
+    with serving(config_of(tmp_path, webhooks=webhooks), fake) as (url, _):
+        place = path if "://" in path else f"http://127.0.0.1:9{path}"
+        answer = later(url, chat("a"), **{"x-headway-callback": place})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] == "X-Headway-Callback"
+
+
+def test_the_disk_is_full(tmp_path):
+    with serving(config_of(tmp_path), fake) as (url, front):
+        store, file = front.jobs.store, b"a" * (1 << 20)
+
+        def pages(most):
+            connection = store._database._engine.raw_connection()
+            connection.cursor().execute(f"PRAGMA max_page_count={most}")
+            connection.close()
+
+        store._thread.submit(pages, 1).result()  # as many as there are
+        with pytest.raises(openai.InternalServerError) as told:
+            client_of(url).files.create(file=("a", file), purpose="batch")
+        assert (told.value.status_code, told.value.body["code"]) == (503, "store_down")
+        assert told.value.response.headers["retry-after"]
+        store._thread.submit(pages, 10**6).result()
+        assert client_of(url).files.create(file=("a", file), purpose="batch").bytes == len(file)
+        assert len(client_of(url).files.list().data) == 1
+
+
+def test_results_wait_for_a_store_that_is_away(tmp_path):
+    executor = Permitted()
+    with serving(config_of(tmp_path, at_once=2), executor.engine) as (url, front):
+        client, store = client_of(url), front.jobs.store
+        batch = begun(client, lines(*[chat(f"{i}") for i in range(6)]))
+        until(lambda: executor.asked)
+        exchange, store.items.exchange = store.items.exchange, away
+        executor.permits.release(10_000)
+        until(lambda: front.admission.open == 0)
+        assert client.batches.retrieve(batch.id).request_counts.completed == 0
+        store.items.exchange = exchange
+        assert ended(client, batch).request_counts.completed == 6
+
+
+def away(*given):
+    raise StoreError("away")

@@ -1,0 +1,426 @@
+"""The store, in SQLite and in PostgreSQL."""
+
+import json
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.migration import MigrationContext
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select, text
+
+from headway.errors import SettingError
+from headway.store.database import Database, StoreError, url_of
+from headway.store.deliveries import Deliveries, add_deliveries, delivery_id
+from headway.store.endings import Endings
+from headway.store.files import Files, StoredFile
+from headway.store.items import MOST_ATTEMPTS, GivenBack, Items, NewItem, Result, add_item
+from headway.store.jobs import IN_PROGRESS, Job, Jobs
+from headway.store.tables import FILES, ITEMS, METADATA, WORKERS
+from tests.postgresql import postgresql
+
+NOW = 1_800_000_000
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory):
+    with postgresql(tmp_path_factory.mktemp("postgres")) as url:
+        yield url
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def database(request, tmp_path_factory):
+    where = tmp_path_factory.mktemp("store") / "jobs.db"
+    url = request.getfixturevalue("postgres") if request.param == "postgres" else str(where)
+    found = Database(url)
+    yield found
+    found.close()
+
+
+@pytest.fixture(autouse=True)
+def empty(request):
+    if "database" in request.fixturenames:
+        database = request.getfixturevalue("database")
+        with database.begin() as connection:
+            for table in reversed(METADATA.sorted_tables):
+                connection.execute(table.delete())
+
+
+class Store:
+    """Two workers on one store. announced: the jobs that have ended, in their order."""
+
+    def __init__(self, database):
+        self.database, self.announced, self.now = database, [], NOW
+        self.endings = Endings(database, self._announce, lambda: self.now, 60)
+        self.files, self.jobs = Files(database), Jobs(database)
+        self.workers = [Items(database, name, self.endings.finish) for name in "ab"]
+        for each in self.workers:
+            each.keep_alive(NOW, NOW + 30)
+
+    def _announce(self, connection, job, now):
+        self.announced.append((job.id, job.status))
+
+    def batch(self, count, id="batch_1", tenant="t", **values):
+        made = {"window": 60, "created_at": NOW, "expires_at": NOW + 60, **values}
+        self.jobs.add(Job(id, tenant, "k", True, "/v1/x", **made))
+        new = [NewItem(each, f"c{each}", b'{"n": %d}' % each) for each in range(count)]
+        if new:
+            self.workers[0].add(id, tenant, new)
+        self.workers[0].open(id, count, "m", NOW)
+        return id
+
+    def call(self, id, tenant="t"):
+        values = {"window": 60, "created_at": NOW, "expires_at": NOW + 60, "total": 1}
+        job = Job(id, tenant, "k", False, "/v1/x", status=IN_PROGRESS, **values)
+        item = NewItem(0, "", b"{}")
+        return self.jobs.add(job, lambda connection: add_item(connection, job, item)).id
+
+    def find(self, id="batch_1", tenant="t"):
+        return self.jobs.get(tenant, id)
+
+    def content(self, id):
+        return b"".join(self.files.content(self.files.get("t", id)))
+
+
+def answered(item, status=200, tokens=(0, 0, 0)):
+    line = b'{"custom_id": "%s"}\n' % item.custom_id.encode()
+    return Result(item.job, item.number, status, "application/json", line, *tokens)
+
+
+def test_the_migrations_make_the_tables(database):
+    with database.begin() as connection:
+        context = MigrationContext.configure(connection)
+        assert compare_metadata(context, METADATA) == []
+
+
+def test_a_store_of_a_newer_headway_is_refused(tmp_path):
+    where = str(tmp_path / "jobs.db")
+    newer = Database(where)
+    with newer.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    newer.close()
+    with pytest.raises(SettingError, match="written by a newer headway"):
+        Database(where)
+
+
+def test_a_file_of_sqlite_belongs_to_one_process(tmp_path):
+    where = str(tmp_path / "jobs.db")
+    first = Database(where)
+    with pytest.raises(SettingError, match="in use by another server"):
+        Database(where)
+    first.close()
+    Database(where).close()
+
+
+@pytest.mark.parametrize(
+    "where, why",
+    [
+        ("/nowhere/at/all/jobs.db", "there is no folder"),
+        ("mysql://host/name", "not mysql://"),
+        ("sqlite://", "not sqlite://"),
+        ("://", "cannot be read"),
+    ],
+)
+def test_a_store_that_cannot_be(where, why):
+    with pytest.raises(SettingError, match=why):
+        url_of(where)
+
+
+def test_a_server_that_is_away_is_named_without_its_password():
+    with pytest.raises(SettingError, match="cannot be opened") as told:
+        Database("postgresql://me:secret@127.0.0.1:9/name")
+    assert "secret" not in str(told.value)
+
+
+def test_a_file_that_is_no_database(tmp_path):
+    (tmp_path / "jobs.db").write_text("no database " * 100)
+    with pytest.raises(SettingError, match="not a database"):
+        Database(str(tmp_path / "jobs.db"))
+
+
+def test_a_file_is_there_once_it_is_whole(database):
+    files = Files(database)
+    id = files.begin("t", NOW)
+    files.append(id, 0, b"ab")
+    files.append(id, 1, b"c")
+    assert files.get("t", id) is None
+    whole = StoredFile(id, "t", "batch", "in.jsonl", 3, NOW, NOW + 9)
+    files.finish(whole)
+    assert files.get("t", id) == whole
+    assert files.get("other", id) is None
+    assert b"".join(files.content(whole)) == b"abc"
+    assert files.page("t", "batch", "", 9) == [whole]
+    assert files.page("t", "batch_output", "", 9) == []
+    files.delete(id)
+    assert files.get("t", id) is None and list(files.content(whole)) == []
+
+
+def test_pages_of_files(database):
+    files = Files(database)
+    ids = []
+    for _ in range(5):
+        ids.append(files.begin("t", NOW))
+        files.finish(StoredFile(ids[-1], "t", "batch", "f", 0, NOW, None))
+    newest = [each.id for each in files.page("t", "", "", 3)]
+    assert newest == ids[:1:-1]
+    assert [each.id for each in files.page("t", "", newest[-1], 3)] == ids[1::-1]
+    assert [each.id for each in files.page("t", "", ids[1], 2, oldest_first=True)] == ids[2:4]
+
+
+def test_expired_files_and_broken_uploads_go(database):
+    files = Files(database)
+    kept, over, broken = (files.begin("t", NOW) for _ in range(3))
+    files.finish(StoredFile(kept, "t", "batch", "f", 0, NOW, NOW + 2))
+    files.finish(StoredFile(over, "t", "batch", "f", 0, NOW, NOW + 1))
+    assert files.delete_expired(NOW + 1, NOW) == 1  # the upload may still come
+    assert files.delete_expired(NOW + 1, NOW + 1) == 1
+    with database.begin() as connection:
+        assert connection.execute(select(FILES.c.id)).scalars().all() == [kept]
+    assert broken != over
+
+
+def test_a_batch_ends_with_its_last_item(database):
+    store = Store(database)
+    store.batch(3)
+    a = store.workers[0]
+    first, second, third = a.exchange([], [], 9)
+    assert [first.body, second.number, third.custom_id] == [b'{"n": 0}', 1, "c2"]
+    assert a.exchange([answered(first, tokens=(3, 1, 2)), answered(third, 400)], [], 9) == []
+    assert store.announced == [] and store.find().status == "in_progress"
+    a.exchange([answered(second, tokens=(5, 0, 2))], [], 9)
+    job = store.find()
+    assert (job.status, job.total, job.completed, job.failed) == ("completed", 3, 2, 1)
+    assert (job.input_tokens, job.cached_tokens, job.output_tokens) == (8, 1, 4)
+    assert store.announced == [("batch_1", "completed")]
+    lines = b'{"custom_id": "c0"}\n{"custom_id": "c1"}\n'
+    assert store.content(job.output_file) == lines
+    assert store.files.get("t", job.output_file).bytes == len(lines)
+    assert store.content(job.error_file) == b'{"custom_id": "c2"}\n'
+    store.files.delete(job.error_file)
+    assert store.content(job.output_file) == lines
+
+
+def test_a_result_counts_once_and_only_from_who_has_the_item(database):
+    store = Store(database)
+    store.batch(2)
+    a, b = store.workers
+    first, second = a.exchange([], [], 2)
+    b.exchange([answered(first)], [], 0)
+    assert store.find().completed == 0
+    a.exchange([answered(first), answered(first)], [], 0)
+    a.exchange([answered(first)], [], 0)
+    assert store.find().completed == 1
+    a.exchange([answered(second)], [], 0)
+    assert store.find().status == "completed" and len(store.announced) == 1
+
+
+def test_calls_go_before_batches_and_tenants_share(database):
+    store = Store(database)
+    store.batch(10)
+    store.batch(10, "batch_2", "u")
+    call = store.call("job_1")
+    taken = store.workers[0].exchange([], [], 4)
+    assert [each.job for each in taken] == [call, "batch_1", "batch_2", "batch_2"]
+    rest = store.workers[1].exchange([], [], 6, {"u"})
+    assert {each.job for each in rest} == {"batch_1"} and len(rest) == 6
+    assert len(store.workers[1].exchange([], [], 99)) == 21 - 4 - 6
+
+
+def test_what_was_given_back_is_taken_again_behind_the_others(database):
+    store = Store(database)
+    store.batch(3)
+    a = store.workers[0]
+    first, second = a.exchange([], [], 2)
+    assert [each.number for each in a.exchange([], [GivenBack(first)], 1)] == [0]
+    taken = a.exchange([], [GivenBack(second, counts=True), GivenBack(first)], 3)
+    assert [(each.number, each.attempts) for each in taken] == [(0, 0), (2, 0), (1, 1)]
+
+
+def test_a_dead_workers_items_are_taken_by_others(database):
+    store = Store(database)
+    store.batch(2)
+    a, b = store.workers
+    taken = a.exchange([], [], 2)
+    b.keep_alive(NOW + 30, NOW + 60)
+    assert b.exchange([], [], 2) == []
+    b.keep_alive(NOW + 31, NOW + 61)
+    again = b.exchange([], [], 2)
+    assert [each.attempts for each in again] == [1, 1]
+    a.exchange([answered(each) for each in taken], [], 0)  # it was not dead, only slow
+    assert store.find().completed == 0
+    b.exchange([answered(each) for each in again], [], 0)
+    assert store.find().status == "completed"
+
+
+def test_an_item_that_ends_its_server_is_given_up(database):
+    store = Store(database)
+    store.batch(1)
+    for _ in range(MOST_ATTEMPTS):
+        assert len(store.workers[0].exchange([], [], 1)) == 1
+        assert store.workers[1].crashed() == []
+        store.workers[1].free_all()
+        store.workers[0].keep_alive(NOW, NOW + 30)
+    assert store.workers[0].exchange([], [], 1) == []
+    [item] = store.workers[1].crashed()
+    store.workers[1].exchange([answered(item, 500)], [], 0)
+    assert store.find().failed == 1
+
+
+def test_leaving_costs_no_attempt(database):
+    store = Store(database)
+    store.batch(1)
+    store.workers[0].exchange([], [], 1)
+    store.workers[0].leave()
+    [item] = store.workers[1].exchange([], [], 1)
+    assert item.attempts == 0
+    with database.begin() as connection:
+        assert connection.execute(select(WORKERS.c.id)).scalars().all() == ["b"]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "expired"])
+def test_a_batch_that_is_broken_off_keeps_what_was_answered(database, how):
+    store = Store(database)
+    store.batch(600)
+    first, second = store.workers[0].exchange([], [], 2)
+    store.workers[0].exchange([answered(first)], [], 0)
+    if how == "cancelled":
+        store.jobs.cancel("batch_1", NOW)
+        assert store.find().status == "cancelling"
+    else:
+        store.jobs.expire(NOW + 59)
+        assert store.find().status == "in_progress"
+        store.jobs.expire(NOW + 60)
+        assert store.find().status == "finalizing"
+    assert store.workers[1].exchange([], [], 9) == []
+    rounds = 0
+    while store.endings.end_some(store.find()):
+        rounds += 1
+    assert rounds == 3
+    store.workers[0].exchange([answered(second)], [], 0)  # too late
+    job = store.find()
+    assert (job.status, job.completed, job.failed) == (how, 1, 599)
+    assert store.announced == [("batch_1", how)]
+    errors = [json.loads(line) for line in store.content(job.error_file).splitlines()]
+    assert {each["error"]["code"] for each in errors} == {f"batch_{how}"}
+    assert len({each["custom_id"] for each in errors}) == 599
+    store.jobs.cancel("batch_1", NOW)
+    assert store.find() == job
+
+
+def test_the_same_idempotency_key_is_the_same_job(database):
+    store = Store(database)
+    values = {"window": 1, "created_at": NOW, "expires_at": NOW + 1, "idempotency_key": "k"}
+    first = store.jobs.add(Job("batch_1", "t", "", True, "/", **values, request_hash="1"))
+    again = store.jobs.add(Job("batch_2", "t", "", True, "/", **values, request_hash="2"))
+    other = store.jobs.add(Job("batch_3", "u", "", True, "/", **values, request_hash="2"))
+    assert (first.id, again, other.id) == ("batch_1", first, "batch_3")
+    assert [each.id for each in store.jobs.page("t", "", 9, batches=True)] == ["batch_1"]
+    assert store.jobs.count_open("t") == 1
+
+
+def test_a_batch_is_validated_by_one_worker(database):
+    store = Store(database)
+    values = {"window": 1, "created_at": NOW, "expires_at": NOW + 1}
+    store.jobs.add(Job("batch_1", "t", "", True, "/", **values))
+    assert store.jobs.claim("a").id == store.jobs.claim("a").id == "batch_1"
+    assert store.jobs.claim("b") is None
+    store.workers[1].keep_alive(NOW + 31, NOW + 61)
+    assert store.jobs.claim("b").id == "batch_1"
+    store.endings.fail(store.find(), [{"code": "x"}])
+    assert store.find().errors == [{"code": "x"}] and store.find().status == "failed"
+    assert store.announced == [("batch_1", "failed")]
+
+
+def test_an_ended_job_is_forgotten_with_its_results(database):
+    store = Store(database)
+    store.batch(1)
+    [item] = store.workers[0].exchange([], [], 1)
+    store.workers[0].exchange([answered(item)], [], 0)
+    store.batch(1, "batch_2")
+    assert store.jobs.forget(NOW + 61) == 1
+    assert store.find() is None and store.find("batch_2")
+    with database.begin() as connection:
+        assert connection.execute(select(FILES)).all() == []
+        assert connection.execute(select(ITEMS.c.job)).scalars().all() == ["batch_2"]
+
+
+def test_deliveries(database):
+    store, deliveries = Store(database), Deliveries(database)
+    store.batch(1)
+    id = delivery_id(NOW)
+    with database.begin() as connection:
+        add_deliveries(connection, "batch_1", "batch.completed", [(id, "https://x", "{}")], NOW)
+    assert deliveries.due(NOW - 1, 9) == []
+    [due] = deliveries.due(NOW, 9)
+    assert deliveries.begin(due, NOW + 60) and not deliveries.begin(due, NOW + 60)
+    deliveries.end(id, due_at=NOW + 5, problem="status 500")
+    [due] = deliveries.due(NOW + 5, 9)
+    assert (due.attempts, due.problem) == (1, "status 500")
+    deliveries.end(id, due_at=None, delivered_at=NOW + 6)
+    assert deliveries.due(NOW + 99, 9) == []
+    [kept] = deliveries.of_job("batch_1")
+    assert (kept.delivered_at, kept.problem) == (NOW + 6, "")
+
+
+def test_a_store_that_fails_says_so_and_undoes(tmp_path):
+    store = Store(Database(str(tmp_path / "jobs.db")))
+    with pytest.raises(StoreError, match="no such table"), store.database.begin() as connection:
+        connection.execute(WORKERS.delete())
+        connection.execute(text("INSERT INTO nowhere VALUES (1)"))
+    with store.database.begin() as connection:
+        assert len(connection.execute(select(WORKERS)).all()) == 2
+    store.database.close()
+
+
+ACTIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["take", "answer", "answer", "answer", "back", "die", "cancel", "expire"]),
+        st.integers(0, 1),
+        st.integers(0, 5),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(actions=ACTIONS, sizes=st.lists(st.integers(0, 6), min_size=1, max_size=3))
+def test_every_item_ends_once_whatever_its_workers_do(database, actions, sizes):
+    with database.begin() as connection:
+        for table in reversed(METADATA.sorted_tables):
+            connection.execute(table.delete())
+    store = Store(database)
+    ids = [store.batch(size, f"batch_{at}") for at, size in enumerate(sizes)]
+    held = [[], []]
+    given = {}
+    for what, who, many in actions:
+        worker = store.workers[who]
+        if what == "take":
+            held[who] += worker.exchange([], [], many)
+        elif what == "answer":
+            done, held[who] = held[who][:many], held[who][many:]
+            worker.exchange([answered(each) for each in done], [], 0)
+            given |= {(each.job, each.number): who for each in done}
+        elif what == "back":
+            back, held[who] = held[who][:many], held[who][many:]
+            worker.exchange([], [GivenBack(each, counts=many % 2 > 0) for each in back], 0)
+        elif what == "die":
+            store.workers[1 - who].free_all()
+            worker.keep_alive(NOW, NOW + 30)
+            event("a worker died" if held[who] else "an idle worker died")
+        else:
+            store.jobs.cancel(ids[many % len(ids)], NOW) if what == "cancel" else None
+            store.jobs.expire(NOW + (60 if what == "expire" and many == 5 else 0))
+        for job in store.jobs.having("cancelling", "finalizing"):
+            while store.endings.end_some(job):
+                event(job.ends_as)
+    for _ in range(40):  # and at last everything is answered by one of them
+        store.workers[1].free_all()
+        left = store.workers[1].exchange([], [], 99) + store.workers[1].crashed()
+        store.workers[1].exchange([answered(each) for each in left], [], 0)
+    assert sorted(id for id, _ in store.announced) == sorted(ids)
+    for id, size in zip(ids, sizes, strict=True):
+        job = store.find(id)
+        assert job.has_ended and job.completed + job.failed == job.total == size
+        files = [store.content(each) for each in (job.output_file, job.error_file) if each]
+        found = [json.loads(line)["custom_id"] for each in files for line in each.splitlines()]
+        assert sorted(found) == sorted(f"c{each}" for each in range(size))
