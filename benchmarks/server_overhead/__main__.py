@@ -30,6 +30,7 @@ from benchmarks.server_overhead.served import Served, serving
 from benchmarks.server_overhead.stage import SCALES, TINY, config, prompts, random_checkpoint
 from headway import LLM, Options
 from headway.server.config.config import ServerConfig
+from headway.server.config.engine_options import engine_options
 
 CLIENTS, AIM = 64, 0.9
 
@@ -109,7 +110,7 @@ def main() -> int:
     with TemporaryDirectory() as made:
         folder = random_checkpoint(Path(made)) if asked.part == "half-b" else TINY
         said = config(folder, CLIENTS, scale.tokens + 512, asked.threads)
-        settings = ServerConfig.model_validate(said).engine_options()
+        settings = engine_options(ServerConfig.model_validate(said))
         if asked.threads:
             from headway.executor.torch.threads import set_thread_count
 
