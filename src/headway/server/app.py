@@ -29,7 +29,9 @@ FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 def job_host(service: Service) -> JobHost:
     """What jobs need of a service."""
     endpoints = dict.fromkeys(FOR_JOBS, frozenset({JSON}))
-    return JobHost(service.keys, endpoints, service.config.jobs_lane, takes_objects=True)
+    lane = service.config.jobs_lane
+    most = service.lanes[lane].max_waiting
+    return JobHost(service.keys, endpoints, lane, most, takes_objects=True)
 
 
 def make_app(service: Service, jobs: "JobServer | None" = None) -> FastAPI:
@@ -50,7 +52,7 @@ def make_app(service: Service, jobs: "JobServer | None" = None) -> FastAPI:
     body_time = service.config.server.connections.body_time
     bodies = BodyReader(limits.bodies_bytes, body_time, service.admission.trimmer.add)
     metrics = attach_metrics(service)
-    app.state.bodies, app.state.metrics = bodies, metrics
+    app.state.bodies, app.state.metrics, app.state.registry = bodies, metrics, metrics.registry
     for router in (
         answer_routes(service, bodies),
         vector_routes(service, bodies),

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, insert, select, text, update
+from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, text, update
 
 from headway.store.database import Database
 from headway.store.jobs import IN_PROGRESS, VALIDATING, Job, change_job
@@ -142,6 +142,12 @@ class Items:
         """Free what all other workers have: this one has the store alone."""
         with self._database.begin() as connection:
             _free(connection, WORKERS.c.id != self._worker)
+
+    def count_waiting(self) -> int:
+        """Of all jobs, items that nobody answers now."""
+        wanted = select(func.count()).select_from(ITEMS).where(_waiting())
+        with self._database.begin() as connection:
+            return connection.execute(wanted).scalar_one()
 
     def crashed(self) -> list[Item]:
         """Take waiting items that were begun too often: the process ended with them each time."""

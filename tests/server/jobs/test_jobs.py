@@ -264,6 +264,20 @@ def test_the_same_idempotency_key_is_the_same_job(url):
     assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_used")
 
 
+def test_metrics_of_jobs(url, client):
+    batch = ended(client, begun(client, lines(chat("a"), chat("b", max_tokens=-1))))
+    assert batch.status == "completed"
+    text = httpx2.get(f"{url}/metrics").text
+    for sample in (
+        'headway_job_items_total{outcome="answered"}',
+        'headway_job_items_total{outcome="failed"}',
+        'headway_jobs_total{kind="batch",status="completed"}',
+    ):
+        [line] = [line for line in text.splitlines() if line.startswith(sample)]
+        assert float(line.split()[-1]) >= 1
+    assert "headway_job_items_running 0.0" in text
+
+
 def test_what_is_not_there(url):
     for path in ("files/x", "files/x/content", "batches/x", "jobs/x", "jobs/x/result"):
         assert httpx2.get(f"{url}/v1/{path}").status_code == 404, path

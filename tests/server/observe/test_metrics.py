@@ -403,9 +403,14 @@ SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 
 
 @pytest.fixture(scope="module")
-def families():
-    """Metrics of a fresh server with keys and a cost file: name in queries -> type and labels."""
-    with serving(engine=priced) as (url, service):
+def families(tmp_path_factory):
+    """Metrics of a fresh server with keys, a cost file and jobs: name in queries -> type and
+    labels."""
+    config = ServerConfig(jobs={"store": str(tmp_path_factory.mktemp("jobs") / "jobs.db")})
+    with serving(config, priced) as (url, service):
+        service.jobs.metrics.items["answered"] += 1
+        service.jobs.metrics.jobs["batch", "completed"] += 1
+        service.jobs.metrics.webhooks["delivered"] += 1
         service.metrics._keys.accepted("app", 1)
         service.metrics._keys.left("app", 1, 1)
         text = httpx2.get(f"{url}/metrics").text

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from prometheus_client import CollectorRegistry
 
 from headway import __version__
 from headway.server.config.config import ServerConfig
@@ -32,7 +33,9 @@ def make_app(
     bodies = BodyReader(limits.bodies_bytes, config.server.connections.body_time, trimmer.add)
     routes = FunctionRoutes(service, bodies, limits)
     app.include_router(routes.router())
-    app.include_router(state_routes(service))
+    registry = app.state.registry = CollectorRegistry()
+    registry.register(service.metrics)
+    app.include_router(state_routes(service, registry))
     app.add_middleware(DirectCalls, routes=routes)
     if jobs:
         jobs.install(app, bodies)

@@ -105,10 +105,10 @@ class DirectCalls:
         await response(scope, receive, send)
 
 
-def state_routes(service: FunctionService) -> APIRouter:
-    """What is known of the function, for people, orchestrators and Prometheus."""
-    router, registry = APIRouter(tags=["state"]), CollectorRegistry()
-    registry.register(service.metrics)
+def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRouter:
+    """What is known of the function, for people, orchestrators and Prometheus. registry: of its
+    metrics."""
+    router = APIRouter(tags=["state"])
 
     @router.get(AT, responses=responses())
     async def functions() -> JSONResponse:

@@ -114,7 +114,8 @@ class _Server:
         if lane not in lanes:
             raise SettingError(f"jobs.lane: {target.name} has no lane {lane!r}")
         keys = KeyRing((), lanes, lane)
-        return JobHost(keys, {f"{AT}/{target.name}": KINDS}, lane, takes_objects=False)
+        most = lanes[lane].lane.max_waiting
+        return JobHost(keys, {f"{AT}/{target.name}": KINDS}, lane, most, takes_objects=False)
 
     def _greet(self, listening: socket.socket) -> None:
         target, url = self.service.target, self._url(listening)

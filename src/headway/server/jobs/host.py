@@ -9,10 +9,17 @@ from headway.server.intake.keys import KeyRing
 @dataclass(frozen=True, slots=True)
 class JobHost:
     """endpoints: the paths that items may have, each with the content types that it takes. lane: of
-    the items. takes_objects: whether a body is always a JSON object.
+    the items. max_waiting: requests that may wait in it. takes_objects: whether a body is always a
+    JSON object.
     """
 
     keys: KeyRing
     endpoints: Mapping[str, frozenset[str]]
     lane: str
+    max_waiting: int
     takes_objects: bool
+
+    @property
+    def room(self) -> int:
+        """Items that may be in the lane at once: others have a quarter of it left."""
+        return max(1, self.max_waiting * 3 // 4)

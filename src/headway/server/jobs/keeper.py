@@ -6,6 +6,7 @@ from contextlib import suppress
 from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.jobs import JobSettings
+from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.runner import Runner, failed
 from headway.server.jobs.store import JobStore
 from headway.server.observe.logs import Log
@@ -24,8 +25,15 @@ UPLOAD = 86_400  # seconds after which an upload that has not ended is given up
 class Keeper:
     """Looks after the jobs of a store, whichever server they run in."""
 
-    def __init__(self, store: JobStore, runner: Runner, settings: JobSettings, log: Log) -> None:
-        self._store, self._runner, self._log = store, runner, log
+    def __init__(
+        self,
+        store: JobStore,
+        runner: Runner,
+        settings: JobSettings,
+        metrics: JobMetrics,
+        log: Log,
+    ) -> None:
+        self._store, self._runner, self._metrics, self._log = store, runner, metrics, log
         self._keep = settings.keep // SECOND
         self._renew_at = self._clean_at = 0
         self._work = asyncio.Event()
@@ -51,6 +59,7 @@ class Keeper:
         if now >= self._renew_at:
             await store.ask(store.items.keep_alive, now, now + LEASE)
             self._renew_at = now + RENEWED
+            self._metrics.waiting = await store.ask(store.items.count_waiting)
         await store.ask(store.jobs.expire, now)
         for job in await store.ask(store.jobs.having, CANCELLING, FINALIZING):
             while await store.ask(store.endings.end_some, job):

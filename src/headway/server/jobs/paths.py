@@ -26,6 +26,7 @@ class JobServer(JobService):
             app.include_router(router)
         app.add_middleware(LaterCalls, jobs=self, bodies=bodies)
         app.add_exception_handler(StoreError, _store_down)
+        app.state.registry.register(self.metrics)
         others = app.models
 
         def models() -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Runner: takes items from the store, has them answered in their lane, and stores the results."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from starlette.types import ASGIApp
 
@@ -10,6 +11,7 @@ from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.tenant import Tenant
 from headway.server.jobs.in_process import Answer, post
+from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import Problem
@@ -24,27 +26,33 @@ ENGINE_FAULTS = frozenset({"engine_error", "engine_down"})
 LIMITS_OF_KEYS = frozenset({"rate_limit_exceeded", "concurrency_limit_exceeded"})
 
 
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """How items are answered."""
+
+    lane: str
+    at_once: int
+    tenant_of: Callable[[str, str], Tenant | None]  # by a key's name and its tenant's
+
+
 class Runner:
     """Keeps up to `at_once` items in the application.
 
     A result holds its place until it is stored, so that memory is bounded also while the store is
     slow or away. An item that is refused for now is given back, and its tenant, or everybody, rests
     for the time that the refusal names.
-
-    tenant_of: by a key's name and its tenant's. lane: of the items.
     """
 
     def __init__(
         self,
         app: ASGIApp,
         store: JobStore,
-        tenant_of: Callable[[str, str], Tenant | None],
-        lane: str,
-        at_once: int,
+        settings: RunnerSettings,
+        metrics: JobMetrics,
         log: Log,
     ) -> None:
-        self._app, self._store, self._tenant_of = app, store, tenant_of
-        self._lane, self._at_once, self._log = lane, at_once, log
+        self._app, self._store, self._settings = app, store, settings
+        self._metrics, self._log = metrics, log
         self.running: dict[asyncio.Task[None], Item] = {}
         self._results: list[Result] = []
         self._back: list[GivenBack] = []
@@ -83,7 +91,7 @@ class Runner:
         now = clock.now()
         results, self._results = self._results, []
         back, self._back = self._back, []
-        room = self._at_once - len(self.running) if now >= self._everybody_rests else 0
+        room = self._settings.at_once - len(self.running) if now >= self._everybody_rests else 0
         resting = {name for name, until in self._resting.items() if until > now}
         exchange = self._store.items.exchange
         try:
@@ -91,17 +99,25 @@ class Runner:
         except BaseException:  # nothing of it was done, or it may be done a second time
             self._results, self._back = results + self._results, back + self._back
             raise
+        self._count(results, back)
         for item in taken:
             task = asyncio.create_task(self._answer(item))
             self.running[task] = item
             task.add_done_callback(self._ended)
+        self._metrics.running = len(self.running)
+
+    def _count(self, results: Sequence[Result], back: Sequence[GivenBack]) -> None:
+        good = sum(200 <= each.status_code < 300 for each in results)
+        self._metrics.items["answered"] += good
+        self._metrics.items["failed"] += len(results) - good
+        self._metrics.items["again"] += len(back)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         del self.running[task]
         self._work.set()
 
     async def _answer(self, item: Item) -> None:
-        tenant = self._tenant_of(item.key, item.tenant)
+        tenant = self._settings.tenant_of(item.key, item.tenant)
         if tenant is None:
             why = f"the server has no key {item.key!r} of {item.tenant!r} any more"
             self._results.append(failed(item, Problem(401, why, code="invalid_api_key")))
@@ -109,7 +125,7 @@ class Runner:
         headers = {
             "content-type": item.content_type,
             "accept": item.accept,
-            "x-headway-lane": self._lane,
+            "x-headway-lane": self._settings.lane,
             "x-request-id": f"{item.job}-{item.number}",
         }
         try:

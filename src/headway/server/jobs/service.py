@@ -15,7 +15,8 @@ from headway.server.config.sections.server import ServerSettings
 from headway.server.config.tenant import Tenant
 from headway.server.jobs.host import JobHost
 from headway.server.jobs.keeper import Keeper
-from headway.server.jobs.runner import Runner
+from headway.server.jobs.metrics import JobMetrics
+from headway.server.jobs.runner import Runner, RunnerSettings
 from headway.server.jobs.store import JobStore
 from headway.server.jobs.validation import InputReader
 from headway.server.jobs.validator import Validator
@@ -42,6 +43,7 @@ class JobService:
         self.keep = settings.keep // SECOND
         self.webhooks = Endpoints(settings.webhooks)
         self.store = JobStore(settings, self._announce)
+        self.metrics = JobMetrics()
         self.runner: Runner | None = None
         self.validator: Validator | None = None
         self.keeper: Keeper | None = None
@@ -54,12 +56,14 @@ class JobService:
         if store.is_alone:
             await store.ask(store.items.free_all)
         tenant_of = host.keys.tenant_of
-        self.runner = Runner(app, store, tenant_of, host.lane, self.settings.at_once, log)
+        at_once = min(self.settings.at_once, host.room)
+        answering = RunnerSettings(host.lane, at_once, tenant_of)
+        self.runner = Runner(app, store, answering, self.metrics, log)
         self.validator = Validator(store, self._reader, self.runner.wake, log)
-        self.keeper = Keeper(store, self.runner, self.settings, log)
+        self.keeper = Keeper(store, self.runner, self.settings, self.metrics, log)
         works = [self.runner.run(), self.validator.run(), self.keeper.run()]
         if self.settings.webhooks:
-            works.append(WebhookSender(store, self.webhooks, log).run())
+            works.append(WebhookSender(store, self.webhooks, self.metrics, log).run())
         self._tasks = [asyncio.create_task(self._stands(each)) for each in works]
 
     async def drain(self) -> None:
@@ -142,6 +146,7 @@ class JobService:
     def _announce(self, connection: Connection, job: Job, now: int) -> None:
         counts = {"requests": job.total, "failed": job.failed}
         self._log.info("job ended", job=job.id, status=job.status, **counts, s=now - job.created_at)
+        self.metrics.jobs["batch" if job.is_batch else "call", job.status] += 1
         self.webhooks.announce(connection, job, now)
 
     def _reader(self, endpoint: str) -> InputReader:

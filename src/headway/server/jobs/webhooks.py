@@ -19,6 +19,7 @@ from sqlalchemy import Connection
 from headway.errors import first_line
 from headway.server import clock
 from headway.server.config.sections.jobs import ANY, PREFIX, WebhookSettings
+from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import wrong
@@ -82,8 +83,11 @@ class Endpoints:
 class WebhookSender:
     """Delivers what is due. An attempt that fails is repeated, for three days at most."""
 
-    def __init__(self, store: JobStore, endpoints: Endpoints, log: Log) -> None:
-        self._store, self._endpoints, self._log = store, endpoints, log
+    def __init__(
+        self, store: JobStore, endpoints: Endpoints, metrics: JobMetrics, log: Log
+    ) -> None:
+        self._store, self._endpoints = store, endpoints
+        self._metrics, self._log = metrics, log
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -102,6 +106,8 @@ class WebhookSender:
             return
         ends = await self._attempt(client, replace(delivery, attempts=delivery.attempts + 1))
         about = {"url": delivery.url, "event": delivery.event, "job": delivery.job}
+        outcome = "delivered" if ends.delivered_at else "again" if ends.due_at else "given_up"
+        self._metrics.webhooks[outcome] += 1
         if ends.delivered_at:
             self._log.info("webhook delivered", **about)
         else:

@@ -69,10 +69,10 @@ class Metrics:
         self._preemptions = 0  # by the present engine
         self._earlier_preemptions = 0  # by engines that have failed
         self._step_ended = 0  # when the step ended whose events come next
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self.registry = CollectorRegistry()  # others may add theirs
+        self.registry.register(self)
         for own in (ProcessCollector, PlatformCollector, GCCollector):
-            own(registry=self._registry)
+            own(registry=self.registry)
 
     def ready(self) -> None:
         """An engine is ready: the first one, or the next one after a fault."""
@@ -163,7 +163,7 @@ class Metrics:
         would block the event loop for 8 ms.
         """
         written = []
-        for family in self._registry.collect():
+        for family in self.registry.collect():
             written.append(generate_latest(SingleFamily(family)))
             await asyncio.sleep(0)
         return b"".join(written)

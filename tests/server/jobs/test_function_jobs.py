@@ -1,0 +1,134 @@
+"""Jobs of functions, also beyond the end of their server: real processes, killed."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+
+import httpx2
+import msgpack
+import numpy as np
+import pytest
+
+from tests.server.jobs.test_jobs import begun, client_of, ended, lines, results
+from tests.server.running_server import until
+
+MODULE = "tests.server.functions.functions_to_serve"
+
+
+@contextmanager
+def serving(name, store):
+    """`headway serve` in a process of its own; gives its URL and the process."""
+    command = [sys.executable, "-m", "headway.cli", "serve", f"{MODULE}:{name}"]
+    command += ["--port", "0", "--jobs", str(store)]
+    quiet = {"HEADWAY_LOGS__ACCESS": "false"}  # nobody reads its output after the first lines
+    environment = os.environ | quiet | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
+    try:
+        for line in process.stdout:
+            if found := re.search(r"ready url=(http://[\d.:]+)", line):
+                break
+        else:
+            pytest.fail("the server did not begin")
+        yield found[1], process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory):
+    with serving("shout", tmp_path_factory.mktemp("jobs") / "jobs.db") as (url, process):
+        yield url
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_a_batch_of_a_functions_items(url):
+    path = "/v1/functions/shout"
+    items = [{"text": f"t{i}"} for i in range(100)]
+    items[7] = {"text": "bad"}
+    items[8] = {"words": "no such field"}
+    client = client_of(url)
+    batch = ended(client, begun(client, lines(*items, url=path), path))
+    good, bad = (results(client, each) for each in (batch.output_file_id, batch.error_file_id))
+    upper = {name: each["response"]["body"]["upper"] for name, each in good.items()}
+    assert upper == {f"c{i}": f"T{i}" for i in range(100) if i not in (7, 8)}
+    statuses = {name: each["response"]["status_code"] for name, each in bad.items()}
+    assert statuses == {"c7": 500, "c8": 400}
+    waiting = httpx2.get(f"{url}/v1/functions").json()["data"][0]["lanes"]
+    assert all(each["waiting"] == 0 for each in waiting.values())
+
+
+def test_a_later_call_keeps_its_kind(url):
+    kind = {"content-type": "application/msgpack", "prefer": "respond-async"}
+    body = msgpack.packb({"text": "hi"})
+    accepted = httpx2.post(f"{url}/v1/functions/shout", content=body, headers=kind)
+    assert accepted.status_code == 202
+    place = f"{url}{accepted.headers['location']}"
+    until(lambda: httpx2.get(place).json()["status"] == "completed")
+    assert httpx2.get(place).json()["result"]["body"] is None
+    answer = httpx2.get(f"{place}/result")
+    assert answer.headers["content-type"] == "application/msgpack"
+    assert msgpack.unpackb(answer.content)["upper"] == "HI"
+
+
+def test_arrays_later(tmp_path):
+    with serving("double", tmp_path / "jobs.db") as (url, _):
+        packed = io.BytesIO()
+        np.save(packed, np.arange(3.0))
+        kind = {"content-type": "application/x-npy", "prefer": "respond-async"}
+        where = f"{url}/v1/functions/double"
+        accepted = httpx2.post(where, content=packed.getvalue(), headers=kind)
+        place = f"{url}{accepted.headers['location']}"
+        until(lambda: httpx2.get(place).json()["status"] == "completed")
+        answer = httpx2.get(f"{place}/result").content
+        assert np.load(io.BytesIO(answer)).tolist() == [0.0, 2.0, 4.0]
+
+
+def moved(client, batch, seen, before):
+    """Whether the batch has moved on twice since `seen` had so many counts."""
+    seen.add(client.batches.retrieve(batch.id).request_counts.completed)
+    return len(seen) > before + 1
+
+
+def test_killed_servers_lose_nothing(tmp_path):
+    store, path, count = tmp_path / "jobs.db", "/v1/functions/shout", 3_000
+    items = [{"text": f"t{i}"} for i in range(count)]
+    batch, calls, seen = None, [], set()
+    for _ in range(3):
+        with serving("shout", store) as (url, process):
+            client = client_of(url)
+            batch = batch or begun(client, lines(*items, url=path), path)
+            later = {"prefer": "respond-async"}
+            accepted = httpx2.post(f"{url}{path}", json={"text": "now"}, headers=later)
+            calls.append(accepted.raise_for_status().json()["id"])
+            before = len(seen)
+
+            until(lambda: moved(client, batch, seen, before))  # noqa: B023
+            process.kill()
+    with serving("shout", store) as (url, process):
+        client = client_of(url)
+        done = ended(client, batch)
+        assert done.request_counts.completed == done.request_counts.total == count
+        texts = client.files.content(done.output_file_id).text.splitlines()
+        found = [json.loads(line)["custom_id"] for line in texts]
+        assert len(found) == count and set(found) == {f"c{i}" for i in range(count)}
+        for each in calls:
+            until(lambda: httpx2.get(f"{url}/v1/jobs/{each}").json()["status"] == "completed")  # noqa: B023
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 0
+
+
+def test_a_store_in_use_ends_the_second_server(tmp_path):
+    with serving("shout", tmp_path / "jobs.db"):
+        command = [sys.executable, "-m", "headway.cli", "serve", f"{MODULE}:shout"]
+        command += ["--port", "0", "--jobs", str(tmp_path / "jobs.db")]
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+        done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=60)
+        assert done.returncode == 2
+        assert "is in use by another server" in done.stderr + done.stdout
