@@ -144,7 +144,7 @@ class Interactive:
 
     def __init__(self, served: Served, seconds: float, seed: int) -> None:
         self.served, self.firsts, self.nexts = served, list[float](), list[float]()
-        draw, at, threads = random.Random(seed), 0.0, []
+        draw, at, threads = random.Random(seed), 0.0, list[threading.Thread]()
         began = monotonic()
         while (at := at + draw.expovariate(RATE)) < seconds:
             threads.append(threading.Thread(target=self._call, args=(began + at, len(threads))))

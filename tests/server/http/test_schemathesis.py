@@ -23,13 +23,15 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
-OPERATIONS = 16
-WITH_BODY = (0, 1, 3, 4, 5, 6, 7, 8)  # all but cancel and those that tell of the server
+OPERATIONS = 29
+# All but those that cancel, delete, or tell of what is there.
+WITH_BODY = (0, 1, 3, 4, 5, 6, 7, 8, 16, 22)
 
 
 @pytest.fixture(scope="module")
-def operations():
-    with serving(ServerConfig(), fake) as (url, _):
+def operations(tmp_path_factory):
+    store = tmp_path_factory.mktemp("jobs") / "jobs.db"
+    with serving(ServerConfig(jobs={"store": str(store)}), fake) as (url, _):
         document = schemathesis.openapi.from_url(f"{url}/openapi.json")
         yield [each.ok() for each in document.get_all_operations()]
 
