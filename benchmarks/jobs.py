@@ -142,8 +142,8 @@ def wait(client: httpx2.Client, batch: str, served: Served) -> tuple[dict[str, A
 class Interactive:
     """Callers of the interactive lane, each from its scheduled arrival."""
 
-    def __init__(self, served: Served, seconds: float, seed: int) -> None:
-        self.served, self.firsts, self.nexts = served, list[float](), list[float]()
+    def __init__(self, client: httpx2.Client, seconds: float, seed: int) -> None:
+        self.client, self.firsts, self.nexts = client, list[float](), list[float]()
         draw, at, threads = random.Random(seed), 0.0, list[threading.Thread]()
         began = monotonic()
         while (at := at + draw.expovariate(RATE)) < seconds:
@@ -154,14 +154,13 @@ class Interactive:
             each.join()
 
     def _call(self, at: float, number: int) -> None:
-        with client_of(self.served) as client:
-            sleep(max(0.0, at - monotonic()))
-            asked = body(number, TOKENS) | {"stream": True, "ignore_eos": True}
-            lane, times = {"x-headway-lane": "interactive"}, list[float]()
-            with client.stream("POST", PATH, json=asked, headers=lane) as answer:
-                for line in answer.raise_for_status().iter_lines():
-                    if line.startswith("data: {"):
-                        times.append(monotonic())
+        asked = body(number, TOKENS) | {"stream": True, "ignore_eos": True}
+        lane, times = {"x-headway-lane": "interactive"}, list[float]()
+        sleep(max(0.0, at - monotonic()))
+        with self.client.stream("POST", PATH, json=asked, headers=lane) as answer:
+            for line in answer.raise_for_status().iter_lines():
+                if line.startswith("data: {"):
+                    times.append(monotonic())
         self.firsts.append(times[0] - at)
         self.nexts.append((times[-1] - times[0]) / (len(times) - 1))
 
@@ -218,7 +217,7 @@ def beside(folder: Path) -> list[Figure]:
             for is_busy in (False, True):
                 with batch_beside(served, is_busy):
                     before = steps_so_far(client)
-                    run = Interactive(served, TURN, SEED + turn)
+                    run = Interactive(client, TURN, SEED + turn)
                     after = steps_so_far(client)
                 firsts[is_busy].append(p95(run.firsts))
                 nexts[is_busy].append(p95(run.nexts))
