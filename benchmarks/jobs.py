@@ -94,7 +94,7 @@ def killed(folder: Path, kills: int, items: int) -> list[Figure]:
     for number in range(kills):
         with serving(config, folder, log=folder / "log") as served:
             with client_of(served) as client:
-                batch = batch or begin(client, input_file(items, 2))
+                batch = batch or begin(client, input_file(items, 8))
             calls = Calls(served)
             sleep(draw.uniform(*UPTIME))
             os.kill(served.pid, signal.SIGKILL)

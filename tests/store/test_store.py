@@ -280,7 +280,7 @@ def test_leaving_costs_no_attempt(database):
 @pytest.mark.parametrize("how", ["cancelled", "expired"])
 def test_a_batch_that_is_broken_off_keeps_what_was_answered(database, how):
     store = Store(database)
-    store.batch(600)
+    store.batch(2_100)
     first, second = store.workers[0].exchange([], [], 2)
     store.workers[0].exchange([answered(first)], [], 0)
     if how == "cancelled":
@@ -298,11 +298,11 @@ def test_a_batch_that_is_broken_off_keeps_what_was_answered(database, how):
     assert rounds == 3
     store.workers[0].exchange([answered(second)], [], 0)  # too late
     job = store.find()
-    assert (job.status, job.completed, job.failed) == (how, 1, 599)
+    assert (job.status, job.completed, job.failed) == (how, 1, 2_099)
     assert store.announced == [("batch_1", how)]
     errors = [json.loads(line) for line in store.content(job.error_file).splitlines()]
     assert {each["error"]["code"] for each in errors} == {f"batch_{how}"}
-    assert len({each["custom_id"] for each in errors}) == 599
+    assert len({each["custom_id"] for each in errors}) == 2_099
     store.jobs.cancel("batch_1", NOW)
     assert store.find() == job
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlalchemy import Connection, and_, func, select, update
+from sqlalchemy import Connection, and_, bindparam, func, select, update
 
 from headway.store.database import Database
 from headway.store.deliveries import Announce
@@ -26,7 +26,7 @@ from headway.store.jobs import (
 from headway.store.lines import unanswered_line
 from headway.store.tables import ITEMS, JOBS, ItemState
 
-PAGE = 256  # items ended in one transaction
+PAGE = 1_024  # items ended in one transaction
 REASONS = {
     CANCELLED: ("batch_cancelled", "the batch was cancelled before this request was answered"),
     FINALIZING: ("batch_expired", "the batch's time was over before this request was answered"),
@@ -69,12 +69,16 @@ class Endings:
             open = and_(ITEMS.c.job == job.id, ITEMS.c.state == ItemState.WAITING)
             wanted = select(ITEMS.c.number, ITEMS.c.custom_id).where(open).limit(PAGE)
             rows = connection.execute(wanted.order_by(ITEMS.c.number)).all()
-            for number, custom_id in rows:
-                mine = and_(ITEMS.c.job == job.id, ITEMS.c.number == number)
-                reason = REASONS[CANCELLED if current.status == CANCELLING else FINALIZING]
-                line = unanswered_line(job.id, number, custom_id, *reason) if job.is_batch else None
-                values = {"state": ItemState.UNANSWERED, "body": None, "worker": None}
-                connection.execute(update(ITEMS).where(mine).values(**values, output=line))
+            reason = REASONS[CANCELLED if current.status == CANCELLING else FINALIZING]
+            ends = [
+                {"which": number, "line": unanswered_line(job.id, number, custom_id, *reason)}
+                for number, custom_id in rows
+            ]
+            mine = and_(ITEMS.c.job == job.id, ITEMS.c.number == bindparam("which"))
+            line = bindparam("line") if job.is_batch else None
+            values = {"state": ItemState.UNANSWERED, "body": None, "worker": None, "output": line}
+            if ends:
+                connection.execute(update(ITEMS).where(mine).values(values), ends)
             more = {"failed": JOBS.c.failed + len(rows)}
             connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(more))
             if len(rows) < PAGE:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sqlalchemy import Connection, Row, Select, delete, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
 
 from headway.store.database import Database
 from headway.store.ids import new_id
@@ -79,6 +79,12 @@ class Files:
         order = FILES.c.id if oldest_first else FILES.c.id.desc()
         with self._database.begin() as connection:
             return [_file(row) for row in connection.execute(wanted.order_by(order).limit(limit))]
+
+    def bytes_of(self, tenant: str) -> int:
+        """Of all the tenant's files."""
+        wanted = select(func.coalesce(func.sum(FILES.c.bytes), 0)).where(FILES.c.tenant == tenant)
+        with self._database.begin() as connection:
+            return int(connection.execute(wanted).scalar_one())
 
     def delete(self, id: str) -> None:
         """With its content."""

@@ -431,6 +431,17 @@ def test_a_callback_that_the_operator_did_not_allow(tmp_path, path):
         assert answer.json()["error"]["param"] == "X-Headway-Callback"
 
 
+def test_a_tenant_has_stored_enough(tmp_path):
+    with serving(config_of(tmp_path, tenant_bytes=100), fake) as (url, _):
+        client = client_of(url)
+        first = client.files.create(file=("a", b"a" * 101), purpose="batch")
+        with pytest.raises(openai.RateLimitError) as told:
+            client.files.create(file=("a", b"a"), purpose="batch")
+        assert told.value.body["code"] == "storage_full"
+        client.files.delete(first.id)
+        client.files.create(file=("a", b"a"), purpose="batch")
+
+
 def test_the_disk_is_full(tmp_path):
     with serving(config_of(tmp_path), fake) as (url, front):
         store, file = front.jobs.store, b"a" * (1 << 20)

@@ -114,6 +114,9 @@ class JobSettings(Section):
         Count, Field(description="Requests of jobs that are in the engine or wait for it.")
     ] = 64
     file_bytes: Annotated[Count, Field(description="Size of one file.")] = 200 << 20
+    tenant_bytes: Annotated[
+        Count, Field(description="Size of all files of a tenant; a further upload gets 429.")
+    ] = 10 << 30
     lines: Annotated[Count, Field(description="Requests of one batch.")] = 50_000
     keep: Annotated[
         Limit,

@@ -79,10 +79,17 @@ def _add_lists(router: APIRouter, jobs: JobService) -> None:
     """What concerns no one file that is there: upload, and the list."""
     store = jobs.store
 
-    @router.post(FILES, responses=responses(400, 401, 408, 413, 415, 503), openapi_extra=UPLOADED)
+    @router.post(
+        FILES, responses=responses(400, 401, 408, 413, 415, 429, 503), openapi_extra=UPLOADED
+    )
     async def upload(request: Request) -> JSONResponse:
         """Upload the input of a batch."""
         tenant = jobs.caller(request)
+        if (
+            held := await store.ask(store.files.bytes_of, tenant.name)
+        ) > jobs.settings.tenant_bytes:
+            why = f"your files have {held} bytes: delete some first"
+            raise Problem(429, why, code="storage_full", final=True)
         form = Upload(store, tenant.name, jobs.settings.file_bytes, jobs.stall)
         return JSONResponse(file_object(await form.read(request, jobs.keep)))
 
