@@ -2,7 +2,7 @@
 
 Killed: a batch of 10,000 short completions and a stream of later calls run while the server is
 ended by SIGKILL, thirty times, and started again. Then every acknowledged request must have one
-result, and no more. The memory of the last server, which runs longest, is looked at over its time.
+result, and no more. The memory of the last server is looked at while it runs another such batch.
 
 Beside: callers of the interactive lane send requests at Poisson arrivals, first alone and then
 while a batch keeps the engine full, in turns. Their first tokens may come later by one full step,
@@ -102,10 +102,11 @@ def killed(folder: Path, kills: int, items: int) -> list[Figure]:
             acknowledged += calls.ids
         print(f"killed {number + 1} of {kills}, {len(acknowledged)} calls so far", file=sys.stderr)
     with serving(config, folder, log=folder / "log") as served, client_of(served) as client:
-        done, memory = wait(client, batch, served)
+        done, _ = wait(client, batch, served)
         files = [done[name] for name in ("output_file_id", "error_file_id") if done[name]]
         lines = [line for id in files for line in content(client, id)]
         states = Counter(client.get(f"/v1/jobs/{id}").json()["status"] for id in acknowledged)
+        _, memory = wait(client, begin(client, input_file(items, 2)), served)
     found = Counter(json.loads(line)["custom_id"] for line in lines)
     print(f"batch: {done['request_counts']}; calls: {dict(states)}", file=sys.stderr)
     lost = sum(f"c{i}" not in found for i in range(items))

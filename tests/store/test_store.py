@@ -307,6 +307,18 @@ def test_a_batch_that_is_broken_off_keeps_what_was_answered(database, how):
     assert store.find() == job
 
 
+def test_a_call_is_cancelled(database):
+    store = Store(database)
+    store.call("job_1")
+    store.workers[0].exchange([], [], 1)
+    store.jobs.cancel("job_1", NOW)
+    assert store.endings.end_some(store.find("job_1"))
+    assert not store.endings.end_some(store.find("job_1"))
+    assert store.find("job_1").status == "cancelled"
+    assert store.workers[0].result("job_1") is None
+    assert store.announced == [("job_1", "cancelled")]
+
+
 def test_the_same_idempotency_key_is_the_same_job(database):
     store = Store(database)
     values = {"window": 1, "created_at": NOW, "expires_at": NOW + 1, "idempotency_key": "k"}

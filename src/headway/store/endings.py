@@ -68,17 +68,18 @@ class Endings:
                 return False
             open = and_(ITEMS.c.job == job.id, ITEMS.c.state == ItemState.WAITING)
             wanted = select(ITEMS.c.number, ITEMS.c.custom_id).where(open).limit(PAGE)
-            rows = connection.execute(wanted.order_by(ITEMS.c.number)).all()
+            wanted = wanted.order_by(ITEMS.c.number).with_for_update()  # others may answer them now
+            rows = connection.execute(wanted).all()
             reason = REASONS[CANCELLED if current.status == CANCELLING else FINALIZING]
             ends = [
                 {"which": number, "line": unanswered_line(job.id, number, custom_id, *reason)}
                 for number, custom_id in rows
             ]
             mine = and_(ITEMS.c.job == job.id, ITEMS.c.number == bindparam("which"))
-            line = bindparam("line") if job.is_batch else None
-            values = {"state": ItemState.UNANSWERED, "body": None, "worker": None, "output": line}
+            ended = {"state": ItemState.UNANSWERED, "body": None, "worker": None}
             if ends:
-                connection.execute(update(ITEMS).where(mine).values(values), ends)
+                made = update(ITEMS).where(mine).values(**ended, output=bindparam("line"))
+                connection.execute(made, ends)
             more = {"failed": JOBS.c.failed + len(rows)}
             connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(more))
             if len(rows) < PAGE:

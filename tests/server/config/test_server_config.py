@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +35,9 @@ from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import format_duration, parse_duration
 from headway.server.config.engine_options import engine_options
+from headway.server.config.sections.jobs import new_secret
 from headway.server.config.show import file_schema, show_settings, validate_file
+from headway.server.config.tenant import Tenant
 from headway.strategies.registry import PARTS_OF_BUDGETS, find_strategy
 from headway.strategies.strategy_inputs import StrategyInputs
 from tests.commands.small_cost_model import CALIBRATION
@@ -794,3 +797,43 @@ def test_prices_give_the_cost_of_time_and_of_tokens(load):
 )
 def test_impossible_limits_of_connections_are_refused(load, said, words):
     assert words in refusal(load, f"server: {said}")
+
+
+SECRET = "whsec_" + "c2VjcmV0" * 5
+
+
+def test_secrets_of_jobs_are_shown_to_nobody():
+    hook = {"url": "https://example.com/hook", "secret": SECRET}
+    store = "postgresql://me:password@host/name"
+    config = ServerConfig(jobs={"store": store, "webhooks": [hook]})
+    shown = config.effective()["jobs"]
+    assert shown["store"] == "postgresql://me@host/name"
+    assert shown["webhooks"][0]["secret"] == "whsec_..."
+    assert "c2VjcmV0" not in repr(config.jobs)
+    tenant = Tenant("", "", frozenset(config.lanes), "standard", "")
+    assert {"store", "webhooks"}.isdisjoint(config.visible_to(tenant)["jobs"])
+
+
+@pytest.mark.parametrize(
+    "jobs, why",
+    [
+        ({"lane": "night"}, "there is no lane 'night'"),
+        ({"webhooks": [{"url": "ftp://x", "secret": SECRET}]}, r"jobs.webhooks\[0\].url"),
+        ({"webhooks": [{"url": "https://x*", "secret": SECRET}]}, "before the \\* comes a /"),
+        ({"webhooks": [{"url": "https://x/", "secret": "whsec_x"}]}, "a secret is whsec_"),
+        ({"webhooks": [{"url": "https://x/", "secret": "whsec_YWJj"}]}, "this one has 3"),
+        ({"webhooks": [{"url": "https://x/", "secret": SECRET, "events": ["end"]}]}, "no event"),
+        ({"keep": "0"}, "keep"),
+    ],
+)
+def test_jobs_that_cannot_be(jobs, why, tmp_path):
+    file = tmp_path / "headway.yaml"
+    file.write_text(yaml.safe_dump({"jobs": jobs}))
+    with pytest.raises(SettingError, match=why) as told:
+        ServerConfig.load(file)
+    assert "c2VjcmV0" not in str(told.value) and "YWJj" not in str(told.value)
+
+
+def test_a_new_webhook_secret_is_one(tmp_path):
+    hook = {"url": "https://x/", "secret": new_secret()}
+    assert ServerConfig(jobs={"webhooks": [hook]}).jobs.webhooks[0].secret == hook["secret"]
