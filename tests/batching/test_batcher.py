@@ -632,3 +632,36 @@ def test_no_item_is_lost_or_answered_twice(asked, size, window, bucketed, bisect
     assert len(rows) == len(asked) == len({row.id for row in rows})
     if not bisect:
         assert max(seen.values(), default=0) <= 1
+
+
+@pytest.mark.parametrize(
+    "lengths, buckets, share",
+    [
+        ((32, 64, 128, 256, 512), (512,), 61.25),
+        ((32, 64, 128, 256, 512), (64, 128, 256, 512), 3.125),
+        ((12, 33, 64, 100, 128, 512), (512,), 72.363),
+        ((12, 33, 64, 100, 128, 512), (64, 128, 512), 11.5625),
+        ((12, 33, 64, 100, 128, 512), (16, 48, 64, 112, 128, 512), 3.5227),
+    ],
+)
+def test_padding_in_computed_cells(lengths, buckets, share):
+    """The cells are those of the arrays that the function was called with."""
+    calls, cells = [], []
+
+    def padded(item, edge):
+        return item + " " * (edge - len(item))
+
+    def function(items):
+        assert len({len(item) for item in items}) == 1
+        cells.append(sum(map(len, items)))
+        return items
+
+    settings = {"cost": len, "buckets": buckets, "pad": padded}
+    with headway.Batcher(
+        function, rows=lambda steps, _: calls.extend(steps), **settings
+    ) as batcher:
+        items = ["x" * length for length in lengths]
+        assert [each.strip() for each in batcher.map(items)] == items
+    computed = sum(cells)
+    assert 100 * (1 - sum(lengths) / computed) == pytest.approx(share, abs=0.001)
+    assert sum(call.padding_tokens for call in calls) == computed - sum(lengths)
