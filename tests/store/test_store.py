@@ -62,7 +62,7 @@ class Store:
 
     def batch(self, count, id="batch_1", tenant="t", **values):
         made = {"window": 60, "created_at": NOW, "expires_at": NOW + 60, **values}
-        self.jobs.add(Job(id, tenant, "k", True, "/v1/x", **made))
+        self.jobs.add(Job(id, tenant, "k", True, "/v1/x", **made, worker="a"))
         new = [NewItem(each, f"c{each}", b'{"n": %d}' % each) for each in range(count)]
         if new:
             self.workers[0].add(id, tenant, new)
@@ -341,6 +341,35 @@ def test_a_batch_is_validated_by_one_worker(database):
     store.endings.fail(store.find(), [{"code": "x"}])
     assert store.find().errors == [{"code": "x"}] and store.find().status == "failed"
     assert store.announced == [("batch_1", "failed")]
+
+
+def test_a_validator_that_seemed_dead_changes_nothing(database):
+    store = Store(database)
+    values = {"window": 60, "created_at": NOW, "expires_at": NOW + 60}
+    store.jobs.add(Job("batch_1", "t", "", True, "/", **values))
+    a, b = store.workers
+    assert store.jobs.claim("a") and a.clear("batch_1")
+    assert a.add("batch_1", "t", [NewItem(1, "c1", b"{}")])
+    b.keep_alive(NOW + 31, NOW + 61)
+    assert store.jobs.claim("b") and b.clear("batch_1")
+    assert not a.add("batch_1", "t", [NewItem(2, "c2", b"{}")])
+    assert not a.open("batch_1", 2, "", NOW)
+    assert b.add("batch_1", "t", [NewItem(1, "c1", b"{}"), NewItem(2, "c2", b"{}")])
+    assert b.open("batch_1", 2, "", NOW) and not b.open("batch_1", 2, "", NOW)
+    assert [each.number for each in a.exchange([], [], 9)] == [1, 2]
+
+
+def test_items_that_were_taken_unheard_are_given_back(database):
+    store = Store(database)
+    store.batch(3)
+    a, b = store.workers
+    known = a.exchange([], [], 1)
+    a.exchange([], [], 1)  # and its answer was lost
+    a.free_lost({(each.job, each.number) for each in known})
+    taken = b.exchange([], [], 9)
+    assert [(each.number, each.attempts) for each in taken] == [(1, 0), (2, 0)]
+    a.exchange([answered(each) for each in known], [], 0)
+    assert store.find().completed == 1
 
 
 def test_an_ended_job_is_forgotten_with_its_results(database):

@@ -76,23 +76,32 @@ class Items:
     def __init__(self, database: Database, worker: str, finish: Finish) -> None:
         self._database, self._worker, self._finish = database, worker, finish
 
-    def add(self, job: str, tenant: str, items: Iterable[NewItem]) -> None:
-        """The next items of a batch that is being validated."""
+    # A batch that this worker validates. Each returns False if another worker has it now, because
+    # this one seemed to be dead, or if nobody wants it any more.
+
+    def clear(self, job: str) -> bool:
+        """Drop the items of a validation that was cut off."""
+        with self._database.begin() as connection:
+            if is_mine := self._validates(connection, job):
+                connection.execute(delete(ITEMS).where(ITEMS.c.job == job))
+        return is_mine
+
+    def add(self, job: str, tenant: str, items: Iterable[NewItem]) -> bool:
+        """Its next items."""
         rows = [item_row(job, tenant, each, rank=1) for each in items]
         with self._database.begin() as connection:
-            connection.execute(insert(ITEMS), rows)
+            if is_mine := self._validates(connection, job):
+                connection.execute(insert(ITEMS), rows)
+        return is_mine
 
-    def clear(self, job: str) -> None:
-        """Drop the items of a batch whose validation is begun again."""
-        with self._database.begin() as connection:
-            connection.execute(delete(ITEMS).where(ITEMS.c.job == job))
-
-    def open(self, job: str, total: int, model: str, now: int) -> None:
-        """All items of a batch are there: they may be taken. If there are none, it has ended."""
+    def open(self, job: str, total: int, model: str, now: int) -> bool:
+        """All of its items are there: they may be taken. If there are none, it has ended."""
         values = {"status": IN_PROGRESS, "in_progress_at": now, "total": total, "model": model}
         with self._database.begin() as connection:
-            if change_job(connection, job, (VALIDATING,), values):
+            if is_mine := self._validates(connection, job):
+                change_job(connection, job, (VALIDATING,), values)
                 self._finish(connection, {job})
+        return is_mine
 
     def result(self, job: str) -> Result | None:
         """Of a call; None until it was answered."""
@@ -127,6 +136,19 @@ class Items:
         with self._database.begin() as connection:
             connection.execute(update(ITEMS).where(mine).values(values))
             connection.execute(delete(WORKERS).where(WORKERS.c.id == self._worker))
+
+    def free_lost(self, known: Collection[tuple[str, int]]) -> None:
+        """Give back what this worker took without hearing of it, when the store failed in between.
+
+        known: jobs and numbers of the items that it knows to have.
+        """
+        mine = (ITEMS.c.worker == self._worker) & (ITEMS.c.state == ItemState.WAITING)
+        with self._database.begin() as connection:
+            found = connection.execute(select(ITEMS.c.job, ITEMS.c.number).where(mine)).all()
+            for job, number in {tuple(each) for each in found} - set(known):
+                lost = mine & (ITEMS.c.job == job) & (ITEMS.c.number == number)
+                values = {"worker": None, "attempts": ITEMS.c.attempts - 1}
+                connection.execute(update(ITEMS).where(lost).values(values))
 
     def keep_alive(self, now: int, until: int) -> None:
         """Say that this worker is alive, and free what workers have that are not."""
@@ -213,6 +235,11 @@ class Items:
             values = {"worker": self._worker, "attempts": ITEMS.c.attempts + 1}
             connection.execute(update(ITEMS).where(mine).values(values))
         return taken
+
+    def _validates(self, connection: Connection, job: str) -> bool:
+        mine = (JOBS.c.id == job) & (JOBS.c.worker == self._worker) & (JOBS.c.status == VALIDATING)
+        wanted = select(JOBS.c.id).where(mine).with_for_update()
+        return connection.execute(wanted).one_or_none() is not None
 
     def _mine(self, item: Item | Result) -> ColumnElement[bool]:
         same = and_(ITEMS.c.job == item.job, ITEMS.c.number == item.number)

@@ -461,6 +461,40 @@ def test_the_disk_is_full(tmp_path):
         assert len(client_of(url).files.list().data) == 1
 
 
+def test_an_answer_of_the_store_that_was_lost(tmp_path):
+    with serving(config_of(tmp_path, at_once=2), fake) as (url, front):
+        client, store = client_of(url), front.jobs.store
+        exchange, lost = store.items.exchange, []
+
+        def done_but_unheard(*given):
+            taken = exchange(*given)
+            if taken and len(lost) < 3:
+                lost.append(taken)
+                raise StoreError("away")
+            return taken
+
+        store.items.exchange = done_but_unheard
+        batch = begun(client, lines(*[chat(f"{i}") for i in range(6)]))
+        assert ended(client, batch).request_counts.completed == 6
+        assert len(lost) == 3
+
+
+def test_an_input_file_that_is_deleted_meanwhile(tmp_path):
+    with serving(config_of(tmp_path), fake) as (url, front):
+        client, store = client_of(url), front.jobs.store
+        content = store.files.content
+
+        def cut_off(file):
+            yield next(content(file))
+            store.files.delete(file.id)
+            yield from content(file)
+
+        store.files.content = cut_off
+        body = chat("a" * 2_000)
+        batch = ended(client, begun(client, lines(*[body] * 300)))
+        assert (batch.status, batch.errors.data[0].code) == ("failed", "no_such_file")
+
+
 def test_results_wait_for_a_store_that_is_away(tmp_path):
     executor = Permitted()
     with serving(config_of(tmp_path, at_once=2), executor.engine) as (url, front):

@@ -58,6 +58,7 @@ class Runner:
         self._back: list[GivenBack] = []
         self._resting: dict[str, int] = {}  # by tenant: until when, nanoseconds
         self._everybody_rests = 0  # until when
+        self._is_unsure = False  # whether the store may have given items that were not heard of
         self._work = asyncio.Event()
 
     def wake(self) -> None:
@@ -70,8 +71,11 @@ class Runner:
             while True:
                 self._work.clear()
                 try:
+                    if self._is_unsure:
+                        await self._free_lost()
                     await self._exchange()
                 except StoreError as error:
+                    self._is_unsure = True
                     self._log.error("jobs wait for their store", cause=str(error))
                     await asyncio.sleep(PAUSE)
                     continue
@@ -105,6 +109,13 @@ class Runner:
             self.running[task] = item
             task.add_done_callback(self._ended)
         self._metrics.running = len(self.running)
+
+    async def _free_lost(self) -> None:
+        items = [*self.running.values(), *[each.item for each in self._back]]
+        keys = {(each.job, each.number) for each in items}
+        keys |= {(each.job, each.number) for each in self._results}
+        await self._store.ask(self._store.items.free_lost, keys)
+        self._is_unsure = False
 
     def _count(self, results: Sequence[Result], back: Sequence[GivenBack]) -> None:
         good = sum(200 <= each.status_code < 300 for each in results)

@@ -9,10 +9,9 @@ from headway.server.jobs.store import JobStore
 from headway.server.jobs.validation import InputReader
 from headway.server.observe.logs import Log
 from headway.store.database import StoreError
-from headway.store.jobs import VALIDATING, Job
+from headway.store.jobs import Job
 
 LOOK = 1.0  # seconds between two looks for batches that nobody told of
-CHECKED = 16  # pieces of a file between two looks at whether the batch was cancelled
 
 
 class Validator:
@@ -47,36 +46,43 @@ class Validator:
 
     async def _validate(self, job: Job) -> None:
         store, reader = self._store, self._reader(job.endpoint)
-        await store.ask(store.items.clear, job.id)
+        if not await store.ask(store.items.clear, job.id):
+            return
         file = await store.ask(store.files.get, job.tenant, job.input_file)
         if file is None:
-            why = f"the input file {job.input_file} was deleted"
-            error = {"code": "no_such_file", "message": why, "param": "input_file_id", "line": None}
-            return await store.ask(store.endings.fail, job, [error])
-        pieces, number = store.files.content(file), 0
+            return await store.ask(store.endings.fail, job, [_deleted(job)])
+        pieces, size = store.files.content(file), 0
         while not reader.has_failed:
-            if number % CHECKED == 0 and not await self._is_wanted(job):
+            count, is_mine = await store.ask(self._read_piece, reader, pieces, job)
+            if not is_mine:
                 return
-            number += 1
-            if not await store.ask(self._read_piece, reader, pieces, job):
+            if not count:
                 break
+            size += count
+        if not reader.has_failed and size < file.bytes:  # and its last line may be cut
+            reader.errors = [_deleted(job)]
         if reader.errors:
             await store.ask(store.endings.fail, job, reader.errors)
             self._log.info("batch refused", job=job.id, errors=len(reader.errors))
             return
-        await store.ask(store.items.open, job.id, reader.count, reader.model, clock.unix())
+        opened = job.id, reader.count, reader.model, clock.unix()
+        if not await store.ask(store.items.open, *opened):
+            return
         self._log.info("batch begun", job=job.id, requests=reader.count)
         self._opened()
 
-    def _read_piece(self, reader: InputReader, pieces: Iterator[bytes], job: Job) -> bool:
+    def _read_piece(
+        self, reader: InputReader, pieces: Iterator[bytes], job: Job
+    ) -> tuple[int, bool]:
         """In the store's thread, a piece at a time: between two of them others have their turn.
-        False: it was the end."""
+        Returns its bytes, 0 at the end, and whether the batch is still this worker's."""
         piece = next(pieces, b"")
         items = reader.read(piece)
-        if items and not reader.errors:
-            self._store.items.add(job.id, job.tenant, items)
-        return bool(piece)
+        if not items or reader.errors:
+            return len(piece), True
+        return len(piece), self._store.items.add(job.id, job.tenant, items)
 
-    async def _is_wanted(self, job: Job) -> bool:
-        now = await self._store.ask(self._store.jobs.get, job.tenant, job.id)
-        return now is not None and now.status == VALIDATING
+
+def _deleted(job: Job) -> dict[str, object]:
+    why = f"the input file {job.input_file} was deleted"
+    return {"code": "no_such_file", "message": why, "param": "input_file_id", "line": None}
