@@ -21,6 +21,7 @@ import schemathesis
 
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import digest
 from headway.server.functions.app import make_app
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find, names_a_function
@@ -36,7 +37,7 @@ JSON = {"content-type": "application/json"}
 def serving(name, config=None):
     """Gives the function's URL and its service."""
     config = config or ServerConfig()
-    service = FunctionService(find(f"{MODULE}:{name}"))
+    service = FunctionService(find(f"{MODULE}:{name}"), config.keys)
     began, kept = threading.Event(), {}
 
     async def serve():
@@ -368,3 +369,52 @@ def test_the_command_says_what_is_wrong(tmp_path, arguments, said):
         env=environment,
     )
     assert done.returncode == 2 and said in done.stderr
+
+
+def keyed(name, **limits):
+    return {"name": name, "sha256": digest(name).hex(), **limits}
+
+
+def bearer(name):
+    return {"authorization": f"Bearer {name}"}
+
+
+def test_keys_of_a_function():
+    config = ServerConfig(keys=[keyed("ann"), keyed("bob", requests_per_minute=1)])
+    with serving("shout", config) as (url, service):
+        assert post(url, {"text": "a"}, 401)["code"] == "invalid_api_key"
+        assert post(url, {"text": "a"}, 401, **bearer("eve"))["code"] == "invalid_api_key"
+        assert httpx2.get(f"{url.rpartition('/')[0]}").status_code == 401
+        assert post(url, {"text": "a"}, **bearer("ann"))["upper"] == "A"
+        assert post(f"{url}/batch", [{"text": "a"}], **bearer("ann"))["results"]
+        assert post(url, {"text": "a"}, **bearer("bob"))["upper"] == "A"
+        assert post(url, {"text": "a"}, 429, **bearer("bob"))["code"] == "rate_limit_exceeded"
+        assert service.open == 0
+
+
+def test_a_key_may_have_so_many_requests_at_once():
+    config = ServerConfig(keys=[keyed("ann", concurrent=1)])
+    with serving("held", config) as (url, service), ThreadPoolExecutor(1) as pool:
+        first = pool.submit(post, url, 1, **bearer("ann"))
+        until(lambda: service.open)
+        error = post(url, 2, 429, **bearer("ann"))
+        functions_to_serve.HELD.release()
+        assert (first.result(), error["code"]) == (1, "concurrency_limit_exceeded")
+
+
+def test_a_stream_counts_until_its_end():
+    config = ServerConfig(keys=[keyed("ann", concurrent=1)])
+    with serving("count", config) as (url, service):
+        asked = {"content": b"3", "headers": JSON | bearer("ann")}
+        with httpx2.stream("POST", url, **asked) as answer:
+            assert service.open
+            assert answer.read().endswith(b"[DONE]\n\n")
+        until(lambda: service.open == 0)
+        assert httpx2.post(url, **asked).status_code == 200
+
+
+@pytest.mark.parametrize("more", [{"lanes": ["offline"]}, {"tokens_per_minute": 9}, {"weight": 2}])
+def test_what_a_key_of_a_function_cannot_have(more):
+    keys = ServerConfig(keys=[keyed("ann", **more), keyed("bob")]).keys
+    with pytest.raises(SettingError, match="a function's keys have no"):
+        FunctionService(find(f"{MODULE}:shout"), keys)

@@ -1,8 +1,7 @@
 """The routes of a function: one item, several, and what is known of it."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Self
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -27,7 +26,7 @@ from headway.server.http.sse import HEADERS
 from headway.server.protocol.problem import Problem, wrong
 
 AT = "/v1/functions"
-STATUSES = 400, 404, 408, 413, 415, 429, 500, 503
+STATUSES = 400, 401, 404, 408, 413, 415, 429, 500, 503
 
 
 class FunctionRoutes:
@@ -50,20 +49,20 @@ class FunctionRoutes:
     async def one(self, request: Request) -> Response:
         """The result of an item, or its pieces as events. Raises Problem."""
         service, target = self._service, self._service.target
-        with _counted(service):
-            headers = dict(request.headers)  # each look at starlette's goes through all of them
+        headers = dict(request.headers)  # each look at starlette's goes through all of them
+        with _Admitted(service, headers) as admitted:
             value, kind = await self._read(request, headers)
             item = checked(value, target.item, target.arrays)
             if target.streams:
-                return await _stream(service, item, headers)
+                return await _stream(service, item, headers, admitted)
             result = await service.call(item, headers)
             return Response(_encoded(service, result, kind), media_type=kind)
 
     async def several(self, request: Request) -> Response:
         """The results in the order of the items. An item that fails has an `error`."""
         service, target, most = self._service, self._service.target, self._limits.inputs
-        with _counted(service):
-            headers = dict(request.headers)
+        headers = dict(request.headers)
+        with _Admitted(service, headers):
             values, kind = await self._read(request, headers)
             if not isinstance(values, list):
                 raise wrong("the body must be a list of items")
@@ -110,9 +109,10 @@ def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRo
     metrics."""
     router = APIRouter(tags=["state"])
 
-    @router.get(AT, responses=responses())
-    async def functions() -> JSONResponse:
+    @router.get(AT, responses=responses(401))
+    async def functions(request: Request) -> JSONResponse:
         """The function, its lanes, and what waits in them."""
+        service.keys.caller(request.headers)
         target, lines = service.target, service.batcher.load.lanes
         lanes = {
             name: {"waiting": each.waiting, "budget": _budget(each.lane.budget.e2e)}
@@ -145,14 +145,25 @@ def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRo
     return router
 
 
-@contextmanager
-def _counted(service: FunctionService) -> Iterator[None]:
-    service.check_open()
-    service.open += 1
-    try:
-        yield
-    finally:
-        service.open -= 1
+class _Admitted:
+    """A request that is being answered: to the end of the block or, if it is `kept`, to `end`."""
+
+    def __init__(self, service: FunctionService, headers: Mapping[str, str]) -> None:
+        """Raises Problem."""
+        self._service, self._permit, self.kept = service, service.admit(headers), False
+        service.open += 1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if not self.kept:
+            self.end()
+
+    def end(self) -> None:
+        """Once."""
+        self._service.open -= 1
+        self._permit.release()
 
 
 def _encoded(service: FunctionService, value: Any, kind: str) -> bytes:
@@ -164,20 +175,35 @@ def _encoded(service: FunctionService, value: Any, kind: str) -> bytes:
         raise Problem(500, why, code="function_error") from error
 
 
-async def _stream(service: FunctionService, item: Any, headers: Mapping[str, str]) -> Response:
+async def _stream(
+    service: FunctionService, item: Any, headers: Mapping[str, str], admitted: _Admitted
+) -> Response:
     """Server-sent events. The first piece is waited for, so that a refusal has its own status."""
     pieces = service.pieces(item, headers)
     try:
         first = [await anext(pieces)]
     except StopAsyncIteration:
         first = []
-    return StreamingResponse(_events(service, first, pieces), headers=HEADERS)
+    return _EventStream(_events(service, first, pieces), admitted)
+
+
+class _EventStream(StreamingResponse):
+    """The request ends with its last event, or when its client leaves."""
+
+    def __init__(self, events: AsyncIterator[bytes], admitted: _Admitted) -> None:
+        super().__init__(events, headers=HEADERS)
+        self._admitted, admitted.kept = admitted, True
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._admitted.end()
 
 
 async def _events(
     service: FunctionService, first: list[Any], pieces: AsyncIterator[Any]
 ) -> AsyncIterator[bytes]:
-    service.open += 1
     try:
         for piece in first:
             yield b"data: " + _encoded(service, piece, JSON) + b"\n\n"
@@ -185,8 +211,6 @@ async def _events(
             yield b"data: " + _encoded(service, piece, JSON) + b"\n\n"
     except Problem as problem:
         yield b"data: " + encode(problem.body, JSON) + b"\n\n"
-    finally:
-        service.open -= 1
     yield b"data: [DONE]\n\n"
 
 

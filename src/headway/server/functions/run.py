@@ -22,7 +22,6 @@ from headway.server.functions.codecs import KINDS
 from headway.server.functions.routes import AT
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find
-from headway.server.intake.keys import KeyRing
 from headway.server.jobs.host import JobHost
 from headway.server.jobs.opening import open_jobs
 from headway.server.listening.descriptors import raise_limit
@@ -36,7 +35,7 @@ from headway.server.observe.logs import Logs, bridged
 TURN = 0.001
 CLOSING = 5.0  # seconds for the function to end, once nobody waits for it
 LOOK = 0.05  # seconds between two looks at whether all has been answered
-OURS = frozenset({"server", "logs", "jobs"})  # the sections that apply to functions
+OURS = frozenset({"server", "logs", "jobs", "keys"})  # the sections that apply to functions
 
 
 def serve_function(name: str, config: ServerConfig, layers: Layers, console: Console) -> int:
@@ -51,7 +50,7 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
             f"a function has no {', '.join(sorted(strange))}: how it is batched is said with "
             "@headway.batch"
         )
-    service = FunctionService(find(name))
+    service = FunctionService(find(name), config.keys)
     sys.setswitchinterval(TURN)
     logs = Logs(config.logs, console)
     try:
@@ -113,7 +112,7 @@ class _Server:
         lane = self.config.jobs.lane or [*lanes, *unhurried][-1]
         if lane not in lanes:
             raise SettingError(f"jobs.lane: {target.name} has no lane {lane!r}")
-        keys = KeyRing((), lanes, lane)
+        keys = self.service.keys
         most = lanes[lane].lane.max_waiting
         return JobHost(keys, {f"{AT}/{target.name}": KINDS}, lane, most, takes_objects=False)
 
@@ -125,7 +124,8 @@ class _Server:
             about = [f"headway {__version__} serves {target.name}", f"  on {path}"]
             size = self.service.batcher.settings.size
             about.append(f"  at most {size} items a call; lanes: {lanes}")
-            about.append("  no API keys: open to everybody who reaches the port")
+            if self.service.keys.is_open:
+                about.append("  no API keys: open to everybody who reaches the port")
             self.logs.say("\n".join(about))
         self.logs.log.info("ready", url=path, function=target.name, pid=os.getpid())
 

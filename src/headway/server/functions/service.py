@@ -16,9 +16,12 @@ from headway.errors import (
 )
 from headway.server import clock
 from headway.server.config.durations import SECOND
+from headway.server.config.sections.keys import KeySettings
 from headway.server.functions.metrics import FunctionMetrics
 from headway.server.functions.target import Target
 from headway.server.intake.access_record import access_record
+from headway.server.intake.concurrency import Permit, permit
+from headway.server.intake.keys import KeyRing
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import LEAST, SOON, jittered
@@ -29,17 +32,25 @@ LANE, NO = "x-headway-lane", "not_supported"
 class FunctionService:
     """Calls the function with the items of many requests. On the event loop's thread."""
 
-    def __init__(self, target: Target) -> None:
+    def __init__(self, target: Target, keys: Sequence[KeySettings] = ()) -> None:
         """Raises SettingError for settings that do not go together."""
         self.target, self.metrics = target, FunctionMetrics(target.name)
         self.batcher = Batcher(target.function, rows=self.metrics.rows, **target.settings)
         self.metrics.load = lambda: self.batcher.load
+        lanes = list(self.batcher.settings.lanes)
+        self.keys = KeyRing(_checked(keys), lanes, lanes[0])
         self.open = 0  # requests that are being answered
         self.draining = False
 
     def close(self) -> None:
         """Call the function with all that wait, then end its thread."""
         self.batcher.close()
+
+    def admit(self, headers: Mapping[str, str]) -> Permit:
+        """Whoever sends these headers may have one more request; the permit ends with it. Raises
+        Problem."""
+        self.check_open()
+        return permit(self.keys, self.keys.caller(headers))
 
     def check_open(self) -> None:
         """Raises Problem once the server drains."""
@@ -105,3 +116,12 @@ class FunctionService:
                 return wrong(str(error), code=NO)
         what = f"{type(error).__name__}: {first_line(error)}"
         return Problem(500, f"{self.target.name} failed: {what}", code="function_error")
+
+
+def _checked(keys: Sequence[KeySettings]) -> Sequence[KeySettings]:
+    """Raises SettingError for what a key of a function cannot have."""
+    for key in keys:
+        for name in ("lanes", "default_lane", "tokens_per_minute", "weight"):
+            if name in key.model_fields_set:
+                raise SettingError(f"keys: {key.name}: a function's keys have no {name}")
+    return keys

@@ -1,7 +1,10 @@
 """A permit: one of the requests that a key may have at once."""
 
+from headway.server import clock
 from headway.server.config.tenant import Tenant
 from headway.server.intake.keys import KeyRing
+from headway.server.protocol.problem import Problem
+from headway.server.protocol.retry_after import LEAST, jittered
 
 
 class Permit:
@@ -16,3 +19,14 @@ class Permit:
         if self._open:
             self._open = False
             self._keys.end(self._tenant)
+
+
+def permit(keys: KeyRing, tenant: Tenant) -> Permit:
+    """For one more request of this tenant. Raises Problem if its key may not have it now."""
+    if wait := keys.ask(tenant, clock.now()):
+        message = "this key's limit per minute is reached"
+        raise Problem(429, message, code="rate_limit_exceeded", retry=jittered(wait / 1e9))
+    if not keys.begin(tenant):
+        message = "this key has as many requests at once as it may"
+        raise Problem(429, message, code="concurrency_limit_exceeded", retry=jittered(LEAST))
+    return Permit(keys, tenant)

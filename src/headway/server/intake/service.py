@@ -25,12 +25,11 @@ from headway.server.answering.refusal import Refusal
 from headway.server.answering.routed import Routed
 from headway.server.answering.vector_call import VectorCall
 from headway.server.config.config import ServerConfig
-from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import EngineHandle
 from headway.server.intake.access_record import access_record
 from headway.server.intake.admission import Admission, loading
 from headway.server.intake.client import Client
-from headway.server.intake.concurrency import Permit
+from headway.server.intake.concurrency import Permit, permit
 from headway.server.intake.keys import KeyRing
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, tokenize
@@ -40,7 +39,7 @@ from headway.server.protocol.deadlines import deadlines_of, late
 from headway.server.protocol.expected import expected_tokens
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import ApiRequest
-from headway.server.protocol.retry_after import LEAST, SOON, jittered
+from headway.server.protocol.retry_after import SOON, jittered
 from headway.server.protocol.vectors.request import VectorModel
 from headway.vectors.model_card import ModelCard
 
@@ -119,16 +118,7 @@ class Service:
         Problem. The permit is released when the request is over."""
         with self.reporting(arrival, operation):
             _ = self.tokenizer
-            self._check_key(arrival.tenant)
-        return Permit(self.keys, arrival.tenant)
-
-    def _check_key(self, tenant: Tenant) -> None:
-        if wait := self.keys.ask(tenant, clock.now()):
-            message = "this key's limit per minute is reached"
-            raise Problem(429, message, code="rate_limit_exceeded", retry=jittered(wait / 1e9))
-        if not self.keys.begin(tenant):
-            message = "this key has as many requests at once as it may"
-            raise Problem(429, message, code="concurrency_limit_exceeded", retry=jittered(LEAST))
+            return permit(self.keys, arrival.tenant)
 
     @contextmanager
     def reporting(self, arrival: Arrival, operation: str) -> Iterator[None]:
