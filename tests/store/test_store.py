@@ -112,6 +112,14 @@ def test_a_file_of_sqlite_belongs_to_one_process(tmp_path):
     Database(where).close()
 
 
+def test_nobody_else_may_read_a_file_of_sqlite(tmp_path):
+    database = Database(str(tmp_path / "jobs.db"))
+    Files(database).begin("t", NOW)
+    modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
+    assert "jobs.db-wal" in modes and set(modes.values()) == {0o600}
+    database.close()
+
+
 @pytest.mark.parametrize(
     "where, why",
     [

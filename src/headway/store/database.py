@@ -33,10 +33,12 @@ class Database:
         self.is_file = url.get_backend_name() == SQLITE
         self._lock = FileLock(Path(f"{url.database}.lock")) if self.is_file and alone else None
         try:
+            if self.is_file and url.database:
+                Path(url.database).touch(0o600)  # it holds prompts; SQLite's other files follow it
             self._engine = _engine(url)
             with self.begin() as connection:
                 upgrade(connection)
-        except (SQLAlchemyError, StoreError) as error:
+        except (SQLAlchemyError, StoreError, OSError) as error:
             self.close()
             raise SettingError(
                 f"the store {self.name} cannot be opened: {_cause(error)}"
