@@ -11,7 +11,7 @@ from headway.live.engine import LiveEngine
 from headway.options import Options
 from headway.request_builder import Prompt, RequestBuilder
 from headway.vectors.model_card import ModelCard
-from headway.vectors.vectors import embedding, probabilities, score, similarity
+from headway.vectors.vectors import embedding, probabilities, score, similarity, without_padding
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,10 +51,11 @@ class VectorCalls:
     ) -> "NDArray[np.float32]":
         """[texts, d] float32: the embedding of each text, or of lists of token ids.
 
-        pooling: "last", "mean" or "first" (core.request.Pooling); empty: the checkpoint's own, else
-        "mean" for an encoder and "last" for a decoder. prompt_name: the model card's prompt to
-        write before each text; None: its default, if it has one; empty: none. dimensions: keep only
-        the first so many numbers, for models that were trained for it (matryoshka); 0: all.
+        pooling: one of core.request.Pooling's, such as "last" or "mean"; empty: the checkpoint's
+        own, else "mean" for an encoder and "last" for a decoder. prompt_name: the model card's
+        prompt to write before each text; None: its default, if it has one; empty: none.
+        dimensions: keep only the first so many numbers, for models that were trained for it
+        (matryoshka); 0: all.
         normalize: whether vectors have length 1; None: as the model card says, and yes where there
         is none. truncate: cut texts at their end that are longer than the model reads; else they
         raise RefusedError.
@@ -135,6 +136,8 @@ class VectorCalls:
         self, prompts: Sequence[tuple[int, ...]], pooling: str, progress: bool
     ) -> list[bytes]:
         """The vector of each prompt. Raises what went wrong first; the others have ended too."""
+        if pooling == Pooling.HEAD:
+            prompts = [without_padding(each, self.card.padding) for each in prompts]
         now, tokenizer = self._engine.clock.now(), self._builder.tokenizer
         answers = [
             Answer(self._builder.pooled(each, pooling, now), PROMPT_ONLY, tokenizer)

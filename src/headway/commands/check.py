@@ -36,6 +36,7 @@ from headway.executor.torch.memory.memory_plan import (
     plan_memory,
 )
 from headway.models import EMBEDDED
+from headway.vectors.model_card import read_card
 
 FETCHED = (
     "*.json",
@@ -63,6 +64,7 @@ class Shape:
     headers: bool  # the weights are here, and their names and shapes were checked
     tokenizer: bool
     chat_template: bool
+    makes: str = "text and embeddings"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +134,9 @@ def check(model: str | None, prompt: int | None, answer: int | None, dtype: str 
     config, reasons = examine(*read_files(folder), str(folder / "config.json"))
     if config is None or reasons:
         return Verdict(name, reasons)
+    if not config.generates and answer is None:
+        answer = 0
+    read_card(folder)  # which raises for what is not computed behind the decoder
     lengths = _lengths(config.context, prompt, answer)
     shape = _shape(config, dtype, folder, Path(source).expanduser().is_dir())
     room = _room(config, shape, *lengths)
@@ -183,7 +188,14 @@ def _shape(config: ModelConfig, dtype: str, folder: Path, local: bool) -> Shape:
         headers=headers,
         tokenizer=any((folder / each).is_file() for each in ("tokenizer.json", "tokenizer.model")),
         chat_template=_has_chat_template(folder),
+        makes=_makes(config),
     )
+
+
+def _makes(config: ModelConfig) -> str:
+    if config.labels:
+        return "scores of pairs" if config.labels == 1 else f"{config.labels} labels"
+    return "text and embeddings" if config.generates else "embeddings"
 
 
 def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room | str:
@@ -262,7 +274,7 @@ def _shape_rows(shape: Shape) -> dict[str, str]:
     active = "" if shape.active == shape.parameters else f", {shape.active:,} for one token"
     kept = f" ({shape.windowed_layers} layers have a sliding window: it saves no memory here)"
     return {
-        "architecture": shape.architecture,
+        "architecture": f"{shape.architecture}: it makes {shape.makes}",
         "parameters": f"{shape.parameters:,}{active}",
         "weights": f"{human_bytes(shape.weights)} in {shape.dtype}"
         + ("" if shape.headers else " (not here: their headers were not read)"),

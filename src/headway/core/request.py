@@ -15,6 +15,9 @@ class Pooling(StrEnum):
     LAST = "last"  # the hidden state of the last token, after the last norm
     MEAN = "mean"  # the mean of all tokens' hidden states
     FIRST = "first"  # the hidden state of the first token, [CLS]
+    MAX = "max"  # of each number, the largest among all tokens' hidden states
+    WEIGHTED = "weightedmean"  # a mean in which the nth token counts n times (SGPT)
+    ROOT = "mean_sqrt_len_tokens"  # the sum of all hidden states, over the root of their number
     HEAD = "head"  # the scores of the checkpoint's classification head
 
 

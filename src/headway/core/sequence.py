@@ -12,6 +12,8 @@ TIMED = 0  # its lane has a budget, and it can still keep it
 RELEGATED = 1  # it cannot keep it any more
 UNTIMED = 2  # its lane has none
 
+OF_LAST = (Pooling.LAST, Pooling.HEAD)  # vectors for which earlier tokens may come from the cache
+
 
 @dataclass(eq=False, slots=True)
 class Sequence:
@@ -83,7 +85,7 @@ class Sequence:
         self.stops = self.request.sampling.stop_tokens
         self.scores = self.request.sampling.prompt_logprobs >= 0
         self.pools = bool(self.request.pooling)
-        self.whole = self.scores or (self.pools and self.request.pooling != Pooling.LAST)
+        self.whole = self.scores or (self.pools and self.request.pooling not in OF_LAST)
         self.reads = self.request.sampling.reads_tokens
 
     @property

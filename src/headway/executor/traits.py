@@ -97,4 +97,14 @@ class Traits:
 
 
 EVERYTHING = Traits()
-OURS = Traits("headway's executor", poolings=(Pooling.LAST, Pooling.MEAN))
+OF_CLASSIFIERS = (Pooling.HEAD,)
+OF_DECODERS = (Pooling.LAST, Pooling.MEAN, Pooling.MAX, Pooling.WEIGHTED, Pooling.ROOT)
+OURS = Traits("headway's executor", poolings=OF_DECODERS)
+HEADLESS = Traits(
+    "a model without a language head",
+    generates=False,
+    logprobs=False,
+    prompt_logprobs=False,
+    grammars=False,
+    poolings=OF_DECODERS,
+)

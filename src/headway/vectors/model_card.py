@@ -10,11 +10,20 @@ from typing import Any
 
 from headway.core.request import Pooling
 from headway.errors import CheckpointError, UnsupportedModelError
+from headway.executor.encoder.families import FAMILIES as ENCODERS
 from headway.executor.torch.config.config_reader import Raw, read_json
+from headway.executor.torch.config.labels import read_labels
 
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 # By sentence-transformers' names, and by the keys that older versions wrote.
-MODES = {"cls": Pooling.FIRST, "mean": Pooling.MEAN, "lasttoken": Pooling.LAST}
+MODES = {
+    "cls": Pooling.FIRST,
+    "mean": Pooling.MEAN,
+    "lasttoken": Pooling.LAST,
+    "max": Pooling.MAX,
+    "weightedmean": Pooling.WEIGHTED,
+    "mean_sqrt_len_tokens": Pooling.ROOT,
+}
 OLD_MODES = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -37,6 +46,8 @@ class ModelCard:
     labels: tuple[str, ...] = ()  # of a classifier, in the order of its scores
     several: bool = False  # each label is true or not by itself; else one of them is
     sigmoid: bool = True  # of a classifier with one label: its score is put between 0 and 1
+    dense: tuple[str, ...] = ()  # folders of the layers that an embedding goes through, in order
+    padding: int = -1  # the token that a decoder's classifier drops from a prompt's end; -1: none
 
 
 def read_card(folder: Path) -> ModelCard:
@@ -47,33 +58,54 @@ def read_card(folder: Path) -> ModelCard:
     """
     raw = read_json(folder / "config.json")
     labels, several, sigmoid = _classes(folder, raw)
-    pooling, normalized = _modules(folder)
+    pooling, normalized, dense = _modules(folder)
     prompts, default = _prompts(folder)
     path = folder / "sentence_bert_config.json"
     most = read_json(path).get("max_seq_length") or 0 if path.is_file() else 0
     if not isinstance(most, int) or most < 0:
         raise CheckpointError(f"{path}: max_seq_length is {most!r}")
-    return ModelCard(pooling, normalized, prompts, default, most, labels, several, sigmoid)
+    return ModelCard(
+        pooling,
+        normalized,
+        prompts,
+        default,
+        most,
+        labels,
+        several,
+        sigmoid,
+        dense,
+        _padding(raw),
+    )
 
 
-def _modules(folder: Path) -> tuple[str, bool]:
-    """The pooling, and whether vectors are normalised, by modules.json."""
+def _padding(raw: Raw) -> int:
+    """transformers' classifiers of decoders read the last token that is no padding."""
+    found = raw.get("pad_token_id")
+    return found if isinstance(found, int) and raw.get("model_type") not in ENCODERS else -1
+
+
+def _modules(folder: Path) -> tuple[str, bool, tuple[str, ...]]:
+    """The pooling, whether vectors are normalised, and the folders of dense layers, by
+    modules.json."""
     path = folder / MODULES
     if not path.is_file():
-        return "", True
-    pooling, normalized = "", False
+        return "", True, ()
+    pooling, normalized, dense = "", False, list[str]()
     for module in _read_list(path):
         kind = str(module.get("type", "")).rpartition(".")[2]
+        at = str(module.get("path", ""))
         match kind:
             case "Transformer":
                 pass
             case "Pooling":
-                pooling = _pooling(folder / str(module.get("path", "")) / "config.json")
+                pooling = _pooling(folder / at / "config.json")
+            case "Dense" if not normalized and Path(at).name == at:
+                dense.append(at)
             case "Normalize":
                 normalized = True
             case _:
-                raise UnsupportedModelError(f"{path}: the module {kind!r} is not computed")
-    return pooling, normalized
+                raise UnsupportedModelError(f"{path}: the module {kind!r} is not computed there")
+    return pooling, normalized, tuple(dense)
 
 
 def _read_list(path: Path) -> list[Raw]:
@@ -115,14 +147,7 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
 
 def _classes(folder: Path, raw: Raw) -> tuple[tuple[str, ...], bool, bool]:
     """A classifier's labels, whether several may be true, and what becomes of a single score."""
-    names = raw.get("id2label")
-    if names is None and (count := raw.get("num_labels")):
-        names = {str(i): f"LABEL_{i}" for i in range(int(count))}
-    names = names or {"0": "LABEL_0", "1": "LABEL_1"}  # as transformers has it
-    try:
-        labels = tuple([str(names[key]) for key in sorted(names, key=int)])
-    except (TypeError, ValueError, AttributeError):
-        raise CheckpointError(f"{folder}/config.json: id2label makes no sense") from None
+    labels = read_labels(raw, f"{folder}/config.json")
     later = raw.get("sentence_transformers") or {}
     named = later.get("activation_fn") or raw.get("sbert_ce_default_activation_function") or ""
     kind = str(named).rpartition(".")[2]

@@ -26,6 +26,14 @@ def embedding(raw: bytes, dimensions: int = 0, *, normalized: bool = True) -> "a
     return vector
 
 
+def without_padding(prompt: tuple[int, ...], padding: int) -> tuple[int, ...]:
+    """A prompt without the padding at its end, of which the first token always stays."""
+    end = len(prompt)
+    while end > 1 and prompt[end - 1] == padding:
+        end -= 1
+    return prompt[:end]
+
+
 def similarity(one: Sequence[float], other: Sequence[float]) -> float:
     """The cosine of two embeddings."""
     lengths = math.hypot(*one) * math.hypot(*other)

@@ -1,6 +1,7 @@
 """Vectors of encoders equal transformers' own, one text at a time, whatever the company."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -212,6 +213,56 @@ MODULES = [
     {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
     {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
 ]
+DENSE = {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}
+NORMALIZE = {"path": "3_Normalize", "type": "sentence_transformers.models.Normalize"}
+
+
+@pytest.mark.parametrize("mode", ["max", "weightedmean", "mean_sqrt_len_tokens"])
+def test_pooling_and_dense_layers_are_those_of_sentence_transformers(folders, tmp_path, mode):
+    """By its formulas; docs/models.md has a run against the package itself."""
+    from safetensors.torch import save_file
+
+    folder = tmp_path / "model"
+    shutil.copytree(folders("bert"), folder)
+    sentence_transformers(
+        folder,
+        modules=[*MODULES, DENSE, DENSE | {"path": "2_More"}, NORMALIZE],
+        **{
+            "1_Pooling__config": {"pooling_mode": mode},
+            "2_Dense__config": {"in_features": 48, "out_features": 20, "bias": True},
+            "2_More__config": {
+                "in_features": 20,
+                "out_features": 12,
+                "bias": False,
+                "activation_function": "torch.nn.modules.linear.Identity",
+            },
+        },
+    )
+    torch.manual_seed(1)
+    weight, bias, more = torch.randn(20, 48), torch.randn(20), torch.randn(12, 20)
+    save_file({"linear.weight": weight, "linear.bias": bias}, folder / "2_Dense/model.safetensors")
+    save_file({"linear.weight": more}, folder / "2_More/model.safetensors")
+    model, words = reference(folder), tokenizer()
+    texts = ["the cat sat on the mat", "a dog"]
+    want = []
+    for text in texts:
+        with torch.inference_mode():
+            states = model(**words(text, return_tensors="pt")).last_hidden_state[0]
+        counts = torch.arange(1, len(states) + 1)[:, None]
+        pooled = {
+            "max": states.max(dim=0).values,
+            "weightedmean": (states * counts).sum(dim=0) / counts.sum(),
+            "mean_sqrt_len_tokens": states.sum(dim=0) / len(states) ** 0.5,
+        }[mode]
+        vector = more @ torch.tanh(weight @ pooled + bias)
+        want.append((vector / vector.norm()).numpy())
+    with LLM(folder) as ours:
+        np.testing.assert_allclose(ours.embed(texts), np.stack(want), atol=1e-5)
+        with pytest.raises(PromptError, match="dimensions must be from 1 to 12, not 13"):
+            ours.embed("a", dimensions=13)
+    save_file({"linear.weight": more[:, :9].contiguous()}, folder / "2_More/model.safetensors")
+    with pytest.raises(CheckpointError, match=r"\[12, 9\]}, where .*\[12, 20\]} is wanted"):
+        LLM(folder)
 
 
 def test_the_model_card_is_obeyed(tmp_path):
@@ -254,9 +305,24 @@ def test_the_model_card_is_obeyed(tmp_path):
 @pytest.mark.parametrize(
     "files, why",
     [
-        ({"modules": [*MODULES, {"type": "sentence_transformers.models.Dense"}]}, "module 'Dense'"),
+        ({"modules": [*MODULES, {"type": "sentence_transformers.models.CLIP"}]}, "module 'CLIP'"),
+        ({"modules": [*MODULES, NORMALIZE, DENSE]}, "module 'Dense' is not computed there"),
+        ({"modules": [*MODULES, DENSE | {"path": "../other"}]}, "module 'Dense'"),
+        ({"modules": [*MODULES, DENSE], "2_Dense__config": {"out_features": 4}}, "is missing"),
+        (
+            {"modules": [*MODULES, DENSE], "2_Dense__config": {"use_residual": True}},
+            "a residual connection",
+        ),
+        (
+            {"modules": [*MODULES, DENSE], "2_Dense__config": {"module_input_name": "tokens"}},
+            "a dense layer of tokens",
+        ),
+        (
+            {"modules": [*MODULES, DENSE], "2_Dense__config": {"activation_function": "x.Mish"}},
+            "the activation x.Mish",
+        ),
         ({"modules": {}}, "is not a list of modules"),
-        ({"1_Pooling__config": {"pooling_mode": "max"}}, "pooling max"),
+        ({"1_Pooling__config": {"pooling_mode": "most"}}, "pooling most"),
         ({"1_Pooling__config": {"pooling_mode": ["cls", "mean"]}}, "pooling cls, mean"),
         ({"1_Pooling__config": {"pooling_mode": "mean", "include_prompt": False}}, "without the"),
         ({"config_sentence_transformers": {"default_prompt_name": "q"}}, "there is no prompt 'q'"),
@@ -264,8 +330,6 @@ def test_the_model_card_is_obeyed(tmp_path):
     ],
 )
 def test_what_a_model_card_asks_for_and_is_not_computed_is_named(folders, tmp_path, files, why):
-    import shutil
-
     folder = tmp_path / "model"
     shutil.copytree(folders("bert"), folder)
     whole = {"modules": MODULES, "1_Pooling__config": {"pooling_mode": "mean"}} | files

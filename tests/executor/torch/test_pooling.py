@@ -1,9 +1,12 @@
-"""Vectors of prompts are transformers' hidden states, pooled, whatever the batching."""
+"""Vectors of prompts are transformers' hidden states, pooled, whatever the batching; and the scores
+of classifiers are its own."""
+
+import json
 
 import numpy as np
 import pytest
 import torch
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
 from headway.core.commands import Add
 from headway.core.cost.step_cost import StepCost
@@ -16,8 +19,10 @@ from headway.core.settings import Settings
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.sim.simulate import simulate
+from headway.vectors.model_card import read_card
+from headway.vectors.vectors import without_padding
 from tests.executor.torch.test_golden import prompts
-from tests.executor.torch.tiny_checkpoints import CONTEXT, MORE, SHAPES
+from tests.executor.torch.tiny_checkpoints import BASE, CONTEXT, MORE, SHAPES
 
 MS = 1_000_000
 COST = StepCost.of(10 * MS, per_token=MS, per_pair=0)
@@ -28,17 +33,42 @@ JOINS = {
     "in groups": Policies(Static(3)),
 }
 ASKED = [(prompt, pooling) for prompt in prompts() for pooling in ("last", "mean")]
+POOLED = {
+    "last": lambda states: states[-1],
+    "mean": lambda states: states.mean(dim=0),
+    "max": lambda states: states.max(dim=0).values,
+    "mean_sqrt_len_tokens": lambda states: states.sum(dim=0) / len(states) ** 0.5,
+    "weightedmean": lambda states: (
+        sum((i + 1) * each for i, each in enumerate(states)) / sum(range(1, len(states) + 1))
+    ),
+}
+# Families that transformers has a classifier of, by a shape of each.
+CLASSIFIERS = [
+    "llama-mha",
+    "mistral-window",
+    "mixtral",
+    "qwen2-bias-tied",
+    "qwen3-norms",
+    "qwen3-moe",
+    "phi3",
+    "gemma",
+    "gemma2",
+    "gemma3",
+    "smollm3",
+    "starcoder2",
+]
+FAMILIES = [*CLASSIFIERS, "olmo2", "olmo3", "granite"]
 
 
-def expected(folder):
-    """[ASKED, hidden] by transformers, one prompt at a time."""
+def expected(folder, asked=ASKED):
+    """[asked, hidden] by transformers, one prompt at a time."""
     model = AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
     model.eval()
     found = []
-    for prompt, pooling in ASKED:
+    for prompt, pooling in asked:
         with torch.inference_mode():
             hidden = model(torch.tensor([prompt])).last_hidden_state[0]
-        found.append((hidden[-1] if pooling == "last" else hidden.mean(dim=0)).numpy())
+        found.append(POOLED[pooling](hidden).numpy())
     return np.stack(found)
 
 
@@ -65,3 +95,76 @@ def test_vectors_equal_transformers(goldens, shape):
     for policies in JOINS.values():
         found = pooled(folder, policies, generated=3)
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("policies", JOINS.values(), ids=JOINS)
+def test_each_pooling_is_as_sentence_transformers_defines_it(golden, policies):
+    asked = [(prompt, pooling) for prompt in prompts()[:4] for pooling in POOLED]
+    found = pooled(golden.folder, policies, asked, generated=2)
+    np.testing.assert_allclose(found, expected(golden.folder, asked), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("shape", FAMILIES)
+def test_a_model_without_a_head_makes_the_vectors_of_the_one_with_it(goldens, tmp_path, shape):
+    folder = goldens[shape].folder
+    AutoModel.from_pretrained(folder).save_pretrained(tmp_path)
+    architecture = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
+    assert architecture.endswith("Model"), "or transformers names it otherwise"
+    loaded = load(tmp_path, Limits(sequences=8, block_size=4, num_blocks=30))
+    assert not loaded.executor.traits.generates
+    found = pooled(tmp_path, JOINS["in chunks"], ASKED[:6])
+    np.testing.assert_allclose(found, expected(folder, ASKED[:6]), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+@pytest.mark.parametrize("shape", CLASSIFIERS)
+def test_scores_of_classifiers_equal_transformers(tmp_path, shape, labels):
+    family, own = (SHAPES | MORE)[shape]
+    config = AutoConfig.for_model(family, **(BASE | own), num_labels=labels)
+    torch.manual_seed(3)
+    model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32).eval()
+    model.save_pretrained(tmp_path)
+    asked = [(prompt, "head") for prompt in prompts()]
+    with torch.inference_mode():
+        want = np.stack([model(torch.tensor([prompt])).logits[0] for prompt, _ in asked])
+    for policies in (JOINS["alone"], JOINS["in chunks"]):
+        found = pooled(tmp_path, policies, asked)
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+def test_padding_at_a_prompt_s_end_is_what_transformers_skips(tmp_path):
+    config = AutoConfig.for_model("qwen2", **BASE, num_labels=2)
+    torch.manual_seed(3)
+    model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32).eval()
+    model.save_pretrained(tmp_path)
+    padding = read_card(tmp_path).padding
+    assert padding == BASE["pad_token_id"]
+    for prompt in ((5, 6, 7, padding, padding), (5, padding, 7), (padding, padding)):
+        with torch.inference_mode():
+            want = model(torch.tensor([prompt])).logits[0].numpy()
+        asked = [(without_padding(prompt, padding), "head")]
+        found = pooled(tmp_path, JOINS["alone"], asked)[0]
+        np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
+
+
+def test_a_classifier_has_no_embeddings_and_a_prefix_from_the_cache_changes_no_score(tmp_path):
+    config = AutoConfig.for_model("qwen2", **BASE, num_labels=1)
+    torch.manual_seed(3)
+    AutoModelForSequenceClassification.from_config(config).eval().save_pretrained(tmp_path)
+    loaded = load(tmp_path, Limits(sequences=8, block_size=4, num_blocks=30))
+    assert loaded.executor.traits.poolings == ("head",)
+    asked = [((*range(5, 25), end), "head") for end in (30, 31, 32)]
+    settings = Settings(30, 4, policies=JOINS["alone"], context=CONTEXT)
+    scheduler = Scheduler(settings)
+    requests = [
+        Request(f"{i}", prompt, 0, i, pooling=kind) for i, (prompt, kind) in enumerate(asked)
+    ]
+    events = simulate(
+        scheduler, [(each.arrived, Add(each)) for each in requests], COST, loaded.executor
+    )
+    rows = {row.id: row for row in scheduler.ledger.requests}
+    assert [rows[each.id].cached for each in requests] == [0, 20, 20]
+    found = [np.frombuffer(event.vector, np.float32) for event in events if event.finish]
+    for (prompt, kind), score in zip(asked, found, strict=True):
+        alone = pooled(tmp_path, JOINS["alone"], [(prompt, kind)])[0]
+        np.testing.assert_allclose(score, alone, rtol=1e-5, atol=1e-5)

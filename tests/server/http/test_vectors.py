@@ -10,6 +10,8 @@ import httpx2
 import numpy as np
 import openai
 import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from headway import LLM
 from headway.core.scheduler import Scheduler
@@ -21,7 +23,7 @@ from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.tokenizer import Tokenizer
 from headway.vectors.model_card import read_card
 from tests.server.running_server import Local, embedded, fake, serving
-from tests.tiny_encoders import CONTEXT, make_encoder
+from tests.tiny_encoders import BASE, CONTEXT, make_encoder, tokenizer
 
 MANY = "'input': 2049 texts, where 2048 are the most of one call"
 TEXTS = ["the cat sat on the mat", "a dog", "where is it", "the rain in spain"]
@@ -170,7 +172,7 @@ def test_long_texts_are_refused_or_cut(embedder):
         ({"input": "a", "dimensions": 49}, "dimensions", "'dimensions': the model has 48, not 49"),
         ({"input": "a", "dimensions": 0}, "dimensions", None),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", None),
-        ({"input": "a", "pooling": "max"}, "pooling", None),
+        ({"input": "a", "pooling": "most"}, "pooling", None),
         ({"input": "a", "temperature": 1}, "temperature", None),
         (
             {"input": ["a"] * 2_049},
@@ -235,6 +237,27 @@ def test_documents_are_ranked_by_their_embeddings(embedder):
     assert few["usage"]["prompt_tokens"] == 5 + 5  # "where is a", by the card's prompt
     pairs = post(url, "score", text_1=TEXTS, text_2=TEXTS)["data"]
     assert len(pairs) == 4 and max(each["score"] for each in pairs) <= 1.0001
+
+
+def test_a_decoder_with_a_classifier_scores_pairs_and_generates_nothing(tmp_path):
+    config = AutoConfig.for_model("qwen2", **BASE, num_key_value_heads=2, num_labels=1)
+    torch.manual_seed(3)
+    model = AutoModelForSequenceClassification.from_config(config).eval()
+    model.save_pretrained(tmp_path)
+    words = tokenizer()
+    words.save_pretrained(tmp_path)
+    with torch.inference_mode():
+        pairs = [words("where is it", each, return_tensors="pt")["input_ids"] for each in TEXTS]
+        want = [torch.sigmoid(model(each).logits[0, 0]).item() for each in pairs]
+    with serving_encoder(tmp_path) as (url, offline):
+        found = post(url, "score", text_1="where is it", text_2=TEXTS)["data"]
+        assert [each["score"] for each in found] == pytest.approx(want, abs=1e-5)
+        assert offline.score("where is it", TEXTS) == pytest.approx(want, abs=1e-5)
+        # [PAD] is token 0, which this classifier skips at the end of a prompt.
+        padded = post(url, "classify", input=[[5, 6, 0, 0], [5, 6]])["data"]
+        assert padded[0]["probs"] == padded[1]["probs"]
+        refused = post(url, "completions", 400, prompt="the cat")
+        assert "a model without a language head generates nothing" in refused["message"]
 
 
 def test_texts_are_classified(classifier):

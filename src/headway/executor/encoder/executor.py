@@ -7,12 +7,15 @@ import torch
 from torch import Tensor
 
 from headway.core.batch import Batch, Output, Row, Want
+from headway.core.request import Pooling
 from headway.engine import Executor
 from headway.executor.encoder.model import EncoderModel
 from headway.executor.encoder.ragged import Texts
+from headway.executor.torch.loading.dense import Dense
 from headway.executor.traits import Traits
 
 WANTED = Want.VECTOR.value
+NO_LAYERS = Dense()
 
 
 class EncoderExecutor(Executor):
@@ -20,10 +23,17 @@ class EncoderExecutor(Executor):
     could be computed before the rest, and keeps nothing from one step to the next.
     """
 
-    def __init__(self, model: EncoderModel, poolings: Sequence[str], separator: int = -1) -> None:
+    def __init__(
+        self,
+        model: EncoderModel,
+        poolings: Sequence[str],
+        separator: int = -1,
+        dense: Dense = NO_LAYERS,
+    ) -> None:
         """poolings: that it makes, the checkpoint's own first. separator: the token between the two
-        texts of a pair; -1: there is none."""
-        self.model, self._separator = model, separator
+        texts of a pair; -1: there is none. dense: what an embedding goes through when it is
+        pooled."""
+        self.model, self._separator, self._dense = model, separator, dense
         self.traits = Traits(
             "an encoder",
             "encoder",
@@ -34,7 +44,7 @@ class EncoderExecutor(Executor):
             exclusive_groups=False,
             splits_prompts=False,
             poolings=tuple(poolings),
-            width=model.hidden,
+            width=dense.width(model.hidden),
         )
         self.computed = 0  # tokens
         self._of: dict[int, str] = {}  # the pooling of each sequence
@@ -94,4 +104,6 @@ class EncoderExecutor(Executor):
         return [by_kind[kind][i].tobytes() for i, kind in enumerate(kinds)]
 
     def _vectors(self, hidden: Tensor, texts: Texts, kind: str) -> np.ndarray:
-        return self.model.vector(hidden, texts, kind).cpu().numpy()
+        vectors = self.model.vector(hidden, texts, kind)
+        embeds = kind != Pooling.HEAD
+        return (self._dense(vectors) if embeds else vectors).cpu().numpy()

@@ -16,12 +16,15 @@ from headway.executor.encoder.model import load_model
 from headway.executor.precision import read_precision
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.processor import has_fast_bfloat16
+from headway.executor.torch.loading.dense import load_dense
 from headway.executor.torch.loading.devices import device_of
 from headway.executor.torch.memory.memory_plan import Limits, human_bytes
+from headway.executor.traits import OF_DECODERS
 from headway.vectors.model_card import read_card
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-POOLINGS = Pooling.MEAN, Pooling.FIRST, Pooling.LAST  # the first: where a checkpoint does not say
+# The first: where a checkpoint does not say.
+POOLINGS = (Pooling.MEAN, Pooling.FIRST, *(each for each in OF_DECODERS if each != Pooling.MEAN))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +88,11 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
         )
     own = (card.pooling,) if card.pooling else ()
     poolings = (Pooling.HEAD,) if classifier else tuple(dict.fromkeys([*own, *POOLINGS]))
-    executor = EncoderExecutor(model, poolings, _separator(folder) if family.typed else -1)
-    plan = EncoderPlan(model.nbytes, limits.num_blocks or limits.sequences, limits.context or most)
+    dense = load_dense(folder, card.dense, model.hidden, chosen)
+    separator = _separator(folder) if family.typed else -1
+    executor = EncoderExecutor(model, poolings, separator, dense)
+    weights, blocks = model.nbytes + dense.nbytes, limits.num_blocks or limits.sequences
+    plan = EncoderPlan(weights, blocks, limits.context or most)
     return LoadedEncoder(executor, plan, folder, name, str(chosen), model.vocab)
 
 

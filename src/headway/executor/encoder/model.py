@@ -1,6 +1,7 @@
 """EncoderModel: texts without padding through transformers' own layers and heads."""
 
 import inspect
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,7 +106,21 @@ def _pooled(hidden: Tensor, texts: Texts, pooling: str) -> Tensor:
         case _:
             # In float32, as each text's own sum: a running sum over all texts would depend on them.
             parts = torch.split(hidden.float(), texts.lengths.tolist())
-            return torch.stack([part.mean(dim=0) for part in parts]).to(hidden.dtype)
+            return torch.stack([_of_all(part, pooling) for part in parts]).to(hidden.dtype)
+
+
+def _of_all(states: Tensor, pooling: str) -> Tensor:
+    """[n, hidden] float32 -> [hidden]"""
+    match pooling:
+        case Pooling.MAX:
+            return states.amax(dim=0)
+        case Pooling.ROOT:
+            return states.sum(dim=0) / math.sqrt(len(states))
+        case Pooling.WEIGHTED:
+            weights = torch.arange(1, len(states) + 1, device=states.device)[:, None]
+            return (states * weights).sum(dim=0) / weights.sum()
+        case _:
+            return states.mean(dim=0)
 
 
 def load_model(

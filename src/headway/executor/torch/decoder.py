@@ -38,9 +38,10 @@ class Decoder:
         self.dtype, self.device = weights.embed.dtype, weights.embed.device
         # No padding with experts: padding rows would choose some, which would then be read.
         few = weights.nbytes < CACHED or config.experts is not None
-        slow = weights.head.packed is not None and not weights.head.most_rows
+        typical = weights.head if config.generates else weights.layers[0].qkv
+        slow = typical.packed is not None and not typical.most_rows
         rounding = LARGE if slow and not few else SMALL
-        rounds = self.device.type == "cpu" and not weights.head.any_rows
+        rounds = self.device.type == "cpu" and not typical.any_rows
         self.rounding = rounding if rounds else Rounding()
         length = context or config.context
         ropes = list(dict.fromkeys(layer.rope for layer in config.layer_attention if layer.rope))
@@ -89,6 +90,11 @@ class Decoder:
         if scales.logits_cap:
             logits = (logits / scales.logits_cap).tanh() * scales.logits_cap
         return logits
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Of a classifier, its labels' scores: [R, hidden] -> [R, labels], float32."""
+        assert self.weights.score is not None, "this model has no classifier"
+        return self.weights.score(self.hidden(x)).float()
 
     def prepare(self, rows: int, sampled: bool) -> None:
         """Run each matrix product once with so many rows: on a CPU, oneDNN prepares it and keeps

@@ -11,12 +11,14 @@ from headway.executor.precision import Precision
 from headway.executor.torch.config.model_config import ModelConfig, read_config
 from headway.executor.torch.decoder import Decoder
 from headway.executor.torch.loading.checkpoint import locate
+from headway.executor.torch.loading.dense import Dense, load_dense
 from headway.executor.torch.loading.devices import device_of
 from headway.executor.torch.loading.weights import Weights, load_weights, random_weights
 from headway.executor.torch.memory.free_memory import free_memory
 from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.memory.memory_plan import Limits, MemoryPlan, gather_budget, plan_memory
-from headway.executor.torch.runner import TorchExecutor
+from headway.executor.torch.runner import NO_LAYERS, TorchExecutor
+from headway.vectors.model_card import read_card
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 NO_LIMITS = Limits()
@@ -66,12 +68,13 @@ def load(
     Raises CheckpointError or UnsupportedModelError, MemoryPlanError, SettingError.
     """
     folder = locate(source)
-    config = read_config(folder)
+    config, card = read_config(folder), read_card(folder)
     chosen = device_of(device)
     precision = config.precision(dtype, chosen.type)
     kind, quantized = DTYPES[precision.dtype], bool(precision.quantize)
+    dense = load_dense(folder, card.dense, config.hidden, chosen)
     weights = load_weights(folder, config, kind, chosen, quantized)
-    return _assemble(config, weights, limits, folder, precision)
+    return _assemble(config, weights, limits, folder, precision, dense)
 
 
 def load_random(
@@ -86,18 +89,23 @@ def load_random(
 
 
 def _assemble(
-    config: ModelConfig, weights: Weights, limits: Limits, folder: Path, precision: Precision
+    config: ModelConfig,
+    weights: Weights,
+    limits: Limits,
+    folder: Path,
+    precision: Precision,
+    dense: Dense = NO_LAYERS,
 ) -> LoadedModel:
     dtype, device = weights.embed.dtype, weights.embed.device
     plan = plan_memory(
         config,
         limits,
         dtype.itemsize,
-        weights.nbytes,
+        weights.nbytes + dense.nbytes,
         free_memory(device),
         gather_budget(device.type),
     )
     cache = KVCache(config, plan.num_blocks, plan.block_size, dtype, device)
     decoder = Decoder(config, weights, plan.context)
-    executor = TorchExecutor(decoder, cache, plan.context, folder)
+    executor = TorchExecutor(decoder, cache, plan.context, folder, dense=dense)
     return LoadedModel(executor, config, plan, folder, str(precision), str(device))

@@ -1,5 +1,6 @@
 """Pooler: from hidden states to the vectors that requests want of their prompts."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,16 +12,15 @@ from torch import Tensor
 from headway.core.batch import Begun, Row, Want
 from headway.core.request import Pooling
 
-POOLINGS = (Pooling.LAST, Pooling.MEAN)
 VECTOR = Want.VECTOR.value
-Hidden = Callable[[Tensor], Tensor]  # [N, hidden] before the last norm -> after it
+Map = Callable[[Tensor], Tensor]
 
 
 @dataclass(slots=True)
 class _Pooled:
     pooling: str
     prompt: int  # its tokens
-    total: Tensor | None = None  # [hidden] float32: of a mean, the sum over earlier steps
+    total: Tensor | None = None  # [hidden] float32: of all its tokens so far, where they count
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,16 @@ class Vectors:
     """The vectors of a step."""
 
     rows: tuple[int, ...] = ()
-    tensors: tuple[Tensor, ...] = ()  # [hidden] float32 for each of the rows
+    tensors: tuple[Tensor, ...] = ()  # [width] float32 for each of the rows
 
 
 class Pooler:
-    """A prompt may take several steps. Of a mean, the sum is kept from one to the next."""
+    """A prompt may take several steps. What its earlier tokens add is kept from one to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, hidden: Map, scores: Map, embed: Map) -> None:
+        """hidden, scores: [N, hidden] before the last norm -> after it, or the labels' scores.
+        embed: [1, hidden] float32, pooled -> the embedding, [1, width]."""
+        self._hidden, self._scores, self._embed = hidden, scores, embed
         self._of: dict[int, _Pooled] = {}  # by sequence
 
     def begin(self, begun: Begun) -> None:
@@ -46,9 +49,7 @@ class Pooler:
         """Drop what is kept for a sequence."""
         self._of.pop(sequence, None)
 
-    def pool(
-        self, rows: Sequence[Row], spans: NDArray[np.int64], x: Tensor, hidden: Hidden
-    ) -> Vectors:
+    def pool(self, rows: Sequence[Row], spans: NDArray[np.int64], x: Tensor) -> Vectors:
         """The vectors of those rows that want one and reach the end of their prompt.
 
         spans: [rows, 2] of the tokens in x. x: [N, hidden] before the last norm.
@@ -60,21 +61,44 @@ class Pooler:
             if row.want & VECTOR:
                 begin, end = spans[i].tolist()
                 pooled = self._of[row.sequence]
-                is_end = row.start + len(row.tokens) == pooled.prompt
-                if pooled.pooling == Pooling.MEAN:
-                    _add(pooled, hidden(x[begin:end]))
-                if is_end:
+                if pooled.pooling not in (Pooling.LAST, Pooling.HEAD):
+                    _add(pooled, self._hidden(x[begin:end]).float(), row.start)
+                if row.start + len(row.tokens) == pooled.prompt:
                     ended.append(i)
-                    vectors.append(_vector(pooled, x[end - 1 : end], hidden))
+                    vectors.append(self._vector(pooled, x[end - 1 : end]))
         return Vectors(tuple(ended), tuple(vectors))
 
+    def _vector(self, pooled: _Pooled, last: Tensor) -> Tensor:
+        if pooled.pooling == Pooling.HEAD:
+            return self._scores(last)[0]
+        if pooled.total is None:
+            return self._embed(self._hidden(last).float())[0]
+        return self._embed((pooled.total / _divisor(pooled))[None])[0]
 
-def _add(pooled: _Pooled, states: Tensor) -> None:
-    total = states.sum(dim=0, dtype=torch.float32)
-    pooled.total = total if pooled.total is None else pooled.total + total
+
+def _add(pooled: _Pooled, states: Tensor, start: int) -> None:
+    """Add these tokens' states [n, hidden], of which the first has this position."""
+    total = pooled.total
+    if pooled.pooling == Pooling.MAX:
+        largest = states.amax(dim=0)
+        pooled.total = largest if total is None else torch.maximum(total, largest)
+        return
+    if pooled.pooling == Pooling.WEIGHTED:
+        weights = torch.arange(start + 1, start + 1 + len(states), device=states.device)
+        states = states * weights[:, None]
+    added = states.sum(dim=0)
+    pooled.total = added if total is None else total + added
 
 
-def _vector(pooled: _Pooled, last: Tensor, hidden: Hidden) -> Tensor:
-    if pooled.total is not None:
-        return pooled.total / pooled.prompt
-    return hidden(last)[0].float()
+def _divisor(pooled: _Pooled) -> float:
+    """Of the total, so that it becomes the vector."""
+    n = pooled.prompt
+    match pooled.pooling:
+        case Pooling.MEAN:
+            return n
+        case Pooling.ROOT:
+            return math.sqrt(n)
+        case Pooling.WEIGHTED:
+            return n * (n + 1) / 2
+        case _:
+            return 1

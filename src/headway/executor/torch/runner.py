@@ -18,9 +18,11 @@ from headway.core.sampling import Sampling
 from headway.engine import Executor
 from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.torch.attention.choose import attention_of
+from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.decoder import Decoder, row_counts
 from headway.executor.torch.inputs import Inputs, InputsBuilder, PromptScoring
 from headway.executor.torch.last_tokens import LastTokens
+from headway.executor.torch.loading.dense import Dense
 from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.memory.memory_plan import LOGIT_ELEMENTS
 from headway.executor.torch.memory.transfer import Arrival, copy_stream
@@ -32,9 +34,10 @@ from headway.executor.torch.sampling.sampling import (
     token_logprobs,
 )
 from headway.executor.torch.slots import Slots
-from headway.executor.traits import OURS
+from headway.executor.traits import HEADLESS, OF_CLASSIFIERS, OURS, Traits
 
 TRIED, LONG = -2, 1024  # the sequence of what is run once, and its tokens
+NO_LAYERS = Dense()
 ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 
 
@@ -67,28 +70,32 @@ class TorchExecutor(Executor):
         context: int = 0,
         folder: Path = Path(),
         overlapped: bool | None = None,
+        dense: Dense = NO_LAYERS,
     ) -> None:
         """context: the most tokens of a sequence; 0: the model's.
 
         folder: the checkpoint's; the first grammar reads its tokenizer. Empty: there is none.
         overlapped: whether submit never waits for the device; None: unless that is a CPU, which
-        computes nothing in the background.
+        computes nothing in the background. dense: what an embedding goes through when it is pooled.
         """
         self.model, self.cache = model, cache
         self.computed = 0  # tokens through the linear layers, padding included
         config, device = model.config, model.device
         self.overlapped = device.type != "cpu" if overlapped is None else overlapped
         depth = 2 if self.overlapped else 1
-        self.traits = replace(OURS, steps_in_flight=depth, width=config.hidden)
+        width = dense.width(config.hidden)
+        self.traits = replace(_traits(config), steps_in_flight=depth, width=width)
         self._context = length = context or config.context
         self._grammars = GrammarCompiler(folder, config.vocab, frozenset(config.eos))
-        self._slots = Slots(-(-length // cache.block_size), self._grammars, device)
+        self._slots = Slots(
+            -(-length // cache.block_size), self._grammars, device, self.traits.poolings
+        )
         self.attention = attention_of(config, cache, self._slots.tables)
         self._last = LastTokens(self._slots.count, device) if self.overlapped else None
         self._builder = InputsBuilder(
             self._slots, self.attention, cache.block_size, config.vocab, self._last
         )
-        self._pooler = Pooler()
+        self._pooler = Pooler(model.hidden, model.scores, dense)
         self._copies = copy_stream(device)
         self._flights: dict[int, _StepInFlight] = {}
 
@@ -156,7 +163,7 @@ class TorchExecutor(Executor):
                 host_ns += perf_counter_ns() - computed
         finite = x.sum(dim=-1).isfinite()
         prompt_scores = {each.row: self._score(x, each) for each in inputs.scorings}
-        vectors = self._pooler.pool(batch.rows, inputs.spans, x, self.model.hidden)
+        vectors = self._pooler.pool(batch.rows, inputs.spans, x)
         results = torch.cat((picked, finite_logits.long(), finite.long()))
         parts = [*([scores] if scores else []), *chain(*prompt_scores.values())]
         scored = (tensor for part in parts for tensor in part.tensors)
@@ -226,3 +233,9 @@ class TorchExecutor(Executor):
             if token < 0:
                 errors.setdefault(row, ALL_BANNED)
         return errors
+
+
+def _traits(config: ModelConfig) -> Traits:
+    if config.generates:
+        return OURS
+    return replace(HEADLESS, poolings=OF_CLASSIFIERS) if config.labels else HEADLESS

@@ -1,6 +1,6 @@
 """Slots: what the executor keeps for each sequence, from its first row until it has ended."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,6 @@ from headway.core.batch import Begun, Row
 from headway.errors import SettingError, TokenizerError, first_line
 from headway.executor.grammars.grammar import GrammarCompiler, Matcher
 from headway.executor.torch.memory.block_tables import BlockTables
-from headway.executor.torch.pooling import POOLINGS
 from headway.executor.torch.sampling.noise import choice_seed
 from headway.executor.torch.sampling.penalties import History
 from headway.executor.torch.sampling.sampling import SamplingColumns
@@ -40,9 +39,11 @@ class Slots:
         blocks_per_sequence: int,
         grammars: GrammarCompiler,
         device: torch.device,
+        poolings: Collection[str] = (),
         rows: int = 64,
     ) -> None:
-        self._grammars, self.device = grammars, device
+        """poolings: the vectors that the model makes of a prompt."""
+        self._grammars, self.device, self._poolings = grammars, device, poolings
         self.matchers: dict[int, Matcher] = {}  # slot -> its grammar, where the sampling has one
         self._refused: dict[int, str] = {}  # sequence -> why it could not begin
         self.histories: dict[int, History] = {}  # slot -> tokens, where the sampling reads them
@@ -82,7 +83,7 @@ class Slots:
     def _fill(self, begun: Begun) -> int:
         """Fill a slot. It is taken from the free list last, when nothing can fail any more."""
         sampling = begun.sampling
-        if begun.pooling and begun.pooling not in POOLINGS:
+        if begun.pooling and begun.pooling not in self._poolings:
             raise SettingError(f"the model has no pooling {begun.pooling!r}")
         weighs = sampling.weighs_tokens or sampling.logit_bias
         history = History(begun, self._grammars.vocab, self.device) if weighs else None

@@ -12,6 +12,7 @@ from headway.server.answering.routed import Routed
 from headway.server.intake.tokenizing import AsyncTokenizer, characters, check_size
 from headway.server.protocol.problem import wrong
 from headway.server.protocol.request import ApiRequest, Prompt
+from headway.vectors.vectors import without_padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +71,10 @@ def choices_of(
     chat, skip_special = routed.request.chat, routed.request.skip_special
     sampling = options.sampling(seeds.getrandbits(62), model.eos, words, tokenized.bad_words)
     each = zip(tokenized.prompts, tokenized.max_tokens, tokenized.echoes, strict=True)
+    form = routed.request.vectors
     for prompt, max_tokens, echo in each:
+        if form:
+            prompt = without_padding(prompt, form.padding)
         if choices and options.seed is None:
             sampling = replace(sampling, seed=seeds.getrandbits(62))
         first = Request(
@@ -86,7 +90,7 @@ def choices_of(
             end_by=deadlines.end_by,
             tenant=routed.tenant.name,
             adapter=routed.model if routed.model in model.adapters else "",
-            pooling=routed.request.vectors.pooling if routed.request.vectors else "",
+            pooling=form.pooling if form else "",
         )
         leader = None
         for choice in range(options.n):

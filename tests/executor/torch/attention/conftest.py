@@ -31,7 +31,7 @@ class Stage:
     """Random keys and values of rows, in blocks that lie in random order; both attentions."""
 
     def __init__(self, paged, heads, kv_heads, head_dim, block, windows, cap, dtype):
-        from headway.executor.torch.config.model_config import Scales
+        from headway.executor.torch.config.scales import Scales
 
         self.block, self.dtype, self.paged = block, dtype, paged
         self.stream = torch.Generator().manual_seed(5)

@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.executor.torch.attention.step_rows import Ints, StepRows
-from headway.executor.torch.config.model_config import ModelConfig, Scales
+from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.config.scales import Scales
 from headway.executor.torch.layers import attention
 from headway.executor.torch.memory.block_tables import BlockTables
 from headway.executor.torch.memory.kv_cache import KVCache

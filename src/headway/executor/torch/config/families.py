@@ -143,6 +143,21 @@ FAMILIES = {
     ),
 }
 
+CAUSAL, STATES, SCORES = "ForCausalLM", "Model", "ForSequenceClassification"
+# transformers names two classes of Gemma 3's text model otherwise.
+BASES = {"Gemma3Text": "Gemma3"}
+
+
+def family_of(architecture: str) -> tuple[Family | None, str]:
+    """The family of a class of transformers, and what the class ends in: a language head
+    (ForCausalLM), nothing (Model), or a classifier (ForSequenceClassification). None: unknown."""
+    for ending in (CAUSAL, STATES, SCORES):
+        if architecture.endswith(ending):
+            stem = architecture.removesuffix(ending)
+            return FAMILIES.get(BASES.get(stem, stem) + CAUSAL), ending
+    return None, CAUSAL
+
+
 # Keys that a family may have only if it supports them: key -> values that change nothing.
 OPTIONAL_KEYS: dict[str, tuple[Any, ...]] = {
     "mlp_bias": (False,),

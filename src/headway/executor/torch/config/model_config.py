@@ -11,29 +11,26 @@ from typing import Literal, cast
 from headway.errors import CheckpointError, SettingError, UnsupportedModelError
 from headway.executor.precision import ITEMSIZES, Precision, read_precision
 from headway.executor.torch.config.config_reader import ConfigReader, Raw, read_json, shortened
-from headway.executor.torch.config.families import FAMILIES, OPTIONAL_KEYS, Family
+from headway.executor.torch.config.families import (
+    CAUSAL,
+    FAMILIES,
+    OPTIONAL_KEYS,
+    SCORES,
+    Family,
+    family_of,
+)
+from headway.executor.torch.config.labels import read_labels
 from headway.executor.torch.config.positions import (
     LayerAttention,
     LongRopeScaling,
     read_layer_attention,
 )
 from headway.executor.torch.config.processor import has_fast_bfloat16
+from headway.executor.torch.config.scales import Scales, read_scales
 
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
 HALF_DTYPES = "float16", "bfloat16"  # stored in 16 bits
-
-
-@dataclass(frozen=True, slots=True)
-class Scales:
-    """Constant factors and soft caps (Gemma 2, Granite). A cap c makes x into c tanh(x / c)."""
-
-    scores: float  # of attention
-    scores_cap: float = 0.0  # 0: none
-    embedding: float = 1.0
-    residual: float = 1.0  # on what attention and the MLP add
-    logits: float = 1.0
-    logits_cap: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +60,15 @@ class ModelConfig:
     scales: Scales
     eps: float  # of every norm
     activation: Activation
-    tied: bool  # the output head is the embedding matrix
+    tied: bool  # the output head is the embedding matrix, or there is no such head
     qkv_bias: bool
     out_bias: bool
     mlp_bias: bool
     experts: Experts | None
     dtype: str  # of the stored weights: float32, bfloat16 or float16
     eos: tuple[int, ...]  # every token that ends an answer, ascending
+    generates: bool = True  # it has a head of tokens
+    labels: int = 0  # scores of its classification head; 0: it has none
 
     @property
     def kv_elements(self) -> int:
@@ -148,6 +147,7 @@ def _model_config(
     layer_attention, context = read_layer_attention(reader, family, layers)
     _check_rotary_dims(reader, layer_attention, head_dim)
     experts, wide = _experts(reader, family)
+    ending = family_of(architecture)[1]
     everywhere = family.bias_key == "use_bias"  # StarCoder2: one key for all of them
     bias = reader.flag(family.bias_key, everywhere) and not family.qkv_bias
     return ModelConfig(
@@ -162,16 +162,18 @@ def _model_config(
         vocab=reader.count("vocab_size"),
         context=context,
         layer_attention=layer_attention,
-        scales=_scales(reader, family, hidden, head_dim),
+        scales=read_scales(reader, family, hidden, head_dim),
         eps=reader.number(family.eps_key, family.eps),
         activation=_activation(reader, family),
-        tied=reader.flag("tie_word_embeddings", family.tied),
+        tied=ending != CAUSAL or reader.flag("tie_word_embeddings", family.tied),
         qkv_bias=family.qkv_bias or bias,
         out_bias=bias,
         mlp_bias=bias if everywhere else reader.flag("mlp_bias"),
         experts=experts,
         dtype=_dtype(reader),
         eos=_eos(reader, generation),
+        generates=ending == CAUSAL,
+        labels=len(read_labels(reader.raw, reader.where)) if ending == SCORES else 0,
     )
 
 
@@ -186,14 +188,17 @@ def _family(reader: ConfigReader) -> tuple[str, Family | None]:
         name for name, family in FAMILIES.items() if family.model_type == kind
     ]
     architecture = str(named[0]) if named else f"model_type {kind!r}"
-    family = FAMILIES.get(architecture)
+    family, _ = family_of(architecture)
     brought = str(reader.section("auto_map").get("AutoModelForCausalLM", ""))
     adopted = family is not None and "auto_map" in family.supports
     if "auto_map" in reader and not (adopted and brought.endswith("." + architecture)):
         reader.refuse("auto_map asks for code from the checkpoint; remote code is never run")
     if family is None:
         known = ", ".join(FAMILIES)
-        reader.refuse(f"architecture {architecture} is not supported; those that are: {known}")
+        reader.refuse(
+            f"architecture {architecture} is not supported; those that are: {known}, and their "
+            "models without a head or with a classifier's"
+        )
     return architecture, family
 
 
@@ -236,37 +241,6 @@ def _activation(reader: ConfigReader, family: Family) -> Activation:
         )
         return "silu"
     return cast(Activation, name)
-
-
-def _scales(reader: ConfigReader, family: Family, hidden: int, head_dim: int) -> Scales:
-    """Granite gives factors; Gemma 2 and 3 give the number whose root divides the scores.
-
-    A soft cap that is null is off; one that is missing is the family's.
-    """
-    score = (
-        reader.number("query_pre_attn_scalar", family.query_scalar)
-        if family.query_scalar
-        else head_dim
-    )
-    scores = score**-0.5
-    if "attention_multiplier" in family.supports:
-        scores = reader.number("attention_multiplier", 1.0)
-    caps = [
-        reader.number(key, default or 1.0) if reader.raw.get(key, default) else 0.0
-        for key, default in zip(
-            ("attn_logit_softcapping", "final_logit_softcapping"), family.soft_caps, strict=True
-        )
-    ]
-    return Scales(
-        scores=scores,
-        scores_cap=caps[0],
-        embedding=hidden**0.5
-        if family.scaled_embedding
-        else reader.number("embedding_multiplier", 1.0),
-        residual=reader.number("residual_multiplier", 1.0),
-        logits=1 / reader.number("logits_scaling", 1.0),
-        logits_cap=caps[1],
-    )
 
 
 def _experts(reader: ConfigReader, family: Family) -> tuple[Experts | None, str]:

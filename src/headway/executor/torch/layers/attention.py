@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.executor.torch.config.model_config import Scales
+from headway.executor.torch.config.scales import Scales
 from headway.executor.torch.memory.memory_plan import SCORE_ELEMENTS
 
 

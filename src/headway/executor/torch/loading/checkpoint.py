@@ -22,6 +22,7 @@ PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]  # what is 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 FLOAT_DTYPES = ("F32", "BF16", "F16")
 IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")  # a buffer that old Llama files carry along
+BASE = "model."  # before the names of all tensors but the head's
 
 
 def locate(source: str | Path, wanted: Sequence[str] = PATTERNS) -> Path:
@@ -53,7 +54,10 @@ def locate(source: str | Path, wanted: Sequence[str] = PATTERNS) -> Path:
 
 
 class Checkpoint:
-    """The tensors of one folder by name; a context manager, since it holds files open."""
+    """The tensors of one folder by name; a context manager, since it holds files open.
+
+    A model that was saved without its head has names without "model."; they are found all the same.
+    """
 
     def __init__(
         self,
@@ -68,9 +72,10 @@ class Checkpoint:
         """
         self.folder, self._framework = folder, framework
         self._files: dict[str, Any] = {}  # file name -> its open handle
-        self._file_of: dict[str, str] = {}  # tensor -> file name
+        self._file_of: dict[str, str] = {}  # tensor, as it is stored -> file name
         try:
             self._open()
+            self._is_bare = not any(name.startswith(BASE) for name in self._file_of)
             self._compare(shapes)
         except CheckpointError:
             self.close()
@@ -88,7 +93,7 @@ class Checkpoint:
         self.close()
 
     def __contains__(self, name: str) -> bool:
-        return name in self._file_of
+        return self._stored(name) in self._file_of
 
     def close(self) -> None:
         """Close the files that were opened. Closing twice does nothing."""
@@ -98,14 +103,18 @@ class Checkpoint:
 
     def read(self, name: str) -> "Tensor":
         """One tensor as it is stored, on the CPU."""
-        file = self._file_of[name]
+        stored = self._stored(name)
+        file = self._file_of[stored]
         try:
-            tensor: Tensor = self._files[file].get_tensor(name)
+            tensor: Tensor = self._files[file].get_tensor(stored)
         except (SafetensorError, OSError, RuntimeError) as error:
             raise CheckpointError(
                 f"{self.folder / file}: tensor {name} cannot be read: {first_line(error)}"
             ) from None
         return tensor
+
+    def _stored(self, name: str) -> str:
+        return name.removeprefix(BASE) if self._is_bare else name
 
     def _open(self) -> None:
         claimed = self._index()
@@ -145,8 +154,8 @@ class Checkpoint:
         return claimed
 
     def _compare(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
-        for name, shape in shapes.items():
-            if name not in self._file_of:
+        for wanted, shape in shapes.items():
+            if (name := self._stored(wanted)) not in self._file_of:
                 raise CheckpointError(f"{self.folder} lacks the tensor {name}")
             file = self._file_of[name]
             piece = self._files[file].get_slice(name)
@@ -156,7 +165,8 @@ class Checkpoint:
                 )
             if (dtype := piece.get_dtype()) not in FLOAT_DTYPES:
                 raise CheckpointError(f"{self.folder / file}: {name} is stored as {dtype}")
-        known = {*shapes, "lm_head.weight"}  # a tied head may be stored again; it is compared
+        # A tied head may be stored again; it is compared.
+        known = {*map(self._stored, shapes), "lm_head.weight"}
         for name, file in self._file_of.items():
             if name not in known and not IGNORED.fullmatch(name):
                 raise CheckpointError(f"{self.folder / file}: unexpected tensor {name}")

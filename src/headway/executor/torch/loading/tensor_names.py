@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headway.executor.torch.config.model_config import ModelConfig
 
 EMBED, HEAD, NORM = "model.embed_tokens", "lm_head", "model.norm"
+SCORE = "score"  # the head of a classifier
 
 Shapes = dict[str, tuple[int, ...]]  # by tensor
 NORM_NAMES = {
@@ -69,6 +70,8 @@ def tensor_shapes(config: ModelConfig) -> Shapes:
     found |= _norm_shapes(config, NORM)
     if not config.tied:
         found[HEAD + ".weight"] = (config.vocab, config.hidden)
+    if config.labels:
+        found[SCORE + ".weight"] = (config.labels, config.hidden)
     return found
 
 

@@ -34,7 +34,7 @@ def weight_bytes(config: ModelConfig, precision: Precision) -> int:
 def second_head_bytes(config: ModelConfig, precision: Precision, device: str) -> int:
     """Of a tied head that is packed: on a CPU the output layer needs a layout of its own. Where our
     kernels know it, the embedding reads the same one."""
-    if not config.tied or device != "cpu" or precision.quantize:
+    if not config.tied or not config.generates or device != "cpu" or precision.quantize:
         return 0
     halves = config.dtype == "bfloat16" or precision.dtype == "bfloat16"
     if halves and can_be_built() and fits(config.vocab, config.hidden):

@@ -22,6 +22,7 @@ from headway.executor.torch.loading.tensor_names import (
     EMBED,
     HEAD,
     NORM,
+    SCORE,
     Matrix,
     MlpTensors,
     layer_tensors,
@@ -57,7 +58,8 @@ class Weights:
     embed: Embedding | SharedEmbedding  # [vocab, hidden]
     layers: tuple[Layer, ...]
     norm: Norm
-    head: AnyLinear  # hidden -> vocab
+    head: AnyLinear  # hidden -> vocab; of a model without that head, the embedding again
+    score: AnyLinear | None  # hidden -> labels, of a classifier
     nbytes: int
 
 
@@ -115,7 +117,9 @@ def assemble(
     embed, head = parts.ends()
     norm = parts.norm(NORM)
     layers = tuple(_layer(config, parts, i, embed.device) for i in range(config.layers))
-    return Weights(embed, layers, norm, head, parts.nbytes)
+    score = Matrix(SCORE, config.labels, config.hidden)
+    scores = parts.linear(score, quantized=False) if config.labels else None
+    return Weights(embed, layers, norm, head, scores, parts.nbytes)
 
 
 def _layer(config: ModelConfig, parts: "_Parts", i: int, device: torch.device) -> Layer:
@@ -167,6 +171,8 @@ class _Parts:
             self.nbytes += last.nbytes + (0 if tied else rows.nbytes)
             return SharedEmbedding(rows, self.dtype), last
         plain = linear(weight if tied else self._read(head), None, self.dtype)
+        if not self.config.generates and isinstance(plain, Linear) and not plain.panels:
+            plain = Linear(weight.to(self.dtype), packing=False)  # no copy for what is never used
         self.nbytes += plain.nbytes
         if tied and isinstance(plain, HalfLinear):
             return SharedEmbedding(plain.matrix, self.dtype), plain

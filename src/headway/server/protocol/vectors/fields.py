@@ -26,7 +26,10 @@ class EmbeddingBody(VectorBody):
     input: str | Texts | Ids | IdLists
     encoding_format: Literal["float", "base64"] | None = None
     dimensions: Positive | None = None
-    pooling: Literal["last", "mean", "first"] | None = None  # absent: the checkpoint's own
+    # absent: the checkpoint's own
+    pooling: (
+        Literal["last", "mean", "first", "max", "weightedmean", "mean_sqrt_len_tokens"] | None
+    ) = None
     prompt_name: str | None = None  # of the model card's; "" for none, absent for its default
     normalize: bool | None = None  # absent: as the model card says
 

@@ -36,6 +36,11 @@ class VectorModel:
     def is_classifier(self) -> bool:
         return Pooling.HEAD in self.traits.poolings
 
+    @property
+    def padding(self) -> int:
+        """The token that a classifier drops from the end of a prompt; -1: there is none."""
+        return self.card.padding if self.is_classifier else -1
+
     def pooling(self, asked: str | None = None) -> str:
         """The pooling of an embedding. Raises Problem."""
         return _asked(lambda: embedding_pooling(self.traits, self.card, asked or ""), "pooling")
@@ -74,6 +79,7 @@ def rerank_request(body: RerankBody, limits: RequestLimits, model: VectorModel) 
         "documents",
         top=body.top_n or len(texts),
         documents=tuple(texts) if returned else (),
+        padding=model.padding,
     )
     most = body.max_tokens_per_doc or 0
     if most and not body.truncate_prompt_tokens:  # a text that is embedded is cut by itself
@@ -92,14 +98,15 @@ def score_request(body: ScoreBody, limits: RequestLimits, model: VectorModel) ->
     if len(first) not in (1, len(second)):
         why = f"{len(first)} texts, which are neither one nor as many as 'text_2' has"
         raise wrong(f"'text_1': {why}, {len(second)}", "text_1")
-    form = VectorForm("score", _scoring(model), "text_2", queries=len(first))
+    kind = _scoring(model)
+    form = VectorForm("score", kind, "text_2", queries=len(first), padding=model.padding)
     return _request(body, _scored(first, second, model), form, limits)
 
 
 def classify_request(body: ClassifyBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
     """Raises Problem."""
     _asked(lambda: model.traits.check_pooling(Pooling.HEAD), "model")
-    form = VectorForm("classify", Pooling.HEAD, "input")
+    form = VectorForm("classify", Pooling.HEAD, "input", padding=model.padding)
     return _request(body, prompts_of(body.input, "input"), form, limits)
 
 

@@ -1,0 +1,18 @@
+"""The labels of a classification head, by config.json."""
+
+from headway.errors import CheckpointError
+from headway.executor.torch.config.config_reader import Raw
+
+TWO = {"0": "LABEL_0", "1": "LABEL_1"}  # where config.json is silent, as transformers has it
+
+
+def read_labels(raw: Raw, where: str = "config.json") -> tuple[str, ...]:
+    """The labels in the order of the head's scores. Raises CheckpointError."""
+    names = raw.get("id2label")
+    if names is None and (count := raw.get("num_labels")):
+        names = {str(i): f"LABEL_{i}" for i in range(int(count))}
+    names = names or TWO
+    try:
+        return tuple([str(names[key]) for key in sorted(names, key=int)])
+    except (TypeError, ValueError, AttributeError):
+        raise CheckpointError(f"{where}: id2label makes no sense") from None

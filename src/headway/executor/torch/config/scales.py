@@ -1,0 +1,49 @@
+"""Constant factors and soft caps of a decoder (Scales), by config.json."""
+
+from dataclasses import dataclass
+
+from headway.executor.torch.config.config_reader import ConfigReader
+from headway.executor.torch.config.families import Family
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Constant factors and soft caps (Gemma 2, Granite). A cap c makes x into c tanh(x / c)."""
+
+    scores: float  # of attention
+    scores_cap: float = 0.0  # 0: none
+    embedding: float = 1.0
+    residual: float = 1.0  # on what attention and the MLP add
+    logits: float = 1.0
+    logits_cap: float = 0.0
+
+
+def read_scales(reader: ConfigReader, family: Family, hidden: int, head_dim: int) -> Scales:
+    """Granite gives factors; Gemma 2 and 3 give the number whose root divides the scores.
+
+    A soft cap that is null is off; one that is missing is the family's.
+    """
+    score = (
+        reader.number("query_pre_attn_scalar", family.query_scalar)
+        if family.query_scalar
+        else head_dim
+    )
+    scores = score**-0.5
+    if "attention_multiplier" in family.supports:
+        scores = reader.number("attention_multiplier", 1.0)
+    caps = [
+        reader.number(key, default or 1.0) if reader.raw.get(key, default) else 0.0
+        for key, default in zip(
+            ("attn_logit_softcapping", "final_logit_softcapping"), family.soft_caps, strict=True
+        )
+    ]
+    return Scales(
+        scores=scores,
+        scores_cap=caps[0],
+        embedding=hidden**0.5
+        if family.scaled_embedding
+        else reader.number("embedding_multiplier", 1.0),
+        residual=reader.number("residual_multiplier", 1.0),
+        logits=1 / reader.number("logits_scaling", 1.0),
+        logits_cap=caps[1],
+    )
