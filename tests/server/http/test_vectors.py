@@ -26,6 +26,7 @@ from tests.server.running_server import Local, embedded, fake, serving
 from tests.tiny_encoders import BASE, CONTEXT, make_encoder, tokenizer
 
 MANY = "'input': 2049 texts, where 2048 are the most of one call"
+PHI = {"num_key_value_heads": 2, "bos_token_id": None, "eos_token_id": None}
 TEXTS = ["the cat sat on the mat", "a dog", "where is it", "the rain in spain"]
 
 
@@ -240,7 +241,7 @@ def test_documents_are_ranked_by_their_embeddings(embedder):
 
 
 def test_a_decoder_with_a_classifier_scores_pairs_and_generates_nothing(tmp_path):
-    config = AutoConfig.for_model("qwen2", **BASE, num_key_value_heads=2, num_labels=1)
+    config = AutoConfig.for_model("phi3", **BASE, **PHI, num_labels=1)
     torch.manual_seed(3)
     model = AutoModelForSequenceClassification.from_config(config).eval()
     model.save_pretrained(tmp_path)
