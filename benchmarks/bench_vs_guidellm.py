@@ -9,6 +9,9 @@ itself has seen meanwhile, `itl_over_server` is the tool's mean gap over it, and
 `ttft_beyond_server_ms` how much longer the tool's mean wait for the first text is.
 `first_text_from_schedule_ms` has the tool's own lag in it: the mean from the scheduled arrival.
 
+With `--apart` the server has one core to itself, and the tool another one: no tool can take the
+server's. Its capacity is then measured in the same way.
+
 With `--scheduled` the server is that of benchmarks.client_accuracy, which computes nothing, so that
 no tool can slow it. It is asked for RATE requests a second.
 
@@ -21,7 +24,7 @@ none was free. A ratio is guidellm's figure over headway's, pair by pair.
 
 guidellm needs an environment of its own (pip install guidellm==0.8.1), whose command is named:
 
-    python -m benchmarks.bench_vs_guidellm /path/to/guidellm [--scheduled]
+    python -m benchmarks.bench_vs_guidellm /path/to/guidellm [--apart | --scheduled]
 """
 
 import json
@@ -270,14 +273,21 @@ def replay(command: str, url: str, model: str, rate: float, folder: Path) -> int
     return finish("bench_vs_guidellm", __doc__ or "", SEED, figures(turns))
 
 
-def main(command: str, on_scheduled: bool) -> int:
+def main(command: str, *, on_scheduled: bool = False, apart: bool = False) -> int:
+    first, *others = sorted(os.sched_getaffinity(0))
+    if apart and not others:
+        raise SystemExit("--apart needs two cores")
     with TemporaryDirectory() as made:
         folder = Path(made)
         if on_scheduled:
             with scheduled_server() as url:
                 return replay(command, url, "scheduled", RATE, folder)
         config = {"engine": {"slots": SLOTS, "context": CONTEXT}, "lanes": {"all": {}}}
+        if apart:
+            os.sched_setaffinity(0, {first})  # what is started next inherits it
         with serving(config, folder) as server:
+            if apart:
+                os.sched_setaffinity(0, others)
             url = f"http://{server.host}:{server.port}"
             most = capacity(url, folder / "capacity")
             print(f"capacity {most:.1f} requests / s; replaying {LOAD * most:.1f}", flush=True)
@@ -285,4 +295,5 @@ def main(command: str, on_scheduled: bool) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], "--scheduled" in sys.argv[2:]))
+    options = sys.argv[2:]
+    sys.exit(main(sys.argv[1], on_scheduled="--scheduled" in options, apart="--apart" in options))
