@@ -38,6 +38,7 @@ FLOORS = {
     "batching": 3,
     "sim": 3,
     "costing": 4,
+    "routing": 4,
     "traffic": 5,
     "strategies": 5,
     "runs": 6,

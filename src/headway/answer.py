@@ -6,7 +6,7 @@ from headway.core.batch import Event, Logprob
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish, Request
-from headway.errors import EngineError, HeadwayError, RefusedError
+from headway.errors import DeadlineError, EngineError, HeadwayError, RefusedError
 from headway.executor.logprobs import LogprobColumns
 from headway.options import Options
 from headway.text_stream import TextStream
@@ -56,7 +56,7 @@ class Answer:
     def take(self, event: Event) -> Delta:
         """Add an event; return what is new. The delta of the last event has a finish.
 
-        Raises RefusedError or EngineError if the request has ended without its answer.
+        Raises RefusedError, DeadlineError or EngineError if it has ended without its answer.
         """
         if event.finish and event.finish in FAILED:
             self.finish = event.finish
@@ -98,6 +98,8 @@ class Answer:
 def _error_of(event: Event) -> HeadwayError:
     if event.finish is Finish.REFUSED:
         return RefusedError(event.error, NEVER)
+    if event.finish is Finish.EXPIRED:
+        return DeadlineError(event.error)
     return EngineError(event.error or f"the request was {event.finish}")
 
 

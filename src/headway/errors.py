@@ -11,7 +11,7 @@ HeadwayError
 |-- MemoryPlanError            what was asked for does not fit into the free memory
 |-- GrammarCheckError          the check of a grammar was cut off: try again
 |-- StuckError                 a simulation in which nothing can ever happen again
-|-- DeadlineError              an item of a batcher missed its own deadline (also a TimeoutError)
+|-- DeadlineError              a request missed its own deadline (also a TimeoutError)
 |-- UnansweredError            some requests of a generate() failed; it has all the answers
 `-- EngineError                the engine could not finish a request that it had begun
     `-- EngineDownError        the engine has ended; __cause__ says why
@@ -78,7 +78,7 @@ class StuckError(HeadwayError):
 
 
 class DeadlineError(HeadwayError, TimeoutError):
-    """An item of a batcher was dropped, because its own deadline was over."""
+    """A request, or an item of a batcher, was dropped because its own deadline was over."""
 
 
 class UnansweredError(HeadwayError):

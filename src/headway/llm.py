@@ -1,13 +1,13 @@
 """A model behind its verbs: generate, stream, chat, embed, score, classify."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from secrets import token_bytes
 from typing import Any, Literal
 
 from headway.answer import Answer, Completion, Delta, row_without_times
+from headway.async_calls import AsyncCalls
 from headway.core.batch import Event
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
@@ -35,7 +35,7 @@ from headway.vector_calls import VectorCalls, listed
 from headway.vectors.model_card import read_card
 
 
-class LLM(VectorCalls):
+class LLM(AsyncCalls, VectorCalls):
     """A model, its tokenizer and an engine in a thread. A context manager. An encoder (BERT and its
     like) has embed, score and classify; a decoder has all verbs but classify.
 
@@ -229,17 +229,6 @@ class LLM(VectorCalls):
         self._builder.check(options)
         answer = self._stream_answer(prompt, options)
         for event in self._engine.events(answer.request):
-            yield self._hear(answer, event)
-
-    async def astream(
-        self,
-        prompt: Ask,
-        options: Options = Options(),
-    ) -> AsyncIterator[Delta]:
-        """As stream(), for asyncio. Any number may run at once."""
-        await asyncio.to_thread(self._builder.check, options)
-        answer = self._stream_answer(prompt, options)
-        async for event in self._engine.stream(answer.request):
             yield self._hear(answer, event)
 
     def _run(self, answers: Sequence[Answer], progress: bool) -> None:

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, Self
@@ -39,6 +39,7 @@ from headway.errors import (
     RefusedError,
     SettingError,
 )
+from headway.live.account import Account
 from headway.live.engine import LiveEngine
 
 MOST = 1_000_000  # that an item may cost
@@ -70,18 +71,19 @@ class Batcher:
         self._items: dict[str, Item] = {}
         self._numbers = count(1)
         self._deliveries, self._waiting = Deliveries(), Waiting()
-        self._streams = is_stream(function)
+        self.streams = is_stream(function)  # it yields pieces
         self._lane = next(iter(self.settings.lanes))
-        scheduler = Scheduler(self.settings.for_engine(streams=self._streams))
+        scheduler = Scheduler(self.settings.for_engine(streams=self.streams))
         self._executor = FunctionExecutor(
             calling(function, self.settings.processes),
             self._items,
-            streams=self._streams,
+            streams=self.streams,
             bisect=self.settings.on_error == BISECT,
             pad=self.settings.pad,
             begun=self._waiting.leave,
         )
-        self._engine = LiveEngine(scheduler, self._executor, rows=rows)
+        self._rows = rows
+        self._engine = LiveEngine(scheduler, self._executor, rows=self._keep_rows)
 
     def __enter__(self) -> Self:
         return self
@@ -93,6 +95,23 @@ class Batcher:
     def load(self) -> Load:
         """What waits and runs, as of the latest call."""
         return self._engine.load
+
+    def lane_of(self, lane: str) -> str:
+        """The lane of this name; empty: the first. SettingError if there is none."""
+        lane = lane or self._lane
+        if lane not in self.settings.lanes:
+            known = ", ".join(self.settings.lanes)
+            raise SettingError(f"there is no lane {lane!r}; there are {known}")
+        return lane
+
+    def cost_of(self, value: Any) -> int:
+        """What an item costs. PromptError for what is no cost."""
+        if self.settings.cost is None:
+            return 1
+        cost = self.settings.cost(value)
+        if not isinstance(cost, int) or not 1 <= cost <= MOST:
+            raise PromptError(f"an item costs {cost!r}, not a whole number from 1 to {MOST:,}")
+        return cost
 
     def close(self) -> None:
         """Call the function with all that wait, then end its thread and its processes. The second
@@ -118,11 +137,16 @@ class Batcher:
         """The item's result. Raises its error."""
         return self.submit(item, lane=lane, deadline=deadline).result()
 
-    async def acall(self, item: Any, *, lane: str = "", deadline: float = 0) -> Any:
-        """As `call`, for asyncio. Cancelling the task cancels the item."""
+    async def acall(
+        self, item: Any, *, lane: str = "", deadline: float = 0, account: Account | None = None
+    ) -> Any:
+        """As `call`, for asyncio. Cancelling the task cancels the item.
+
+        account: told the item's row of the ledger, also if the task has been cancelled.
+        """
         self._check_kind(streams=False)
         sink = LoopSink()
-        id = self._begin(item, sink, lane, deadline)
+        id = self._begin(item, sink, lane, deadline, account)
         try:
             return await sink.future
         finally:
@@ -132,7 +156,7 @@ class Batcher:
     def map(self, items: Iterable[Any], *, lane: str = "") -> Iterator[Any]:
         """The results of any number of items, in their order. No more are submitted at once than
         the lane holds. Raises the first error; the items behind it are cancelled."""
-        most = max(1, self.load.lanes[self._known(lane)].lane.max_waiting // 2)
+        most = max(1, self.load.lanes[self.lane_of(lane)].lane.max_waiting // 2)
         waiting: deque[Future[Any]] = deque()
         try:
             for item in items:
@@ -159,12 +183,12 @@ class Batcher:
                 self._engine.cancel([id])
 
     async def astream(
-        self, item: Any, *, lane: str = "", deadline: float = 0
-    ) -> AsyncIterator[Any]:
-        """As `stream`, for asyncio."""
+        self, item: Any, *, lane: str = "", deadline: float = 0, account: Account | None = None
+    ) -> AsyncGenerator[Any]:
+        """As `stream`, for asyncio. account: as of `acall`."""
         self._check_kind(streams=True)
         sink = LoopQueueSink()
-        id = self._begin(item, sink, lane, deadline)
+        id = self._begin(item, sink, lane, deadline, account)
         try:
             while isinstance(news := await sink.queue.get(), Piece):
                 yield news.value
@@ -192,54 +216,52 @@ class Batcher:
     def _end(self, id: str, news: News) -> None:
         item = self._items.pop(id)
         self._waiting.leave([item])
+        if item.account:
+            item.account.settled(item.row)
         self._deliveries.add(item.sink, news)
 
-    def _begin(self, value: Any, sink: Sink, lane: str, deadline: float) -> str:
+    def _keep_rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
+        """In the engine's thread, before the items' callers are told."""
+        for row in requests:
+            self._items[row.id].row = row
+        self._rows(steps, requests)
+
+    def _begin(
+        self, value: Any, sink: Sink, lane: str, deadline: float, account: Account | None = None
+    ) -> str:
         """The item waits from now on. Returns its id."""
-        lane, now = self._known(lane), self._engine.clock.now()
+        lane, now = self.lane_of(lane), self._engine.clock.now()
         if not 0 <= deadline < math.inf:
             raise SettingError(f"a deadline of {deadline} seconds cannot be kept")
-        cost = self._cost(value)
-        item = Item(value, lane, sink)
+        cost = self.cost_of(value)
+        item = Item(value, lane, sink, account)
         self._waiting.enter(lane, self._engine.load, now)
         number = next(self._numbers)
         request = Request(
             str(number),
             (number, *[0] * (cost - 1)) if cost > 1 else (number,),
-            FOREVER if self._streams else 0,
+            FOREVER if self.streams else 0,
             now,
             lane,
-            STREAM if self._streams else PLAIN,
+            STREAM if self.streams else PLAIN,
             end_by=now + int(deadline * 1e9) if deadline else NEVER,
         )
         self._items[request.id] = item
+        if account:
+            account.begun()
         try:
             self._engine.offer([request], self)
         except BaseException:
             del self._items[request.id]
             self._waiting.leave([item])
+            if account:
+                account.settled(None)
             raise
         return request.id
 
-    def _known(self, lane: str) -> str:
-        """The lane of this name; empty: the first. SettingError if there is none."""
-        lane = lane or self._lane
-        if lane not in self.settings.lanes:
-            known = ", ".join(self.settings.lanes)
-            raise SettingError(f"there is no lane {lane!r}; there are {known}")
-        return lane
-
-    def _cost(self, value: Any) -> int:
-        if self.settings.cost is None:
-            return 1
-        cost = self.settings.cost(value)
-        if not isinstance(cost, int) or not 1 <= cost <= MOST:
-            raise PromptError(f"an item costs {cost!r}, not a whole number from 1 to {MOST:,}")
-        return cost
-
     def _check_kind(self, *, streams: bool) -> None:
-        if streams != self._streams:
-            what = "yields pieces: use stream or astream" if self._streams else "yields no pieces"
+        if streams != self.streams:
+            what = "yields pieces: use stream or astream" if self.streams else "yields no pieces"
             raise SettingError(f"{self._name} {what}")
 
     def _drop_cancelled(self, id: str, future: "Future[Any]") -> None:

@@ -7,6 +7,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
+from headway.core.ledger import RequestRow
+from headway.live.account import Account
+
 
 class Piece(NamedTuple):
     """One piece of a stream."""
@@ -43,10 +46,11 @@ class Sink(Protocol):
 class Item:
     """The executor fills it, and whoever tells callers empties it: both in the engine's thread."""
 
-    __slots__ = ("error", "lane", "pieces", "result", "sink", "value", "waits")
+    __slots__ = ("account", "error", "lane", "pieces", "result", "row", "sink", "value", "waits")
 
-    def __init__(self, value: Any, lane: str, sink: Sink) -> None:
-        self.value, self.lane, self.sink = value, lane, sink
+    def __init__(self, value: Any, lane: str, sink: Sink, account: Account | None = None) -> None:
+        self.value, self.lane, self.sink, self.account = value, lane, sink, account
+        self.row: RequestRow | None = None  # the ledger's, once it has ended
         self.waits = True  # it is in no call yet
         self.result: Any = None
         self.error: BaseException | None = None

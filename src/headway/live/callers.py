@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from queue import SimpleQueue
 from typing import Protocol
@@ -46,12 +46,16 @@ class LoopCaller:
     share the list, so that a step wakes the loop once, and not once for each of them.
     """
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: Told, ended: Callable[[], object] = lambda: None) -> None:
+        """ended: called in the engine's thread when the request has ended or the engine is down,
+        also if nobody listens any more."""
         self.loop = asyncio.get_running_loop()
         self.queue: asyncio.Queue[News] = asyncio.Queue()
-        self._told = told
+        self._told, self._ended = told, ended
 
     def tell(self, news: News) -> None:
+        if isinstance(news, EngineDownError) or news.finish:
+            self._ended()
         self._told.append((self.queue, news))
 
     def flush(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
 from headway.core.admission import Refuse, admit
@@ -94,9 +94,15 @@ class LiveEngine:
             if not finished:
                 self.cancel([id])
 
-    async def stream(self, request: Request) -> AsyncIterator[Event]:
-        """As `events`, for an asyncio task. Cancelling the task cancels the request."""
-        caller = LoopCaller(self._told.setdefault(asyncio.get_running_loop(), []))
+    async def stream(
+        self, request: Request, ended: Callable[[], object] = lambda: None
+    ) -> AsyncGenerator[Event]:
+        """As `events`, for an asyncio task. Cancelling the task cancels the request.
+
+        ended: called in the engine's thread when a request that was submitted has ended, before its
+        caller hears of it; also if the caller has left.
+        """
+        caller = LoopCaller(self._told.setdefault(asyncio.get_running_loop(), []), ended)
         self.submit([request], caller)
         finished = False
         try:

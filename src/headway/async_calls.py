@@ -1,0 +1,110 @@
+"""AsyncCalls: generate and stream for asyncio, for a model behind an engine."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import replace
+
+from headway.answer import Answer, Completion, Delta
+from headway.core.batch import Event
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER
+from headway.errors import EngineDownError, RefusedError
+from headway.live.account import Account
+from headway.live.engine import LiveEngine
+from headway.options import Options
+from headway.request_builder import Ask, RequestBuilder
+
+
+class AsyncCalls:
+    """One request of an asyncio task; any number may run at once. Base of LLM, which sets the
+    attributes."""
+
+    _builder: RequestBuilder
+    _engine: LiveEngine
+    _rows: dict[str, RequestRow | None]
+    _hear: Callable[[Answer, Event], Delta]
+    _stream_answer: Callable[[Ask, Options], Answer]
+
+    async def agenerate(
+        self,
+        prompt: Ask,
+        options: Options = Options(),
+        *,
+        end_by: int = NEVER,
+        account: Account | None = None,
+    ) -> Completion:
+        """The answer to one prompt. Cancelling the task cancels the request.
+
+        end_by: the latest time to end, in nanoseconds of time.monotonic_ns(); later the request is
+        dropped (DeadlineError). account: told the ledger's row, also if the task was cancelled.
+        Raises what astream raises.
+        """
+        call = await self._begun(prompt, options, end_by, account)
+        async with aclosing(call.deltas()) as deltas:
+            async for _ in deltas:
+                pass
+        return call.answer.completion(call.row)
+
+    async def astream(
+        self,
+        prompt: Ask,
+        options: Options = Options(),
+        *,
+        end_by: int = NEVER,
+        account: Account | None = None,
+    ) -> AsyncGenerator[Delta]:
+        """As stream(), for asyncio. end_by, account: as of agenerate().
+
+        Raises RefusedError, PromptError, SettingError, GrammarCheckError, DeadlineError or
+        EngineError.
+        """
+        call = await self._begun(prompt, options, end_by, account)
+        async with aclosing(call.deltas()) as deltas:
+            async for delta in deltas:
+                yield delta
+
+    async def _begun(
+        self, prompt: Ask, options: Options, end_by: int, account: Account | None
+    ) -> "_Call":
+        await asyncio.to_thread(self._builder.check, options)
+        answer = self._stream_answer(prompt, options)
+        answer.request = replace(answer.request, end_by=end_by)
+        return _Call(self._engine, self._rows, self._hear, answer, account)
+
+
+class _Call:
+    """One request until it has ended. Its row is taken once, by whoever hears of the end first."""
+
+    def __init__(
+        self,
+        engine: LiveEngine,
+        rows: dict[str, RequestRow | None],
+        hear: Callable[[Answer, Event], Delta],
+        answer: Answer,
+        account: Account | None,
+    ) -> None:
+        self._engine, self._rows, self._hear = engine, rows, hear
+        self.answer, self._account = answer, account
+        self.row: RequestRow | None = None
+
+    async def deltas(self) -> AsyncGenerator[Delta]:
+        self._rows[self.answer.request.id] = None
+        if self._account:
+            self._account.begun()
+        try:
+            async with aclosing(self._engine.stream(self.answer.request, self._end)) as events:
+                async for event in events:
+                    yield self._hear(self.answer, event)
+        except (RefusedError, EngineDownError):
+            self._end()  # if it never came in: else nothing happens
+            raise
+
+    def _end(self) -> None:
+        """In any thread. The second time it does nothing."""
+        try:
+            self.row = self._rows.pop(self.answer.request.id)
+        except KeyError:
+            return
+        if self._account:
+            self._account.settled(self.row)

@@ -1,0 +1,168 @@
+"""Cascade: the cheapest target first, and a larger one where its answer is not good enough."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headway.core.request import NEVER
+from headway.errors import DeadlineError, SettingError, first_line
+from headway.routing.attempts import Attempt, Attempts, error_of, loop_now
+from headway.routing.decision import Outcome, Why
+from headway.routing.judges import Judge, Verdict
+from headway.routing.route import CALLERS_FAULT, Route, Rows, forgotten
+from headway.routing.targets.target import Target
+
+SPARE = 16  # a speculative answer is asked for earlier than it need be, by 1 / SPARE of its time
+
+
+class Cascade(Route):
+    """Asks its targets in order, from the cheapest to the largest, until a judge accepts an answer.
+    The last target's answer is not judged. FrugalGPT (Chen et al., 2023) calls this an LLM cascade.
+
+    A target that refuses or fails is passed over; an error of the request itself ends it. A larger
+    target is not asked if it is predicted to miss the deadline and there is an answer already.
+
+    accept: the judge of all targets but the last, or one for each of them.
+    speculate: ask the next target already when the time that is left is what nearly all of its
+    answers take. The first good answer counts, and whoever else runs is cancelled: a hedged request
+    (Dean and Barroso, The Tail at Scale, 2013) whose delay follows from the deadline.
+    best_effort: give the largest answer that was judged not good enough (RouteAnswer.accepted is
+    False) where no better one comes in time. False: DeadlineError, or the last target's error.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        accept: Judge | Sequence[Judge],
+        *,
+        speculate: bool = False,
+        best_effort: bool = True,
+        name: str = "",
+        rows: Rows = forgotten,
+    ) -> None:
+        super().__init__(targets, name=name, rows=rows)
+        if len(set(self.targets)) != len(self.targets) or len(self.targets) < 2:
+            raise SettingError(f"{self.name}: a cascade needs two targets or more, all different")
+        judged = len(self.targets) - 1
+        judges = tuple(accept) if isinstance(accept, Sequence) else (accept,) * judged
+        if len(judges) != judged:
+            raise SettingError(
+                f"{self.name}: {len(judges)} judges for {judged} targets; the last one has none"
+            )
+        self.judges = judges
+        self.speculate, self.best_effort = speculate, best_effort
+
+    async def decide(self, attempts: Attempts) -> Attempt:
+        run = _Run(self, attempts)
+        run.ask(Why.FIRST, "the first of the cascade")
+        while True:
+            attempt = await attempts.next(run.speculate_at())
+            if attempt is None:
+                if attempts.left > 0:
+                    run.speculate()
+                    continue
+                return run.settle()
+            if won := await run.hear(attempt):
+                return won
+
+
+class _Run:
+    """One request on its way through a cascade."""
+
+    def __init__(self, cascade: Cascade, attempts: Attempts) -> None:
+        self._cascade, self._attempts = cascade, attempts
+        self._tiers: list[list[Attempt]] = []  # of each target that was asked, its samples
+        self._left = list(cascade.targets)  # not asked yet
+        self._rejected: Attempt | None = None  # the largest answer that was not good enough
+        self._error: BaseException | None = None  # why there is no better one
+
+    def ask(self, why: Why, words: str) -> None:
+        """The next target."""
+        target, at = self._left.pop(0), len(self._cascade.targets) - len(self._left) - 1
+        options = self._attempts.request.options
+        if at == len(self._cascade.judges):
+            self._tiers.append([self._attempts.start(target, why, words)])
+            return
+        judge = self._cascade.judges[at]
+        samples = [self._attempts.start(target, why, words, options=judge.options(options, 0))]
+        for number in range(1, judge.samples):
+            own, said = judge.options(options, number), f"sample {number + 1} of {judge.samples}"
+            samples.append(self._attempts.start(target, Why.SAMPLE, said, options=own))
+        self._tiers.append(samples)
+
+    # -- speculation
+
+    def speculate_at(self) -> int:
+        """When the next target is to be asked, although an answer is still to come; NEVER: not."""
+        deadline = self._attempts.request.deadline
+        if not self._cascade.speculate or not self._left or deadline == NEVER:
+            return NEVER
+        found = self._left[0].estimate(self._attempts.request)
+        if not found.is_known or found.likely > self._attempts.left:
+            return NEVER
+        return deadline - found.surely - found.surely // SPARE
+
+    def speculate(self) -> None:
+        """Ask the next target if it is time to."""
+        if self.speculate_at() <= loop_now():
+            left = self._attempts.left / 1e9
+            self.ask(Why.SPECULATIVE, f"{left:.3g} s are left, which it may need")
+
+    # -- answers
+
+    async def hear(self, attempt: Attempt) -> Attempt | None:
+        """Of an attempt that has ended. Returns the attempt whose answer is given, if it is known.
+        Raises the request's error."""
+        tier = next(each for each in self._tiers if attempt in each)
+        at = self._place(attempt)
+        if attempt.error is not None:
+            if isinstance(attempt.error, CALLERS_FAULT):
+                raise attempt.error
+            for each in tier:
+                if each is not attempt:
+                    self._attempts.drop(each, Outcome.LOST)
+            self._error = error_of(attempt)
+            return self._escalate(at, f"{attempt.target.name} failed: {first_line(self._error)}")
+        if at == len(self._cascade.judges):
+            return attempt
+        if not all(each.is_taken for each in tier):
+            return None
+        verdict = await self._judge(self._cascade.judges[at], tier)
+        tier[0].verdict = verdict.words
+        if verdict.is_good:
+            return tier[0]
+        tier[0].outcome = Outcome.REJECTED
+        if self._rejected is None or self._place(self._rejected) < at:
+            self._rejected = tier[0]
+        return self._escalate(at, f"{attempt.target.name}: {verdict.words}")
+
+    async def _judge(self, judge: Judge, tier: Sequence[Attempt]) -> Verdict:
+        deadline = self._attempts.request.deadline
+        try:
+            async with asyncio.timeout_at(None if deadline == NEVER else deadline / 1e9):
+                return await judge.judge([each.answer for each in tier])
+        except TimeoutError:
+            return Verdict(False, "the deadline was over before the judge had decided")
+
+    def _place(self, attempt: Attempt) -> int:
+        return self._cascade.targets.index(attempt.target)
+
+    def _escalate(self, at: int, words: str) -> Attempt | None:
+        """Ask the target after this one, if there is one, it has time, and nobody has asked it."""
+        attempts = self._attempts
+        while self._left and not [each for each in attempts.open if self._place(each) > at]:
+            found = self._left[0].estimate(attempts.request)
+            if self._rejected is None or not found.is_known or found.likely <= attempts.left:
+                self.ask(Why.ESCALATED, words)
+                break
+            said = f"{found.likely / 1e9:.3g} s predicted, {attempts.left / 1e9:.3g} s left"
+            attempts.skip(self._left.pop(0), Why.NO_TIME, said)
+            self._error = DeadlineError(f"{words}; no time is left for a larger target")
+        return None if attempts.open else self.settle()
+
+    def settle(self) -> Attempt:
+        """No better answer will come. Raises the request's error if there is none."""
+        if self._rejected is None or not self._cascade.best_effort:
+            raise self._error or self._attempts.too_late()
+        self._rejected.answer = replace(self._rejected.answer, accepted=False)
+        return self._rejected

@@ -1,0 +1,153 @@
+"""Ensemble: several targets are asked at once, and one of their answers is chosen."""
+
+import asyncio
+import inspect
+import math
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.options import Options
+from headway.routing.attempts import Attempt, Attempts, error_of
+from headway.routing.decision import Why
+from headway.routing.judges import Normalise, of_sample, plain, votes, with_logprobs
+from headway.routing.request import RouteAnswer
+from headway.routing.route import CALLERS_FAULT, Route, Rows, forgotten
+from headway.routing.targets.target import Target
+
+Score = Callable[[RouteAnswer], float | Awaitable[float]]
+
+
+class Chooser(Protocol):
+    """Which answer is given."""
+
+    def options(self, options: Options) -> Options:
+        """Of the models' requests."""
+        ...
+
+    def is_settled(self, answers: Sequence[RouteAnswer], missing: int) -> bool:
+        """Whether so many further answers cannot change the choice."""
+        ...
+
+    async def choose(self, answers: Sequence[RouteAnswer]) -> tuple[int, str]:
+        """The index of the answer, and why. There is one at least."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Majority:
+    """The answer with the most votes; of equal ones, the one that came first. Self-consistency
+    (Wang et al., 2022). Ends as soon as no other answer can have more."""
+
+    normalise: Normalise = plain  # answers are equal whose results are
+
+    def options(self, options: Options) -> Options:
+        return options
+
+    def is_settled(self, answers: Sequence[RouteAnswer], missing: int) -> bool:
+        counted = votes(answers, self.normalise)
+        second = counted[1][0] if len(counted) > 1 else 0
+        return counted[0][0] >= second + missing
+
+    async def choose(self, answers: Sequence[RouteAnswer]) -> tuple[int, str]:
+        number, first = votes(answers, self.normalise)[0]
+        return first, f"{number} of {len(answers)} votes"
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The answer with the highest score; of equal ones, the one that came first.
+
+    score: a function of the answer, perhaps a coroutine function; None: the mean log-probability of
+    its tokens. What it raises ends the request with that error.
+    """
+
+    score: Score | None = None
+
+    def options(self, options: Options) -> Options:
+        return options if self.score else with_logprobs(options)
+
+    def is_settled(self, answers: Sequence[RouteAnswer], missing: int) -> bool:
+        return missing == 0
+
+    async def choose(self, answers: Sequence[RouteAnswer]) -> tuple[int, str]:
+        scores = [await self._score(each) for each in answers]
+        best = max(range(len(scores)), key=lambda at: (scores[at], -at))
+        return best, f"a score of {scores[best]:.3g}, the best of {len(scores)}"
+
+    async def _score(self, answer: RouteAnswer) -> float:
+        found = self.score(answer) if self.score else answer.logprob
+        value = float(await found if inspect.isawaitable(found) else found)
+        return -math.inf if math.isnan(value) else value
+
+
+class Ensemble(Route):
+    """Asks all of its targets at once. A target may be listed several times, for several samples of
+    it, which differ only with a temperature.
+
+    choose: Majority() or Best().
+    quorum: answers after which the others are not awaited (they are cancelled); 0: all. At the
+    deadline, and where targets fail, the choice is among the answers that are there.
+    least: with fewer answers the request fails.
+    """
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        choose: Chooser = Majority(),
+        *,
+        quorum: int = 0,
+        least: int = 1,
+        name: str = "",
+        rows: Rows = forgotten,
+    ) -> None:
+        super().__init__(targets, name=name, rows=rows)
+        self._choose, self._quorum = choose, quorum or len(self.targets)
+        self._least = least
+        if not 1 <= self._least <= self._quorum <= len(self.targets):
+            raise SettingError(
+                f"{self.name}: a quorum of {self._quorum} of {len(self.targets)} targets, and "
+                f"{least} at least: 1 <= least <= quorum <= targets"
+            )
+
+    async def decide(self, attempts: Attempts) -> Attempt:
+        self._ask_all(attempts)
+        answered, errors = list[Attempt](), list[BaseException]()
+        while attempts.open and (missing := self._quorum - len(answered)) > 0:
+            attempt = await attempts.next()
+            if attempt is None:  # the deadline
+                break
+            if isinstance(attempt.error, CALLERS_FAULT):
+                raise attempt.error
+            if attempt.error is not None:
+                errors.append(error_of(attempt))
+                continue
+            answered.append(attempt)
+            missing = min(missing - 1, len(attempts.open))
+            if self._choose.is_settled([each.answer for each in answered], missing):
+                break
+        if len(answered) < self._least:
+            raise errors[-1] if errors and not attempts.open else attempts.too_late()
+        return await self._chosen(attempts, answered)
+
+    def _ask_all(self, attempts: Attempts) -> None:
+        options, seen = self._choose.options(attempts.request.options), Counter[str]()
+        for number, target in enumerate(self.targets, 1):
+            own = of_sample(options, seen[target.name])
+            words = f"{number} of {len(self.targets)}, a quorum is {self._quorum}"
+            attempts.start(target, Why.MEMBER, words, options=own)
+            seen[target.name] += 1
+
+    async def _chosen(self, attempts: Attempts, answered: Sequence[Attempt]) -> Attempt:
+        deadline = attempts.request.deadline
+        try:
+            async with asyncio.timeout_at(None if deadline == NEVER else deadline / 1e9):
+                best, words = await self._choose.choose([each.answer for each in answered])
+        except TimeoutError:
+            best, words = 0, "the deadline was over before the answers had their scores"
+            answered[0].answer = replace(answered[0].answer, accepted=False)
+        answered[best].verdict = words
+        return answered[best]

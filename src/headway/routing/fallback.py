@@ -1,0 +1,216 @@
+"""Fallback: the next target, where one refuses, fails or is late."""
+
+from collections.abc import Iterator, Sequence
+
+from headway.core.request import NEVER
+from headway.errors import DeadlineError, RefusedError, SettingError, first_line
+from headway.routing.attempts import Attempt, Attempts, error_of, loop_now
+from headway.routing.circuit import USUAL, Circuit, CircuitSettings, CircuitState, Closed
+from headway.routing.decision import Outcome, Why
+from headway.routing.route import CALLERS_FAULT, Route, Rows, forgotten
+from headway.routing.targets.target import Target
+
+
+class Fallback(Route):
+    """Asks its targets in order until one answers. It streams if all of its targets do: another
+    one is chosen until the first piece, and not after it.
+
+    A target is passed over while its circuit is open, until the `retry_at` of its last refusal to
+    the same lane, and while it is predicted to miss the deadline; if nobody else is left, the one
+    that is predicted to answer first is asked all the same. What is wrong with the request itself
+    (PromptError, SettingError) ends it at once: nobody is asked twice for it.
+
+    timeout: seconds that each attempt may take, for all targets or one for each; 0: no limit but
+    the deadline. hedge: a target that has not answered by then is not cancelled while the next one
+    is asked; the first answer counts (Envoy's hedge_on_per_try_timeout).
+    circuit: None: no circuit ever opens. Several routes that share targets have circuits each.
+    """
+
+    can_stream = True
+
+    def __init__(
+        self,
+        targets: Sequence[Target],
+        *,
+        timeout: float | Sequence[float] = 0.0,
+        hedge: bool = False,
+        circuit: CircuitSettings | None = USUAL,
+        name: str = "",
+        rows: Rows = forgotten,
+    ) -> None:
+        super().__init__(targets, name=name, rows=rows)
+        if len(set(self.targets)) != len(self.targets):
+            raise SettingError(f"{self.name}: a fallback has each target once")
+        timeouts = [timeout] * len(self.targets) if isinstance(timeout, int | float) else [*timeout]
+        if len(timeouts) != len(self.targets) or not all(0 <= each < 1e9 for each in timeouts):
+            raise SettingError(f"{self.name}: {timeout} is no timeout for {len(self.targets)}")
+        if hedge and not all(timeouts[:-1]):
+            raise SettingError(f"{self.name}: hedging needs a timeout after which it begins")
+        self.hedge = hedge
+        self.timeouts = {
+            each.name: int(seconds * 1e9) if seconds else NEVER
+            for each, seconds in zip(self.targets, timeouts, strict=True)
+        }
+        self.circuits: dict[str, Circuit] = {
+            each.name: Circuit(circuit) if circuit else Closed() for each in self.targets
+        }
+        self.not_before: dict[tuple[str, str], int] = {}  # by target and lane
+
+    async def decide(self, attempts: Attempts) -> Attempt:
+        run = _Run(self, attempts)
+        try:
+            run.ask(Why.FIRST, "the first of the fallback")
+            while True:
+                attempt = await attempts.next(run.limit)
+                if attempt is None:
+                    run.late()
+                elif run.heard(attempt):
+                    return attempt
+        finally:
+            run.leave()
+
+
+class _Run:
+    """One request on its way through a fallback."""
+
+    def __init__(self, fallback: Fallback, attempts: Attempts) -> None:
+        self._fallback, self._attempts = fallback, attempts
+        self._left = self._askable()
+        self._unlikely: list[tuple[int, Target]] = []  # predicted to be late: nanoseconds, target
+        self._retries: list[int] = []  # when targets may be asked that were passed over or refused
+        self._error: BaseException | None = None  # the last that was no refusal
+        self._refusal: RefusedError | None = None  # the last
+        self._unheard: list[Attempt] = []  # whose end nobody knows yet
+        self._blamed = set[Attempt]()  # whose circuit knows that they are late
+        self.limit = NEVER  # when the latest attempt is late
+
+    def ask(self, why: Why, words: str) -> bool:
+        """Ask the next target. False: there is none, but somebody still runs. Raises the request's
+        error if nobody does."""
+        target = next(self._left, None)
+        if target is None and self._unlikely and not self._attempts.open:
+            self._unlikely.sort(key=lambda each: each[0])
+            why, words = Why.SOONEST, "nobody else is left"
+            target = self._unlikely.pop(0)[1]
+        if target is None:
+            if self._attempts.open:
+                return False
+            raise self._no_answer()
+        now, circuit = loop_now(), self._fallback.circuits[target.name]
+        if circuit.state(now) is CircuitState.HALF_OPEN:
+            why, words = Why.PROBE, "its circuit is half open"
+        elif why is Why.FIRST and target is not self._fallback.targets[0]:
+            why, words = Why.AFTER_SKIP, "those before it were passed over"
+        circuit.begun(now)
+        timeout = self._fallback.timeouts[target.name]
+        self.limit = NEVER if timeout == NEVER else now + timeout
+        deadline = min(self._attempts.request.deadline, self.limit)
+        if self._fallback.hedge:
+            deadline = self._attempts.request.deadline
+        self._unheard.append(self._attempts.start(target, why, words, deadline=deadline))
+        return True
+
+    def _askable(self) -> Iterator[Target]:
+        """The targets in their order. Those that are passed over are noted."""
+        lane = self._attempts.request.lane
+        for target in self._fallback.targets:
+            now, circuit = loop_now(), self._fallback.circuits[target.name]
+            again = self._fallback.not_before.get((target.name, lane), 0)
+            if circuit.state(now) is CircuitState.OPEN:
+                self._retries.append(circuit.opens_at(now))
+                self._attempts.skip(target, Why.CIRCUIT_OPEN, "it has failed repeatedly")
+            elif again > now:
+                self._retries.append(again)
+                words = f"it refused, and may be asked again in {(again - now) / 1e9:.3g} s"
+                self._attempts.skip(target, Why.RETRY_LATER, words)
+            elif (likely := self._likely(target)) > self._attempts.left:
+                self._unlikely.append((likely, target))
+                left = max(0, self._attempts.left) / 1e9
+                words = f"{likely / 1e9:.3g} s are predicted, and {left:.3g} s are left"
+                self._attempts.skip(target, Why.NO_TIME, words)
+            else:
+                yield target
+
+    def _likely(self, target: Target) -> int:
+        """Nanoseconds until its answer; 0: not known."""
+        found = target.estimate(self._attempts.request)
+        return found.likely if found.is_known else 0
+
+    def heard(self, attempt: Attempt) -> bool:
+        """Of an attempt that has ended. True: its answer is given. Else another one is asked.
+        Raises the request's error."""
+        self._unheard.remove(attempt)
+        circuit, name = self._fallback.circuits[attempt.target.name], attempt.target.name
+        error = attempt.error
+        if error is None:
+            circuit.answered()
+            return True
+        if isinstance(error, CALLERS_FAULT):
+            circuit.left()
+            raise error
+        said = f"{name}: {first_line(error_of(attempt))}"
+        if isinstance(error, RefusedError):
+            circuit.left()
+            self._refusal = error
+            if error.retry_at != NEVER:
+                self._retries.append(error.retry_at)
+                self._fallback.not_before[name, attempt.request.lane] = error.retry_at
+            self.ask(Why.AFTER_REFUSAL, said)
+            return False
+        self._error = error_of(attempt)
+        if isinstance(error, DeadlineError):
+            self._blame(attempt)
+            self._attempts.check_time()
+            self.ask(Why.AFTER_LATENESS, said)
+            return False
+        if attempt not in self._blamed:
+            circuit.failed(loop_now())
+        self.ask(Why.AFTER_ERROR, said)
+        return False
+
+    def late(self) -> None:
+        """The latest attempt has not answered within its timeout, or the deadline is over."""
+        if self._attempts.left <= 0:
+            for attempt in self._unheard:
+                self._blame(attempt)
+            raise self._attempts.too_late()
+        latest = self._unheard[-1]
+        self._blame(latest)
+        words = f"{latest.target.name} has not answered within {self._took(latest):.3g} s"
+        self._error = DeadlineError(words)
+        if not self._fallback.hedge:
+            self._attempts.drop(latest, Outcome.LATE, "not within its timeout")
+            self._unheard.remove(latest)
+        if not self.ask(Why.AFTER_LATENESS, words):
+            raise self._error
+
+    def _took(self, attempt: Attempt) -> float:
+        return (loop_now() - attempt.began) / 1e9
+
+    def _blame(self, attempt: Attempt) -> None:
+        """Its circuit hears that it is late, if it has had the time that it may take."""
+        if attempt in self._blamed:
+            return
+        self._blamed.add(attempt)
+        circuit, name = self._fallback.circuits[attempt.target.name], attempt.target.name
+        fair = self._fallback.timeouts[name]
+        if fair == NEVER:
+            fair = self._likely(attempt.target)
+        if loop_now() - attempt.began >= fair:
+            circuit.failed(loop_now())
+        else:
+            circuit.left()
+
+    def leave(self) -> None:
+        """The request is over. Whoever still runs is cancelled, and says nothing of its target."""
+        for attempt in self._unheard:
+            self._fallback.circuits[attempt.target.name].left()
+
+    def _no_answer(self) -> BaseException:
+        """Why nobody has answered: the last failure, else the refusals as one."""
+        if self._error is not None:
+            return self._error
+        soonest = min(self._retries, default=NEVER)
+        if self._refusal is not None:
+            return RefusedError(f"every target refused; the last: {self._refusal}", soonest)
+        return RefusedError(f"{self._fallback.name}: no target can be asked now", soonest)

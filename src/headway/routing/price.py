@@ -1,0 +1,30 @@
+"""What a target's work is worth (Price), so that targets can be compared."""
+
+from dataclasses import dataclass
+
+from headway.errors import SettingError
+
+
+@dataclass(frozen=True, slots=True)
+class Price:
+    """In any unit that all targets share. Costs are whole billionths of it, so that sums balance.
+
+    Without a price, an answer costs its device seconds.
+    """
+
+    device_second: float = 1.0
+    prompt: float = 0.0  # of a million prompt tokens
+    answer: float = 0.0  # of a million generated tokens
+
+    def __post_init__(self) -> None:
+        for value in (self.device_second, self.prompt, self.answer):
+            if not 0 <= value < 1e9:
+                raise SettingError(f"{value} is no price")
+
+    def cost(self, nanoseconds: int, prompt: int = 0, answer: int = 0) -> int:
+        """Billionths of the unit, for so much device time and so many tokens."""
+        tokens = self.prompt * prompt + self.answer * answer
+        return round(self.device_second * nanoseconds + 1_000 * tokens)
+
+
+DEVICE_TIME = Price()

@@ -1,0 +1,54 @@
+"""What a route is asked (RouteRequest), and what it answers (RouteAnswer)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import nan
+from typing import Any
+
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.options import Options
+
+
+@dataclass(frozen=True, slots=True)
+class RouteRequest:
+    """One request, before anybody has decided which target answers it."""
+
+    input: Any  # of a model: a text, token ids or a chat's messages; of a function: an item
+    options: Options = Options()  # for models; functions have none
+    lane: str = ""  # for rules, for batchers that have lanes, and for the decision's row
+    tenant: str = ""  # for rules and the decision's row
+    metadata: Mapping[str, str] = field(default_factory=dict)  # for rules
+    timeout: float = 0.0  # seconds, from when the outermost route is asked; 0: no limit
+    # The same as a time, in nanoseconds of the event loop's clock, which is that of
+    # time.monotonic_ns(). A route sets it for its targets; the earlier of both counts.
+    deadline: int = NEVER
+    id: str = ""  # empty: the route gives it one. Its attempts have it too, and a number
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.timeout < 1e9:
+            raise SettingError(f"a timeout of {self.timeout} seconds cannot be kept")
+
+    @property
+    def length(self) -> int:
+        """Characters of a text or of a chat's messages, token ids of ids; 1 for anything else that
+        has no length."""
+        if isinstance(self.input, list | tuple) and self.input and isinstance(self.input[0], dict):
+            return sum([len(str(each.get("content", ""))) for each in self.input])
+        return len(self.input) if hasattr(self.input, "__len__") else 1
+
+
+@dataclass(frozen=True, slots=True)
+class RouteAnswer:
+    """The answer of a target, or of the target that a route has chosen."""
+
+    value: Any  # a model's Completion, a function's result, a remote server's JSON
+    text: str = ""  # of a model
+    # Mean natural log-probability of the answer's tokens; nan: nobody asked for it.
+    logprob: float = nan
+    tokens: int = 0  # generated
+    target: str = ""  # name of the target that answered; of nested routes, the innermost
+    # False: a cascade or a best of n has judged it not good enough, and nothing better could come
+    # within the deadline.
+    accepted: bool = True
+    id: str = ""  # of the request: its DecisionRow has the same

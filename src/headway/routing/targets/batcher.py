@@ -1,0 +1,110 @@
+"""BatcherTarget: a function that is batched in this process."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any
+
+from headway.batching.batcher import Batcher
+from headway.batching.decorator import BatchedFunction
+from headway.core.admission import wait
+from headway.core.request import NEVER
+from headway.errors import DeadlineError, PromptError, SettingError
+from headway.routing.attempts import loop_now
+from headway.routing.bill import Bill, EngineAccount
+from headway.routing.price import DEVICE_TIME, Price
+from headway.routing.request import RouteAnswer, RouteRequest
+from headway.routing.targets.learned import Learned
+from headway.routing.targets.target import UNKNOWN, Estimate, TargetLoad
+
+
+class BatcherTarget:
+    """Asks a Batcher, or the one behind a function with @headway.batch. Device time is the item's
+    share of its calls.
+
+    lane: of all items; None: the request's lane, which the batcher must have; an empty one is its
+    first. A request's options say nothing to a function.
+    """
+
+    def __init__(
+        self,
+        batcher: Batcher | BatchedFunction,
+        name: str,
+        *,
+        lane: str | None = None,
+        price: Price = DEVICE_TIME,
+    ) -> None:
+        self._batcher = batcher.batcher if isinstance(batcher, BatchedFunction) else batcher
+        self.name, self._lane, self._price = name, lane, price
+        self.streams = self._batcher.streams
+        self._outstanding = 0
+        self._learned = Learned()
+
+    @property
+    def load(self) -> TargetLoad:
+        """By the latest call; of all lanes, the longest wait."""
+        load = self._batcher.load
+        lines = load.lanes.values()
+        waiting = sum([each.waiting for each in lines]) + load.running
+        return TargetLoad(
+            max(self._outstanding, waiting), max([wait(each, load) for each in lines])
+        )
+
+    def estimate(self, request: RouteRequest) -> Estimate:
+        """By the lane's wait, and by a line through the recent answers over their cost."""
+        load = self._batcher.load
+        try:
+            lane = self._batcher.lane_of(self._lane_of(request))
+            size = self._batcher.cost_of(request.input)
+        except (SettingError, PromptError):  # `ask` says so
+            return UNKNOWN
+        return self._learned.estimate(size, wait(load.lanes[lane], load))
+
+    def _lane_of(self, request: RouteRequest) -> str:
+        return request.lane if self._lane is None else self._lane
+
+    async def ask(self, request: RouteRequest, bill: Bill) -> RouteAnswer:
+        """Raises what Batcher.acall raises; DeadlineError also for an item in a call that runs."""
+        seconds, account = _seconds(request), EngineAccount(bill, self._price)
+        began = loop_now()
+        self._outstanding += 1
+        try:
+            async with asyncio.timeout(seconds or None) as limit:
+                value = await self._batcher.acall(
+                    request.input, lane=self._lane_of(request), deadline=seconds, account=account
+                )
+        except TimeoutError as late:
+            if isinstance(late, DeadlineError) or not limit.expired():
+                raise  # the latter is the function's own
+            raise DeadlineError(f"{self.name} was still being called at the deadline") from None
+        finally:
+            self._outstanding -= 1
+        while not bill.is_closed:
+            await asyncio.sleep(0)
+        size = self._batcher.cost_of(request.input)
+        self._learned.see(size, loop_now() - began, bill.nanoseconds, bill.cost)
+        return RouteAnswer(value)
+
+    async def stream(self, request: RouteRequest, bill: Bill) -> AsyncGenerator[Any]:
+        """The item's pieces. Raises what Batcher.astream raises."""
+        lane, account = self._lane_of(request), EngineAccount(bill, self._price)
+        pieces = self._batcher.astream(
+            request.input, lane=lane, deadline=_seconds(request), account=account
+        )
+        self._outstanding += 1
+        try:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield piece
+        finally:
+            self._outstanding -= 1
+
+
+def _seconds(request: RouteRequest) -> float:
+    """Until the deadline; 0: there is none. Raises DeadlineError once it is over."""
+    if request.deadline == NEVER:
+        return 0.0
+    left = request.deadline - loop_now()
+    if left <= 0:
+        raise DeadlineError("the deadline was over before the item was submitted")
+    return left / 1e9

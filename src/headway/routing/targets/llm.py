@@ -1,0 +1,113 @@
+"""LLMTarget: a model in this process."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from math import nan
+from typing import TYPE_CHECKING
+
+from headway.core.admission import wait
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.options import Options
+from headway.routing.bill import Bill, EngineAccount
+from headway.routing.price import DEVICE_TIME, Price
+from headway.routing.request import RouteAnswer, RouteRequest
+from headway.routing.targets.learned import Learned
+from headway.routing.targets.target import Estimate, TargetLoad
+
+if TYPE_CHECKING:
+    from headway.answer import Completion, Delta
+    from headway.llm import LLM
+
+CHARACTERS = 4  # of a token, about, where a prompt's tokens are not known yet
+
+
+class LLMTarget:
+    """Asks an LLM. Its device time is the ledger's.
+
+    A request's `lane` says nothing to it: an LLM has one lane.
+    """
+
+    streams = True
+
+    def __init__(self, llm: "LLM", name: str, *, price: Price = DEVICE_TIME) -> None:
+        self.name, self._llm, self._price = name, llm, price
+        self._outstanding = 0  # that were asked here; the engine's load is as old as its last step
+        self._learned = Learned()
+
+    @property
+    def load(self) -> TargetLoad:
+        """By the engine's latest step: its first-token estimate where it has a cost model, else its
+        recent drain rate."""
+        load = self._llm.load
+        (line,) = load.lanes.values()
+        waits = wait(line, load)
+        if line.eta != NEVER:
+            waits = max(0, line.eta - load.prefill * line.eta_prompt)
+        return TargetLoad(max(self._outstanding, line.waiting + load.running), waits)
+
+    def estimate(self, request: RouteRequest) -> Estimate:
+        """By the load, and by a line through the recent answers over their generated tokens."""
+        options, size = request.options, self._learned.size
+        expected = options.expected_tokens or size
+        if options.max_tokens is not None:
+            expected = min(expected, options.max_tokens)
+        is_text = not request.input or not isinstance(request.input[0], int)
+        prompt = request.length // CHARACTERS if is_text else request.length
+        waits = self.load.wait + self._llm.load.prefill * prompt
+        return self._learned.estimate(expected, waits)
+
+    async def ask(self, request: RouteRequest, bill: Bill) -> RouteAnswer:
+        """RouteAnswer.value is a Completion. Raises what LLM.agenerate raises."""
+        self._check(request.options)
+        self._outstanding += 1
+        try:
+            completion = await self._llm.agenerate(
+                request.input,
+                request.options,
+                end_by=request.deadline,
+                account=EngineAccount(bill, self._price),
+            )
+        finally:
+            self._outstanding -= 1
+        await self._learn(completion, bill)
+        return answered(completion)
+
+    async def _learn(self, completion: "Completion", bill: Bill) -> None:
+        """From the answer's row. The bill is closed by the loop's next turn."""
+        while not bill.is_closed:
+            await asyncio.sleep(0)
+        row = completion.row
+        if NEVER not in (row.first_token, row.last_token):
+            spent = row.finished - row.first_token
+            self._learned.see(row.generated, spent, bill.nanoseconds, bill.cost)
+
+    async def stream(self, request: RouteRequest, bill: Bill) -> "AsyncGenerator[Delta]":
+        """Deltas. Raises what LLM.astream raises."""
+        self._check(request.options)
+        account = EngineAccount(bill, self._price)
+        self._outstanding += 1
+        try:
+            deltas = self._llm.astream(
+                request.input, request.options, end_by=request.deadline, account=account
+            )
+            async with aclosing(deltas):
+                async for delta in deltas:
+                    yield delta
+        finally:
+            self._outstanding -= 1
+
+    def _check(self, options: Options) -> None:
+        if options.n > 1 or options.echo:
+            raise SettingError(
+                "a route asks for one answer without an echo; an Ensemble with a target listed "
+                "several times asks for several"
+            )
+
+
+def answered(completion: "Completion") -> RouteAnswer:
+    """A completion as a route's answer."""
+    scores = [each.sampled for each in completion.logprobs]
+    mean = sum(scores) / len(scores) if scores else nan
+    return RouteAnswer(completion, completion.text, mean, len(completion.tokens))

@@ -1,0 +1,222 @@
+"""RemoteTarget: a model behind OpenAI's API, at any URL."""
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from typing import TYPE_CHECKING, Any, Self
+
+from headway.answer import Delta
+from headway.core.request import NEVER
+from headway.errors import (
+    DeadlineError,
+    EngineDownError,
+    EngineError,
+    HeadwayError,
+    PromptError,
+    RefusedError,
+    SettingError,
+)
+from headway.routing.attempts import loop_now
+from headway.routing.bill import Bill
+from headway.routing.price import DEVICE_TIME, Price
+from headway.routing.request import RouteAnswer, RouteRequest
+from headway.routing.targets.learned import Learned
+from headway.routing.targets.remote_body import answer_of, body_of, is_chat, piece_of
+from headway.routing.targets.target import Estimate, TargetLoad
+
+if TYPE_CHECKING:
+    from httpx2 import Response
+
+CALLERS_FAULT = 400, 413, 422  # statuses
+TOO_LONG = "context_length_exceeded"  # a code of 400: another model may hold the prompt
+LATE, REFUSED = (408, 504), (429, 503)
+CONNECT = 5.0  # seconds to open a connection
+SHOWN = 300  # characters of a server's message
+
+
+class RemoteTarget:
+    """Asks `url`/chat/completions for a chat, `url`/completions for a text or token ids. Needs
+    httpx2. An async context manager, whose end closes its connections.
+
+    url: up to and with /v1. key: sent as a bearer token. fields: of every request's JSON, beside
+    what the options say. What the device did is not known: the time until the answer stands for it,
+    as an estimate. Cancelling closes the connection, by which servers know.
+
+    Raises SettingError.
+    """
+
+    streams = True
+
+    def __init__(
+        self,
+        url: str,
+        model: str,
+        *,
+        name: str = "",
+        key: str = "",
+        fields: Mapping[str, Any] = {},
+        price: Price = DEVICE_TIME,
+    ) -> None:
+        try:
+            from httpx2 import AsyncClient, Timeout
+        except ImportError as error:
+            raise SettingError("remote targets need httpx2: pip install httpx2") from error
+        if not url.startswith(("http://", "https://")):
+            raise SettingError(f"{url!r} is no URL: it begins with http:// or https://")
+        self.name, self._model, self._fields, self._price = name or model, model, fields, price
+        headers = {"authorization": f"Bearer {key}"} if key else {}
+        limits = Timeout(None, connect=CONNECT)  # routes have deadlines and timeouts
+        self._client = AsyncClient(base_url=url.rstrip("/"), headers=headers, timeout=limits)
+        self._outstanding = 0
+        self._learned = Learned()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    @property
+    def load(self) -> TargetLoad:
+        """What was asked here: of its other clients nothing is known."""
+        return TargetLoad(self._outstanding)
+
+    def estimate(self, request: RouteRequest) -> Estimate:
+        """By a line through the recent answers over their tokens, waits included."""
+        options = request.options
+        expected = options.expected_tokens or self._learned.size
+        if options.max_tokens is not None:
+            expected = min(expected, options.max_tokens)
+        return self._learned.estimate(expected, 0)
+
+    async def ask(self, request: RouteRequest, bill: Bill) -> RouteAnswer:
+        """RouteAnswer.value is the response's JSON.
+
+        Raises PromptError (400, 413, 422), RefusedError (429, 503 and their Retry-After; a prompt
+        that is too long for the model), DeadlineError (408, 504), EngineDownError (no connection),
+        EngineError (any other status, or no answer of OpenAI's form).
+        """
+        chat, body = is_chat(request), body_of(request, self._model, self._fields)
+        began, prompt, answer = loop_now(), 0, RouteAnswer(None)
+        self._outstanding += 1
+        try:
+            response = await self._post(request, body)
+            found = _json(response)
+            answer = answer_of(found, chat)
+            prompt = int((found.get("usage") or {}).get("prompt_tokens") or 0)
+            return answer
+        finally:
+            self._outstanding -= 1
+            self._charge(bill, began, prompt, answer.tokens)
+            if answer.value is not None:
+                self._learned.see(answer.tokens, loop_now() - began, bill.nanoseconds, bill.cost)
+
+    async def stream(self, request: RouteRequest, bill: Bill) -> AsyncGenerator[Delta]:
+        """Deltas with their text; the tokens are not told. Raises as `ask`."""
+        from httpx2 import HTTPError
+
+        chat, body = is_chat(request), body_of(request, self._model, self._fields)
+        body |= {"stream": True, "stream_options": {"include_usage": True}}
+        began, usage = loop_now(), dict[str, Any]()
+        self._outstanding += 1
+        try:
+            async with self._client.stream(
+                "POST", _path(chat), json=body, headers=_headers(request)
+            ) as response:
+                if response.status_code != 200:
+                    await response.aread()
+                    raise problem(response, self.name)
+                async for line in response.aiter_lines():
+                    if not line.startswith("data: {"):
+                        continue
+                    found = json.loads(line.removeprefix("data: "))
+                    usage = found.get("usage") or usage
+                    piece = piece_of(found, chat)
+                    if piece.text or piece.finish:
+                        yield piece
+        except HTTPError as error:
+            raise self._unreachable(error) from error
+        except ValueError as error:
+            raise EngineError(f"{self.name}: the server's stream is no JSON") from error
+        finally:
+            self._outstanding -= 1
+            tokens = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
+            self._charge(bill, began, *tokens)
+
+    async def _post(self, request: RouteRequest, body: dict[str, Any]) -> "Response":
+        from httpx2 import HTTPError
+
+        try:
+            response = await self._client.post(
+                _path(is_chat(request)), json=body, headers=_headers(request)
+            )
+        except HTTPError as error:
+            raise self._unreachable(error) from error
+        if response.status_code != 200:
+            raise problem(response, self.name)
+        return response
+
+    def _unreachable(self, error: Exception) -> EngineDownError:
+        said = str(error) or type(error).__name__
+        return EngineDownError(f"{self.name} cannot be reached: {said}")
+
+    def _charge(self, bill: Bill, began: int, prompt: int, answer: int) -> None:
+        spent = loop_now() - began
+        bill.close(spent, self._price.cost(spent, prompt, answer), measured=False)
+
+
+def _path(chat: bool) -> str:
+    return "/chat/completions" if chat else "/completions"
+
+
+def _headers(request: RouteRequest) -> dict[str, str]:
+    """headway's servers drop what cannot end in time; others do not read it."""
+    if request.deadline == NEVER:
+        return {}
+    left = request.deadline - loop_now()
+    if left <= 0:
+        raise DeadlineError("the deadline was over before the server was asked")
+    return {"x-headway-timeout-ms": f"{left / 1e6:.3f}"}
+
+
+def _json(response: "Response") -> Any:
+    try:
+        found = response.json()
+    except ValueError as error:
+        raise EngineError("the server's answer is no JSON") from error
+    if not isinstance(found, dict):
+        raise EngineError("the server's answer is not of OpenAI's form")
+    return found
+
+
+def problem(response: "Response", name: str) -> HeadwayError:
+    """The error of a response whose status is not 200, with the server's own message."""
+    status, message, code = response.status_code, response.text[:SHOWN], ""
+    try:
+        error = response.json()["error"]
+        message, code = str(error["message"])[:SHOWN], str(error.get("code") or "")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass  # not of OpenAI's form: the text as it is
+    said = f"{name}: {status}: {message}"
+    if code == TOO_LONG:
+        return RefusedError(said, NEVER)
+    if status in CALLERS_FAULT:
+        return PromptError(said)
+    if status in LATE:
+        return DeadlineError(said)
+    if status in REFUSED:
+        return RefusedError(said, _retry_at(response.headers))
+    return EngineError(said)
+
+
+def _retry_at(headers: Mapping[str, str]) -> int:
+    """When to ask again; NEVER: the server does not say it in seconds."""
+    for name, unit in (("retry-after-ms", 1e6), ("retry-after", 1e9)):
+        try:
+            return loop_now() + max(0, int(float(headers[name]) * unit))
+        except (KeyError, ValueError, OverflowError):
+            continue
+    return NEVER

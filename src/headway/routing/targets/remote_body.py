@@ -1,0 +1,84 @@
+"""A request as the JSON of OpenAI's API, and its answer back. Pure."""
+
+from collections.abc import Mapping
+from math import nan
+from typing import Any
+
+from headway.answer import Delta
+from headway.core.request import Finish
+from headway.errors import EngineError, SettingError
+from headway.options import Options
+from headway.routing.request import RouteAnswer, RouteRequest
+
+SAME = "max_tokens", "top_p", "seed", "presence_penalty", "frequency_penalty"
+# Not OpenAI's; headway's server and vLLM's take them. Sent only where they differ from the default.
+EXTENSIONS = "top_k", "min_p", "min_tokens", "repetition_penalty", "ignore_eos"
+UNSENT = "n", "echo", "truncate", "prompt_logprobs", "grammar", "adapter"
+DEFAULT = Options()
+
+
+def is_chat(request: RouteRequest) -> bool:
+    """Whether the input is a chat's messages."""
+    given = request.input
+    return isinstance(given, list | tuple) and bool(given) and isinstance(given[0], dict)
+
+
+def body_of(request: RouteRequest, model: str, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The JSON of a request. fields: beside it. Raises SettingError for what cannot be sent."""
+    options = request.options
+    for name in UNSENT:
+        if getattr(options, name) != getattr(DEFAULT, name):
+            raise SettingError(f"a remote target cannot be told `{name}`")
+    body: dict[str, Any] = {"model": model, "temperature": options.temperature}
+    body["messages" if is_chat(request) else "prompt"] = request.input
+    for name in SAME + EXTENSIONS:
+        if (value := getattr(options, name)) != getattr(DEFAULT, name):
+            body[name] = value
+    if options.stop:
+        body["stop"] = list(options.stop)
+    if options.stop_tokens:
+        body["stop_token_ids"] = sorted(options.stop_tokens)
+    if options.bad_words:
+        body["bad_words"] = list(options.bad_words)
+    if options.logit_bias:
+        body["logit_bias"] = {str(token): bias for token, bias in options.logit_bias.items()}
+    if options.logprobs >= 0:
+        body["logprobs"] = True if is_chat(request) else options.logprobs
+        if is_chat(request):
+            body["top_logprobs"] = options.logprobs
+    return body | dict(fields)
+
+
+def answer_of(found: Any, chat: bool) -> RouteAnswer:
+    """The answer in a response's JSON. Raises EngineError if it is no such answer."""
+    try:
+        choice = found["choices"][0]
+        text = (choice["message"]["content"] if chat else choice["text"]) or ""
+        scores = _logprobs(choice.get("logprobs") or {}, chat)
+        tokens = (found.get("usage") or {}).get("completion_tokens") or len(scores)
+        mean = sum(scores) / len(scores) if scores else nan
+        return RouteAnswer(found, str(text), mean, int(tokens))
+    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
+        raise EngineError("the server's answer is not of OpenAI's form") from error
+
+
+def _logprobs(found: Mapping[str, Any], chat: bool) -> list[float]:
+    if chat:
+        return [float(each["logprob"]) for each in found.get("content") or []]
+    return [float(each) for each in found.get("token_logprobs") or [] if each is not None]
+
+
+def piece_of(found: Any, chat: bool) -> Delta:
+    """The text and the end in a chunk. Chunks without a choice are empty. Raises EngineError."""
+    try:
+        if "error" in found:
+            raise EngineError(f"the server ended the stream: {found['error'].get('message')}")
+        if not found["choices"]:
+            return Delta("", ())
+        choice = found["choices"][0]
+        text = choice["delta"].get("content") if chat else choice["text"]
+        reason = choice.get("finish_reason")
+        finish = Finish.LENGTH if reason == "length" else Finish.STOP if reason else Finish.NOT_YET
+        return Delta(text or "", (), finish)
+    except (KeyError, IndexError, TypeError, AttributeError) as error:
+        raise EngineError("the server's stream is not of OpenAI's form") from error
