@@ -31,6 +31,7 @@ FLOORS = {
     "live": 3,
     "options": 3,
     "answer": 3,
+    "async_calls": 3,
     "request_builder": 3,
     "generate_call": 3,
     "llm": 3,

@@ -53,15 +53,15 @@ class Attempt:
         """Whether it has ended and its cost is known, or it was never asked."""
         return self.bill is None or (self.is_over and self.bill.is_closed)
 
-    def row(self, has_winner: bool) -> AttemptRow:
-        """Its row, once it is closed."""
+    def row(self, cancelled: Outcome) -> AttemptRow:
+        """Its row, once it is closed. cancelled: what it means if it was cancelled."""
         bill = self.bill
         return AttemptRow(
             id=self.request.id,
             target=self.target.name,
             why=self.why,
             words=self.words,
-            outcome=self.outcome or self.plain_outcome(has_winner),
+            outcome=self.outcome or self.plain_outcome(cancelled),
             began=self.began,
             ended=self.ended,
             nanoseconds=bill.nanoseconds if bill else 0,
@@ -77,7 +77,7 @@ class Attempt:
         """Whether it was cancelled, or its stream was not read to the end."""
         return isinstance(self.error, asyncio.CancelledError | GeneratorExit)
 
-    def plain_outcome(self, has_winner: bool) -> Outcome:
+    def plain_outcome(self, cancelled: Outcome) -> Outcome:
         """What became of it, where the route itself said nothing."""
         match self.error:
             case RefusedError():
@@ -86,9 +86,7 @@ class Attempt:
                 return Outcome.LATE
             case None:
                 return Outcome.LOST
-        if self.was_left:
-            return Outcome.LOST if has_winner else Outcome.CANCELLED
-        return Outcome.FAILED
+        return cancelled if self.was_left else Outcome.FAILED
 
 
 class Attempts:

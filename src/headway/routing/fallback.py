@@ -81,6 +81,7 @@ class _Run:
         self._error: BaseException | None = None  # the last that was no refusal
         self._refusal: RefusedError | None = None  # the last
         self._unheard: list[Attempt] = []  # whose end nobody knows yet
+        self._fair: dict[Attempt, int] = {}  # nanoseconds that each may take
         self._blamed = set[Attempt]()  # whose circuit knows that they are late
         self.limit = NEVER  # when the latest attempt is late
 
@@ -107,7 +108,10 @@ class _Run:
         deadline = min(self._attempts.request.deadline, self.limit)
         if self._fallback.hedge:
             deadline = self._attempts.request.deadline
-        self._unheard.append(self._attempts.start(target, why, words, deadline=deadline))
+        fair = self._likely(target) if timeout == NEVER else timeout
+        attempt = self._attempts.start(target, why, words, deadline=deadline)
+        self._unheard.append(attempt)
+        self._fair[attempt] = fair
         return True
 
     def _askable(self) -> Iterator[Target]:
@@ -192,11 +196,8 @@ class _Run:
         if attempt in self._blamed:
             return
         self._blamed.add(attempt)
-        circuit, name = self._fallback.circuits[attempt.target.name], attempt.target.name
-        fair = self._fallback.timeouts[name]
-        if fair == NEVER:
-            fair = self._likely(attempt.target)
-        if loop_now() - attempt.began >= fair:
+        circuit = self._fallback.circuits[attempt.target.name]
+        if loop_now() - attempt.began >= self._fair[attempt]:
             circuit.failed(loop_now())
         else:
             circuit.left()

@@ -170,6 +170,7 @@ class _Decision:
         self._attempts = Attempts(earlier, streams, self._close)
         self._winner: Attempt | None = None
         self._finished, self._error = NEVER, ""
+        self._cancelled = Outcome.CANCELLED  # what it means for an attempt that it was cancelled
         self.closed = asyncio.Event()  # the row is written
 
     @property
@@ -191,8 +192,11 @@ class _Decision:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         self._finished = loop_now()
+        self._cancelled = Outcome.LOST if self._winner else Outcome.CANCELLED
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self._error = "the caller left"
+        elif isinstance(error, DeadlineError):
+            self._error, self._cancelled = first_line(error), Outcome.LATE
         elif error is not None:
             self._error = first_line(error)
         self._attempts.cancel_others(self._winner)
@@ -212,7 +216,9 @@ class _Decision:
     def _row(self) -> DecisionRow:
         request, winner = self._request, self._winner
         if winner:
-            winner.outcome = winner.plain_outcome(False) if winner.error else Outcome.WON
+            winner.outcome = Outcome.WON
+            if winner.error:  # of a stream, behind its first piece
+                winner.outcome = winner.plain_outcome(Outcome.CANCELLED)
         every = self._attempts.all
         return DecisionRow(
             id=request.id,
@@ -223,7 +229,7 @@ class _Decision:
             arrived=self._arrived,
             finished=self._finished,
             deadline=request.deadline,
-            attempts=tuple([each.row(winner is not None) for each in every]),
+            attempts=tuple([each.row(self._cancelled) for each in every]),
             winner=every.index(winner) if winner else -1,
             error=self._error,
             accepted=winner is not None and winner.answer.accepted,

@@ -1,0 +1,195 @@
+"""Cascades in virtual time: judges, escalation, speculation."""
+
+import asyncio
+
+import pytest
+
+from headway.errors import DeadlineError, EngineError, PromptError, SettingError
+from headway.options import Options
+from headway.routing import (
+    Agreed,
+    Cascade,
+    Confident,
+    RouteAnswer,
+    RouteRequest,
+    Valid,
+    follows_schema,
+    matches,
+)
+from headway.routing.circuit import CircuitSettings
+from headway.routing.judges import plain
+from tests.simulated_targets import MS, decided, story, target
+
+LARGE = target("large", 100)
+ALWAYS = [(0, 10**18)]
+
+
+def cascade(*targets, accept=Confident(-1.0), **settings):
+    return lambda sink: Cascade(targets, accept, rows=sink, **settings)
+
+
+def test_an_accepted_answer_costs_the_small_target_alone():
+    (answer,), (row,) = decided(
+        cascade(target("small", 10, logprob=-0.5), LARGE), RouteRequest("x")
+    )
+    assert (answer.text, answer.target, answer.accepted) == ("small", "small", True)
+    assert story(row) == [("small", "first", "won")]
+    assert row.attempts[0].verdict == "mean log-probability -0.5, at least -1 wanted"
+    assert (row.cost, row.saved, row.baseline.basis) == (10 * MS, 90 * MS, "estimated")
+    assert (row.e2e, row.baseline.span, row.saved_nanoseconds) == (10 * MS, 100 * MS, 90 * MS)
+
+
+def test_a_rejected_answer_costs_both_and_the_saving_is_measured():
+    (answer,), (row,) = decided(cascade(target("small", 10, logprob=-2), LARGE), RouteRequest("x"))
+    assert answer.text == "large"
+    assert story(row) == [("small", "first", "rejected"), ("large", "escalated", "won")]
+    assert (row.cost, row.saved, row.wasted) == (110 * MS, -10 * MS, 10 * MS)
+    assert row.baseline.basis == "measured" and row.is_measured
+
+
+def test_three_tiers_with_a_judge_each():
+    judges = [matches(r"\d+"), follows_schema({"type": "object", "required": ["a"]})]
+    for says, middle, expected in [
+        ("12", "{}", "12"),
+        ("twelve", '{"a": 1}', '{"a": 1}'),
+        ("twelve", "{}", "large"),
+        ("twelve", "no JSON", "large"),
+    ]:
+        targets = target("small", 1, says), target("middle", 5, middle), LARGE
+        (answer,), (row,) = decided(cascade(*targets, accept=judges), RouteRequest("x"))
+        assert answer.text == expected
+        assert len(row.attempts) == 1 + ["12", '{"a": 1}', "large"].index(expected)
+
+
+def test_agreement_of_samples():
+    says = iter(["one", "ONE ", "one", "two"])
+    small = target("small", 10, lambda request: next(says), slots=2)
+    ends, rows = decided(
+        cascade(small, LARGE, accept=Agreed(2)), RouteRequest("x"), RouteRequest("y")
+    )
+    assert [each.text for each in ends] == ["one", "large"]
+    assert story(rows[0]) == [("small", "first", "won"), ("small", "sample", "lost")]
+    assert rows[0].attempts[0].verdict == "2 of 2 samples agree"
+    assert rows[1].attempts[0].verdict == "1 of 2 samples agree"
+    # Each has one of two slots for 10 ms; large has the device alone.
+    assert [row.cost for row in rows] == [10 * MS, 110 * MS]
+
+
+def test_samples_have_seeds_and_temperatures_of_their_own():
+    judge, seeded = Agreed(3, temperature=0.7), Options(seed=5)
+    assert judge.options(seeded, 0) == seeded
+    assert (judge.options(seeded, 2).seed, judge.options(seeded, 2).temperature) == (7, 0.7)
+    assert Agreed().options(Options(temperature=0.3), 1) == Options(temperature=0.3)
+    assert Confident(-1).options(Options(), 0).logprobs == 0
+    assert Confident(-1).options(Options(logprobs=3), 0).logprobs == 3
+    assert plain(RouteAnswer(7)) == 7
+
+
+def test_a_target_that_fails_is_passed_over():
+    small = target("small", 10, fails=ALWAYS)
+    (answer,), (row,) = decided(cascade(small, LARGE, accept=Agreed()), RouteRequest("x"))
+    assert answer.text == "large"
+    assert [each.outcome for each in row.attempts] == ["failed", "lost", "won"]
+    (end,), _ = decided(cascade(small, target("large", 9, fails=ALWAYS)), RouteRequest("x"))
+    assert isinstance(end, EngineError) and str(end) == "large is down"
+
+
+def test_the_requests_own_fault_ends_it():
+    def raising(request):
+        raise PromptError("the prompt is wrong")
+
+    (end,), (row,) = decided(cascade(target("small", 10, raising), LARGE), RouteRequest("x"))
+    assert isinstance(end, PromptError) and story(row) == [("small", "first", "failed")]
+
+
+def test_what_a_judge_raises_ends_the_request():
+    def judge(answer):
+        raise RuntimeError("planted")
+
+    (end,), (row,) = decided(
+        cascade(target("small", 10), LARGE, accept=Valid(judge)), RouteRequest("x")
+    )
+    assert isinstance(end, RuntimeError) and row.error == "planted"
+
+
+def test_speculation_asks_the_large_one_when_its_time_has_come():
+    """100 ms and a sixteenth, before 200 less a margin of 1: at 92.75."""
+    small = target("small", 150, logprob=-0.5)
+    (answer,), (row,) = decided(
+        cascade(small, LARGE, speculate=True), RouteRequest("x", timeout=0.2)
+    )
+    assert answer.text == "small"
+    assert story(row) == [("small", "first", "won"), ("large", "speculative", "lost")]
+    assert row.attempts[1].began == 92.75 * MS and row.attempts[1].ended == 150 * MS
+    assert row.attempts[1].nanoseconds == 57.25 * MS, "what was computed until it was cancelled"
+    assert row.cost == 207.25 * MS
+
+
+def test_speculation_saves_the_deadline_where_waiting_misses_it():
+    small = target("small", 150, logprob=-2)
+    late, plain_row = decided(cascade(small, LARGE), RouteRequest("x", timeout=0.2))
+    assert (late[0].text, late[0].accepted) == ("small", False)
+    assert story(plain_row[0])[1] == ("large", "no_time", "skipped")
+    kept, rows = decided(cascade(small, LARGE, speculate=True), RouteRequest("x", timeout=0.2))
+    assert (kept[0].text, kept[0].accepted) == ("large", True) and rows[0].good
+
+
+def test_the_first_good_answer_counts_and_the_small_one_may_lose():
+    small = target("small", 500, logprob=-0.5)
+    (answer,), (row,) = decided(
+        cascade(small, LARGE, speculate=True), RouteRequest("x", timeout=0.2)
+    )
+    assert answer.text == "large"
+    assert [each.outcome for each in row.attempts] == ["lost", "won"]
+
+
+def test_nobody_is_asked_who_is_predicted_to_be_late():
+    small, request = target("small", 30, logprob=-2), RouteRequest("x", timeout=0.1)
+    (answer,), (row,) = decided(cascade(small, LARGE, speculate=True), request)
+    assert (answer.text, answer.accepted, row.accepted) == ("small", False, False)
+    assert row.e2e == 30 * MS, "it does not wait for the deadline"
+    (end,), (row,) = decided(cascade(small, LARGE, best_effort=False), request)
+    assert isinstance(end, DeadlineError) and "no time is left" in str(end)
+    assert row.winner == -1 and row.attempts[0].outcome == "rejected"
+
+
+def test_the_deadline_ends_with_the_largest_rejected_answer_or_an_error():
+    wrong = target("large", 100, expected=lambda request: 10 * MS)
+    small = target("small", 30, logprob=-2)
+    (answer,), (row,) = decided(cascade(small, wrong), RouteRequest("x", timeout=0.1))
+    assert (answer.text, answer.accepted) == ("small", False) and row.good
+    (end,), (row,) = decided(cascade(target("small", 500), wrong), RouteRequest("x", timeout=0.1))
+    assert isinstance(end, DeadlineError) and row.e2e <= 100 * MS
+
+
+def test_a_slow_judge_is_bounded_by_the_deadline():
+    async def judge(answer):
+        await asyncio.sleep(10)
+
+    (answer,), (row,) = decided(
+        cascade(target("small", 10), LARGE, accept=Valid(judge)), RouteRequest("x", timeout=0.05)
+    )
+    assert answer.accepted is False and row.good and "before the judge" in row.attempts[0].verdict
+
+
+def test_no_time_at_all_asks_nobody():
+    (end,), (row,) = decided(cascade(target("small", 1), LARGE), RouteRequest("x", deadline=0))
+    assert isinstance(end, DeadlineError) and row.attempts == ()
+
+
+@pytest.mark.parametrize(
+    "make, why",
+    [
+        (lambda: Cascade([LARGE], Confident(-1)), "two targets"),
+        (lambda: Cascade([LARGE, LARGE], Confident(-1)), "all different"),
+        (lambda: Cascade([target("a", 1), LARGE], [Confident(-1)] * 2), "2 judges for 1"),
+        (lambda: Confident(float("nan")), "calibrated"),
+        (lambda: Agreed(1), "2 or more"),
+        (lambda: matches("("), "no regular expression"),
+        (lambda: follows_schema({"type": "thing"}), "cannot be used"),
+        (lambda: CircuitSettings(0), "cannot open"),
+    ],
+)
+def test_settings_that_cannot_be_obeyed(make, why):
+    with pytest.raises(SettingError, match=why):
+        make()

@@ -1,0 +1,166 @@
+"""Rules, LeastLoaded and Cheapest, in virtual time."""
+
+import asyncio
+
+import pytest
+
+from headway.errors import RefusedError, SettingError
+from headway.options import Options
+from headway.routing import (
+    Cheapest,
+    Fallback,
+    LeastLoaded,
+    Price,
+    RouteAnswer,
+    RouteRequest,
+    Rule,
+    Rules,
+    SimulatedTarget,
+)
+from headway.sim.loop import run
+from tests.simulated_targets import MS, decided, story, target
+
+SMALL, LARGE = target("small", 10), target("large", 100)
+
+
+def test_the_first_rule_that_matches_counts():
+    rules = [
+        Rule(SMALL, lanes=["voice"]),
+        Rule(LARGE, least=10, metadata={"tier": "gold"}),
+        Rule(SMALL, tenants=["a"], most=3, name="short ones of a"),
+        Rule(LARGE, when=lambda request: request.options.max_tokens == 7),
+        Rule(SMALL, most=20),
+    ]
+    requests = [
+        RouteRequest("x" * 12, lane="voice", metadata={"tier": "gold"}),
+        RouteRequest("x" * 12, metadata={"tier": "gold", "more": "y"}),
+        RouteRequest([1, 2, 3], tenant="a"),
+        RouteRequest([{"role": "user", "content": "x" * 30}], Options(max_tokens=7)),
+        RouteRequest("x" * 20),
+        RouteRequest("x" * 21),
+    ]
+    ends, rows = decided(lambda sink: Rules(rules, rows=sink), *requests)
+    assert [each.text for each in ends[:5]] == ["small", "large", "small", "large", "small"]
+    words = [row.attempts[0].words for row in rows[:5]]
+    assert words == [
+        "rule 1: lane voice",
+        "rule 2: length 10 or more, tier is gold",
+        "rule 3: short ones of a",
+        "rule 4: <lambda>",
+        "rule 5: length 0 to 20",
+    ]
+    assert isinstance(ends[5], RefusedError) and "no rule matches" in str(ends[5])
+    assert rows[5].attempts == () and rows[5].error == str(ends[5])
+    assert (rows[0].lane, rows[2].tenant) == ("voice", "a")
+
+
+def test_a_rule_says_what_is_wrong_with_it():
+    with pytest.raises(SettingError, match="lists, not one name"):
+        Rule(SMALL, lanes="voice")
+    with pytest.raises(SettingError, match="from 5 to 3"):
+        Rule(SMALL, least=5, most=3)
+
+
+def test_the_least_loaded_has_the_shortest_wait_then_the_fewest_then_comes_first():
+    picked = []
+
+    async def main():
+        slow, fast = target("slow", 100, slots=2), target("fast", 40)
+        rows = []
+        async with LeastLoaded([slow, fast], rows=rows.append) as route:
+            tasks = []
+            for _ in range(5):
+                tasks.append(asyncio.create_task(route.ask(RouteRequest("x"))))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            await asyncio.gather(*tasks)
+            picked.extend(row.attempts[0].target for row in sorted(rows, key=lambda r: r.id))
+            assert all(row.attempts[0].why == "least_loaded" for row in rows)
+            assert route.load == (0, 0)
+
+    run(main())
+    # 1: all idle, so the first. 2: fast has fewer. 3: slow has a free slot, fast has a wait.
+    # 4: both have none free: 100 and 40 ms. 5: 100 and 80.
+    assert picked == ["slow", "fast", "slow", "fast", "fast"]
+
+
+def priced(name, ms, price, **settings):
+    return target(name, ms, price=Price(price), **settings)
+
+
+def test_the_cheapest_that_keeps_the_deadline():
+    targets = [priced("dear", 10, 50), priced("cheap", 100, 1), priced("middle", 50, 3)]
+    make = lambda sink: Cheapest(targets, rows=sink)  # noqa: E731
+    ends, rows = decided(
+        make,
+        RouteRequest("x"),
+        RouteRequest("x", timeout=0.08),
+        RouteRequest("x", timeout=0.02),
+        RouteRequest("x", timeout=0.005),
+    )
+    assert [each.text for each in ends[:3]] == ["cheap", "middle", "dear"]
+    assert story(rows[3]) == [("dear", "soonest", "late")]
+    assert [row.attempts[0].cost for row in rows[:3]] == [100 * MS, 150 * MS, 500 * MS]
+    assert rows[0].saved == 50 * MS and rows[2].saved == -350 * MS  # beside middle alone
+    assert rows[0].baseline.basis == "estimated" and rows[1].baseline.basis == "measured"
+
+
+def test_a_budget_counts_as_a_deadline_does_but_drops_nobody():
+    targets = [priced("cheap", 100, 1), priced("dear", 10, 50)]
+    ends, _ = decided(lambda sink: Cheapest(targets, budget=0.05, rows=sink), RouteRequest("x"))
+    assert ends[0].text == "dear"
+    ends, _ = decided(lambda sink: Cheapest(targets, budget=0.001, rows=sink), RouteRequest("x"))
+    assert ends[0].text == "dear"
+
+
+def test_a_load_makes_the_cheap_one_too_late():
+    async def main():
+        targets = [priced("cheap", 40, 1), priced("dear", 10, 50)]
+        rows = []
+        async with Cheapest(targets, rows=rows.append) as route:
+            asked = [route.ask(RouteRequest(str(n), timeout=0.1)) for n in range(5)]
+            answers = []
+            for each in asked:
+                answers.append(asyncio.create_task(each))
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
+            return [answer.text for answer in await asyncio.gather(*answers)]
+
+    # 40 and 80 ms fit into 99; a third would take 120.
+    assert run(main()) == ["cheap", "cheap", "dear", "dear", "dear"]
+
+
+def test_a_target_that_nobody_knows_is_asked_where_no_known_one_is_in_time():
+    class New(SimulatedTarget):
+        def estimate(self, request):
+            return Fallback([SMALL]).estimate(request)  # a route that has answered nothing
+
+    new = New("new", lambda request: 5 * MS, lambda request: RouteAnswer("new", "new"))
+    ends, rows = decided(
+        lambda sink: Cheapest([target("slow", 90), new], rows=sink),
+        RouteRequest("x"),
+        RouteRequest("x", timeout=0.05),
+    )
+    assert [each.text for each in ends] == ["slow", "new"]
+    assert rows[1].attempts[0].words == "nothing is known of it yet"
+    assert rows[0].baseline.basis == "unknown" and rows[0].saved == 0
+
+
+@pytest.mark.parametrize(
+    "make, why",
+    [
+        (lambda: Fallback([]), "needs a target"),
+        (lambda: LeastLoaded([target("a", 1), target("a", 2)]), "two targets have the name 'a'"),
+        (lambda: Cheapest([SMALL], budget=-1), "budget of -1"),
+        (lambda: Price(-1.0), "no price"),
+        (lambda: RouteRequest("x", timeout=-1), "timeout of -1"),
+    ],
+)
+def test_settings_that_cannot_be_obeyed(make, why):
+    with pytest.raises(SettingError, match=why):
+        make()
+
+
+def test_a_price_of_tokens():
+    assert Price(0, prompt=2.0, answer=8.0).cost(10**9, 1_000, 500) == 6_000_000  # 0.006
+    assert Price().cost(123) == 123
