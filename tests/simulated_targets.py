@@ -30,6 +30,7 @@ def decided(make, *requests):
                     ends.append(await route.ask(request))
                 except Exception as error:
                     ends.append(error)
+                await route.settle()
 
     run(main())
     for row in rows:

@@ -24,7 +24,10 @@ LARGE = target("large", 100)
 ALWAYS = [(0, 10**18)]
 
 
-def cascade(*targets, accept=Confident(-1.0), **settings):
+SURE = Confident(-1.0)
+
+
+def cascade(*targets, accept=SURE, **settings):
     return lambda sink: Cascade(targets, accept, rows=sink, **settings)
 
 
