@@ -101,8 +101,9 @@ class DecisionRow:
     finished: int  # when the caller had its answer or its error; losers may end a little later
     deadline: int  # NEVER: none
     attempts: tuple[AttemptRow, ...]  # in the order in which they were begun or skipped
-    winner: int  # index of the attempt whose answer was given; -1: none
-    error: str  # what the caller was told instead of an answer; empty: it has one
+    # Index of the attempt whose answer was given, or whose stream was, to its end or not; -1: none.
+    winner: int
+    error: str  # what the caller was told instead of a whole answer; empty: it has one
     accepted: bool  # False: the answer was judged not good enough, and given all the same
     baseline: Baseline
 

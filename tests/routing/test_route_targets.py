@@ -1,0 +1,456 @@
+"""Routes over real targets: models and functions in this process, and a server on loopback."""
+
+import asyncio
+import math
+import socket
+import threading
+import time
+
+import pytest
+
+import headway
+from headway import LLM, Options
+from headway.batching.batcher import Batcher
+from headway.errors import (
+    DeadlineError,
+    EngineDownError,
+    EngineError,
+    PromptError,
+    RefusedError,
+    SettingError,
+)
+from headway.routing import (
+    BatcherTarget,
+    Best,
+    Cascade,
+    CircuitSettings,
+    Confident,
+    Ensemble,
+    Fallback,
+    LeastLoaded,
+    LLMTarget,
+    Majority,
+    RemoteTarget,
+    RouteRequest,
+    Rule,
+    Rules,
+    Valid,
+)
+from tests.server.running_server import fake, serving
+from tests.simulated_targets import check, story, target
+
+SHORT = Options(max_tokens=6)
+PROMPT = "The json module"
+
+
+@pytest.fixture(scope="module")
+def llms():
+    """The embedded model twice: as it is, and in int8."""
+    with (
+        LLM(dtype="float32", slots=4, context=256) as plain,
+        LLM(dtype="float32", quantize="int8", slots=4, context=256) as small,
+    ):
+        yield small, plain
+
+
+@pytest.fixture
+def models(llms):
+    return LLMTarget(llms[0], "small"), LLMTarget(llms[1], "large")
+
+
+def rows_of(make, use):
+    """Use a route in an event loop; returns what `use` returned, and the rows."""
+    rows = []
+
+    async def main():
+        async with make(rows.append) as route:
+            return await use(route)
+
+    found = asyncio.run(main())
+    for row in rows:
+        check(row)
+    return found, rows
+
+
+def asks(*requests):
+    async def use(route):
+        return [await route.ask(each) for each in requests]
+
+    return use
+
+
+def test_a_cascade_of_models_has_the_ledgers_device_time(llms, models):
+    expected = [llm.generate([PROMPT], SHORT)[0].text for llm in llms]
+    requests = [RouteRequest(PROMPT, SHORT) for _ in range(2)]
+    sure = lambda sink: Cascade(models, Confident(-100.0), rows=sink)  # noqa: E731
+    answers, rows = rows_of(sure, asks(*requests))
+    assert [each.text for each in answers] == [expected[0]] * 2
+    assert all(-100 < each.logprob < 0 and each.tokens == 6 for each in answers)
+    for row, answer in zip(rows, answers, strict=True):
+        assert story(row) == [("small", "first", "won")]
+        assert row.nanoseconds == answer.value.row.nanoseconds > 0 and row.is_measured
+    unsure = lambda sink: Cascade(models, Confident(0.0), rows=sink)  # noqa: E731
+    (answer,), (row,) = rows_of(unsure, asks(requests[0]))
+    assert answer.text == expected[1] and math.isnan(answer.logprob)
+    assert row.attempts[1].nanoseconds == answer.value.row.nanoseconds
+    assert row.baseline.basis == "measured"
+    assert row.saved == -row.attempts[0].cost
+
+
+def test_an_ensemble_of_models_and_a_nested_one(models):
+    small, large = models
+    inner = Ensemble([small, large], Best(), name="best")
+    make = lambda sink: Ensemble(  # noqa: E731
+        [inner, small, large], Majority(lambda answer: 1), name="all", rows=sink
+    )
+    (answer,), (row,) = rows_of(make, asks(RouteRequest(PROMPT, SHORT)))
+    assert answer.target in ("small", "large") and len(row.attempts) == 3
+    assert {each.outcome for each in row.attempts} == {"won", "lost"}
+
+
+def test_the_loser_is_cancelled_in_its_engine_and_pays_what_it_used(llms, models):
+    _, large = models
+
+    async def use(route):
+        answer = await route.ask(RouteRequest(PROMPT, Options(max_tokens=200, ignore_eos=True)))
+        await route.settle()
+        return answer
+
+    quick = target("quick", 50, "instead")
+    make = lambda sink: Ensemble([large, quick], quorum=1, rows=sink)  # noqa: E731
+    answer, (row,) = rows_of(make, use)
+    assert answer.text == "instead"
+    assert story(row) == [("large", "member", "lost"), ("quick", "member", "won")]
+    loser = row.attempts[0]
+    assert loser.is_measured and llms[1].load.running == 0
+    # 200 tokens would have taken more device time than it had until it was cancelled.
+    whole = llms[1].generate([PROMPT], Options(max_tokens=200, ignore_eos=True))[0].row
+    assert loser.nanoseconds < whole.nanoseconds
+
+
+def test_a_deadline_reaches_the_engine(llms, models):
+    forever = RouteRequest(PROMPT, Options(max_tokens=230, ignore_eos=True), timeout=0.02)
+    rows = []
+
+    async def main():
+        async with Fallback([models[1]], rows=rows.append) as route:
+            with pytest.raises(DeadlineError):
+                await route.ask(forever)
+
+    asyncio.run(main())
+    (row,) = rows
+    assert story(row) == [("large", "first", "late")] and row.attempts[0].is_measured
+    assert llms[1].load.running == 0
+
+
+def test_what_is_wrong_with_a_request_is_asked_once(models):
+    rows = []
+
+    async def main():
+        async with Fallback(models, rows=rows.append) as route:
+            for request in (
+                RouteRequest([10**9], SHORT),
+                RouteRequest(PROMPT, Options(n=2)),
+                RouteRequest(PROMPT, Options(temperature=-1)),
+            ):
+                with pytest.raises((PromptError, SettingError)):
+                    await route.ask(request)
+            long = await route.ask(RouteRequest([5] * 20, SHORT))
+            with pytest.raises(RefusedError, match="every target refused"):
+                await route.ask(RouteRequest([5] * 300, SHORT))
+            return long
+
+    assert asyncio.run(main()).tokens
+    assert [len(row.attempts) for row in rows] == [1, 1, 1, 1, 2]
+    assert rows[4].nanoseconds == 0 and rows[4].attempts[0].outcome == "refused"
+
+
+def test_streams_of_models_until_the_first_token(llms, models):
+    expected = llms[1].generate([PROMPT], SHORT)[0].text
+    refusing = LLMTarget(llms[0], "tiny")
+
+    async def use(route):
+        return [piece async for piece in route.stream(RouteRequest(PROMPT, SHORT))]
+
+    pieces, (row,) = rows_of(lambda sink: Fallback([models[1], refusing], rows=sink), use)
+    assert "".join(piece.text for piece in pieces) == expected
+    assert row.winner == 0 and row.attempts[0].nanoseconds > 0
+    cascade = Cascade(models, Confident(-1))
+    with pytest.raises(SettingError, match="Cascade judges whole answers, so it cannot stream"):
+        asyncio.run(use(cascade))
+    with pytest.raises(SettingError, match="these targets cannot stream: cascade"):
+        asyncio.run(use(Rules([Rule(models[0], lanes=["x"]), Rule(cascade)])))
+
+
+def test_a_stream_that_is_left_is_cancelled(llms, models):
+    async def use(route):
+        stream = route.stream(RouteRequest(PROMPT, Options(max_tokens=200, ignore_eos=True)))
+        first = await anext(stream)
+        await stream.aclose()
+        return first
+
+    first, (row,) = rows_of(lambda sink: LeastLoaded(models, rows=sink), use)
+    assert first.tokens and row.error == "the caller left"
+    assert row.attempts[0].outcome == "cancelled" and row.attempts[0].is_measured
+    assert llms[0].load.running == 0
+
+
+def test_a_stream_ends_at_the_deadline(models):
+    async def use(route):
+        request = RouteRequest(PROMPT, Options(max_tokens=230, ignore_eos=True), timeout=0.05)
+        with pytest.raises(DeadlineError):
+            async for _ in route.stream(request):
+                pass
+
+    _, (row,) = rows_of(lambda sink: LeastLoaded(models, rows=sink), use)
+    assert row.attempts[0].outcome == "late"
+
+
+# -- functions
+
+
+def test_functions_and_their_shares_of_calls():
+    kept = []
+    with Batcher(
+        lambda items: [len(item) if item != "bad" else ValueError("planted") for item in items],
+        lanes={"fast": 1.0, "bulk": None},
+        rows=lambda steps, items: kept.extend(items),
+    ) as lengths:
+        small = BatcherTarget(lengths, "lengths")
+        other = headway.batch(lambda items: [-1 for _ in items])
+        large = BatcherTarget(other, "other", lane="")
+        requests = [RouteRequest("abc", lane="bulk"), RouteRequest("bad"), RouteRequest("xy")]
+        positive = Valid(lambda answer: answer.value == 3)
+        make = lambda sink: Cascade([small, large], positive, rows=sink)  # noqa: E731
+        answers, rows = rows_of(make, asks(*requests))
+        assert [each.value for each in answers] == [3, -1, -1]
+        assert [len(row.attempts) for row in rows] == [1, 2, 2]
+        assert rows[1].attempts[0].error == "planted"
+        own = sum(row.attempts[0].nanoseconds for row in rows)
+        assert own == sum(row.nanoseconds for row in kept) > 0
+        assert [row.lane for row in kept] == ["bulk", "fast", "fast"]
+        (end,) = asyncio.run(gathered(Fallback([small]), RouteRequest("x", lane="none")))
+        assert isinstance(end, SettingError)
+        other.close()
+
+
+async def gathered(route, *requests):
+    async with route:
+        return await asyncio.gather(*[route.ask(each) for each in requests], return_exceptions=True)
+
+
+def test_an_item_in_a_call_that_runs_is_left_at_the_deadline_and_paid_later():
+    go = threading.Event()
+
+    def held(items):
+        assert go.wait(30)
+        return items
+
+    rows = []
+
+    async def main():
+        async with Fallback([BatcherTarget(batcher, "held")], rows=rows.append) as route:
+            with pytest.raises(DeadlineError):
+                await route.ask(RouteRequest("x", timeout=0.05))
+            assert rows == [], "the call still runs"
+            go.set()
+        (row,) = rows
+        assert row.attempts[0].is_measured and row.nanoseconds > 0
+
+    with Batcher(held) as batcher:
+        asyncio.run(main())
+
+
+def test_a_functions_own_timeout_is_its_failure():
+    def raising(items):
+        raise TimeoutError("planted")
+
+    with Batcher(raising) as batcher:
+        (end,) = asyncio.run(gathered(Fallback([BatcherTarget(batcher, "f")]), RouteRequest("x")))
+        assert isinstance(end, TimeoutError) and not isinstance(end, DeadlineError)
+
+
+def test_a_function_that_streams():
+    def letters(items):
+        for at in range(3):
+            yield [item[at] for item in items]
+
+    with Batcher(letters) as batcher:
+        only = BatcherTarget(batcher, "letters")
+
+        async def use(route):
+            return [piece async for piece in route.stream(RouteRequest("abc"))]
+
+        pieces, (row,) = rows_of(lambda sink: Fallback([only], rows=sink), use)
+        assert pieces == ["a", "b", "c"] and row.nanoseconds > 0
+
+
+def test_a_closed_engine_leads_to_the_next(models):
+    batcher = Batcher(lambda items: items)
+    batcher.close()
+    make = lambda sink: Fallback([BatcherTarget(batcher, "closed"), models[0]], rows=sink)  # noqa: E731
+    (answer,), (row,) = rows_of(make, asks(RouteRequest(PROMPT, SHORT)))
+    assert answer.target == "small" and row.attempts[0].outcome == "failed"
+
+
+# -- a server
+
+
+@pytest.fixture(scope="module")
+def server():
+    with serving(engine=fake) as (url, front):
+        yield f"{url}/v1", front
+
+
+CHAT = [{"role": "user", "content": "What is json?"}]
+
+
+def test_a_remote_model_answers_texts_ids_and_chats(server):
+    async def main():
+        rows = []
+        async with RemoteTarget(server[0], "headway-tiny", name="far") as far:
+            async with Fallback([far], rows=rows.append) as route:
+                inputs = [PROMPT, [5, 6, 7], CHAT]
+                answers = [
+                    await route.ask(RouteRequest(each, Options(max_tokens=4, stop="§")))
+                    for each in inputs
+                ]
+                pieces = [
+                    piece
+                    async for piece in route.stream(RouteRequest(PROMPT, Options(max_tokens=4)))
+                ]
+            assert far.load.outstanding == 0 and far.estimate(RouteRequest(PROMPT)).is_known
+        return answers, pieces, rows
+
+    answers, pieces, rows = asyncio.run(main())
+    assert [each.tokens for each in answers] == [4, 4, 4]
+    assert "".join(piece.text for piece in pieces)
+    assert answers[2].value["object"] == "chat.completion"
+    assert pieces[-1].finish == "length"
+    assert [row.is_measured for row in rows] == [False] * 4
+    assert all(row.nanoseconds == row.cost > 0 for row in rows)
+
+
+def test_a_remote_model_with_log_probabilities():
+    with serving() as (url, _):
+
+        async def main():
+            async with (
+                RemoteTarget(f"{url}/v1", "headway-tiny") as far,
+                Cascade([far, target("never", 1)], Confident(-50.0)) as route,
+            ):
+                texts = await route.ask(RouteRequest(PROMPT, Options(max_tokens=3)))
+                only = Rules([Rule(far)])
+                pieces = [
+                    piece
+                    async for piece in only.stream(RouteRequest(PROMPT, Options(max_tokens=3)))
+                ]
+                assert "".join([piece.text for piece in pieces]) == texts.text
+                chats = await route.ask(RouteRequest(CHAT, Options(max_tokens=3)))
+                return texts, chats
+
+        for answer in asyncio.run(main()):
+            assert -50 < answer.logprob < 0 and answer.target == "headway-tiny"
+
+
+def test_remote_errors_have_their_kinds(server):
+    url, _ = server
+
+    async def main():
+        async with RemoteTarget(url, "headway-tiny") as far, RemoteTarget(url, "nobody") as none:
+            wrong = await gathered(
+                Fallback([far]),
+                RouteRequest(PROMPT, Options(temperature=-1.0)),
+                RouteRequest(PROMPT, Options(n=2)),
+                RouteRequest([5] * 2_000, Options(max_tokens=4)),
+            )
+            unknown = await gathered(Fallback([none]), RouteRequest(PROMPT))
+        with socket.create_server(("127.0.0.1", 0)) as closed:
+            port = closed.getsockname()[1]
+        async with RemoteTarget(f"http://127.0.0.1:{port}/v1", "gone") as gone:
+            circuit = CircuitSettings(1)
+            route = Fallback([gone], circuit=circuit)
+            down = [
+                *await gathered(route, RouteRequest("x")),
+                *await gathered(route, RouteRequest("x")),
+            ]
+        return [*wrong, *unknown, *down]
+
+    ends = asyncio.run(main())
+    kinds = [PromptError, SettingError, RefusedError, EngineError, EngineDownError, RefusedError]
+    assert [type(end) for end in ends] == kinds
+    assert "404" in str(ends[3]) and "cannot be reached" in str(ends[4])
+    with pytest.raises(SettingError, match="is no URL"):
+        RemoteTarget("127.0.0.1:80", "x")
+
+
+def answering(status, headers=b"", body=b"{}"):
+    """A server that answers everybody alike, once the whole request is there."""
+    listening = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        while True:
+            try:
+                connection, _ = listening.accept()
+            except OSError:
+                return
+            with connection:
+                text = b""
+                while b"\r\n\r\n" not in text:
+                    text += connection.recv(65_536)
+                length = f"content-length: {len(body)}\r\nconnection: close\r\n".encode()
+                connection.sendall(
+                    b"HTTP/1.1 %d X\r\n" % status + length + headers + b"\r\n" + body
+                )
+
+    threading.Thread(target=serve, daemon=True).start()
+    return listening
+
+
+@pytest.mark.parametrize(
+    "status, headers, body, kind, after",
+    [
+        (429, b"retry-after: 3\r\n", b"busy", RefusedError, 3.0),
+        (503, b"retry-after-ms: 250\r\nretry-after: 1\r\n", b"{}", RefusedError, 0.25),
+        (429, b"retry-after: Wed, 21 Oct 2015 07:28:00 GMT\r\n", b"{}", RefusedError, None),
+        (504, b"", b"{}", DeadlineError, None),
+        (500, b"", b'{"error": {"message": "planted"}}', EngineError, None),
+        (200, b"", b"no JSON", EngineError, None),
+        (200, b"", b"[]", EngineError, None),
+        (200, b"", b'{"choices": []}', EngineError, None),
+        (422, b"", b'{"error": {"message": "wrong", "code": null}}', PromptError, None),
+    ],
+)
+def test_answers_of_other_servers(status, headers, body, kind, after):
+    listening = answering(status, headers, body)
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+    async def main():
+        async with RemoteTarget(url, "m") as far:
+            return await gathered(Fallback([far]), RouteRequest("x"))
+
+    before = time.monotonic_ns()
+    (end,) = asyncio.run(main())
+    listening.close()
+    assert type(end) is kind
+    if after is not None:
+        assert before + after * 1e9 <= end.retry_at < before + (after + 30) * 1e9
+
+
+def test_leaving_a_remote_model_ends_its_request_there(server):
+    url, front = server
+
+    async def main():
+        async with RemoteTarget(url, "headway-tiny") as far:
+            quick = target("quick", 30)
+            async with Ensemble([far, quick], quorum=1) as route:
+                answer = await route.ask(
+                    RouteRequest(PROMPT, Options(max_tokens=900, ignore_eos=True))
+                )
+            for _ in range(2_000):
+                if not front.admission.open:
+                    return answer
+                await asyncio.sleep(0.005)
+            raise AssertionError("the server still answers")
+
+    assert asyncio.run(main()).text in ("quick", "")
