@@ -1,8 +1,9 @@
 """calibrate_cascade: the threshold of a cascade, chosen from answers whose worth is known."""
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from headway.errors import SettingError
 from headway.routing.judges import Normalise, plain
@@ -67,47 +68,51 @@ def calibrate_cascade(given: Sequence[Labelled], quality: float) -> Calibration:
         raise SettingError("a score is nan: did the small target return log-probabilities?")
     if len(given) < LEAST:
         return _none(given, f"{len(given)} requests are too few: {LEAST} are needed at least")
-    found: Calibration | None = None
-    for threshold in _thresholds(given):
-        tried = _with(given, threshold)
-        right = round(tried.quality * tried.n)
-        if tail(right, tried.n, quality) > (1 - COVERED) / 2:
-            return found or _none(given, _why_none(tried, quality))
-        found = tried
-    assert found
-    return found
+    best: _Cut | None = None
+    for cut in _cuts(given):
+        if tail(cut.right, len(given), quality) > (1 - COVERED) / 2:
+            break
+        best = cut
+    if best is None:
+        return _none(given, _why_none(sum([each.large_is_right for each in given]), given, quality))
+    return best.calibration(len(given))
 
 
-def _thresholds(given: Sequence[Labelled]) -> list[float]:
-    """Downward: infinity, then quantiles of the scores."""
-    scores = sorted({each.score for each in given}, reverse=True)
-    step = max(1, math.ceil(len(scores) / CUTS))
-    return [math.inf, *scores[step - 1 :: step]]
+class _Cut(NamedTuple):
+    """A threshold, and what a cascade would have made of the requests with it."""
+
+    threshold: float
+    kept: int  # requests that the small target answers
+    right: int
+
+    def calibration(self, n: int) -> Calibration:
+        low, high = share_bounds(self.right, n, COVERED)
+        escalated = 1 - self.kept / n
+        words = f"{self.right} of {n} right, {escalated:.1%} escalated"
+        return Calibration(self.threshold, self.right / n, low, high, escalated, n, words)
 
 
-def _with(given: Sequence[Labelled], threshold: float) -> Calibration:
-    """What a cascade with this threshold would have done."""
+def _cuts(given: Sequence[Labelled]) -> Iterator[_Cut]:
+    """Downward: everything is escalated, then ever less."""
+    ordered = sorted(given, key=lambda each: -each.score)
+    right, step = sum([each.large_is_right for each in given]), max(1, len(given) // CUTS)
+    yield _Cut(math.inf, 0, right)
+    for kept, each in enumerate(ordered, 1):
+        right += each.small_is_right - each.large_is_right
+        is_last = kept == len(ordered)
+        if is_last or (kept % step == 0 and ordered[kept].score < each.score):  # not among equals
+            yield _Cut(each.score, kept, right)
+
+
+def _why_none(right: int, given: Sequence[Labelled], quality: float) -> str:
+    """Why not even the large target alone, with so many right answers, is surely good enough."""
     n = len(given)
-    kept = [each.score >= threshold for each in given]
-    right = sum(
-        [
-            each.small_is_right if keep else each.large_is_right
-            for each, keep in zip(given, kept, strict=True)
-        ]
-    )
-    low, high = share_bounds(right, n, COVERED)
-    escalated = 1 - sum(kept) / n
-    words = f"{right} of {n} right, {escalated:.1%} escalated"
-    return Calibration(threshold, right / n, low, high, escalated, n, words)
-
-
-def _why_none(tried: Calibration, quality: float) -> str:
-    """Why not even the large target alone is surely good enough."""
-    if tried.quality < quality:
-        return f"the large target itself is right in {tried.quality:.1%} only"
+    if right / n < quality:
+        return f"the large target itself is right in {right / n:.1%} only"
+    low, _ = share_bounds(right, n, COVERED)
     return (
-        f"too little data: the large target is right in {tried.quality:.1%} of {tried.n}, which "
-        f"may be {tried.low:.1%}; more requests, or a lower quality"
+        f"too little data: the large target is right in {right / n:.1%} of {n}, which may be "
+        f"{low:.1%}; more requests, or a lower quality"
     )
 
 
@@ -121,16 +126,25 @@ def tail(right: int, n: int, share: float) -> float:
         return 1.0
     if not 0 < share < 1:
         return float(share >= 1)
-    whole = math.lgamma(n + 1)
-    logs = [
-        whole
-        - math.lgamma(k + 1)
-        - math.lgamma(n - k + 1)
-        + k * math.log(share)
-        + (n - k) * math.log1p(-share)
-        for k in range(right, n + 1)
-    ]
-    return min(1.0, math.fsum([math.exp(each) for each in logs]))
+    if right > n * share:
+        return _sum_from(right, n, share)
+    # Fewer than the mean: the other tail is the small one. Sums of its terms lose nothing.
+    return 1.0 - _sum_from(n - right + 1, n, 1 - share)
+
+
+def _sum_from(right: int, n: int, share: float) -> float:
+    """Of the terms from so many on, which fall."""
+    if right > n:
+        return 0.0
+    choices = math.lgamma(n + 1) - math.lgamma(right + 1) - math.lgamma(n - right + 1)
+    term = math.exp(choices + right * math.log(share) + (n - right) * math.log1p(-share))
+    total, odds = term, share / (1 - share)
+    for k in range(right, n):
+        term *= odds * (n - k) / (k + 1)
+        total += term
+        if term <= total * 1e-17:
+            break
+    return min(1.0, total)
 
 
 def share_bounds(right: int, n: int, covered: float) -> tuple[float, float]:

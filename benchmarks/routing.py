@@ -1,0 +1,356 @@
+"""What do cascades, speculation, circuits and quorums save, and what do they cost?
+
+In virtual time, on simulated targets whose times are a line over the answer's tokens. Both ways of
+each pair serve the same requests with the same draws. Times and quality are made up (below): the
+figures say what the routing does with such targets, not what a model is worth.
+
+cascade: always the large target, and a cascade whose threshold `calibrate_cascade` has chosen, at
+loads relative to what the large target alone can serve. In overload the cascade's answers that were
+judged not good enough count as not attained, though they are given.
+speculate: the same cascade under a tight deadline, with and without speculation.
+fallback: the first of two targets hangs for a third of the time; with and without a circuit.
+ensemble: five members, a quorum of three, and waiting for all.
+
+    python -m benchmarks.routing [--part cascade|speculate|fallback|ensemble] [--check]
+"""
+
+import asyncio
+import math
+import random
+import sys
+from argparse import ArgumentParser
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from benchmarks.report import Figure, finish
+from headway.routing import (
+    Cascade,
+    CircuitSettings,
+    Confident,
+    DecisionRow,
+    Ensemble,
+    Fallback,
+    Labelled,
+    Majority,
+    Route,
+    RouteAnswer,
+    RouteRequest,
+    SimulatedTarget,
+    calibrate_cascade,
+)
+from headway.routing.targets.simulated import line
+from headway.sim.loop import run
+
+SEED, SEEDS, REQUESTS = 1, 5, 600
+SLOTS = 8  # of a target; its requests share the device
+TOKENS = 100.0  # of the mean answer
+SMALL, LARGE = (0.02, 0.002), (0.1, 0.010)  # seconds of an answer, and of each token in a slot
+LARGE_MEAN = LARGE[0] + TOKENS * LARGE[1]
+LARGE_RATE = SLOTS / LARGE_MEAN  # requests a second that the large target can serve
+QUALITY = 0.9  # that the cascade must reach
+LOADS = 0.5, 0.9, 1.5
+DEADLINE = 4.0  # seconds; of `speculate`, shares of the mean large answer
+TIGHT = 1.3, 1.6, 2.0
+
+Make = Callable[[Callable[[DecisionRow], object]], Route]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One request, with all its draws."""
+
+    at: float  # seconds
+    tokens: int  # of the small target's and the large one's answer alike
+    score: float  # mean log-probability of the small target's answer
+    small_is_right: bool
+    large_is_right: bool
+    stretches: tuple[float, ...]  # of the time of each member of an ensemble
+    rights: tuple[bool, ...]  # whether each member is right
+
+
+def tasks_of(seed: int, rate: float, count: int = REQUESTS) -> list[Task]:
+    """Poisson arrivals. Answers are of exponential length, 20 tokens at least. The small target is
+    right with probability exp(score), the large one with 0.97; members are right in 0.75."""
+    draw, at, tasks = random.Random(seed), 0.0, list[Task]()
+    for _ in range(count):
+        at += draw.expovariate(rate)
+        score = -draw.expovariate(2.0)
+        tasks.append(
+            Task(
+                at,
+                20 + round(draw.expovariate(1 / (TOKENS - 20))),
+                score,
+                draw.random() < math.exp(score),
+                draw.random() < 0.97,
+                tuple([draw.lognormvariate(-0.32, 0.8) for _ in range(5)]),
+                tuple([draw.random() < 0.75 for _ in range(5)]),
+            )
+        )
+    return tasks
+
+
+def tokens(request: RouteRequest) -> int:
+    task: Task = request.input
+    return task.tokens
+
+
+def mean_tokens(request: RouteRequest) -> int:
+    """What is believed beforehand: nobody knows how long the answer will be."""
+    return round(TOKENS)
+
+
+def small() -> SimulatedTarget:
+    def answer(request: RouteRequest) -> RouteAnswer:
+        task: Task = request.input
+        return RouteAnswer(task.small_is_right, "", task.score, task.tokens)
+
+    return SimulatedTarget(
+        "small",
+        line(*SMALL, tokens),
+        answer,
+        expected=line(*SMALL, mean_tokens),
+        slots=SLOTS,
+        max_waiting=10_000,
+    )
+
+
+def large() -> SimulatedTarget:
+    def answer(request: RouteRequest) -> RouteAnswer:
+        task: Task = request.input
+        return RouteAnswer(task.large_is_right, "", -0.1, task.tokens)
+
+    return SimulatedTarget(
+        "large",
+        line(*LARGE, tokens),
+        answer,
+        expected=line(*LARGE, mean_tokens),
+        slots=SLOTS,
+        max_waiting=10_000,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """What a route has made of a run. Shares are of all requests that were offered."""
+
+    attained: float  # answered within the deadline, by an answer that was accepted
+    answered: float  # answered within the deadline
+    right: float
+    cost: float  # device seconds of a request
+    times: Sequence[float]  # seconds of each, answered or not, sorted
+
+    @property
+    def p95(self) -> float:
+        return self.times[int(0.95 * len(self.times))]
+
+
+def play(make: Make, tasks: Sequence[Task], deadline: float) -> Score:
+    """Run a route over the tasks."""
+    rows, right = list[DecisionRow](), list[bool]()
+
+    async def call(route: Route, task: Task) -> None:
+        await asyncio.sleep(task.at)
+        try:
+            answer = await route.ask(RouteRequest(task, timeout=deadline))
+            right.append(bool(answer.value))
+        except Exception:  # the row says why
+            right.append(False)
+
+    async def main() -> None:
+        async with make(rows.append) as route:
+            await asyncio.gather(*[call(route, task) for task in tasks])
+
+    run(main())
+    assert len(rows) == len(right) == len(tasks)
+    n = len(tasks)
+    return Score(
+        sum([row.good and row.accepted for row in rows]) / n,
+        sum([row.good for row in rows]) / n,
+        sum(right) / n,
+        sum([row.nanoseconds for row in rows]) / n / 1e9,
+        sorted([row.e2e / 1e9 for row in rows]),
+    )
+
+
+def threshold() -> float:
+    """Chosen on requests that are in no run."""
+    given = [
+        Labelled(task.score, task.small_is_right, task.large_is_right)
+        for task in tasks_of(SEED + 1_000, 1.0, 2_000)
+    ]
+    found = calibrate_cascade(given, QUALITY)
+    print(f"threshold {found.threshold:.3f}: {found.reason}", file=sys.stderr)
+    return found.threshold
+
+
+def pairs(
+    name: str, first: Make, second: Make, rate: float, deadline: float
+) -> tuple[list[Score], list[Score]]:
+    """Both ways on the same tasks, once for each seed."""
+    found: tuple[list[Score], list[Score]] = [], []
+    for seed in range(SEED, SEED + SEEDS):
+        tasks = tasks_of(seed, rate)
+        for make, scores in zip((first, second), found, strict=True):
+            scores.append(play(make, tasks, deadline))
+    print(f"{name} done", file=sys.stderr)
+    return found
+
+
+def cascades() -> list[Figure]:
+    least, figures = threshold(), list[Figure]()
+    for load in LOADS:
+        alone, both = pairs(
+            f"cascade at {load}",
+            lambda rows: Fallback([large()], circuit=None, rows=rows),
+            lambda rows: Cascade([small(), large()], Confident(least), rows=rows),
+            load * LARGE_RATE,
+            DEADLINE,
+        )
+        name = f"cascade_{load:g}"
+        ratios = [b.cost / a.cost for a, b in zip(alone, both, strict=True)]
+        gains = [b.attained - a.attained for a, b in zip(alone, both, strict=True)]
+        below = load < 1
+        figures += [
+            Figure(f"{name}: cost over the large one's", ratios, most=0.9 if below else None),
+            Figure(f"{name}: attained, minus the large one's", gains, least=-0.01),
+            Figure(f"{name}: attained by the large one", [each.attained for each in alone]),
+            Figure(f"{name}: attained", [each.attained for each in both]),
+            Figure(f"{name}: answered in time", [each.answered for each in both]),
+            Figure(
+                f"{name}: right", [each.right for each in both], least=QUALITY if below else None
+            ),
+            Figure(f"{name}: right by the large one", [each.right for each in alone]),
+        ]
+    return figures
+
+
+def speculations() -> list[Figure]:
+    least, figures = threshold(), list[Figure]()
+    for load in (0.2, 0.8):
+        for tight in TIGHT:
+            plain, early = pairs(
+                f"speculate at {load}, {tight} times the large answer",
+                lambda rows: Cascade([small(), large()], Confident(least), rows=rows),
+                lambda rows: Cascade(
+                    [small(), large()], Confident(least), speculate=True, rows=rows
+                ),
+                load * LARGE_RATE,
+                tight * LARGE_MEAN,
+            )
+            name = f"speculate_{load:g}_{tight:g}"
+            gains = [b.attained - a.attained for a, b in zip(plain, early, strict=True)]
+            costs = [b.cost / a.cost for a, b in zip(plain, early, strict=True)]
+            figures += [
+                Figure(f"{name}: attained, minus plain", gains),
+                Figure(f"{name}: attained by plain", [each.attained for each in plain]),
+                Figure(f"{name}: cost over plain", costs),
+            ]
+    return figures
+
+
+def fallbacks() -> list[Figure]:
+    """Timeouts of 2.5 s, and a deadline of 4: there is time for the second target."""
+    rate = 0.5 * LARGE_RATE
+    whole = REQUESTS / rate
+    outage = (round(whole / 3 * 1e9), round(2 * whole / 3 * 1e9))
+
+    def member(name: str, hangs: Sequence[tuple[int, int]]) -> SimulatedTarget:
+        return SimulatedTarget(
+            name,
+            line(*LARGE, tokens),
+            lambda request: RouteAnswer(True),
+            expected=line(*LARGE, mean_tokens),
+            slots=SLOTS,
+            max_waiting=10_000,
+            hangs=hangs,
+        )
+
+    def route(circuit: CircuitSettings | None) -> Make:
+        return lambda rows: Fallback(
+            [member("first", [outage]), member("second", [])],
+            timeout=2.5,
+            circuit=circuit,
+            rows=rows,
+        )
+
+    without, guarded = pairs(
+        "fallback", route(None), route(CircuitSettings(5, 5.0)), rate, DEADLINE
+    )
+    gains = [b.attained - a.attained for a, b in zip(without, guarded, strict=True)]
+    return [
+        Figure("fallback: attained, minus without a circuit", gains, least=0.0),
+        Figure("fallback: attained without", [each.attained for each in without]),
+        Figure("fallback: attained", [each.attained for each in guarded]),
+        Figure("fallback: p95 without", [each.p95 for each in without], unit="s"),
+        Figure("fallback: p95", [each.p95 for each in guarded], unit="s"),
+        Figure(
+            "fallback: cost over without",
+            [b.cost / a.cost for a, b in zip(without, guarded, strict=True)],
+        ),
+    ]
+
+
+def ensembles() -> list[Figure]:
+    def member(number: int) -> SimulatedTarget:
+        def takes(request: RouteRequest) -> int:
+            task: Task = request.input
+            return round(task.stretches[number] * line(*SMALL, tokens)(request))
+
+        def answer(request: RouteRequest) -> RouteAnswer:
+            task: Task = request.input
+            return RouteAnswer(task.rights[number])
+
+        return SimulatedTarget(f"member{number}", takes, answer, slots=SLOTS, max_waiting=10_000)
+
+    def route(quorum: int) -> Make:
+        return lambda rows: Ensemble(
+            [member(number) for number in range(5)], Patient(), quorum=quorum, rows=rows
+        )
+
+    every, early = pairs("ensemble", route(5), route(3), 2.0, 60.0)
+    settled: Make = lambda rows: Ensemble(  # noqa: E731
+        [member(number) for number in range(5)], Majority(), rows=rows
+    )
+    _, sure = pairs("ensemble, until the vote is settled", route(5), settled, 2.0, 60.0)
+    figures = []
+    for name, scores in (("quorum of 3", early), ("until settled", sure)):
+        shorter = [b.p95 / a.p95 for a, b in zip(every, scores, strict=True)]
+        cheaper = [b.cost / a.cost for a, b in zip(every, scores, strict=True)]
+        worse = [b.right - a.right for a, b in zip(every, scores, strict=True)]
+        figures += [
+            Figure(f"ensemble, {name}: p95 over waiting for all", shorter, most=0.9),
+            Figure(f"ensemble, {name}: cost over waiting for all", cheaper, most=1.0),
+            Figure(f"ensemble, {name}: right, minus waiting for all", worse),
+        ]
+    figures.append(Figure("ensemble: right, waiting for all", [each.right for each in every]))
+    return figures
+
+
+class Patient(Majority):
+    """A majority that awaits all of its quorum."""
+
+    def is_settled(self, answers: Sequence[RouteAnswer], missing: int) -> bool:
+        return missing == 0
+
+
+PARTS = {
+    "cascade": cascades,
+    "speculate": speculations,
+    "fallback": fallbacks,
+    "ensemble": ensembles,
+}
+
+
+def main() -> int:
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--part", choices=[*PARTS])
+    parser.add_argument("--check", action="store_true")
+    asked, figures = parser.parse_args(), list[Figure]()
+    for name, part in PARTS.items():
+        if asked.part in (None, name):
+            figures += part()
+    return finish("routing", __doc__ or "", SEED, figures)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
