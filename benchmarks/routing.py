@@ -6,9 +6,9 @@ figures say what the routing does with such targets, not what a model is worth.
 
 cascade: always the large target, and a cascade whose threshold `calibrate_cascade` has chosen, at
 loads relative to what the large target alone can serve. Answers that were judged not good enough,
-and given because nothing better could come in time, count as not attained. What was calibrated is the
-quality of the accepted ones: of all seeds together it must not be below the aim by more than chance
-(5 %) explains.
+and given because nothing better could come in time, count as not attained. What was calibrated is
+the quality of the accepted ones: of all seeds together it must not be below the aim by more than
+chance (5 %) explains.
 speculate: the same cascade under a tight deadline, with and without speculation. Answers of both
 targets are equally long; with stalls, one small answer in ten takes ten times as long.
 fallback: the first of two targets hangs for a third of the time; with and without a circuit.
@@ -272,8 +272,8 @@ def speculations() -> list[Figure]:
 
 
 def fallbacks() -> list[Figure]:
-    """The first may take 4 s of a deadline of 6: there is time for the second. At 50 % load of each,
-    the second can serve all."""
+    """The first may take 4 s of a deadline of 6: there is time for the second, which can serve all
+    at this load."""
     rate = 0.5 * LARGE_RATE
     whole = REQUESTS / rate
     outage = (round(whole / 3 * 1e9), round(2 * whole / 3 * 1e9))

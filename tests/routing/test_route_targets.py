@@ -206,6 +206,55 @@ def test_a_stream_ends_at_the_deadline(models):
     assert row.attempts[0].outcome == "late"
 
 
+class Told:
+    """An account that notes what it hears."""
+
+    def __init__(self):
+        self.begins, self.rows = 0, []
+
+    def begun(self):
+        self.begins += 1
+
+    def settled(self, row):
+        self.rows.append(row)
+
+
+def test_agenerate_is_generate_for_asyncio_and_its_account_hears_of_every_end(llms):
+    small = llms[0]
+    whole, refused, left = Told(), Told(), Told()
+
+    async def main():
+        done = await small.agenerate(PROMPT, SHORT, account=whole)
+        with pytest.raises(RefusedError):
+            await small.agenerate([5] * 300, SHORT, account=refused)
+        endless = Options(max_tokens=200, ignore_eos=True)
+        task = asyncio.create_task(small.agenerate(PROMPT, endless, account=left))
+        while not left.begins:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        while not left.rows:
+            await asyncio.sleep(0.001)
+        return done
+
+    done = asyncio.run(main())
+    (again,) = small.generate([PROMPT], SHORT)
+    assert (done.text, done.tokens) == (again.text, again.tokens)
+    assert whole.rows == [done.row] and whole.begins == 1
+    assert refused.rows == [None] and refused.begins == 1
+    assert [row.finish for row in left.rows] == ["cancelled"]
+
+
+def test_an_account_hears_of_an_engine_that_is_down():
+    with LLM(slots=1, context=64) as llm:
+        pass
+    told = Told()
+    with pytest.raises(EngineDownError):
+        asyncio.run(llm.agenerate(PROMPT, SHORT, account=told))
+    assert told.rows == [None] and told.begins == 1
+
+
 # -- functions
 
 

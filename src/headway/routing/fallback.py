@@ -54,7 +54,13 @@ class Fallback(Route):
         self.circuits: dict[str, Circuit] = {
             each.name: Circuit(circuit) if circuit else Closed() for each in self.targets
         }
-        self.not_before: dict[tuple[str, str], int] = {}  # by target and lane
+        self.not_before: dict[tuple[str, str], int] = {}  # by target and lane: refusals
+
+    def refused(self, name: str, lane: str, retry_at: int) -> None:
+        """A target is not asked again before then. Times that are over are forgotten."""
+        now, known = loop_now(), self.not_before
+        self.not_before = {key: again for key, again in known.items() if again > now}
+        self.not_before[name, lane] = retry_at
 
     async def decide(self, attempts: Attempts) -> Attempt:
         run = _Run(self, attempts)
@@ -158,7 +164,7 @@ class _Run:
             self._refusal = error
             if error.retry_at != NEVER:
                 self._retries.append(error.retry_at)
-                self._fallback.not_before[name, attempt.request.lane] = error.retry_at
+                self._fallback.refused(name, attempt.request.lane, error.retry_at)
             self.ask(Why.AFTER_REFUSAL, said)
             return False
         self._error = error_of(attempt)

@@ -1,6 +1,5 @@
 """LLMTarget: a model in this process."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from math import nan
@@ -10,6 +9,7 @@ from headway.core.admission import wait
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.options import Options
+from headway.routing.attempts import loop_now
 from headway.routing.bill import Bill, EngineAccount
 from headway.routing.price import DEVICE_TIME, Price
 from headway.routing.request import RouteAnswer, RouteRequest
@@ -71,22 +71,21 @@ class LLMTarget:
             )
         finally:
             self._outstanding -= 1
-        await self._learn(completion, bill)
+        row = completion.row
+        if row.first_token != NEVER:
+            self._learn(row.generated, row.finished - row.first_token, bill)
         return answered(completion)
 
-    async def _learn(self, completion: "Completion", bill: Bill) -> None:
-        """From the answer's row. The bill is closed by the loop's next turn."""
-        while not bill.is_closed:
-            await asyncio.sleep(0)
-        row = completion.row
-        if NEVER not in (row.first_token, row.last_token):
-            spent = row.finished - row.first_token
-            self._learned.see(row.generated, spent, bill.nanoseconds, bill.cost)
+    def _learn(self, generated: int, spent: int, bill: Bill) -> None:
+        """So many tokens came in so many nanoseconds, from the first on."""
+        assert bill.is_closed, "an account is told before the caller"
+        self._learned.see(generated, spent, bill.nanoseconds, bill.cost)
 
     async def stream(self, request: RouteRequest, bill: Bill) -> "AsyncGenerator[Delta]":
         """Deltas. Raises what LLM.astream raises."""
         self._check(request.options)
         account = EngineAccount(bill, self._price)
+        generated, first = 0, NEVER
         self._outstanding += 1
         try:
             deltas = self._llm.astream(
@@ -94,7 +93,10 @@ class LLMTarget:
             )
             async with aclosing(deltas):
                 async for delta in deltas:
+                    generated += len(delta.tokens)
+                    first = min(first, loop_now())
                     yield delta
+            self._learn(generated, loop_now() - first, bill)
         finally:
             self._outstanding -= 1
 
