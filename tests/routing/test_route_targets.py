@@ -486,6 +486,35 @@ def test_answers_of_other_servers(status, headers, body, kind, after):
         assert before + after * 1e9 <= end.retry_at < before + (after + 30) * 1e9
 
 
+@pytest.mark.parametrize(
+    "body, said, why",
+    [
+        (b'data: {"choices": [{"text": "a"}]}\n\n', "a", "broke off"),
+        (b'data:{"choices": [{"text": "a", "finish_reason": "stop"}]}\n\ndata: [DONE]\n', "a", ""),
+        (b': a comment\n\ndata: {"error": {"message": "planted"}}\n\n', "", "planted"),
+        (b"data: {]\n\n", "", "no JSON"),
+        (b"data: [1]\n\n", "", "OpenAI's form"),
+    ],
+)
+def test_streams_of_other_servers(body, said, why):
+    listening = answering(200, b"", body)
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    pieces = []
+
+    async def main():
+        async with RemoteTarget(url, "m") as far, Fallback([far]) as route:
+            async for piece in route.stream(RouteRequest("x")):
+                pieces.append(piece.text)
+
+    if why:
+        with pytest.raises(EngineError, match=why):
+            asyncio.run(main())
+    else:
+        asyncio.run(main())
+    listening.close()
+    assert "".join(pieces) == said
+
+
 def test_leaving_a_remote_model_ends_its_request_there(server):
     url, front = server
 

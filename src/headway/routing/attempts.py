@@ -95,7 +95,7 @@ class Attempts:
     def __init__(self, request: RouteRequest, streams: bool, closed: Callable[[], object]) -> None:
         """closed: called after `end`, once the cost of all attempts is known."""
         self.request, self.all = request, list[Attempt]()
-        self._streams, self._closed = streams, closed
+        self.streams, self._closed = streams, closed
         self._is_ended = self._is_told = False
         self._closing = set[asyncio.Task[None]]()  # streams that nobody reads any more
 
@@ -131,7 +131,7 @@ class Attempts:
 
     async def _run(self, attempt: Attempt) -> None:
         assert attempt.bill
-        if not self._streams:
+        if not self.streams:
             attempt.answer = await attempt.target.ask(attempt.request, attempt.bill)
             return
         attempt.pieces = attempt.target.stream(attempt.request, attempt.bill)

@@ -54,8 +54,9 @@ class Circuit:
         return max(now, self._until)
 
     def begun(self, now: int) -> None:
-        """The target is asked."""
-        self._is_probed = self.state(now) is CircuitState.HALF_OPEN
+        """The target is asked. While it is half open, that is the probe."""
+        if self.state(now) is CircuitState.HALF_OPEN:
+            self._is_probed = True
 
     def answered(self) -> None:
         """It has answered."""
@@ -69,7 +70,7 @@ class Circuit:
             self._until = now + int(self._settings.pause * 1e9)
 
     def left(self) -> None:
-        """Nothing is known: it refused, or the caller has left."""
+        """The probe is over and nothing is known: it refused, or the caller has left."""
         self._is_probed = False
 
 

@@ -21,8 +21,9 @@ class Fallback(Route):
     (PromptError, SettingError) ends it at once: nobody is asked twice for it.
 
     timeout: seconds that each attempt may take, for all targets or one for each; 0: no limit but
-    the deadline. hedge: a target that has not answered by then is not cancelled while the next one
-    is asked; the first answer counts (Envoy's hedge_on_per_try_timeout).
+    the deadline. Of a stream, until the first piece. hedge: a target that has not answered by then
+    is not cancelled while the next one is asked; the first answer counts (as with Envoy's
+    hedge_on_per_try_timeout).
     circuit: None: no circuit ever opens. Several routes that share targets have circuits each.
     """
 
@@ -111,9 +112,9 @@ class _Run:
         circuit.begun(now)
         timeout = self._fallback.timeouts[target.name]
         self.limit = NEVER if timeout == NEVER else now + timeout
-        deadline = min(self._attempts.request.deadline, self.limit)
-        if self._fallback.hedge:
-            deadline = self._attempts.request.deadline
+        deadline = self._attempts.request.deadline
+        if not self._fallback.hedge and not self._attempts.streams:  # of a stream, the first piece
+            deadline = min(deadline, self.limit)
         fair = self._likely(target) if timeout == NEVER else timeout
         attempt = self._attempts.start(target, why, words, deadline=deadline)
         self._unheard.append(attempt)
@@ -156,11 +157,11 @@ class _Run:
             circuit.answered()
             return True
         if isinstance(error, CALLERS_FAULT):
-            circuit.left()
+            self._excuse(attempt)
             raise error
         said = f"{name}: {first_line(error_of(attempt))}"
         if isinstance(error, RefusedError):
-            circuit.left()
+            self._excuse(attempt)
             self._refusal = error
             if error.retry_at != NEVER:
                 self._retries.append(error.retry_at)
@@ -202,16 +203,21 @@ class _Run:
         if attempt in self._blamed:
             return
         self._blamed.add(attempt)
-        circuit = self._fallback.circuits[attempt.target.name]
         if loop_now() - attempt.began >= self._fair[attempt]:
-            circuit.failed(loop_now())
+            self._fallback.circuits[attempt.target.name].failed(loop_now())
         else:
-            circuit.left()
+            self._excuse(attempt)
+
+    def _excuse(self, attempt: Attempt) -> None:
+        """Its circuit learns nothing from it. If it was the probe, another one may come."""
+        if attempt.why is Why.PROBE:
+            self._fallback.circuits[attempt.target.name].left()
 
     def leave(self) -> None:
         """The request is over. Whoever still runs is cancelled, and says nothing of its target."""
         for attempt in self._unheard:
-            self._fallback.circuits[attempt.target.name].left()
+            if attempt not in self._blamed:
+                self._excuse(attempt)
 
     def _no_answer(self) -> BaseException:
         """Why nobody has answered: the last failure, else the refusals as one."""

@@ -72,7 +72,7 @@ class Route(ABC):
     @property
     def load(self) -> TargetLoad:
         """The first target's wait, and what all targets have outstanding."""
-        loads = [each.load for each in self.targets]
+        loads = [each.load for each in dict.fromkeys(self.targets)]
         return TargetLoad(sum([each.outstanding for each in loads]), loads[0].wait)
 
     def estimate(self, request: RouteRequest) -> Estimate:
@@ -205,13 +205,20 @@ class _Decision:
     def _close(self) -> None:
         """All costs are known."""
         row = self._row()
-        self._route.open.discard(self)
-        self.closed.set()
+        # Soon, so that what the sink raises is not the caller's; and before the rows of the routes
+        # above, which the bill may close.
+        asyncio.get_running_loop().call_soon(self._tell, row)
         if self._winner:
             self._route.learned.see(1, row.e2e, row.nanoseconds, row.cost)
         if self._bill:
             self._bill.close(row.nanoseconds, row.cost, row.is_measured)
-        self._route.rows(row)
+
+    def _tell(self, row: DecisionRow) -> None:
+        try:
+            self._route.rows(row)
+        finally:
+            self._route.open.discard(self)
+            self.closed.set()
 
     def _row(self) -> DecisionRow:
         request, winner = self._request, self._winner

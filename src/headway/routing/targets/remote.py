@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 CALLERS_FAULT = 400, 413, 422  # statuses
 TOO_LONG = "context_length_exceeded"  # a code of 400: another model may hold the prompt
 LATE, REFUSED = (408, 504), (429, 503)
+DONE = "[DONE]"
 CONNECT = 5.0  # seconds to open a connection
 SHOWN = 300  # characters of a server's message
 
@@ -120,7 +121,7 @@ class RemoteTarget:
 
         chat, body = is_chat(request), body_of(request, self._model, self._fields)
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-        began, usage = loop_now(), dict[str, Any]()
+        began, usage, ended = loop_now(), dict[str, Any](), False
         self._outstanding += 1
         try:
             async with self._client.stream(
@@ -130,13 +131,16 @@ class RemoteTarget:
                     await response.aread()
                     raise problem(response, self.name)
                 async for line in response.aiter_lines():
-                    if not line.startswith("data: {"):
+                    data = line.removeprefix("data:").strip()
+                    if data in (line, DONE):  # no data, or its end
                         continue
-                    found = json.loads(line.removeprefix("data: "))
-                    usage = found.get("usage") or usage
+                    found = json.loads(data)
                     piece = piece_of(found, chat)
+                    usage, ended = found.get("usage") or usage, ended or bool(piece.finish)
                     if piece.text or piece.finish:
                         yield piece
+                if not ended:
+                    raise EngineError(f"{self.name}: the stream broke off")
         except HTTPError as error:
             raise self._unreachable(error) from error
         except ValueError as error:

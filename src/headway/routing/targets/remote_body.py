@@ -71,7 +71,7 @@ def _logprobs(found: Mapping[str, Any], chat: bool) -> list[float]:
 def piece_of(found: Any, chat: bool) -> Delta:
     """The text and the end in a chunk. Chunks without a choice are empty. Raises EngineError."""
     try:
-        if "error" in found:
+        if found.get("error"):
             raise EngineError(f"the server ended the stream: {found['error'].get('message')}")
         if not found["choices"]:
             return Delta("", ())
