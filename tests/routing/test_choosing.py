@@ -17,6 +17,7 @@ from headway.routing import (
     Rules,
     SimulatedTarget,
 )
+from headway.routing.targets.simulated import table
 from headway.sim.loop import run
 from tests.simulated_targets import MS, decided, story, target
 
@@ -164,3 +165,14 @@ def test_settings_that_cannot_be_obeyed(make, why):
 def test_a_price_of_tokens():
     assert Price(0, prompt=2.0, answer=8.0).cost(10**9, 1_000, 500) == 6_000_000  # 0.006
     assert Price().cost(123) == 123
+
+
+def test_a_target_that_is_priced_by_a_recorded_table():
+    takes = table([10 * MS, 30 * MS], lambda request: request.length)
+    recorded = SimulatedTarget("recorded", takes, lambda request: RouteAnswer(None))
+    _, rows = decided(
+        lambda sink: Fallback([recorded], rows=sink), RouteRequest("x"), RouteRequest("xy")
+    )
+    assert [row.e2e for row in rows] == [30 * MS, 10 * MS]
+    with pytest.raises(SettingError, match="needs one at least"):
+        table([], len)

@@ -5,12 +5,15 @@ import math
 import socket
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 import headway
 from headway import LLM, Options
 from headway.batching.batcher import Batcher
+from headway.core.lane import Lane
+from headway.core.load import LaneLoad, Load
 from headway.errors import (
     DeadlineError,
     EngineDownError,
@@ -37,7 +40,7 @@ from headway.routing import (
     Valid,
 )
 from tests.server.running_server import fake, serving
-from tests.simulated_targets import check, story, target
+from tests.simulated_targets import MS, check, story, target
 
 SHORT = Options(max_tokens=6)
 PROMPT = "The json module"
@@ -253,6 +256,15 @@ def test_an_account_hears_of_an_engine_that_is_down():
     with pytest.raises(EngineDownError):
         asyncio.run(llm.agenerate(PROMPT, SHORT, account=told))
     assert told.rows == [None] and told.begins == 1
+
+
+def test_the_wait_is_the_engines_own_first_token_estimate_where_it_has_one():
+    """An eta of 50 ms for 10 prompt tokens of 1 ms each is a wait of 40."""
+    known = LaneLoad(Lane(), 2, 10, eta=50 * MS, eta_prompt=10)
+    drained = LaneLoad(Lane(), 2, 10, drain=100.0)
+    for line, expected in ((known, 40 * MS), (drained, 100 * MS)):
+        load = Load(lanes={"default": line}, running=3, prefill=MS)
+        assert LLMTarget(SimpleNamespace(load=load), "x").load == (5, expected)
 
 
 # -- functions
