@@ -45,7 +45,8 @@ def file_schema() -> str:
     schema = ServerConfig.model_json_schema()
     for section in schema["$defs"].values():
         for about in section["properties"].values():  # pydantic has nanoseconds
-            if {"enum": [NONE, None]} in about.get("anyOf", ()):
+            has_none = {"enum": [NONE, None]} in about.get("anyOf", ())
+            if has_none and about["default"] is not None:
                 about["default"] = format_duration(about["default"])
     return json.dumps(schema, indent=2)
 
