@@ -164,7 +164,7 @@ def service_of(config, engine):
     service = Service(config, engine)
     theirs = engine.traits
     traits = replace(EVERYTHING, poolings=theirs.poolings, width=theirs.width)
-    service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
+    service.model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
     return service
 
 

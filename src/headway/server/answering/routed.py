@@ -19,6 +19,7 @@ class Routed:
     lane: str
     deadlines: Deadlines  # and the lane's budget, perhaps tightened
     expected: int = 0  # tokens that the caller expects in each answer; 0: it does not say
+    served: str = ""  # the entry of `models` that answers, by its own name
 
     @property
     def tenant(self) -> Tenant:

@@ -95,7 +95,8 @@ class ServerConfig(ConfigValues):
         strategies = self.strategies
         check_lanes(self.lanes, strategies)
         counts = any(each.fair is not False for each in strategies)
-        check_keys(self.keys, self.lanes, self.metrics.key, count=counts)
+        names = [model.served_name for model in self.models]
+        check_keys(self.keys, self.lanes, names, self.metrics.key, count=counts)
         for at, model in enumerate(self.models):
             if not model.function:
                 self._entry(at)._check_entry(at, model.engine.model_fields_set)
@@ -148,6 +149,11 @@ class ServerConfig(ConfigValues):
         )
 
     @property
+    def all_notes(self) -> tuple[str, ...]:
+        """What an operator may want to change, one line each."""
+        return tuple(dict.fromkeys([note for entry in self.entries for note in entry.notes]))
+
+    @property
     def functions(self) -> tuple[ModelSettings, ...]:
         """The entries that are functions."""
         return tuple([model for model in self.models if model.function])
@@ -188,6 +194,8 @@ class ServerConfig(ConfigValues):
             tenant = key.to_tenant(self.lanes, self.default_lane)
             own["tenant"], own["default_lane"] = tenant.name, tenant.default_lane
             own["lanes"] = [name for name in self.lanes if name in tenant.lanes]
+            if not key.models:
+                del own["models"]
         return settings
 
     def _effective_engine(self) -> dict[str, Any]:
@@ -207,6 +215,7 @@ class ServerConfig(ConfigValues):
         settings["lanes"] = {
             name: lane for name, lane in settings["lanes"].items() if name in tenant.lanes
         }
+        settings["models"] = [each for each in settings["models"] if tenant.may_use(each["name"])]
         for model in settings["models"]:
             for name in ("adapters", "path", "function"):  # where they lie
                 model.pop(name, None)

@@ -14,10 +14,15 @@ def no_lane(name: str, lanes: Collection[str]) -> str:
 
 
 def check_keys(
-    keys: Sequence[KeySettings], lanes: Collection[str], scraper: str, *, count: bool
+    keys: Sequence[KeySettings],
+    lanes: Collection[str],
+    models: Collection[str],
+    scraper: str,
+    *,
+    count: bool,
 ) -> None:
-    """Raises SettingError. scraper: the key that may read metrics; empty: any. count: whether
-    weights count."""
+    """Raises SettingError. models: the entries' own names. scraper: the key that may read metrics;
+    empty: any. count: whether weights count."""
     for field in ("name", "sha256"):
         values = [getattr(key, field) for key in keys]
         if len(set(values)) < len(values):
@@ -31,6 +36,10 @@ def check_keys(
         for lane in (*key.lanes, key.default_lane):
             if lane and lane not in lanes:
                 raise SettingAtError(("keys", at), f"{key.name}: {no_lane(lane, lanes)}")
+        for model in key.models:
+            if model not in models:
+                why = f"there is no model {model!r}{did_you_mean(model, models)}"
+                raise SettingAtError(("keys", at, "models"), why)
 
 
 def check_models(models: Sequence[ModelSettings]) -> None:

@@ -101,7 +101,7 @@ class ConfigValues(BaseSettings):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What an operator may want to change, one line each."""
+        """What an operator may want to change in the engine's section, one line each."""
         if self.engine.strategy is not None or self.engine.cost or not self._has_budgets:
             return ()
         return ("lanes go by priority, not by budgets: no engine.cost (headway calibrate)",)

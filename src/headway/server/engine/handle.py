@@ -23,14 +23,8 @@ class EngineState(StrEnum):
     DOWN = "down"
 
 
-class EngineHandle(Protocol):
-    """An engine to submit requests to. Everything happens on the event loop's thread."""
-
-    rows: Rows  # called with the ledger's rows, before the step's events
-    events: Callable[[list[Event]], object]  # called with the step's events, before its callers are
-
-    @property
-    def load(self) -> Load: ...
+class Backend(Protocol):
+    """Whatever answers requests in a process of its own."""
 
     @property
     def state(self) -> EngineState: ...
@@ -39,6 +33,16 @@ class EngineHandle(Protocol):
     def down(self) -> str:
         """Why it is down or being restarted; empty if it is neither."""
         ...
+
+
+class EngineHandle(Backend, Protocol):
+    """An engine to submit requests to. Everything happens on the event loop's thread."""
+
+    rows: Rows  # called with the ledger's rows, before the step's events
+    events: Callable[[list[Event]], object]  # called with the step's events, before its callers are
+
+    @property
+    def load(self) -> Load: ...
 
     @property
     def journal(self) -> str:

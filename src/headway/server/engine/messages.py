@@ -44,6 +44,8 @@ class EngineOptions:
     journal: str = ""  # the files' name, to which a date is added; empty: no journal
     journal_bytes: int = 0  # of a part, then the next one begins; 0: all in one file
     cost: str = ""  # a cost.json to compare steps with; empty: none
+    memory: int = 0  # bytes that it may take, its weights included; 0: all that are free
+    engines: int = 1  # that share the processor, this one included
 
     @property
     def daemon(self) -> bool:

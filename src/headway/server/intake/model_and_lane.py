@@ -11,8 +11,10 @@ UNSAID = frozenset({"", "auto", "default"})  # service tiers that leave it to th
 def model_of(requested: str, names: Collection[str], lanes: Collection[str]) -> tuple[str, str]:
     """The model's name as the caller knows it, and the lane of `name@lane`. Raises Problem.
 
-    names: of the one model that is served, first its own and then its aliases.
+    names: that the caller may use; the first one is meant where none is requested.
     """
+    if not names:
+        raise Problem(404, "there is no model here for this key", "model", "model_not_found")
     if not requested:
         return next(iter(names)), ""
     if requested in names:
