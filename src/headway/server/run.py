@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from headway import __version__
-from headway.errors import EngineDownError, HeadwayError
+from headway.errors import EngineDownError
 from headway.server import clock
 from headway.server.app import job_host, make_app
 from headway.server.backends import Backends
@@ -118,10 +118,10 @@ class Server:
             self.log.info("starting", version=__version__, pid=os.getpid())
         try:
             welcomes = await self.backends.start(list(self.service.models), self._show_progress)
-        except* HeadwayError as errors:  # the first of them is enough
+        except BaseExceptionGroup as errors:  # the first of them is enough
             raise _first(errors) from None
         if self.functions:
-            self.functions.describe(self._app)
+            self.functions.document(self._app)
         return welcomes
 
     async def _stand(self) -> None:
@@ -212,6 +212,6 @@ class Server:
         )
 
 
-def _first(errors: BaseExceptionGroup[HeadwayError]) -> HeadwayError:
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     first = errors.exceptions[0]
     return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -45,7 +45,7 @@ def serving_encoder(folder, config=None):
 
     with LLM(folder) as whole, serving(config, engine) as (url, front):
         tokenizer = AsyncTokenizer(Tokenizer(folder, loaded.vocab), folder)
-        front.ready(tokenizer, frozenset(), traits, read_card(folder))
+        front.model.ready(tokenizer, frozenset(), traits, read_card(folder))
         yield url, whole
 
 

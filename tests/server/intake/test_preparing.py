@@ -21,7 +21,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
 from headway.server.http.disconnect import Client as Waiting
-from headway.server.intake import admission as doors
+from headway.server.intake import held_text
 from headway.server.intake import supersede as latests
 from headway.server.intake import tokenizing as tokenizing
 from headway.server.intake.admission import Admission
@@ -213,7 +213,7 @@ def test_a_text_is_bounded_even_where_no_context_bounds_it(path, asked, field, m
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
     async def scene(app, service, rows):
-        assert service.text_bytes == TEXT_BYTES
+        assert service.model.text_bytes == TEXT_BYTES
         client = Client(app, asked, path=path)
         await asyncio.wait_for(client.task, 30)
         assert (client.status, code(client)) == (400, "text_too_long")
@@ -246,7 +246,7 @@ def test_without_a_configured_bound_a_large_context_allows_longer_texts():
 
 
 def test_the_bytes_being_tokenized_at_once_are_bounded(held, monkeypatch):
-    monkeypatch.setattr(doors, "MOST_HELD", 10_000)
+    monkeypatch.setattr(held_text, "MOST_HELD", 10_000)
 
     async def scene(app, service, rows):
         hold(service, held)

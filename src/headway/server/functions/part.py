@@ -96,7 +96,7 @@ class FunctionsPart:
         app.state.registry.register(self)
         app.state.metrics.refreshing.append(self._refresh)
 
-    def describe(self, app: DocumentedApp) -> None:
+    def document(self, app: DocumentedApp) -> None:
         """All functions are known: /openapi.json has their types from now on."""
         for routes in self._routes.values():
             app.include_router(routes.router())
