@@ -524,9 +524,9 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("lanes: {}", "headway.yaml: lanes: at least one is needed"),
         ("server: {default_lane: ofline}", "server.default_lane: there is no lane 'ofline'; did"),
         (
-                "models: [{}, {}]",
-                "headway.yaml: models[1]: 'headway-tiny' is a name of models[0], too",
-            ),
+            "models: [{}, {}]",
+            "headway.yaml: models[1]: 'headway-tiny' is a name of models[0], too",
+        ),
         ("models: [{name: a@b}]", "'a@b' cannot name a model"),
         ("models: [{aliases: [headway-tiny]}]", "its name, aliases and adapters are not distinct"),
         ("prices: {per_hour: -1}", "prices.per_hour should be greater than or equal to 0, not -1"),

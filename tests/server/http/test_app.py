@@ -232,7 +232,10 @@ def test_a_server_that_takes_no_requests_says_when_to_retry(state, code):
             assert (response.status_code, error(response)["code"]) == (503, code)
             assert int(response.headers["retry-after"]) >= 1
         assert httpx2.get(f"{url}/health").status_code == 200
-        service.model.engine.state, service.model.engine.down = EngineState.DOWN, "the engine has died"
+        service.model.engine.state, service.model.engine.down = (
+            EngineState.DOWN,
+            "the engine has died",
+        )
         assert error(httpx2.get(f"{url}/health"))["message"] == "the engine has died"
         assert httpx2.post(f"{url}/tokenize", json={"prompt": "x"}).status_code == 503
         service.model.engine.state = EngineState.READY

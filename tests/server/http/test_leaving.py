@@ -100,7 +100,11 @@ def test_clients_that_stay_get_the_undisturbed_text_and_those_that_leave_hold_no
         service.model.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         said = asyncio.run(crowd(url))
         load = service.model.engine
-        until(lambda: not service.model.admission.open and not load.load.running and len(rows) == CLIENTS)
+        until(
+            lambda: (
+                not service.model.admission.open and not load.load.running and len(rows) == CLIENTS
+            )
+        )
         assert load.load.free_blocks == load.load.num_blocks
         assert all(not lane.waiting and not lane.tokens for lane in load.load.lanes.values())
     stayed = [i for i, (fate, _) in enumerate(ways()) if fate is STAYS]

@@ -67,7 +67,9 @@ def test_jitter_adds_up_to_half_of_the_wait():
 def admission(waiting, now=SECOND):
     """Admission to a lane of five waiting requests, each of which takes half a second."""
     line = LaneLoad(Lane("chat", max_waiting=5), waiting, 10 * waiting, drain=20.0)
-    return Admission(SimpleNamespace(load=Load(lanes={"chat": line})), None, lambda: now, Supersession())
+    return Admission(
+        SimpleNamespace(load=Load(lanes={"chat": line})), None, lambda: now, Supersession()
+    )
 
 
 def test_a_request_for_a_full_lane_is_refused_at_admission(without_jitter):
@@ -115,7 +117,9 @@ def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
     with serving(config, executor.engine) as (url, service):
 
         def let_go():
-            until(lambda: service.model.admission.open == count)  # its snapshot still shows an empty lane
+            until(
+                lambda: service.model.admission.open == count
+            )  # its snapshot still shows an empty lane
             executor.permits.release(10_000)
 
         async def burst():

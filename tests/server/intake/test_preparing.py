@@ -120,7 +120,9 @@ def test_a_deadline_applies_while_waiting_for_the_tokenizer(held, header):
 
 def test_a_deadline_applies_while_a_grammar_is_tried():
     async def scene(app, service, rows):
-        service.model.tokenizer.check_grammar = lambda *about: asyncio.get_running_loop().create_future()
+        service.model.tokenizer.check_grammar = lambda *about: (
+            asyncio.get_running_loop().create_future()
+        )
         shaped = LONG | {"structured_outputs": {"regex": "a+"}}
         del shaped["ignore_eos"]
         late = Client(app, shaped, [(b"x-headway-timeout-ms", b"20")])
