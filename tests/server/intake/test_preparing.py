@@ -21,7 +21,6 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
 from headway.server.http.disconnect import Client as Waiting
-from headway.server.intake import held_text
 from headway.server.intake import supersede as latests
 from headway.server.intake import tokenizing as tokenizing
 from headway.server.intake.admission import Admission
@@ -248,7 +247,7 @@ def test_without_a_configured_bound_a_large_context_allows_longer_texts():
 
 
 def test_the_bytes_being_tokenized_at_once_are_bounded(held, monkeypatch):
-    monkeypatch.setattr(held_text, "MOST_HELD", 10_000)
+    monkeypatch.setattr(tokenizing, "MOST_HELD", 10_000)
 
     async def scene(app, service, rows):
         hold(service, held)

@@ -16,11 +16,10 @@ from headway.server.engine.handle import EngineHandle
 from headway.server.intake.access_record import access_record
 from headway.server.intake.admission import Admission, loading
 from headway.server.intake.client import Client
-from headway.server.intake.held_text import HeldText
 from headway.server.intake.keys import KeyRing
 from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, tokenize
 from headway.server.intake.supersede import Supersession
-from headway.server.intake.tokenizing import AsyncTokenizer, most_bytes
+from headway.server.intake.tokenizing import AsyncTokenizer, HeldText, most_bytes
 from headway.server.intake.watcher import Watcher
 from headway.server.protocol.deadlines import late
 from headway.server.protocol.problem import Problem, wrong

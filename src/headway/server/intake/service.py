@@ -25,12 +25,11 @@ from headway.server.engine.handle import Backend, EngineHandle, EngineState
 from headway.server.intake.access_record import access_record
 from headway.server.intake.client import Client
 from headway.server.intake.concurrency import Permit, permit
-from headway.server.intake.held_text import HeldText
 from headway.server.intake.keys import KeyRing
 from headway.server.intake.model import REPORTED, Model
-from headway.server.intake.model_and_lane import lane_of
-from headway.server.intake.models import Found, Models
+from headway.server.intake.model_and_lane import Found, Models, lane_of
 from headway.server.intake.supersede import Supersession
+from headway.server.intake.tokenizing import HeldText
 from headway.server.protocol.deadlines import deadlines_of
 from headway.server.protocol.expected import expected_tokens
 from headway.server.protocol.problem import Problem

@@ -9,8 +9,8 @@ from pydantic import Field
 from headway.errors import SettingError
 from headway.executor.precision import with_quantize
 from headway.models import EMBEDDED
+from headway.server.config.amounts import MemoryField
 from headway.server.config.sections.engine import OwnEngineSettings
-from headway.server.config.sections.memory import MemoryField
 from headway.server.config.sections.section import Section, SettingAtError
 
 AT = "@"  # between a model's name and a lane's, in a request
