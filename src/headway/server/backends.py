@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from headway.executor.torch.loading.checkpoint import locate
@@ -20,6 +22,7 @@ from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.observe.logs import Log
 
 Said = Callable[[str], object]
+UNNAMEABLE = re.compile(r"[^\w.-]")  # characters that are not wanted in a file's name
 
 
 class Backends:
@@ -29,7 +32,7 @@ class Backends:
         self._config, self._many = config, len(config.models) > 1
         self.engines = [
             RestartingEngine(
-                EngineOptions(**engine_options(entry)),
+                self._options(entry),
                 entry.engine.restart,
                 self._log(log, entry.model.served_name),
             )
@@ -43,6 +46,14 @@ class Backends:
     def _log(self, log: Log, name: str) -> Log:
         """Where there are several entries, each line names the one."""
         return log.bind(model=name) if self._many else log
+
+    def _options(self, entry: ServerConfig) -> EngineOptions:
+        """Where there are several entries, the names of journals have the entry's name."""
+        options = EngineOptions(**engine_options(entry))
+        if not (self._many and options.journal):
+            return options
+        path, name = Path(options.journal), UNNAMEABLE.sub("_", entry.model.served_name)
+        return replace(options, journal=str(path.with_name(f"{path.stem}-{name}{path.suffix}")))
 
     def __iter__(self) -> Iterator[RestartingEngine | RemoteFunction]:
         yield from self.engines

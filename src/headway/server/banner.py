@@ -24,7 +24,9 @@ def banner(config: ServerConfig, welcomes: Sequence[Welcome], port: int) -> str:
         head = [f"headway {__version__} serves {name} ({welcome.dtype}, {welcome.device})"]
         memory = [f"  {line}" for line in welcome.memory.splitlines()]
     else:
-        head = [f"headway {__version__} serves {len(config.models)} entries"]
+        names = ", ".join(model.served_name for model in config.models)
+        many = f"{len(config.models)} models and functions"
+        head = [f"headway {__version__} serves {names if len(config.models) == 1 else many}"]
         memory = _entries(config, welcomes)
     return "\n".join(
         [

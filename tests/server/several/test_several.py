@@ -45,7 +45,12 @@ def served(tmp_path_factory):
             {"function": f"{MODULE}:shout"},
             {"function": f"{MODULE}:count", "name": "counting"},
         ],
-        "engine": {"slots": 4, "threads": 1, "strategy": {"chunk": 32}},
+        "engine": {
+            "slots": 4,
+            "threads": 1,
+            "strategy": {"chunk": 32},
+            "journal": str(folder / "run.jsonl"),
+        },
         "keys": [
             key("all"),
             key("narrow", models=["small", "counting"], lanes=["standard"]),
@@ -202,6 +207,8 @@ def test_everything_says_which_model(served):
     assert [each["model"] for each in lanes["models"]] == NAMES[:3]
     assert Counter(each["id"] for each in lanes["data"])["standard"] == 3
     text = get(served.url, "/metrics").text
+    folder = served.encoder.parent
+    assert all(list(folder.glob(f"run-{name}-*.jsonl")) for name in NAMES[:3]), "their journals"
     heads = Counter(line.split()[2] for line in text.splitlines() if line.startswith("# TYPE"))
     assert set(heads.values()) == {1}, "each family is written once"
     found = {family.name: family.samples for family in text_string_to_metric_families(text)}
