@@ -231,7 +231,9 @@ def test_calls_go_before_batches_and_tenants_share(database):
     assert [each.job for each in taken] == [call, "batch_1", "batch_2", "batch_2"]
     rest = store.workers[1].exchange([], [], 6, {"u"})
     assert {each.job for each in rest} == {"batch_1"} and len(rest) == 6
-    assert len(store.workers[1].exchange([], [], 99)) == 21 - 4 - 6
+    others = store.workers[1].exchange([], [], 2, (), {"batch_1"})
+    assert [each.job for each in others] == ["batch_2"] * 2
+    assert len(store.workers[1].exchange([], [], 99)) == 21 - 4 - 6 - 2
 
 
 def test_what_was_given_back_is_taken_again_behind_the_others(database):

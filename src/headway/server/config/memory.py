@@ -5,9 +5,13 @@ an equal part, but no more than its slots can use; what one cannot use is divide
 (max-min fairness). It imports no torch; a GPU's memory is asked for in another process.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from math import prod
 from pathlib import Path
+
+from safetensors import safe_open
 
 from headway.errors import HeadwayError, MemoryPlanError
 from headway.executor.encoder.families import is_encoder
@@ -100,7 +104,10 @@ def memory_shares(
             for model in reserved
             if model.memory and kind == HOST
         }
-        needs = [_need(entry, folder_of(entry.model.path), kind, size) for entry in entries]
+        needs = list[Need]()
+        for entry in entries:
+            with named(entry.model.served_name):
+                needs.append(_need(entry, folder_of(entry.model.path), kind, size))
         functions = [Need(name, 0, 0, part, part) for name, part in kept.items()]
         if len(needs) == 1 and not needs[0].fixed and not functions:
             divide(size, needs)  # raises
@@ -109,6 +116,17 @@ def memory_shares(
             made = divide(size, [*needs, *functions])
             shares |= {each.name: made[each.name] for each in needs}
     return shares
+
+
+@contextmanager
+def named(name: str) -> Iterator[None]:
+    """Put an entry's name before what is wrong with it. Empty: there is only one."""
+    try:
+        yield
+    except HeadwayError as error:
+        if not name:
+            raise
+        raise type(error)(f"{name}: {error}") from error
 
 
 def engines_beside(config: ServerConfig) -> int:
@@ -127,14 +145,14 @@ def _need(entry: ServerConfig, folder: Path | None, kind: str, free: int) -> Nee
     fixed = model.memory.of(free) if model.memory else 0
     if folder is None:
         return Need(model.served_name, 0, 0, ENDLESS, fixed)
-    if entry.engine.executor == TORCH and not is_encoder(folder):
-        weights, least, most = _decoder(entry, folder, kind)
+    if entry.engine.executor != TORCH:
+        weights = least = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        most = _vllm_most(entry, folder, kind)
+    elif is_encoder(folder):
+        weights = least = _encoder_weights(entry, folder)
+        most = weights + int(_encoder_step(entry, folder) / USABLE_SHARE)
     else:
-        weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-        step = _encoder_step(entry, folder) if is_encoder(folder) else 0
-        least, most = weights, weights + int(step / USABLE_SHARE)
-        if entry.engine.executor != TORCH:
-            most = _vllm_most(entry, folder, kind)
+        weights, least, most = _decoder(entry, folder, kind)
     return Need(model.served_name, weights, least, most, fixed)
 
 
@@ -151,6 +169,16 @@ def _decoder(entry: ServerConfig, folder: Path, kind: str) -> tuple[int, int, in
         for blocks in (2, plan.usable + 1)  # and the scratch block
     )
     return weights, least, most
+
+
+def _encoder_weights(entry: ServerConfig, folder: Path) -> int:
+    """Bytes, as if in float32 unless bfloat16 is asked for: which it is depends on the device."""
+    numbers = 0
+    for path in folder.glob("*.safetensors"):
+        with safe_open(path, framework="np") as file:
+            for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
+                numbers += prod(file.get_slice(name).get_shape())
+    return numbers * (FLOAT // 2 if entry.model.dtype == "bfloat16" else FLOAT)
 
 
 def _encoder_step(entry: ServerConfig, folder: Path) -> int:

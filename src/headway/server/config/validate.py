@@ -4,14 +4,13 @@ It imports no torch, fetches nothing and writes nothing.
 """
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
 
-from headway.errors import CheckpointError, HeadwayError, MemoryPlanError, SettingError
+from headway.errors import CheckpointError, MemoryPlanError, SettingError
 
 try:
     from headway.executor.torch.loading.checkpoint import HUB_ID, Checkpoint
@@ -35,7 +34,7 @@ from headway.executor.torch.memory.memory_plan import (
 from headway.journal.file import check as check_journal
 from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
-from headway.server.config.memory import memory_shares
+from headway.server.config.memory import memory_shares, named
 from headway.vectors.model_card import read_card
 
 TOKENIZER = "tokenizer.json"
@@ -49,23 +48,12 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
     """
     notes = list[str]()
     for entry in config.entries:
-        with _named(entry.model.served_name if len(config.models) > 1 else ""):
+        with named(entry.model.served_name if len(config.models) > 1 else ""):
             notes += _check_entry(entry)
     for model in config.functions:
-        with _named(model.served_name):
+        with named(model.served_name):
             notes.append(_check_function(model.function))
     return tuple(notes)
-
-
-@contextmanager
-def _named(name: str) -> Iterator[None]:
-    """Put an entry's name before what is wrong with it. Empty: there is only one."""
-    try:
-        yield
-    except HeadwayError as error:
-        if not name:
-            raise
-        raise type(error)(f"{name}: {error}") from error
 
 
 def _check_function(target: str) -> str:
@@ -120,7 +108,7 @@ def check_memory(config: ServerConfig) -> None:
     """
     shares = shares_of(config, checkpoint_folder)
     for entry in config.entries:
-        with _named(entry.model.served_name if len(config.models) > 1 else ""):
+        with named(entry.model.served_name if len(config.models) > 1 else ""):
             _check_memory(entry, shares[entry.model.served_name])
 
 
