@@ -195,7 +195,7 @@ def test_a_request_by_a_foreign_name_is_logged_with_its_code():
 
 
 def test_an_internal_error_is_logged_with_a_traceback_and_the_clients_id(monkeypatch):
-    monkeypatch.setattr("headway.server.http.routes.state._model", lambda service, name: 1 // 0)
+    monkeypatch.setattr("headway.server.http.routes.state._model", lambda *about: 1 // 0)
     heard = []
 
     async def scene(client, service):
