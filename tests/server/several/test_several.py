@@ -188,6 +188,10 @@ def test_functions_beside_models(served):
     assert state(served.url, "shout")["lanes"]["interactive"]["budget"] == 0.5
     said = [line for line in served.lines if "do not apply" in line["event"]]
     assert "shout: its own lanes (fast) do not apply" in said[0]["event"]
+    post(served.url, "/v1/functions/shout", "print")
+    until(lambda: any(line["event"] == "said by the function" for line in served.lines))
+    (line,) = [line for line in served.lines if line["event"] == "said by the function"]
+    assert (line["source"], line["model"]) == ("function", "shout")
     paths = get(served.url, "/openapi.json").json()["paths"]
     assert paths["/v1/functions/shout"]["post"]["requestBody"]["content"]["application/json"] == {
         "schema": {"type": "string"}

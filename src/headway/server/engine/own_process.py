@@ -1,10 +1,12 @@
 """What a process of the server's does first: where it writes, and which signals it hears."""
 
+import io
 import logging
 import os
 import signal
 import socket
 import struct
+import sys
 from multiprocessing.connection import Connection
 
 STALL = 30  # seconds for which the server may read nothing while the buffer is full
@@ -18,6 +20,8 @@ def set_up(channel: Connection, words: Connection | None) -> None:
         for descriptor in (1, 2):
             os.dup2(words.fileno(), descriptor)
         words.close()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(line_buffering=True)  # a line that is printed is logged at once
         logging.basicConfig(format="%(levelname)s: %(message)s")  # the server reads the level
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
