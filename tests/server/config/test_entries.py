@@ -153,6 +153,12 @@ def test_a_lanes_setting_that_one_of_the_engines_reads_is_accepted(file):
     models = [{"name": "a"}, {"name": "b", "engine": dynamic}]
     config = ServerConfig.load(file({"models": models, "lanes": {"a": {"window": "5ms"}}}))
     assert config.effective()["lanes"]["a"]["window"] == "5ms"
+    own = [
+        {"name": "a"},
+        {"name": "b", "engine": {"strategy": {"join": "dynamic", "window": "20ms"}}},
+    ]
+    config = ServerConfig.load(file({"models": own, "lanes": {"a": {}}}))
+    assert config.effective()["lanes"]["a"]["window"] == "20ms", "of the engine that has windows"
 
 
 def test_validate_names_the_entry_that_is_wrong(file):

@@ -16,7 +16,7 @@ from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.executor.load import check_executor, traits_of
 from headway.server.config.durations import format_window
-from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
+from headway.server.config.ignored import check_lanes, check_set, is_read, leave_out_ignored
 from headway.server.config.references import check_keys, check_models, no_lane
 from headway.server.config.sections.engine import OwnEngineSettings
 from headway.server.config.sections.lanes import SHIPPED
@@ -185,8 +185,9 @@ class ServerConfig(ConfigValues):
         settings["server"]["default_lane"] = self.default_lane
         settings["jobs"]["lane"] = self.jobs_lane
         settings["engine"] = self._effective_engine()
-        windows = self.strategy.windows(self.lanes)
         strategies = self.strategies
+        readers = [each for each in strategies if is_read("window", (each,))]
+        windows = next(iter(readers), self.strategy).windows(self.lanes)
         for name, lane in settings["lanes"].items():
             lane["window"] = format_window(windows[name])
             leave_out_ignored(lane, strategies)
