@@ -87,7 +87,7 @@ class FunctionRoutes:
 
     async def _read(self, request: Request, headers: Mapping[str, str], tenant: Tenant) -> Ask:
         """The body, and the kind that the answer has. Raises Problem."""
-        kind, wishes = kind_of(headers.get("content-type", ""), JSON), None
+        kind = kind_of(headers.get("content-type", ""), JSON)
         async with self._bodies.read(request, self._limits.body_bytes, KINDS) as raw:
             body = bytes(raw)
         wishes = self._front.wishes(headers, tenant)
