@@ -4,6 +4,7 @@ import asyncio
 import gc
 import re
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from headway.executor.torch.loading.checkpoint import locate
 from headway.models import EMBEDDED
 from headway.server.config.config import ServerConfig
 from headway.server.config.engine_options import engine_options
-from headway.server.config.memory import engines_beside
+from headway.server.config.memory import engines_beside, named
 from headway.server.config.validate import shares_of
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions, Welcome
@@ -69,17 +70,26 @@ class Backends:
         pairs = zip(self.engines, models, strict=True)
         async with asyncio.TaskGroup() as group:
             loading = [group.create_task(self._load(*each, say)) for each in pairs]
-            for name, function in self.functions.items():
-                group.create_task(function.start(self._prefixed(say, name)))
+            for function in self.functions.values():
+                group.create_task(self._import(function, say))
         gc.collect()
         gc.freeze()  # what is there now stays: to look through it again would hold the loop
         return [each.result() for each in loading]
 
     async def _load(self, engine: RestartingEngine, model: Model, say: Said) -> Welcome:
-        welcome = await engine.start(self._prefixed(say, model.name))
+        with self._named(model.name):
+            welcome = await engine.start(self._prefixed(say, model.name))
         tokenizer = await asyncio.to_thread(AsyncTokenizer, welcome.tokenizer, Path(welcome.folder))
         model.ready(tokenizer, welcome.eos, welcome.traits, welcome.card)
         return welcome
+
+    async def _import(self, function: RemoteFunction, say: Said) -> None:
+        with self._named(function.name):
+            await function.start(self._prefixed(say, function.name))
+
+    def _named(self, name: str) -> AbstractContextManager[None]:
+        """Where there are several entries, what is wrong names the one."""
+        return named(name if self._many else "")
 
     def _prefixed(self, say: Said, name: str) -> Said:
         return (lambda text: say(f"{name}: {text}")) if self._many else say
