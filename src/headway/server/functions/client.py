@@ -132,7 +132,7 @@ class FunctionClient:
         """It is down; every caller hears why."""
         self.down, self.state = self.down or fault, EngineState.DOWN
         self._over.set()
-        self._tell_all(down(EngineDownError(self.down)))
+        self._tell_all(EngineDownError(self.down))
 
     async def drain(self, timeout: float) -> None:
         """Finish what was accepted, and close."""
@@ -150,7 +150,7 @@ class FunctionClient:
     async def close(self) -> None:
         """End the process now. Callers that wait get a Problem: the server is closing."""
         self._leave()
-        self._tell_all(down(DrainingError("the server has closed")))
+        self._tell_all(DrainingError("the server has closed"))
         await self.end()
 
     def _leave(self) -> None:
@@ -158,9 +158,10 @@ class FunctionClient:
         if self.state is not EngineState.DOWN:
             self.state = EngineState.DRAINING
 
-    def _tell_all(self, problem: Problem) -> None:
+    def _tell_all(self, error: EngineDownError) -> None:
+        """Each its own Problem: raised by several, one would gather the tracebacks of all."""
         for asked in self._asked.values():
-            asked.queue.put_nowait(problem)
+            asked.queue.put_nowait(down(error))
 
     # -- what it says
 
@@ -188,4 +189,4 @@ class FunctionClient:
             self._about.exception()  # whoever waited may have left
         if not self._leaving or self._error:
             self.fail(str(error))
-        self._tell_all(down(DrainingError("the function is closed")))
+        self._tell_all(DrainingError("the function is closed"))

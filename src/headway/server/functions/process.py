@@ -84,7 +84,7 @@ class FunctionProcess:
         writer = threading.Thread(target=self._write, daemon=True)
         writer.start()
         await self._closing.wait()
-        await asyncio.gather(*self._tasks.values())
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)  # cancelled ones, too
         await asyncio.to_thread(self._calls.close)
         self._out.put(None)
         await asyncio.to_thread(writer.join)
