@@ -5,7 +5,7 @@ import json
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select, text
 
@@ -435,6 +435,7 @@ ACTIONS = st.lists(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=ACTIONS, sizes=st.lists(st.integers(0, 6), min_size=1, max_size=3))
+@example(actions=[("take", 1, 1)], sizes=[1])
 def test_every_item_ends_once_whatever_its_workers_do(database, actions, sizes):
     with database.begin() as connection:
         for table in reversed(METADATA.sorted_tables):
@@ -464,6 +465,7 @@ def test_every_item_ends_once_whatever_its_workers_do(database, actions, sizes):
         for job in store.jobs.having("cancelling", "finalizing"):
             while store.endings.end_some(job):
                 event(job.ends_as)
+    store.workers[1].exchange([answered(each) for each in held[1]], [], 0)
     for _ in range(40):  # and at last everything is answered by one of them
         store.workers[1].free_all()
         left = store.workers[1].exchange([], [], 99) + store.workers[1].crashed()
