@@ -80,6 +80,7 @@ class Backends:
         with self._named(model.name):
             welcome = await engine.start(self._prefixed(say, model.name))
         tokenizer = await asyncio.to_thread(AsyncTokenizer, welcome.tokenizer, Path(welcome.folder))
+        model.loaded(welcome.work, welcome.load_ns)
         model.ready(tokenizer, welcome.eos, welcome.traits, welcome.card)
         return welcome
 

@@ -26,6 +26,7 @@ from headway.errors import DrainingError
 from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig
 from headway.server.engine.client import EngineClient, EngineOptions
+from headway.server.engine.device_work import DeviceWork
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import Step
 from headway.server.observe.metrics.families import Families
@@ -397,7 +398,7 @@ def test_the_front_gets_rows_then_events_before_its_callers_do():
 
 # -- what dashboards ask for
 
-PREFIXES = r"(?:vllm:|headway_|lane:headway_)"
+PREFIXES = r"(?:vllm:|headway_|lane:headway_|model:headway_|instance:headway_)"
 LABELS = {"model_name", "engine", "instance", "job", "le"}  # labels that all metrics may have
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 
@@ -411,6 +412,10 @@ def families(tmp_path_factory):
         service.jobs.metrics.items["answered"] += 1
         service.jobs.metrics.jobs["batch", "completed"] += 1
         service.jobs.metrics.webhooks["delivered"] += 1
+        metrics = service.metrics.models[0]
+        metrics.loaded(DeviceWork(1, 1, 1, 1, 1, 1.0, 1.0), 1)
+        metrics._batches.add([step(0, 1)])
+        metrics._batches.gap(1, 1)
         service.metrics.models[0]._keys.accepted("app", 1)
         service.metrics.models[0]._keys.left("app", 1, 1)
         text = httpx2.get(f"{url}/metrics").text

@@ -40,6 +40,7 @@ from headway.journal.file import JournalFile, begun, check
 from headway.live.clock import WallClock, date
 from headway.live.inbox import LiveInbox
 from headway.models import EMBEDDED, display_name
+from headway.server.engine.device_work import device_work
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 from headway.server.engine.own_process import set_up
 from headway.server.heap import ScoreTrimmer
@@ -125,6 +126,7 @@ class EngineProcess:
 
     def __init__(self, options: EngineOptions, channel: Connection, inbox: CountingInbox) -> None:
         self.options, self.channel, self.inbox = options, channel, inbox
+        self._began = inbox.clock.now()
         self._journal: JournalFile | None = None
         self._closing = ExitStack()  # the last one first, and each of them if another raises
         self._unkept = ""  # why there is no journal although one was asked for
@@ -197,6 +199,8 @@ class EngineProcess:
             load=engine.load,
             traits=loaded.executor.traits,
             card=read_card(loaded.folder),
+            work=device_work(loaded, calibration),
+            load_ns=self.inbox.clock.now() - self._began,
             doubt=calibration.doubt if calibration else "",
         )
 

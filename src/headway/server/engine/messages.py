@@ -17,6 +17,7 @@ from headway.core.policies.policies import Policies
 from headway.errors import HeadwayError
 from headway.executor.load import TORCH
 from headway.executor.traits import Traits
+from headway.server.engine.device_work import DeviceWork
 from headway.tokenizer import Tokenizer
 from headway.vectors.model_card import ModelCard
 
@@ -78,6 +79,8 @@ class Welcome:
     load: Load  # before the first step
     traits: Traits = Traits()  # the executor's
     card: ModelCard = ModelCard()  # what the checkpoint says of its vectors
+    work: DeviceWork = DeviceWork()  # what a step asks of the device
+    load_ns: int = 0  # nanoseconds from the start of its process until it was ready
     doubt: str = ""  # why the cost file's prices are unreliable; empty: they are not
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 
 from headway.core.request import NEVER
 from headway.errors import GrammarCheckError, PromptError
@@ -12,6 +13,7 @@ from headway.server.answering.refusal import Refusal
 from headway.server.answering.routed import Routed
 from headway.server.answering.vector_call import VectorCall
 from headway.server.config.config import ServerConfig
+from headway.server.engine.device_work import DeviceWork
 from headway.server.engine.handle import EngineHandle
 from headway.server.intake.access_record import access_record
 from headway.server.intake.admission import Admission, loading
@@ -54,6 +56,10 @@ class Model:
         self._eos: frozenset[int] = frozenset()
         self.vectors = VectorModel(EVERYTHING, NO_CARD)
         self._random = random.SystemRandom()
+        # Told of each stream that has ended: its lane, and nanoseconds that it waited for its
+        # client. And of the engine's work and the nanoseconds that it took to load.
+        self.sent: Callable[[str, int], object] = lambda lane, waited: None
+        self.loaded: Callable[[DeviceWork, int], object] = lambda work, load_ns: None
 
     @property
     def name(self) -> str:

@@ -74,7 +74,7 @@ async def answer(
         found = service.find(arrival, body.model or "", operation)
         parsed = api_request(body, limits, found.model.vectors)
         del body
-        client = Client(request.receive, permit)
+        client = Client(request.receive, permit, found.model.sent)
         call = await service.call(arrival, parsed, found, client, size)
         return await (stream_answer if parsed.stream else json_answer)(call, client)
     except BaseException:

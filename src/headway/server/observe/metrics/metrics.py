@@ -114,7 +114,9 @@ def attach_metrics(service: Service) -> Metrics:
 def _attached(model: Model) -> ModelMetrics:
     config, engine = model.config, model.engine
     size = config.engine.tokens_per_block
-    metrics = ModelMetrics(model.name, config.core_lanes, engine, size, clock.now)
+    slots = config.policies.slots or config.engine.slots
+    metrics = ModelMetrics(model.name, config.core_lanes, engine, size, clock.now, slots)
+    model.sent, model.loaded = metrics.sent, metrics.loaded
     model.watch(metrics)
     engine.events = metrics.events
     return metrics

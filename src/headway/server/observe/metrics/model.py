@@ -8,9 +8,13 @@ from headway.core.batch import Event
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import Finish
-from headway.server.answering.call import Call
+from headway.server.answering.call import SLOW, Call
 from headway.server.answering.refusal import Refusal
+from headway.server.engine.device_work import DeviceWork
 from headway.server.engine.handle import EngineHandle, EngineState
+from headway.server.observe.metrics.batches import Batches
+from headway.server.observe.metrics.device import Device
+from headway.server.observe.metrics.edges import Edges
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.gauges import gauges
 from headway.server.observe.metrics.keys import Keys
@@ -33,12 +37,17 @@ class ModelMetrics:
         engine: EngineHandle,
         block_size: int,
         now: Callable[[], int],
+        slots: int = 0,
     ) -> None:
+        """slots: sequences that may run at once."""
         names = [lane.name for lane in lanes]
         self._families = Families(model)
         self._lanes, self._engine, self._block_size, self._now = lanes, engine, block_size, now
         self._tokens, self._requests, self._steps = Tokens(names), Requests(names), Steps(names)
         self._keys, self._promises = Keys(), Promises(names)
+        self._batches, self._device, self._edges = Batches(), Device(), Edges(names)
+        self._tokens.steady = self._batches.gap
+        self._slots = slots
         self._preemptions = 0  # by the present engine
         self._earlier_preemptions = 0  # by engines that have failed
         self._step_ended = 0  # when the step ended whose events come next
@@ -49,6 +58,10 @@ class ModelMetrics:
         self._requests.begin()
         self._earlier_preemptions += self._preemptions
         self._preemptions = 0
+
+    def loaded(self, work: DeviceWork, load_ns: int) -> None:
+        """The model of the engine that will be ready next: its work, and how long it took."""
+        self._device.loaded(work, load_ns)
 
     # -- the intake
 
@@ -65,6 +78,8 @@ class ModelMetrics:
         """Count the requests of a call that was accepted into its lane."""
         lane = call.routed.lane
         self._keys.accepted(call.routed.tenant.key, len(call.choices))
+        has_grammar = bool(call.request.options.grammar)
+        self._edges.entered(lane, has_grammar, self._now() - call.arrived)
         for each in call.requests:
             self._tokens.silent[each.id] = Silent(lane, each.arrived, len(each.prompt))
 
@@ -80,8 +95,14 @@ class ModelMetrics:
         silent = [id for id in open if self._tokens.silent.pop(id, None)]
         reason = call.problem.code if call.problem else ""
         self._requests.abandoned(call.routed.lane, reason, len(silent))
+        if reason == SLOW:
+            self._edges.cut(call.routed.lane)
         if reason in FAILED:  # except where the row came already, ahead of the step's events
             self._requests.failed(call.routed.lane, [id for id in open if id not in call.rows])
+
+    def sent(self, lane: str, waited: int) -> None:
+        """Count a stream of the lane that has ended. waited: nanoseconds for its client."""
+        self._edges.sent(lane, waited)
 
     # -- the engine
 
@@ -90,6 +111,8 @@ class ModelMetrics:
         load = self._engine.load
         self._step_ended = steps[-1].began + steps[-1].nanoseconds if steps else load.now
         self._steps.add(steps, load)
+        self._batches.add(steps)
+        self._device.add(steps)
         self._preemptions = load.preemptions
         for row in requests:
             self._requests.ended(row)
@@ -110,6 +133,10 @@ class ModelMetrics:
         busy = load.running or any(lane.waiting for lane in load.lanes.values())
         idle_until = 0 if busy or state in (EngineState.DOWN, EngineState.LOADING) else now
         yield from gauges(families, load, state, self._lanes, self._block_size, now)
+        slots = {(): self._slots}
+        yield families.gauge(
+            "headway_batch_slots", "Sequences that may run at once, as configured.", slots
+        )
         yield families.gauge(
             "headway_journal_stopped",
             "1 if the journal could not be written and has ended; the log says why. Else 0.",
@@ -120,6 +147,9 @@ class ModelMetrics:
             "vllm:num_preemptions", "How often a sequence was preempted.", preempted
         )
         yield from self._keys.collect(families)
+        yield from self._edges.collect(families)
+        yield from self._batches.collect(families)
+        yield from self._device.collect(families)
         yield from self._tokens.collect(families)
         yield from self._requests.collect(families)
         yield from self._promises.collect(families)
