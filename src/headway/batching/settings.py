@@ -88,3 +88,11 @@ class BatchSettings:
         if not 0 < given < 1e9:
             raise SettingError(f"lane {name!r}: a budget of {given} seconds cannot be kept")
         return Lane(name, Budget(e2e=int(given * 1e9)), max_waiting=self.max_waiting)
+
+
+def made_settings(given: dict[str, Any]) -> BatchSettings:
+    """Settings of these names. SettingError for an unknown one."""
+    if strange := set(given) - set(BatchSettings.__dataclass_fields__):
+        known = ", ".join(BatchSettings.__dataclass_fields__)
+        raise SettingError(f"there is no setting {sorted(strange)[0]!r}; there are {known}")
+    return BatchSettings(**given)

@@ -80,6 +80,7 @@ class Roster:
             sequence.tier, sequence.tpot = TIMED, budget.tpot
             sequence.first_by = budget.first_by(request.arrived)
             sequence.done_by = budget.done_by(request.arrived)
+        sequence.done_by = min(sequence.done_by, request.due)
         return sequence
 
     def join(self, sequences: Iterable[Sequence]) -> None:
