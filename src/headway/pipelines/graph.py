@@ -110,16 +110,24 @@ class Program(NamedTuple):
 
     stages: tuple[Stage, ...]  # in the order in which a workflow passes them
     operations: tuple[Operation, ...]
+    graph: Chain
 
     @classmethod
     def of(cls, graph: Any) -> "Program":
         """The program of a chain. Raises SettingError."""
-        stages, operations = list[Stage](), list[Operation]()
-        _write(as_chain(graph), stages, operations)
+        stages, operations, chain = list[Stage](), list[Operation](), as_chain(graph)
+        _write(chain, stages, operations)
         names = [stage.name for stage in stages if stage.name]
         if len(set(names)) < len(names):
             raise SettingError(f"stages need distinct names: {names}")
-        return cls(tuple(stages), tuple(operations))
+        return cls(tuple(stages), tuple(operations), chain)
+
+    def lists_after(self, stage: int) -> int:
+        """How many lists are split, one inside the other, right after this stage."""
+        at = first = self.operations.index(Call(stage)) + 1
+        while at < len(self.operations) and isinstance(self.operations[at], Split):
+            at += 1
+        return at - first
 
 
 def _write(chain: Chain, stages: list[Stage], operations: list[Operation]) -> None:

@@ -20,6 +20,7 @@ class Pace:
         self.coming = 0  # workflows that were let in and have not been here yet
         self.width = 1.0  # items of a workflow here, on average
         self.cells = 1.0  # of an item, on average
+        self.items = 1.0  # of a call, on average
         self._calls = calls
         self._last = 0  # number of the latest call that was seen
 
@@ -38,6 +39,7 @@ class Pace:
             self._last = step.step
             self.cost.see(step.tokens + step.waste_tokens, step.nanoseconds)
             self.cells += (step.tokens / step.rows - self.cells) / MEMORY
+            self.items += (step.rows - self.items) / MEMORY
 
     @property
     def need(self) -> Need:

@@ -28,8 +28,10 @@ from headway.live.clock import WallClock
 from headway.pipelines.building import gives_pieces, live_places, streams
 from headway.pipelines.course import Course
 from headway.pipelines.graph import Program
+from headway.pipelines.learned import learned_plan
 from headway.pipelines.ports import Ears
 from headway.pipelines.row import WorkflowRow
+from headway.pipelines.simulated.plan import Plan
 from headway.pipelines.split import Learned, Splitting
 from headway.pipelines.workflow import Outcome, Work, Workflow
 
@@ -162,6 +164,14 @@ class Pipeline:
                 raise news.error
         finally:
             self._cancel(workflow)
+
+    def learned(self) -> Plan:
+        """What its stages cost, as learned so far, for `simulate_pipeline` and `headway tune`.
+
+        Raises SettingError if a stage was not called yet, or is an LLM.
+        """
+        with self._changed:
+            return learned_plan(self._course.program, self._course.places, self._deadline)
 
     # -- what callers want
 

@@ -11,7 +11,7 @@ from headway.core.request import NEVER, Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.errors import EngineError, SettingError
 from headway.pipelines.course import Course, Place
-from headway.pipelines.graph import Call, Program, Split
+from headway.pipelines.graph import Program, Split
 from headway.pipelines.pace import Pace
 from headway.pipelines.row import WorkflowRow
 from headway.pipelines.simulated.stage import SimulatedStage
@@ -106,7 +106,7 @@ class _Port:
         self.stage, self._run, self._seed = stage, run, seed
         settings = stage.settings.for_engine()
         self.size = settings.policies.slots
-        self._lists = _lists_after(program, at)
+        self._lists = program.lists_after(at)
         self._works = dict[str, Work]()  # by id of the request
         self._numbers = count(1)
         noise = None if seed is None else f"{seed} {stage.name}"
@@ -156,12 +156,3 @@ class _Port:
         for _ in range(self._lists):
             value = [value] * draw.choice(self.stage.widths)
         return value
-
-
-def _lists_after(program: Program, stage: int) -> int:
-    """How many lists are split one inside the other right after this stage."""
-    at = program.operations.index(Call(stage)) + 1
-    lists = 0
-    while at < len(program.operations) and isinstance(program.operations[at], Split):
-        lists, at = lists + 1, at + 1
-    return lists

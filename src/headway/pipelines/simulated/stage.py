@@ -17,12 +17,12 @@ UNBOUNDED = 2**62  # lines are bounded at the pipeline's door
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStage:
-    """Times are in seconds. A call of n items takes base + each x n, with processes n / processes,
-    rounded up."""
+    """Times are in seconds. A call of n items takes base + per_item x n, or with several processes
+    base + per_item x the largest share."""
 
     name: str
     base: float  # of a call
-    each: float  # of an item in it
+    per_item: float  # of each item in it
     size: int = 32  # items of a call, at most; with processes, of each one's share
     window: float = 0.0  # that an item may wait for others
     processes: int = 1
@@ -31,8 +31,10 @@ class SimulatedStage:
     slowed: tuple[tuple[float, float], ...] = ()  # (from when, times so long), ascending
 
     def __post_init__(self) -> None:
-        if min(self.base, self.each, self.cv) < 0 or self.base + self.each <= 0:
-            raise SettingError(f"stage {self.name!r}: base, each and cv must be 0 or more")
+        if min(self.base, self.per_item, self.cv) < 0 or self.base + self.per_item <= 0:
+            raise SettingError(
+                f"stage {self.name!r}: base, per_item and cv must be 0 or more, and a call takes time"
+            )
         if self.processes < 1 or not self.widths or min(self.widths) < 0:
             raise SettingError(f"stage {self.name!r}: processes from 1, widths from 0")
         if any(factor <= 0 for _, factor in self.slowed):
@@ -51,7 +53,7 @@ class SimulatedStage:
     @property
     def price(self) -> "CallPrice":
         """The price of a call."""
-        base, each = round(self.base * 1e12), round(self.each * 1e12)
+        base, each = round(self.base * 1e12), round(self.per_item * 1e12)
         spread = log(1 + self.cv**2)
         shares = [(place + 0.5) / QUANTILES for place in range(QUANTILES)]
         normals = [NormalDist().inv_cdf(share) for share in shares]
