@@ -64,7 +64,8 @@ def _place(stage: Stage, ears: Ears, closing: ExitStack) -> Place:
         raise SettingError(f"stage {work.name!r} has no lane {stage.lane!r}; there are {known}")
     size = work.settings.size * max(1, work.settings.processes)
     pace = Pace(size, stage.max_waiting)
-    return Place(stage.name or work.name, BatcherPort(work, stage.lane, ears), pace)
+    name = stage.name or work.name.rpartition(".")[2]
+    return Place(name, BatcherPort(work, stage.lane, ears), pace)
 
 
 def _settings(stage: Stage) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class _Port:
         self._lists = program.lists_after(at)
         self._works = dict[str, Work]()  # by id of the request
         self._numbers = count(1)
-        noise = None if seed is None else f"{seed} {stage.name}"
+        noise = None if seed is None else 1_000 * seed + at  # each stage has residuals of its own
         self.member = Member(
             Scheduler(settings), lambda clock: stage.executor(clock, noise), self._hear
         )

@@ -32,9 +32,7 @@ class SimulatedStage:
 
     def __post_init__(self) -> None:
         if min(self.base, self.per_item, self.cv) < 0 or self.base + self.per_item <= 0:
-            raise SettingError(
-                f"stage {self.name!r}: base, per_item and cv must be 0 or more, and a call takes time"
-            )
+            raise SettingError(f"stage {self.name!r}: base, per_item and cv cannot be so")
         if self.processes < 1 or not self.widths or min(self.widths) < 0:
             raise SettingError(f"stage {self.name!r}: processes from 1, widths from 0")
         if any(factor <= 0 for _, factor in self.slowed):
@@ -62,7 +60,7 @@ class SimulatedStage:
         known = (residuals, residuals) if self.cv else (Residuals(), Residuals())
         return CallPrice(Rates(base), ((0, each),), residuals=known, processes=self.processes)
 
-    def executor(self, clock: VirtualClock, seed: int | str | None) -> PricedExecutor:
+    def executor(self, clock: VirtualClock, seed: int | None) -> PricedExecutor:
         """What its calls are priced by. seed: of their residuals; None: each takes its price."""
         return _SlowedExecutor(self, clock, seed)
 
@@ -78,7 +76,7 @@ class CallPrice(StepCost):
 
 
 class _SlowedExecutor(PricedExecutor):
-    def __init__(self, stage: SimulatedStage, clock: VirtualClock, seed: int | str | None) -> None:
+    def __init__(self, stage: SimulatedStage, clock: VirtualClock, seed: int | None) -> None:
         super().__init__(stage.price, clock, seed=seed)
         self._slowed = stage.slowed
 
