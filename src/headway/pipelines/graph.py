@@ -86,19 +86,22 @@ def as_chain(part: Any) -> Chain:
     return Chain((Stage(part),))
 
 
-class Call(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Call:
     """The item goes through a stage."""
 
     stage: int
 
 
-class Split(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Split:
     """The item is a list: its elements go on as items of their own."""
 
     join: int  # where they meet again
 
 
-class Join(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Join:
     """The elements of a list meet, and go on as a list."""
 
 

@@ -6,7 +6,7 @@ from headway.core.cost.call_cost import CallCost
 from headway.core.ledger import RequestRow, StepRow
 from headway.pipelines.split import Need
 
-MEMORY = 32  # workflows until a stage's width has mostly forgotten its past
+MEMORY = 32  # calls, or workflows, until a mean has mostly forgotten its past
 
 
 class Pace:
@@ -19,6 +19,7 @@ class Pace:
         self.inside = 0  # items that have entered and not ended
         self.coming = 0  # workflows that were let in and have not been here yet
         self.width = 1.0  # items of a workflow here, on average
+        self.level = 0.0  # items that are here when one enters, on average
         self.cells = 1.0  # of an item, on average
         self.items = 1.0  # of a call, on average
         self._calls = calls
@@ -27,6 +28,7 @@ class Pace:
     def enter(self, items: int) -> None:
         """So many items of a workflow enter together."""
         self.inside += items
+        self.level += (self.inside - self.level) / MEMORY
         self.width += (items - self.width) / MEMORY
 
     def leave(self, row: RequestRow | None, step: StepRow | None) -> None:
@@ -43,21 +45,16 @@ class Pace:
 
     @property
     def need(self) -> Need:
-        """What an item that entered now is expected to take.
-
-        Its call is as full as those who are here make it. Those who are here fill calls before it.
-        """
+        """What an item that entered now is expected to take: a call as full as they are of late,
+        after those of whoever is here of late. Both are means, because a stage further on is
+        reached later, when whoever is there now has gone."""
         if not self._calls:
-            return Need(self.cost.surely(1), self._wait_alone())
-        full = max(1, min(self.size, round(max(self.inside, self.width))))
-        service = self.cost.surely(round(full * self.cells))
+            base, rate = self.cost.line
+            queue = (base + rate) * max(0.0, self.level - self.size) / self.size
+            return Need(self.cost.surely(1), int(queue))
         base, rate = self.cost.line
-        ahead = base + rate * full * self.cells
-        return Need(service, int(ahead * self.inside / full))
-
-    def _wait_alone(self) -> int:
-        base, rate = self.cost.line
-        return int((base + rate) * max(0, self.inside - self.size) / self.size)
+        queue = (base / self.items + rate * self.cells) * self.level
+        return Need(self.cost.surely(round(self.items * self.cells)), int(queue))
 
     @property
     def expected(self) -> float:

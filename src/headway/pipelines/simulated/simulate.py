@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from heapq import merge
 from itertools import count
 from random import Random
 from typing import Any
@@ -44,9 +45,9 @@ def simulate_pipeline(
 ) -> Simulated:
     """Run a graph of SimulatedStages over workflows that arrive at these nanoseconds.
 
-    deadline: nanoseconds that each has. seed: of the calls' residuals and the widths of lists;
-    None: each call takes its price. cancels: when, and the number of the workflow, from "1".
-    Raises SettingError.
+    arrivals: ascending. deadline: nanoseconds that each has. seed: of the calls' residuals and the
+    widths of lists; None: each call takes its price. cancels: when, ascending, and the number of
+    the workflow, from "1". Raises SettingError.
     """
     program = Program.of(graph)
     if isinstance(program.operations[0], Split):
@@ -72,28 +73,28 @@ class _Run:
         self, arrivals: Iterable[int], deadline: int, cancels: Sequence[tuple[int, str]]
     ) -> None:
         numbers, begun = count(1), dict[str, Workflow]()
-        cancelling = dict[int, list[str]]()
-        for at, id in cancels:
-            cancelling.setdefault(at, []).append(id)
+        timed = list(merge([(at, "") for at in arrivals], cancels))  # at one time, arrivals first
+        happens = iter(timed)
 
         def arrive(now: int) -> None:
-            self.now = now
-            for id in cancelling.pop(now, ()):
-                if workflow := begun.get(id):
-                    self.course.cancel(workflow, now)
-                return
-            id = str(next(numbers))
-            if self.course.refuse(now):
-                self.found.refused.append(now)
-                return
-            end_by = NEVER if deadline == NEVER else now + deadline
-            begun[id] = Workflow(id, now, end_by)
-            self.course.begin(begun[id], None, now)
+            self.now, (_, cancelled) = now, next(happens)
+            if cancelled in begun:
+                self.course.cancel(begun[cancelled], now)
+            elif not cancelled:
+                self._begin(now, begun, next(numbers), deadline)
             self.course.take_answers()
 
         with uncollected():
-            Together([port.member for port in self.ports]).run(arrivals, arrive)
+            Together([port.member for port in self.ports]).run([at for at, _ in timed], arrive)
         assert not self.course.open, "a workflow was lost"
+
+    def _begin(self, now: int, begun: dict[str, Workflow], number: int, deadline: int) -> None:
+        if self.course.refuse(now):
+            self.found.refused.append(now)
+            return
+        end_by = NEVER if deadline == NEVER else now + deadline
+        workflow = begun[str(number)] = Workflow(str(number), now, end_by)
+        self.course.begin(workflow, None, now)
 
 
 class _Port:
