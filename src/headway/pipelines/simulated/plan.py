@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from headway.errors import SettingError
-from headway.pipelines.graph import Chain, Each, Program, Stage
+from headway.pipelines.graph import Call, Chain, Each, Join, Program, Split, Stage
 from headway.pipelines.simulated.stage import SimulatedStage
 from headway.yaml_values import known, mapping, number, read_yaml, whole, wholes
 
 SECONDS = "base", "per_item", "window", "cv"
-WHOLES = "size", "processes"
+WHOLES = "size", "processes", "largest"
 MAX_WAITING = 1_000
 KEYS = ("name", *SECONDS, *WHOLES, "max_waiting", "width")
 
@@ -27,6 +27,22 @@ class Plan:
     def stages(self) -> tuple[SimulatedStage, ...]:
         """In the order in which a workflow passes them."""
         return tuple([stage.work for stage in Program.of(self.graph).stages])
+
+    @property
+    def items(self) -> tuple[float, ...]:
+        """Items that a workflow has in each stage, on average."""
+        program, width, outer, found = Program.of(self.graph), 1.0, list[float](), list[float]()
+        for operation in program.operations:
+            match operation:
+                case Call(at):
+                    found.append(width)
+                    widths = program.stages[at].work.widths
+                case Split():
+                    outer.append(width)
+                    width *= sum(widths) / len(widths)
+                case Join():
+                    width = outer.pop()
+        return tuple(found)
 
     def changed(self, change: Callable[[SimulatedStage], SimulatedStage]) -> "Plan":
         """The same with other stages."""
@@ -102,6 +118,8 @@ def _stage(fields: Mapping[str, Any], where: str) -> Stage:
     if not widths:
         raise SettingError(f"{where}: width is empty")
     work = SimulatedStage(name, widths=widths, **values)
+    if work.most < work.size:
+        raise SettingError(f"{where}: largest is {work.most}, and size {work.size}")
     most = whole(fields.get("max_waiting", MAX_WAITING), f"{where}: max_waiting", 1)
     return Stage(work, name, max_waiting=most)
 
@@ -117,7 +135,7 @@ def _plain_stage(stage: Stage) -> dict[str, Any]:
     work: SimulatedStage = stage.work
     plain: dict[str, Any] = {"name": work.name, "base": work.base, "per_item": work.per_item}
     plain |= {"size": work.size, "window": work.window, "processes": work.processes}
-    plain |= {"cv": work.cv, "max_waiting": stage.max_waiting}
+    plain |= {"cv": work.cv, "max_waiting": stage.max_waiting, "largest": work.most}
     if work.widths != (1,):
         plain["width"] = list(work.widths) if len(work.widths) > 1 else work.widths[0]
     return plain

@@ -26,6 +26,7 @@ class SimulatedStage:
     size: int = 32  # items of a call, at most; with processes, of each one's share
     window: float = 0.0  # that an item may wait for others
     processes: int = 1
+    largest: int = 0  # items of a call up to which the price is known; 0: size
     cv: float = 0.0  # standard deviation of a call's time over its mean (log-normal)
     widths: tuple[int, ...] = (1,)  # elements of its result, equally likely, where each() follows
     slowed: tuple[tuple[float, float], ...] = ()  # (from when, times so long), ascending
@@ -37,6 +38,11 @@ class SimulatedStage:
             raise SettingError(f"stage {self.name!r}: processes from 1, widths from 0")
         if any(factor <= 0 for _, factor in self.slowed):
             raise SettingError(f"stage {self.name!r}: a call cannot take 0 times so long")
+
+    @property
+    def most(self) -> int:
+        """Items of a call, up to which a larger size may be tried."""
+        return self.largest or self.size
 
     @property
     def settings(self) -> BatchSettings:
