@@ -1,13 +1,13 @@
 """Does a deadline that is split by learned cost keep as many workflows as the best fixed split?
 
 Three equal stages in a row, and one whose calls are planted to take four times as long: in the
-middle, or with --places at the beginning or the end. 4 ms + 0.5 ms an item, at most 32 items a call, a deadline
-of 200 ms for the whole; all simulated in virtual time, so it needs no quiet machine. At each load
-(of what the slow stage can do with full calls) every fixed split of a grid is tried, and the best
-one is chosen by the same seeds that it is judged by: nobody could choose better. The learned split
-knows neither the load nor the slow stage. Both meet the same arrivals and the same residuals of
-calls (common random numbers). A figure is the difference of the shares of good workflows, seed by
-seed, with the lower end of its 95 % interval (t).
+middle, or with --places at the beginning or the end. 4 ms + 0.5 ms an item, at most 32 items a
+call, a deadline of 200 ms for the whole; all simulated in virtual time, so it needs no quiet
+machine. At each load (of what the slow stage can do with full calls) every fixed split of a grid is
+tried, and the best is chosen by the seeds that it is judged by: nobody could choose better. The
+learned split knows neither the load nor the slow stage. Both meet the same arrivals and the same
+residuals of calls (common random numbers). A figure is the difference of the shares of good
+workflows, seed by seed, with the lower end of its 95 % interval (t).
 
 Share: what the slow stage gets of the deadline, before and after its calls take four times as long.
 

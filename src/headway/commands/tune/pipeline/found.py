@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from typing import Any
 
 from headway.commands.simulate.capacity_text import INTERVAL
@@ -12,6 +13,7 @@ from headway.pipelines.simulated.plan import Plan
 
 RECOMMENDED, GIVEN = "recommended", "as given"
 UNIT = "workflows/s"
+LASTS = 5  # deadlines that a window is to last
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,19 @@ class Found:
             gain = f", {times:.2f} times the rate of the stages as given"
         return f"Held-out windows: {said(self.held[RECOMMENDED])}{gain}."
 
+    @property
+    def doubts(self) -> list[str]:
+        """Why the rate may be too high: a short window ends before a line has grown."""
+        rate = (self.held.get(RECOMMENDED) or self.best).rate
+        deadlines = self.requests / rate / self.given.deadline if rate else LASTS
+        if deadlines >= LASTS:
+            return []
+        more = ceil(LASTS * rate * self.given.deadline)
+        return [
+            f"At this rate a window lasts {deadlines:.1f} deadlines only, too short for lines to "
+            f"grow: take --requests {more}."
+        ]
+
     def about(self) -> list[str]:
         """What it was measured on."""
         deadline = f"{1e3 * self.given.deadline:g} ms"
@@ -54,6 +69,7 @@ class Found:
             f"95 % of the workflows within {deadline}; {self.traffic}, four windows of "
             f"{self.requests} workflows; {self.processes} processes in all; "
             f"{self.tried} trials, seed {self.seed}.",
+            *self.doubts,
             "Simulated: each stage has its processes for itself; calls cost what the file says.",
         ]
 
@@ -66,6 +82,7 @@ class Found:
             "requests": self.requests,
             "processes": self.processes,
             "trials": self.tried,
+            "doubts": self.doubts,
             "recommended": self.plan.plain,
             "given": self.given.plain,
             "tuning": _plain(self.best),

@@ -61,6 +61,7 @@ class Course:
     plan: Plan
     windows: tuple[Window, ...]
     seed: int
+    most: float  # workflows a second that no sizing can serve for long: none is offered more
 
     def counted(self, sizing: Sizing, rate: float, window: int) -> list[Tally]:
         """Workflows offered and good, block by block of the window, without the warm-up."""
@@ -112,8 +113,8 @@ def rated(course: Course, sizing: Sizing, windows: Sequence[int], low: float) ->
         tried[rate] = course.tallies(sizing, rate, windows)
         return {WORKFLOWS: attained(tried[rate])}
 
-    begin = low
-    while not (found := search_capacity(serve, begin, begin * 1e6)).rate and begin > low / 1_000:
+    begin = min(low, course.most)
+    while not (found := search_capacity(serve, begin, course.most)).rate and begin > low / 1_000:
         begin /= 8
     by_rate = {rate: {WORKFLOWS: tuple(each)} for rate, each in tried.items()}
     sure = capacity_interval(by_rate, found.rate, 1, course.seed, REQUIRED_ATTAINMENT)

@@ -42,7 +42,7 @@ def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
     else:
         windows = drawn_windows(options.requests, options.seed)
         traffic = "Poisson arrivals"
-    course = Course(plan, tuple(windows), options.seed)
+    course = Course(plan, tuple(windows), options.seed, 2 * fastest(plan, processes))
     workers = options.workers or cores()
     with terminable():
         try:
@@ -59,11 +59,7 @@ def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
 
 def _searched(search: Search, processes: int, traffic: str) -> Found:
     plan = search.course.plan
-    slowest = max(
-        items * (stage.base / stage.most + stage.per_item) / stage.processes
-        for stage, items in zip(plan.stages, plan.items, strict=True)
-    )
-    search.begin(processes, 0.25 / slowest)
+    search.begin(processes, search.course.most / 8)
     search.climb()
     found = _found(search, processes, traffic)
     others = {RECOMMENDED: found.best.sizing, GIVEN: sizing_of(plan)}
@@ -95,6 +91,13 @@ def _broken_off(
     text = f"Broken off: the best so far is in {options.out}, and it was not checked."
     console.print(Text(text, "yellow"))
     return status
+
+
+def fastest(plan: Plan, processes: int) -> float:
+    """Workflows a second at most, if all processes could be divided evenly over the work."""
+    stages = zip(plan.stages, plan.items, strict=True)
+    work = [items * (stage.base / stage.most + stage.per_item) for stage, items in stages if items]
+    return processes / sum(work)
 
 
 def plan_named(name: str) -> Plan:
