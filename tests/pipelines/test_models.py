@@ -40,7 +40,9 @@ def test_it_generates_for_each_element_and_streams_where_it_is_last(llm):
         answers = made.call("name")
         prompts = prompted(["name"])[0]
         assert [each.text for each in answers] == [each.text for each in llm.generate(prompts, FEW)]
-    with Pipeline(stage(lambda names: prompted(names)[0][:1], name="one") >> llm) as made:
+    with Pipeline(
+        stage(lambda names: prompted(names)[0][:1], name="one") >> stage(llm, options=FEW)
+    ) as made:
         deltas = list(made.stream("name", deadline=60))
         assert len(deltas) > 1 and deltas[-1].finish
         assert "".join(delta.text for delta in deltas) == made.call("name").text
@@ -98,6 +100,10 @@ def test_what_a_model_cannot_obey_is_refused(llm, wishes, said):
 
 def test_a_group_that_waits_until_it_is_full_is_refused():
     policies = Policies(Static(2), step_tokens=512)
-    with LLM(context=64, slots=2, policies=policies) as static, Pipeline(stage(static)) as made:
-        with pytest.raises(SettingError, match="Static waits until its group is full"):
-            made.call("import")
+    said = pytest.raises(SettingError, match="Static waits until its group is full")
+    with (
+        LLM(context=64, slots=2, policies=policies) as static,
+        Pipeline(stage(static)) as made,
+        said,
+    ):
+        made.call("import")
