@@ -60,7 +60,7 @@ def test_a_stage_without_calls_learns_from_whole_answers():
     assert not pace.cost.is_known
     pace.enter(1)
     pace.leave(ended_row(work, Finish.STOP, 10, 50), None)
-    assert pace.need == Need(40, 0)
+    assert pace.need == Need(40, 0, 40)
     for _ in range(300):
         pace.enter(1)
     assert pace.need.queue > 0
@@ -86,6 +86,14 @@ def test_what_is_left_is_split_by_what_the_stages_left_take():
 def test_a_slower_stage_gets_more():
     slower = [Need(50), Need(400, 800), Need(100)]
     assert Learned().due(ENTRY, slower) > Learned().due(ENTRY, NEEDS)
+    assert Learned().due(ENTRY, [Need(), Need(400, 800, 160), Need(100)]) == 260
+
+
+def test_a_stage_gets_no_more_than_one_call_takes_but_for_the_last():
+    needs = [Need(50, 0, 10), Need(100, 200, 40), Need(100, 0, 20)]
+    assert Learned().due(ENTRY, needs) == 140
+    assert Learned().due(ENTRY._replace(stage=2), needs) == 1_100
+    assert Learned().due(ENTRY._replace(end_by=120), needs) == 115, "three quarters of 20"
 
 
 def test_the_others():
@@ -96,7 +104,7 @@ def test_the_others():
 @given(
     st.integers(0, 10**12),
     st.integers(-(10**10), 10**10),
-    st.lists(st.builds(Need, st.integers(0, 10**10), st.integers(0, 10**10)), min_size=1),
+    st.lists(st.builds(Need, *[st.integers(0, 10**10)] * 3), min_size=1),
 )
 def test_a_stage_has_its_result_between_now_and_the_deadline(now, left, needs):
     for at in range(len(needs)):

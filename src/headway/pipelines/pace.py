@@ -51,10 +51,11 @@ class Pace:
         if not self._calls:
             base, rate = self.cost.line
             queue = (base + rate) * max(0.0, self.level - self.size) / self.size
-            return Need(self.cost.surely(1), int(queue))
+            return Need(self.cost.surely(1), int(queue), int(base + rate))
         base, rate = self.cost.line
         queue = (base / self.items + rate * self.cells) * self.level
-        return Need(self.cost.surely(round(self.items * self.cells)), int(queue))
+        service = self.cost.surely(round(self.items * self.cells))
+        return Need(service, int(queue), int(base + rate * self.cells))
 
     @property
     def expected(self) -> float:

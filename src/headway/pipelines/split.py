@@ -16,8 +16,9 @@ from headway.errors import SettingError
 class Need(NamedTuple):
     """What a stage is expected to take of an item that entered now, in nanoseconds."""
 
-    service: int = 0  # of its call; nearly all calls take no longer
-    queue: int = 0  # until that begins, at present
+    service: int = 0  # of a call as full as they are of late; nearly all take no longer
+    queue: int = 0  # until that begins, on average of late
+    alone: int = 0  # of a call of one item, on average; 0: not known yet
 
 
 class Entry(NamedTuple):
@@ -43,10 +44,12 @@ class Splitting(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """What is left is divided in proportion to what the stages that are left are expected to take.
+    """A stage gets the time of one call, and at most its proportion of what is left: by what the
+    stages that are left are expected to take, a full call and the line before it. The last stage
+    gets all that is left. While nothing is known, stages get the same.
 
-    So a stage that grows slow, or before which a line grows, gets more of it, and what an earlier
-    stage saved or lost is shared by all that follow. While nothing is known, stages get the same.
+    Time to spare stays with the whole. A stage that were given it would hold items for fuller calls
+    while it could work, or cut its calls where it begins to run out (docs/decisions/0031).
     """
 
     def check(self, stages: int) -> None:
@@ -57,9 +60,11 @@ class Learned:
             return NEVER
         left = max(0, entry.end_by - entry.now)
         ahead = [need.service + need.queue for need in needs[entry.stage :]]
-        if total := sum(ahead):
-            return entry.now + left * ahead[0] // total
-        return entry.now + left // len(ahead)
+        total, own = sum(ahead), needs[entry.stage].alone
+        proportion = left * ahead[0] // total if total else left // len(ahead)
+        if len(ahead) == 1 or not own:
+            return entry.now + proportion
+        return entry.now + min(proportion, own)
 
 
 @dataclass(frozen=True, slots=True)
