@@ -74,26 +74,22 @@ def test_how_long_a_line_takes_to_drain():
 
 
 ENTRY = Entry(arrived=0, now=100, end_by=1_100, stage=1)
-NEEDS = [Need(50), Need(100, 200), Need(100)]
+NEEDS = [Need(50, 0, 10), Need(100, 200, 40), Need(100, 0, 20)]
 
 
-def test_what_is_left_is_split_by_what_the_stages_left_take():
-    assert Learned().due(ENTRY, NEEDS) == 100 + 1_000 * 3 // 4
+def test_a_stage_gets_the_time_of_one_call_and_the_last_one_all_that_is_left():
+    assert Learned().due(ENTRY, NEEDS) == 140
     assert Learned().due(ENTRY._replace(stage=2), NEEDS) == 1_100
-    assert Learned().due(ENTRY, [Need()] * 3) == 600, "the same for all while nothing is known"
+    assert Learned().due(ENTRY, [Need()] * 3) == 100, "it starts at once while nothing is known"
+
+
+def test_where_little_is_left_it_is_split_in_proportion():
+    assert Learned().due(ENTRY._replace(end_by=120), NEEDS) == 115, "three quarters of 20"
 
 
 def test_a_slower_stage_gets_more():
-    slower = [Need(50), Need(400, 800), Need(100)]
-    assert Learned().due(ENTRY, slower) > Learned().due(ENTRY, NEEDS)
-    assert Learned().due(ENTRY, [Need(), Need(400, 800, 160), Need(100)]) == 260
-
-
-def test_a_stage_gets_no_more_than_one_call_takes_but_for_the_last():
-    needs = [Need(50, 0, 10), Need(100, 200, 40), Need(100, 0, 20)]
-    assert Learned().due(ENTRY, needs) == 140
-    assert Learned().due(ENTRY._replace(stage=2), needs) == 1_100
-    assert Learned().due(ENTRY._replace(end_by=120), needs) == 115, "three quarters of 20"
+    slower = [NEEDS[0], Need(400, 800, 160), NEEDS[2]]
+    assert Learned().due(ENTRY, slower) == 260
 
 
 def test_the_others():

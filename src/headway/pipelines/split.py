@@ -18,7 +18,7 @@ class Need(NamedTuple):
 
     service: int = 0  # of a call as full as they are of late; nearly all take no longer
     queue: int = 0  # until that begins, on average of late
-    alone: int = 0  # of a call of one item, on average; 0: not known yet
+    alone: int = 0  # of a call of one item, on average; 0 before any was seen
 
 
 class Entry(NamedTuple):
@@ -46,7 +46,8 @@ class Splitting(Protocol):
 class Learned:
     """A stage gets the time of one call, and at most its proportion of what is left: by what the
     stages that are left are expected to take, a full call and the line before it. The last stage
-    gets all that is left. While nothing is known, stages get the same.
+    gets all that is left. Before its first call a stage gets no time, so that it starts at once:
+    calls of several sizes teach more than calls that were held until they were full.
 
     Time to spare stays with the whole. A stage that were given it would hold items for fuller calls
     while it could work, or cut its calls where it begins to run out (docs/decisions/0031).
@@ -62,7 +63,7 @@ class Learned:
         ahead = [need.service + need.queue for need in needs[entry.stage :]]
         total, own = sum(ahead), needs[entry.stage].alone
         proportion = left * ahead[0] // total if total else left // len(ahead)
-        if len(ahead) == 1 or not own:
+        if len(ahead) == 1:
             return entry.now + proportion
         return entry.now + min(proportion, own)
 
