@@ -2,8 +2,10 @@
 
 from alembic import context
 
-from headway.store.tables import METADATA
+from headway.store.ledger import ledger_tables
 
-context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
+context.configure(
+    connection=context.config.attributes["connection"], target_metadata=ledger_tables.METADATA
+)
 with context.begin_transaction():
     context.run_migrations()
