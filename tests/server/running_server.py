@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic, sleep
 
+from headway.core.accounts.accounts import Accounts
 from headway.core.batch import Event
 from headway.core.cost.step_cost import StepCost
 from headway.core.policies.join import Continuous
@@ -72,6 +73,8 @@ class Local:
         self.loop, self.traits = asyncio.get_running_loop(), executor.traits
         self.rows = lambda steps, requests: None
         self.events = lambda events: None
+        self.staged = lambda stages: None
+        self.accounts = scheduler.accounts = Accounts(scheduler.roster)
         self.state, self.down, self.journal = EngineState.READY, "", ""
         self.live = LiveEngine(scheduler, executor, rows=self._rows)
         self.cancel, self.stop = self.live.cancel, self.live.stop
@@ -84,7 +87,8 @@ class Local:
         self.live.submit(requests, Hop(self, caller))
 
     def _rows(self, steps, requests):
-        self.loop.call_soon_threadsafe(lambda: self.rows(steps, requests))
+        stages = self.accounts.take()
+        self.loop.call_soon_threadsafe(lambda: (self.staged(stages), self.rows(steps, requests)))
 
 
 def scheduler(config, blocks=512, context=1_024, cost=StepCost()):

@@ -25,7 +25,7 @@ from headway.server.config.durations import format_window
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
 from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.jobs import JobSettings
-from headway.server.config.sections.keys import KeySettings, weights_of
+from headway.server.config.sections.keys import KeySettings, check_caps, weights_of
 from headway.server.config.sections.lanes import (
     OFFLINE,
     SHIPPED,
@@ -34,6 +34,7 @@ from headway.server.config.sections.lanes import (
     LaneSettings,
     shipped_lanes,
 )
+from headway.server.config.ledger.ledger import LedgerSettings
 from headway.server.config.sections.logs import LogSettings
 from headway.server.config.sections.metrics import MetricsSettings
 from headway.server.config.sections.models import ModelSettings
@@ -81,6 +82,7 @@ class ServerConfig(BaseSettings):
     ] = ()
     prices: PriceSettings = PriceSettings()
     jobs: JobSettings = JobSettings()
+    ledger: LedgerSettings = LedgerSettings()
     server: ServerSettings = ServerSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
@@ -180,7 +182,8 @@ class ServerConfig(BaseSettings):
             why = f"there is no key {scraper!r}{did_you_mean(scraper, names)}"
             raise SettingAtError(("metrics", "key"), why if names else f"{why}none")
         for at, key in enumerate(self.keys):
-            for lane in (*key.lanes, key.default_lane):
+            check_caps(key, at, self.prices, self.ledger)
+            for lane in (*key.lanes, key.default_lane, *key.caps.lanes):
                 if lane and lane not in self.lanes:
                     raise SettingAtError(("keys", at), f"{key.name}: {self._no_lane(lane)}")
 
@@ -287,6 +290,6 @@ class ServerConfig(BaseSettings):
         del settings["models"][0]["adapters"]  # where they lie; /v1/models lists their names
         del settings["models"][0]["path"], settings["engine"]["journal"], settings["engine"]["cost"]
         del settings["metrics"]  # it names a key
-        del settings["jobs"]["store"], settings["jobs"]["webhooks"]
+        del settings["jobs"]["store"], settings["jobs"]["webhooks"], settings["ledger"]["url"]
         del settings["engine"]["vllm"]  # it may hold a token of the hub
         return settings

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from structlog.typing import FilteringBoundLogger as Log
 
+from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
 from headway.core.cost.lane_sizes import WINDOW
 from headway.core.ledger import RequestRow, SizeChange, StepRow
@@ -14,7 +15,7 @@ from headway.errors import EngineDownError, first_line
 from headway.live.callers import Caller
 from headway.server import clock
 from headway.server.engine.client import EngineClient
-from headway.server.engine.handle import EngineState, Rows
+from headway.server.engine.handle import EngineState, Rows, Staged
 from headway.server.engine.messages import EngineOptions, Welcome
 
 PAUSE = 1.0  # seconds before the first restart; each next pause is four times as long
@@ -38,6 +39,7 @@ class RestartingEngine:
     def __init__(self, options: EngineOptions, most: int, log: Log) -> None:
         self._options, self._most, self._log = options, most, log
         self.rows: Rows = lambda steps, requests: None
+        self.staged: Staged = lambda stages: None
         self.events: Callable[[list[Event]], object] = lambda events: None
         self.renewed: Callable[[], object] = lambda: None  # called when the next one is ready
         self._between = False  # an engine has failed, and the next is not ready yet
@@ -148,7 +150,7 @@ class RestartingEngine:
     def _next(self) -> EngineClient:
         remote = EngineClient(self._options, self._hear)
         remote.rows, remote.events = self._rows, self._events
-        remote.resized = self._resized
+        remote.resized, remote.staged = self._resized, self._staged
         return remote
 
     def _hear(self, line: str) -> None:
@@ -159,6 +161,9 @@ class RestartingEngine:
 
     def _rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self.rows(steps, requests)
+
+    def _staged(self, stages: Sequence[RequestStages]) -> None:
+        self.staged(stages)
 
     def _events(self, events: list[Event]) -> None:
         self.events(events)

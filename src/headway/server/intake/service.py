@@ -33,10 +33,12 @@ from headway.server.intake.concurrency import Permit, permit
 from headway.server.intake.keys import KeyRing
 from headway.server.intake.model_and_lane import lane_of, model_of
 from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, tokenize
+from headway.server.intake.spend import SpendControl
 from headway.server.intake.tokenizing import AsyncTokenizer, most_bytes
 from headway.server.intake.watcher import Watcher
 from headway.server.protocol.deadlines import deadlines_of, late
 from headway.server.protocol.expected import expected_tokens
+from headway.server.protocol.labels import labels_of
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import ApiRequest
 from headway.server.protocol.retry_after import SOON, jittered
@@ -57,7 +59,9 @@ class Service:
         self.names = (model.served_name, *model.aliases, *model.adapters)
         self.lanes = {lane.name: lane for lane in config.core_lanes}
         self.keys = KeyRing(config.keys, config.lanes, config.default_lane)
-        self.admission = Admission(engine, self.keys, clock.now)
+        refuses = config.ledger.when_away == "refuse"
+        self.spend = SpendControl(config.keys, config.prices, clock.day, refuses)
+        self.admission = Admission(engine, self.keys, clock.now, self.spend)
         self.created = clock.unix()
         self._tokenizer: AsyncTokenizer | None = None
         self._eos: frozenset[int] = frozenset()
@@ -151,6 +155,7 @@ class Service:
             limits.logprobs,
             self.text_bytes,
             self.config.model.adapters,
+            self.spend.most_tokens(arrival.tenant, routed.lane),
         )
         tokenized = await self._prepare(routed, model, client, size)
         try:
@@ -166,15 +171,19 @@ class Service:
 
     def _route(self, arrival: Arrival, request: ApiRequest) -> Routed:
         """Which model and lane it means, and by when it must start and end. Raises Problem."""
-        headers = arrival.headers
+        headers, read_at = arrival.headers, clock.now()
         model, alias = model_of(request.model, self.names, self.lanes)
         header = headers.get("x-headway-lane", "")
         lane = lane_of(header, request.tier, alias, arrival.tenant, self.lanes)
         access_record().lane = lane
+        self.spend.check(arrival.tenant, lane, request.options)
         deadlines = deadlines_of(self.lanes[lane].budget, headers, arrival.at)
         kind = request.vectors.kind if request.vectors else "chatcmpl" if request.chat else "cmpl"
         id, expected = f"{kind}-{uuid4().hex}", expected_tokens(headers)
-        return Routed(id, request, arrival, model, lane, deadlines, expected)
+        labels = labels_of(headers)
+        return Routed(
+            id, request, arrival, model, lane, deadlines, expected, labels, read_at
+        )
 
     async def _prepare(
         self, routed: Routed, model: ServedModel, client: Client, size: int

@@ -136,7 +136,7 @@ class LedgerStore:
     # -- spend
 
     def spend_of(self, day: int, without: str) -> dict[SpendKey, int]:
-        """What was charged on a day (Unix days, UTC) by key and lane, by others than this writer."""
+        """What others than this writer charged on a day (Unix days, UTC), by key and lane."""
         total = func.sum(SPEND.c.money)
         wanted = select(SPEND.c.key, SPEND.c.lane, total).group_by(SPEND.c.key, SPEND.c.lane)
         wanted = wanted.where(SPEND.c.day == day, SPEND.c.writer != without)
