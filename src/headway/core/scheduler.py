@@ -284,12 +284,12 @@ class Scheduler:
     def load(self, now: int) -> Load:
         """The snapshot that admission and everyone else outside reads."""
         pool, estimates = self.pool, self.estimates
-        known = self.newcomers.etas, self.resizing.windows
-        lanes = self.roster.loads(estimates.drain_rate, *known)
+        lanes = self.roster.loads(estimates.drain_rate, self.newcomers.etas, self.resizing.windows)
         capacity = min(pool.num_blocks * pool.block_size, self.settings.context)
         blocks = pool.num_free, pool.num_blocks, capacity
-        seen = estimates.prefill, estimates.drift, self._closing, self.roster.preemptions
-        return Load(now, self.steps, lanes, len(self.roster.running), *blocks, *seen)
+        known = estimates.prefill, estimates.drift
+        running, preemptions = len(self.roster.running), self.roster.preemptions
+        return Load(now, self.steps, lanes, running, *blocks, *known, self._closing, preemptions)
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and when idle."""

@@ -18,10 +18,12 @@ from headway.server.http.routes.text import text_routes
 from headway.server.http.routes.vectors import VECTORS, vector_routes
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
+from headway.server.ledger.install import install_ledger
 from headway.server.observe.metrics.metrics import attach_metrics
 
 if TYPE_CHECKING:
     from headway.server.jobs.paths import JobServer
+    from headway.server.ledger.ledger_service import LedgerService
 
 FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 
@@ -34,8 +36,10 @@ def job_host(service: Service) -> JobHost:
     return JobHost(service.keys, endpoints, lane, most, takes_objects=True)
 
 
-def make_app(service: Service, jobs: "JobServer | None" = None) -> FastAPI:
-    """The application of a service. jobs: None if it has no store.
+def make_app(
+    service: Service, jobs: "JobServer | None" = None, ledger: "LedgerService | None" = None
+) -> FastAPI:
+    """The application of a service. jobs, ledger: None if they have no store.
 
     While the model is loading, requests are answered with 503, but /health with 200.
     """
@@ -61,6 +65,7 @@ def make_app(service: Service, jobs: "JobServer | None" = None) -> FastAPI:
         probe_routes(service, metrics),
     ):
         app.include_router(router)
+    install_ledger(app, service, bodies, ledger)
     if jobs:
         jobs.install(app, bodies)
     add_middleware(app, service.config, ANSWERS | VECTORS | UPLOADS)

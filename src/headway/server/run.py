@@ -26,6 +26,7 @@ from headway.server.engine.restarts import RestartingEngine
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.jobs.opening import open_jobs
+from headway.server.ledger.opening import open_ledger
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
 from headway.server.listening.sockets import BESIDES, listen
@@ -70,7 +71,8 @@ class Server:
         self.service = Service(config, self.engine)
         self.engine.renewed = self.service.engine_ready
         self.jobs = open_jobs(config, job_host(self.service), self.log)
-        self._app = make_app(self.service, self.jobs)
+        self.ledger = open_ledger(self.service, self.log)
+        self._app = make_app(self.service, self.jobs, self.ledger)
         heard = AccessLog(self._app, self.log, config.logs.access)
         held = config.server.connections
         self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
@@ -92,6 +94,8 @@ class Server:
             self._loading = loop.create_task(self._load())
             with suppress(asyncio.CancelledError):  # by a signal
                 self._greet(await self._loading, listening)
+                if self.ledger:
+                    self.ledger.start()
                 if self.jobs:
                     await self.jobs.start(self._app)
                 self._standing = loop.create_task(self._stand())
@@ -110,6 +114,8 @@ class Server:
             down = self.engine.state is EngineState.DOWN
             await self.engine.close()
             self.service.close()
+            if self.ledger:
+                await self.ledger.close()
             if self._spans:
                 await asyncio.to_thread(self._spans.close)
         return 1 if down else 0

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+from headway.core.accounts.stages import LaneWork
+
 
 class Stage(StrEnum):
     """Where a request is. The values of the last three are stages as they are told."""
@@ -27,7 +29,7 @@ class RequestTime:
         self.spent: dict[str, int] = {}
         self.waited: tuple[int, ...] = ()  # by rule, of its lane
         self.works: list[tuple[int, int]] = []  # rows and tokens of each lane when it came
-        self.before: list[tuple[str, int, int]] = []  # what ran before its first step
+        self.before: list[LaneWork] = []  # what ran before its first step
         self.left_out = 0  # nanoseconds of steps that left it out while it ran
         self.has_run = False
         self._phase = "prefill"

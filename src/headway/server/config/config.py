@@ -23,6 +23,7 @@ from headway.errors import did_you_mean
 from headway.executor.load import check_executor, traits_of
 from headway.server.config.durations import format_window
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
+from headway.server.config.ledger.ledger import LedgerSettings
 from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.jobs import JobSettings
 from headway.server.config.sections.keys import KeySettings, check_caps, weights_of
@@ -34,7 +35,6 @@ from headway.server.config.sections.lanes import (
     LaneSettings,
     shipped_lanes,
 )
-from headway.server.config.ledger.ledger import LedgerSettings
 from headway.server.config.sections.logs import LogSettings
 from headway.server.config.sections.metrics import MetricsSettings
 from headway.server.config.sections.models import ModelSettings

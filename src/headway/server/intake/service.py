@@ -181,9 +181,7 @@ class Service:
         kind = request.vectors.kind if request.vectors else "chatcmpl" if request.chat else "cmpl"
         id, expected = f"{kind}-{uuid4().hex}", expected_tokens(headers)
         labels = labels_of(headers)
-        return Routed(
-            id, request, arrival, model, lane, deadlines, expected, labels, read_at
-        )
+        return Routed(id, request, arrival, model, lane, deadlines, expected, labels, read_at)
 
     async def _prepare(
         self, routed: Routed, model: ServedModel, client: Client, size: int

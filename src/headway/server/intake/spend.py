@@ -95,8 +95,9 @@ class SpendControl:
             left = self._left(tenant, lane, day)
             if worst > left:
                 what = (
-                    f"this key may spend {max(0, left) / BILLION:.9f} more today (UTC) in {lane!r}, "
-                    f"and the request may cost {worst / BILLION:.9f}; ask for fewer max_tokens"
+                    f"this key may spend {max(0, left) / BILLION:.9f} more in {lane!r} before "
+                    f"00:00 UTC, and the request may cost {worst / BILLION:.9f}; ask for fewer "
+                    "max_tokens"
                 )
                 raise Problem(429, what, code="spend_limit_reached", final=True, told=told(left))
         self._calls[id] = Reservation((day, tenant.key, lane), worst)
@@ -126,9 +127,9 @@ class SpendControl:
         caps, left = self._of(tenant), NEVER
         for cap, places in ((caps, None), (caps.lanes.get(lane), lane)):
             if cap and cap.money_per_day:
-                left = min(left, round(cap.money_per_day * BILLION) - self._spent(
-                    day, tenant.key, places
-                ))
+                left = min(
+                    left, round(cap.money_per_day * BILLION) - self._spent(day, tenant.key, places)
+                )
         return left
 
     def _spent(self, day: int, key: str, lane: str | None) -> int:

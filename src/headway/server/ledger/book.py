@@ -27,6 +27,7 @@ from headway.server.protocol.labels import Labels, labels_of
 from headway.server.protocol.problem import Problem
 from headway.store.ledger.flush import MINUTE, Flush, SpendKey, divide_money
 
+REMEMBERED, REFUSALS = 2_048, 512  # calls that can be explained without the store
 NOT_HERE = frozenset({"engine_down", "draining"})  # codes of calls whose rows may never come
 
 
@@ -43,7 +44,7 @@ class Book:
         self._epoch = clock.epoch()
         self._open: dict[str, OpenCall] = {}  # by request
         self._calls: dict[str, OpenCall] = {}  # by call
-        self.recent = Recent()
+        self._recent, self._refusals = Recent(REMEMBERED), Recent(REFUSALS)
         self.unkept = 0  # rows for which there was no room
         self._lock = threading.Lock()  # of what follows, which the writer takes
         self._device = DeviceTime(self._epoch)
@@ -74,6 +75,7 @@ class Book:
         rows = [self._refused_row(refusal, id, routed.labels) for id in call.choices]
         for row in rows:
             row |= {"call": call.id, "model": routed.model}
+        self._refusals.add(rows)
         self._keep(rows)
 
     def refused_early(self, refusal: Refusal) -> None:
@@ -82,7 +84,9 @@ class Book:
             labels = labels_of(refusal.arrival.headers)
         except Problem:
             labels = Labels()
-        self._keep([self._refused_row(refusal, f"refused-{uuid4().hex}", labels)])
+        rows = [self._refused_row(refusal, f"refused-{uuid4().hex}", labels)]
+        self._refusals.add(rows)
+        self._keep(rows)
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         known = self._calls.get(call.id)
@@ -118,7 +122,15 @@ class Book:
             known.sent = clock.now()
             self._end(known)
 
-    def is_open(self, tenant: str, id: str) -> OpenCall | None:
+    def find(self, tenant: str, id: str) -> Sequence[Row]:
+        """The rows of a call that has ended, if it is remembered."""
+        return self._recent.find(tenant, id) or self._refusals.find(tenant, id)
+
+    def knows_workflow(self, tenant: str, workflow: str) -> bool:
+        """Whether a call that is remembered belongs to this workflow."""
+        return self._recent.has_workflow(tenant, workflow)
+
+    def find_open(self, tenant: str, id: str) -> OpenCall | None:
         """A call of this tenant that has not ended, by its id or its X-Request-Id."""
         for known in self._calls.values():
             routed = known.call.routed
@@ -148,7 +160,10 @@ class Book:
             known.rowless = True
             self._end(known)
         with self._lock:
-            self._device.lose(self._now)
+            if self._is_idle:
+                self._device.idle(self._now)
+            else:
+                self._device.lose(self._now)
 
     # -- inside
 
@@ -180,7 +195,7 @@ class Book:
             del self._open[id]
         rows = request_rows(known, self._prices, self._epoch)
         day = self._spend.release(call.id, charged(rows))
-        self.recent.add(rows)
+        self._recent.add(rows)
         self._keep(rows, day)
 
     def _refused_row(self, refusal: Refusal, id: str, labels: Labels) -> Row:

@@ -5,15 +5,16 @@ from collections.abc import Sequence
 
 from headway.server.ledger.request_rows import Row
 
-MOST = 2_048  # calls that are remembered
-MOST_ROWS = 8_192  # and of all of them together
+MOST_ROWS = 4  # of a call, on average
 
 
 class Recent:
     """Bounded: the oldest calls are forgotten first. A call is known by its id and by the
     X-Request-Id that it was sent with; of several with the same one, the latest counts."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        """most: calls that are remembered."""
+        self._most = most
         self._calls: OrderedDict[tuple[str, str], Sequence[Row]] = OrderedDict()  # tenant, id
         self._names: dict[tuple[str, str], str] = {}  # tenant and X-Request-Id: the call's id
         self._rows = 0
@@ -24,7 +25,8 @@ class Recent:
         self._calls[first["tenant"], first["call"]] = rows
         self._names[first["tenant"], first["request_id"]] = first["call"]
         self._rows += len(rows)
-        while len(self._calls) > MOST or (self._rows > MOST_ROWS and len(self._calls) > 1):
+        most = self._most * MOST_ROWS
+        while len(self._calls) > self._most or (self._rows > most and len(self._calls) > 1):
             self._forget()
 
     def find(self, tenant: str, id: str) -> Sequence[Row]:

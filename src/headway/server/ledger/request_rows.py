@@ -56,7 +56,7 @@ def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> 
         "lane": routed.lane,
         "model": routed.model,
         "operation": routed.operation,
-        "version": getattr(row, "version", 0),
+        "version": row.version if row else 0,
         "prompt_version": routed.labels.prompt_version,
         "workflow": routed.labels.workflow,
         "attempt": routed.labels.attempt,

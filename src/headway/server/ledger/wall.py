@@ -11,9 +11,7 @@ if TYPE_CHECKING:
 Stages = list[tuple[str, int]]
 
 
-def wall_stages(
-    known: "OpenCall", row: RequestRow | None, staged: RequestStages | None
-) -> Stages:
+def wall_stages(known: "OpenCall", row: RequestRow | None, staged: RequestStages | None) -> Stages:
     """Nanoseconds of each stage. They sum to the time from receipt to the last byte.
 
     body | tokenizing | inbox | (the engine's stages) | delivery | sending

@@ -58,6 +58,8 @@ class Flush:
     device_ns: int = 0  # the sum of the minutes
     open_ns: int = 0  # of them, of the account `open`
     closes: bool = False  # the writer ends with it
+    since: int = 0  # `until` of the flush before it
+    open_before: int = 0  # the account `open` after that one
 
 
 def money(per_hour: int, nanoseconds: int) -> int:

@@ -50,33 +50,42 @@ class LedgerStore:
         """Register a writer. Does nothing a second time."""
         values = {
             **{name: getattr(writer, name) for name in Writer.__slots__},
-            **{"until": writer.began, "alive_until": alive_until, "closed": False},
-            **{"flushes": 0, "device_ns": 0, "open_ns": 0},
+            "until": writer.began,
+            "alive_until": alive_until,
+            "closed": False,
+            "flushes": 0,
+            "device_ns": 0,
+            "open_ns": 0,
         }
         with self._database.begin() as connection:
             connection.execute(self._insert(WRITERS).values(values).on_conflict_do_nothing())
 
     def write(self, writer: Writer, flush: Flush, alive_until: int) -> None:
         """Store a flush, unless it is stored already."""
-        mine = and_(WRITERS.c.id == writer.id, WRITERS.c.flushes == flush.number - 1)
-        values = {
-            "flushes": flush.number,
-            "until": flush.until,
-            "alive_until": alive_until,
-            "closed": flush.closes,
-            "device_ns": WRITERS.c.device_ns + flush.device_ns,
-            "open_ns": WRITERS.c.open_ns + flush.open_ns,
-        }
+        mine = WRITERS.c.id == writer.id
         with self._database.begin() as connection:
-            if connection.execute(update(WRITERS).where(mine).values(values)).rowcount != 1:
+            row = connection.execute(select(WRITERS).where(mine).with_for_update()).one()
+            if row.flushes >= flush.number:
                 return  # its answer was lost the last time
+            device_ns = row.device_ns + flush.device_ns
+            if row.closed:
+                device_ns -= self._reopen(connection, row, flush)
+            values = {
+                "flushes": flush.number,
+                "until": flush.until,
+                "alive_until": alive_until,
+                "closed": flush.closes,
+                "device_ns": device_ns,
+                "open_ns": flush.open_before + flush.open_ns,
+            }
+            connection.execute(update(WRITERS).where(mine).values(values))
             if flush.requests:
                 rows = [{**row, "writer": writer.id} for row in flush.requests]
                 connection.execute(insert(REQUESTS), rows)
             self._add_minutes(connection, writer.id, flush.minutes)
             for key, money in flush.spend.items():
-                row = {**key._asdict(), "writer": writer.id, "money": money}
-                self._add(connection, SPEND, row, ("money",))
+                spent = {**key._asdict(), "writer": writer.id, "money": money}
+                self._add(connection, SPEND, spent, ("money",))
 
     def _add_minutes(
         self, connection: Connection, writer: str, parts: Mapping[MinuteKey, MinutePart]
@@ -110,7 +119,7 @@ class LedgerStore:
             open = select(WRITERS).where(~WRITERS.c.closed).with_for_update()
             for row in connection.execute(open).all():
                 gone = row.host == host and not running.get(row.pid, False)
-                if alone or gone or row.alive_until < now:
+                if alone or gone or (row.host != host and row.alive_until < now):
                     self._close(connection, row, now)
                     closed += 1
         return closed
@@ -122,16 +131,28 @@ class LedgerStore:
             return list(connection.execute(wanted).scalars())
 
     def _close(self, connection: Connection, row: Any, now: int) -> None:
-        minute, lost = row.until // MINUTE, max(0, now - row.until)
-        parts = {
-            MinuteKey(minute, Account.OPEN): MinutePart(-row.open_ns),
-            MinuteKey(minute, Account.UNRECORDED): MinutePart(lost + row.open_ns),
-        }
-        divide_money(parts, row.per_hour, row.device_ns)
-        self._add_minutes(connection, row.id, parts)
+        lost = max(0, now - row.until)
+        self._move(connection, row, row.until, (-row.open_ns, lost + row.open_ns))
         until = row.until + lost
         values = {"closed": True, "until": until, "open_ns": 0, "device_ns": row.device_ns + lost}
         connection.execute(update(WRITERS).where(WRITERS.c.id == row.id).values(values))
+
+    def _reopen(self, connection: Connection, row: Any, flush: Flush) -> int:
+        """Others took the writer for dead, and it was not: take back what they wrote. Returns the
+        nanoseconds that they took for lost; the flush has them."""
+        lost, open = row.until - flush.since, flush.open_before
+        self._move(connection, row, flush.since, (open, -lost - open))
+        return int(lost)
+
+    def _move(self, connection: Connection, row: Any, at: int, change: tuple[int, int]) -> None:
+        """Change a writer's accounts `open` and `unrecorded` by so many nanoseconds."""
+        accounts = (Account.OPEN, Account.UNRECORDED)
+        parts = {
+            MinuteKey(at // MINUTE, account): MinutePart(nanoseconds)
+            for account, nanoseconds in zip(accounts, change, strict=True)
+        }
+        divide_money(parts, row.per_hour, row.device_ns)
+        self._add_minutes(connection, row.id, parts)
 
     # -- spend
 

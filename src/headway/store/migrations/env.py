@@ -2,10 +2,9 @@
 
 from alembic import context
 
-from headway.store.ledger import ledger_tables
+from headway.store.ledger import ledger_tables  # noqa: F401  (it adds its tables)
+from headway.store.tables import METADATA
 
-context.configure(
-    connection=context.config.attributes["connection"], target_metadata=ledger_tables.METADATA
-)
+context.configure(connection=context.config.attributes["connection"], target_metadata=METADATA)
 with context.begin_transaction():
     context.run_migrations()

@@ -23,8 +23,8 @@ from pydantic import (
 from headway.core.policies.fairly import MOST_WEIGHT
 from headway.errors import SettingError
 from headway.server.config.ledger.caps import CapSettings
-from headway.server.config.sections.lanes import LaneName
 from headway.server.config.ledger.ledger import LedgerSettings
+from headway.server.config.sections.lanes import LaneName
 from headway.server.config.sections.prices import PriceSettings
 from headway.server.config.sections.section import Number, Section, SettingAtError
 from headway.server.config.tenant import Tenant
