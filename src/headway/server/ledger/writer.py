@@ -51,7 +51,7 @@ class LedgerWriter:
         self._pending: Flush | None = None
         self._number = self._stubborn = 0
         # Of the flushes that are stored: device time, the account `open`, and the end.
-        self._stored_ns, self._open_ns, self._until = 0, 0, now
+        self._stored_ns = self._open_ns = self._until = 0
         self._look_at = self._clean_at = 0
         self._registered = False
         self._end = threading.Event()
@@ -127,7 +127,7 @@ class LedgerWriter:
             flush = self._pending
             try:
                 if flush.until:  # else no engine has been ready yet
-                    self._register()
+                    self._register(flush)
                     self._store.write(self._writer, flush, _unix() + LEASE)
             except StoreError as error:
                 self._failed(error)
@@ -137,8 +137,10 @@ class LedgerWriter:
             if flush.closes or not closes:
                 return True
 
-    def _register(self) -> None:
+    def _register(self, first: Flush) -> None:
+        """With the first flush: its time begins when the engine was ready."""
         if not self._registered:
+            self._writer = replace(self._writer, began=first.until - first.device_ns)
             self._store.begin(self._writer, _unix() + LEASE)
             self._registered = True
 

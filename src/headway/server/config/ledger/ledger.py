@@ -26,8 +26,11 @@ class LedgerSettings(Section):
         Limit, Field(description="How long rows are kept; then they are deleted, piece by piece.")
     ] = 90 * DAY
     flush: Annotated[
-        Duration, Field(description="How often rows are written: the most that a crash loses.")
-    ] = SECOND
+        Duration,
+        Field(
+            description="How often rows are written. A crash loses what came since, and no more."
+        ),
+    ] = SECOND // 2
     rows: Annotated[
         Count,
         Field(
