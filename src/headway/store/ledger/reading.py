@@ -5,11 +5,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Select, create_engine, inspect
+from sqlalchemy import URL, Connection, Engine, Select, create_engine, inspect, or_, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from headway.errors import SettingError
 from headway.store.database import PATIENCE, StoreError, cause, url_of
+from headway.store.ledger.ledger_tables import REQUESTS
 
 PIECE = 10_000  # rows that are held at a time
 
@@ -40,6 +41,14 @@ class LedgerReader:
     def close(self) -> None:
         """Close the connection."""
         self._engine.dispose()
+
+
+def rows_of_call(connection: Connection, id: str) -> list[dict[str, Any]]:
+    """The rows of the latest call with this id or X-Request-Id, whoever's it is."""
+    same = or_(REQUESTS.c.call == id, REQUESTS.c.request_id == id)
+    latest = select(REQUESTS.c.call).where(same).order_by(REQUESTS.c.arrived.desc()).limit(1)
+    wanted = select(REQUESTS).where(REQUESTS.c.call == latest.scalar_subquery())
+    return [dict(row._mapping) for row in connection.execute(wanted.order_by(REQUESTS.c.id))]
 
 
 def pieces(connection: Connection, wanted: Select[Any]) -> Iterator[list[Any]]:
