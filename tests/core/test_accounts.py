@@ -1,28 +1,21 @@
 """Where each request's time went: the stages sum to it, and name the rule that it waited under."""
 
-import pytest
 from hypothesis import event, given, settings
 
 from headway.core.accounts.accounts import Accounts
-from headway.core.accounts.stages import LaneWork
-from headway.core.commands import Add, Cancel
-from headway.core.lane import Budget, Lane, Share
-from headway.core.planning.rules import Rule
-from headway.core.policies.chunk import Fixed
-from headway.core.policies.join import Continuous, Dynamic, Static
-from headway.core.policies.mix import PrefillFirst
-from headway.core.policies.policies import Policies
-from headway.core.policies.relegate import Hopeless
+from headway.core.lane import Lane
 from headway.core.request import Finish
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.sim.inbox import arrivals
 from headway.sim.simulate import simulate
-from tests.traces import BLOCK, COST, MS, ask, cases, crowded, spy
+from tests.traces import BLOCK, COST, MS, cases, spy
 from tests.traces import run as run_case
 
+ONE = (Lane(),)
 
-def explained(requests, policies, blocks=64, lanes=(Lane(),), more=(), cost=None):
+
+def explained(requests, policies, blocks=64, lanes=ONE, more=(), cost=None):
     """Each request's stages in milliseconds and its row, by id. A step takes 10 ms, and 1 ms a
     token."""
     known = {"cost": cost} if cost else {}

@@ -27,6 +27,7 @@ from headway.server.engine.handle import EngineState
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.jobs.opening import open_jobs
+from headway.server.ledger.opening import open_ledger
 from headway.server.listening.http_server import HttpServer
 from headway.tokenizer import Tokenizer
 
@@ -172,9 +173,9 @@ def service_of(config, engine):
     return service
 
 
-def app_of(service, jobs=None):
+def app_of(service, jobs=None, ledger=None):
     """The application; tests look at its state through the front."""
-    app = make_app(service, jobs)
+    app = make_app(service, jobs, ledger)
     service.bodies, service.metrics = app.state.bodies, app.state.metrics
     return app
 
@@ -192,12 +193,15 @@ def serving(config=None, engine=embedded):
         local = kept["engine"] = engine(config)
         service = kept["front"] = service_of(config, local)
         jobs = service.jobs = open_jobs(config, job_host(service), Quiet())
-        app = app_of(service, jobs)
+        ledger = service.ledger = open_ledger(service, Quiet())
+        app = app_of(service, jobs, ledger)
         server = kept["server"] = HttpServer(app, config.server, 1_024)
         service.http_server = server
         listening = socket.create_server(("127.0.0.1", 0))
         kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
         task = asyncio.create_task(server.serve([listening]))
+        if ledger:
+            ledger.start()
         if jobs:
             await jobs.start(app)
         began.set()
@@ -205,6 +209,9 @@ def serving(config=None, engine=embedded):
         if jobs:
             await jobs.close()
         await asyncio.to_thread(local.live.close)
+        await asyncio.sleep(0)  # its last rows
+        if ledger:
+            await ledger.close()
         service.close()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))

@@ -51,6 +51,7 @@ class LedgerAnalysis:
             ) from None
         self._error: type[Exception] = duckdb.Error
         self._connection: DuckDBPyConnection = duckdb.connect()
+        self._is_closed_off = False
         reader = LedgerReader(where)
         try:
             with TemporaryDirectory(prefix="headway-ledger-") as folder:
@@ -77,14 +78,13 @@ class LedgerAnalysis:
                 self._connection.execute(f"CREATE VIEW {name} AS {view}")
 
     def query(self, sql: str, given: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The names of the columns, and the rows. Raises SettingError."""
-        self._close_off()
+        """The names of the columns, and the rows. It reads the copy alone: no file and no network,
+        from the first query on. Raises SettingError."""
+        if not self._is_closed_off:
+            self._is_closed_off = True
+            self._connection.execute("SET enable_external_access = false")
+            self._connection.execute("SET lock_configuration = true")
         return self._ask(sql, given)
-
-    def _close_off(self) -> None:
-        """A query reads the copy alone: no file, no network."""
-        self._connection.execute("SET enable_external_access = false")
-        self._connection.execute("SET lock_configuration = true")
 
     def _ask(self, sql: str, given: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         try:

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import request_of, responses
-from headway.server.intake.access_record import access_record
+from headway.server.intake.access_record import recorded
 from headway.server.intake.service import Service
 from headway.server.ledger.book import Book
 from headway.server.ledger.explanation import explanation, open_explanation
@@ -52,11 +52,14 @@ class Sent:
         self._app, self._book = app, book
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._app(scope, receive, send)
-        finally:
-            if scope["type"] == "http" and (call := access_record().call):
-                self._book.sent(call)
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        with recorded() as record:
+            try:
+                await self._app(scope, receive, send)
+            finally:
+                if record.call:
+                    self._book.sent(record.call)
 
 
 def request_routes(service: Service, book: Book, kept: "LedgerService | None") -> APIRouter:
