@@ -1,9 +1,7 @@
 """`headway ledger query`, `export` and `check`."""
 
 import json
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -23,7 +21,7 @@ def run_query(where: str, sql: str, as_json: bool, console: Console) -> int:
     analysis.close()
     if as_json:
         for row in rows:
-            print(json.dumps(dict(zip(columns, row, strict=True)), default=_plain))
+            print(json.dumps(dict(zip(columns, row, strict=True)), default=str))
         return 0
     table = Table()
     for name in columns:
@@ -56,7 +54,3 @@ def run_check(where: str, console: Console) -> int:
         console.print(each, markup=False)
     console.print("all sums are exact" if not problems else f"{len(problems)} sums are wrong")
     return int(bool(problems))
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else str(value)

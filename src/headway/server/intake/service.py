@@ -176,7 +176,7 @@ class Service:
         header = headers.get("x-headway-lane", "")
         lane = lane_of(header, request.tier, alias, arrival.tenant, self.lanes)
         access_record().lane = lane
-        self.spend.check(arrival.tenant, lane, request.options)
+        request = self.spend.check(arrival.tenant, lane, request)
         deadlines = deadlines_of(self.lanes[lane].budget, headers, arrival.at)
         kind = request.vectors.kind if request.vectors else "chatcmpl" if request.chat else "cmpl"
         id, expected = f"{kind}-{uuid4().hex}", expected_tokens(headers)

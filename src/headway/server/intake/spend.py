@@ -2,15 +2,16 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from headway.core.request import NEVER
-from headway.options import Options
 from headway.server.config.ledger.caps import CapSettings
 from headway.server.config.sections.keys import KeySettings
 from headway.server.config.sections.prices import BILLION, PriceSettings
 from headway.server.config.tenant import Tenant
 from headway.server.protocol.problem import Problem, wrong
+from headway.server.protocol.request import ApiRequest
 from headway.server.protocol.retry_after import SOON, jittered
 
 HEADER = "x-headway-spend-remaining"
@@ -61,19 +62,20 @@ class SpendControl:
 
     # -- before the prompt is tokenized
 
-    def check(self, tenant: Tenant, lane: str, options: Options) -> None:
-        """Raises Problem for what is more than the key may ask for in this lane."""
+    def check(self, tenant: Tenant, lane: str, request: ApiRequest) -> ApiRequest:
+        """The request, with a default of max_tokens that is within the caps. Raises Problem for
+        what is more than the key may ask for in this lane."""
+        options, most = request.options, self.most_tokens(tenant, lane)
+        if request.unsaid:
+            options = replace(options, max_tokens=min(options.max_tokens or 0, most))
+        if (asked := max(options.max_tokens or 0, options.min_tokens)) > most:
+            what = f"this key may ask for {most} tokens in {lane!r}, not {asked}"
+            raise wrong(what, "max_tokens", "max_tokens_capped")
         for cap in self._of(tenant).of_lane(lane):
-            if (options.max_tokens or 0) > cap.most_tokens:
-                raise wrong(
-                    f"this key may ask for {cap.max_tokens} max_tokens in {lane!r}, not "
-                    f"{options.max_tokens}",
-                    "max_tokens",
-                    "max_tokens_capped",
-                )
             if options.n > cap.most_choices:
                 what = f"this key may ask for n {cap.n} in {lane!r}, not {options.n}"
                 raise wrong(what, "n", "n_capped")
+        return request if options == request.options else replace(request, options=options)
 
     def most_tokens(self, tenant: Tenant, lane: str) -> int:
         """That a request may generate which does not say how many; NEVER: no cap."""

@@ -14,9 +14,9 @@ from headway.server.answering.refusal import Refusal
 from headway.server.engine.handle import EngineState
 from headway.server.intake.service import Service
 from headway.server.ledger.device_time import DeviceTime
+from headway.server.ledger.open_call import OpenCall
 from headway.server.ledger.recent import Recent
 from headway.server.ledger.request_rows import (
-    OpenCall,
     Row,
     charged,
     device_parts,

@@ -6,7 +6,8 @@ from typing import Any
 
 from headway.server import clock
 from headway.server.config.sections.prices import BILLION
-from headway.server.ledger.request_rows import OpenCall, Row
+from headway.server.ledger.open_call import OpenCall
+from headway.server.ledger.request_rows import Row
 
 # By stage, in words. A test holds them against the rules of the scheduler.
 WORDS = {

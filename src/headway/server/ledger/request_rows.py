@@ -2,39 +2,17 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from headway.core.accounts.stages import RequestStages
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
-from headway.server.answering.call import Call
 from headway.server.answering.choice import Choice
 from headway.server.config.sections.prices import PriceSettings
+from headway.server.ledger.open_call import OpenCall
 from headway.server.ledger.wall import wall_stages
 from headway.store.ledger.flush import MINUTE, money
 
 Row = dict[str, Any]  # by column of ledger_requests
-
-
-@dataclass(slots=True)
-class OpenCall:
-    """A call until all is known of it. Times in nanoseconds on the engine's clock."""
-
-    call: Call
-    rows: dict[str, RequestRow] = field(default_factory=dict)  # by request
-    stages: dict[str, RequestStages] = field(default_factory=dict)
-    minutes: dict[str, int] = field(default_factory=dict)  # Unix minutes that have its device time
-    left: int = NEVER  # when its answer was made, or given up
-    sent: int = NEVER  # when the last byte of it was sent
-    rowless: bool = False  # the engine has failed: no more rows will come
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether nothing more will be known of it."""
-        if NEVER in (self.left, self.sent):
-            return False
-        return self.rowless or len(self.rows) == len(self.call.choices)
 
 
 def request_rows(known: OpenCall, prices: PriceSettings, epoch: int) -> list[Row]:

@@ -1,17 +1,13 @@
 """All of a request's wall time, stage by stage, from its receipt to the last byte (wall_stages)."""
 
-from typing import TYPE_CHECKING
-
 from headway.core.accounts.stages import RequestStages
 from headway.core.ledger import RequestRow
-
-if TYPE_CHECKING:
-    from headway.server.ledger.request_rows import OpenCall
+from headway.server.ledger.open_call import OpenCall
 
 Stages = list[tuple[str, int]]
 
 
-def wall_stages(known: "OpenCall", row: RequestRow | None, staged: RequestStages | None) -> Stages:
+def wall_stages(known: OpenCall, row: RequestRow | None, staged: RequestStages | None) -> Stages:
     """Nanoseconds of each stage. They sum to the time from receipt to the last byte.
 
     body | tokenizing | inbox | (the engine's stages) | delivery | sending
