@@ -232,6 +232,26 @@ def test_a_database_that_is_away_costs_no_request_anything(tmp_path, monkeypatch
     assert len(rows) == writer.written
 
 
+def test_a_database_that_does_not_answer_is_away(tmp_path, monkeypatch):
+    answers, asked = threading.Event(), threading.Event()
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        writer, write = front.ledger.writer, front.ledger.writer._store.write
+
+        def slow(*given):
+            asked.set()
+            answers.wait(30)
+            write(*given)
+
+        monkeypatch.setattr("headway.server.ledger.writer.STALLED", 10**7)
+        monkeypatch.setattr(writer._store, "write", slow)
+        assert asked.wait(30)
+        until(lambda: front.spend.is_away())
+        assert client.post(PATH, json=BODY).status_code == 200
+        answers.set()
+        until(lambda: writer.written and not writer.away)
+    assert exact(tmp_path)
+
+
 def test_rows_that_the_database_never_takes_hold_up_no_others(tmp_path, monkeypatch):
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         writer, write = front.ledger.writer, front.ledger.writer._store.write

@@ -30,7 +30,7 @@ class Reservation(NamedTuple):
 
 class SpendControl:
     """Totals by day, key and lane in billionths, on the event loop's thread. `refresh` alone is
-    called by others, and replaces one value.
+    called by another thread, and replaces values.
 
     day: Unix days, UTC. Totals are what this server has charged, what others have, and what is
     reserved for calls that have not ended.
@@ -48,8 +48,9 @@ class SpendControl:
         self._calls: dict[str, Reservation] = {}
         self._seen = 0  # the day on which old totals were forgotten last
         self._charged, self._reserved = Counter[Place](), Counter[Place]()
+        self._lanes: frozenset[str] = frozenset()  # in which anything was reserved or charged
         self._others: tuple[int, Mapping[Place, int]] = (0, {})  # a day, and its totals
-        self.is_away = False  # the ledger cannot be written now
+        self.is_away: Callable[[], bool] = lambda: False  # the ledger cannot be written now
 
     @property
     def caps_money(self) -> bool:
@@ -59,6 +60,7 @@ class SpendControl:
     def refresh(self, day: int, others: Mapping[tuple[str, str], int]) -> None:
         """What others have charged on this day, by key and lane."""
         self._others = day, {(day, *place): money for place, money in others.items()}
+        self._lanes |= {lane for _, lane in others}
 
     # -- before the prompt is tokenized
 
@@ -91,7 +93,7 @@ class SpendControl:
         prompt, answer = tokens
         worst = max(prices.charge(prompt, 0, answer), prices.charge(0, prompt, answer))
         if self._of(tenant).cap_money:
-            if self.is_away and self._refuses:
+            if self._refuses and self.is_away():
                 what = "what this key has spent cannot be kept now: the ledger is away"
                 raise Problem(503, what, code="ledger_away", retry=jittered(SOON))
             left = self._left(tenant, lane, day)
@@ -102,6 +104,7 @@ class SpendControl:
                     "max_tokens"
                 )
                 raise Problem(429, what, code="spend_limit_reached", final=True, told=told(left))
+        self._lanes |= {lane}
         self._calls[id] = Reservation((day, tenant.key, lane), worst)
         self._reserved[day, tenant.key, lane] += worst
 
@@ -137,15 +140,10 @@ class SpendControl:
     def _spent(self, day: int, key: str, lane: str | None) -> int:
         """Charged and reserved. lane: None for all."""
         known, others = self._others
+        lanes = self._lanes if lane is None else (lane,)
         found = 0
         for totals in (self._charged, self._reserved, others if known == day else {}):
-            found += sum(
-                [
-                    money
-                    for (on, of, within), money in totals.items()
-                    if (on, of) == (day, key) and lane in (None, within)
-                ]
-            )
+            found += sum([totals.get((day, key, each), 0) for each in lanes])
         return found
 
     def _of(self, tenant: Tenant) -> CapSettings:

@@ -29,6 +29,7 @@ LEASE = 30 * SECOND  # after its last flush a server on another machine counts a
 LOOK = 10 * SECOND  # from one look at others' spend and at dead servers to the next
 CLEAN = 60 * SECOND  # from one deletion of old rows to the next
 CLOSING = 10.0  # seconds for the last flush
+STALLED = 3 * SECOND  # without an answer, a database counts as away
 STUBBORN = 5  # failures of one flush, while the database answers; then its rows are given up
 
 
@@ -45,7 +46,9 @@ class LedgerWriter:
         now = _unix()
         id, host, pid = new_id("ledger-", clock.unix()), socket.gethostname(), os.getpid()
         self._writer = Writer(id, host, pid, now, spend.prices.hour_billionths)
-        self.away = False  # the database did not take the last flush
+        self._is_failing = False  # the database did not take the last flush
+        self._asked_at = 0  # when it was asked something that it has not answered; 0: it was not
+        spend.is_away = lambda: self.away
         self.failures = self.written = self.given_up = 0  # flushes that failed; rows
         self.last_written = now
         self._pending: Flush | None = None
@@ -56,6 +59,12 @@ class LedgerWriter:
         self._registered = False
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
+
+    @property
+    def away(self) -> bool:
+        """Whether the database fails, or does not answer."""
+        asked = self._asked_at
+        return self._is_failing or (asked > 0 and clock.now() - asked > STALLED)
 
     def open(self) -> None:
         """Close what others have left open, and learn what was spent today. Raises StoreError."""
@@ -87,10 +96,17 @@ class LedgerWriter:
                 self._end.wait(0.2)
         except Exception:  # the thread's edge
             self._log.critical("the ledger has stopped", exc_info=True)
-            self.away = self._spend.is_away = True
+            self._is_failing = True
             raise
 
     def _turn(self) -> None:
+        self._asked_at = clock.now()
+        try:
+            self._work()
+        finally:
+            self._asked_at = 0
+
+    def _work(self) -> None:
         if not self._write():
             return
         now = _unix()
@@ -153,15 +169,15 @@ class LedgerWriter:
         self._until = flush.until or self._until
         self.written += len(flush.requests)
         self.last_written = _unix()
-        if self.away:
+        if self._is_failing:
             self._log.info("ledger: the database is back")
-        self.away = self._spend.is_away = False
+        self._is_failing = False
 
     def _failed(self, error: StoreError) -> None:
         self.failures += 1
-        if not self.away:
+        if not self._is_failing:
             self._log.error("ledger: the database is away; rows wait", cause=first_line(error))
-        self.away = self._spend.is_away = True
+        self._is_failing = True
 
     def _lighten(self, flush: Flush) -> None:
         """A flush that the database does not take although it answers would hold up all others: its
