@@ -176,7 +176,7 @@ def test_others_have_no_caps():
     tenant = KeySettings(name="x", sha256=digest("x").hex()).to_tenant(["a"], "a")
     control.is_away = lambda: True
     request = chat_request(
-        ChatBody(messages=[{"role": "user", "content": "x"}], n=100, max_tokens=10**6),
+        ChatBody(messages=[{"role": "user", "content": "x"}], n=16, max_tokens=10**6),
         LimitSettings(),
     )
     assert control.check(tenant, "a", request) is request
