@@ -1,5 +1,9 @@
 """The stored ledger, in SQLite and in PostgreSQL: flushes count once, and all sums are exact."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -26,6 +30,7 @@ from headway.store.ledger.reading import LedgerReader, rows_of_call
 from headway.store.tables import METADATA
 from tests.postgresql import postgresql
 
+ROOT = Path(__file__).parents[2]
 BEGAN = 1_800_000_000 * 10**9
 DAY = 20_833
 RATE = 3_700_000_001  # billionths an hour: no share of it is whole
@@ -202,7 +207,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(actions)
 def test_sums_are_exact_whatever_happens_to_servers(where, database, steps):
     with database.begin() as connection:
@@ -306,3 +311,24 @@ def test_a_ledger_that_is_not_there(tmp_path):
     (tmp_path / "empty.db").touch()
     with pytest.raises(SettingError, match="there is no ledger in"):
         LedgerReader(str(tmp_path / "empty.db"))
+
+
+def test_a_writer_that_is_killed_leaves_whole_flushes(where, database):
+    with database.begin() as connection:
+        for table in (REQUESTS, MINUTES, WRITERS):
+            connection.execute(table.delete())
+    store, wanted = LedgerStore(database), select(WRITERS.c.flushes).where(~WRITERS.c.closed)
+    for number, least in enumerate((1, 6)):
+        command = [sys.executable, "-m", "tests.store.ledger_child", where, f"w{number}"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
+            said = [child.stdout.readline() for _ in range(least)]
+            child.kill()
+            said += child.stdout.readlines()
+        whole = max(int(line) for line in said if line.endswith("\n"))
+        with database.begin() as connection:
+            flushes = connection.execute(wanted).scalar_one()
+        assert whole <= flushes <= whole + 1, "what was acknowledged is there"
+        assert problems(where) == []
+        assert store.close_dead(True, "here", {}, BEGAN + MINUTE) == 1
+        assert problems(where) == [] and accounts(database)["open"] == 0
+        assert count(database, REQUESTS) >= 3 * flushes
