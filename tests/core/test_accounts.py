@@ -2,9 +2,10 @@
 
 from hypothesis import event, given, settings
 
-from headway.core.accounts.accounts import Accounts
+from headway.core.accounts.accounts import Accounts, Flight
+from headway.core.accounts.request_time import Stage
 from headway.core.accounts.stages import LaneWork
-from headway.core.commands import Cancel
+from headway.core.commands import Add, Cancel
 from headway.core.lane import Budget, Lane, Share
 from headway.core.planning.rules import Rule
 from headway.core.policies.chunk import Fixed
@@ -17,7 +18,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.sim.inbox import arrivals
 from headway.sim.simulate import simulate
-from tests.traces import BLOCK, COST, MS, ask, cases, spy
+from tests.traces import BLOCK, COST, MS, ask, cases, make, spy
 from tests.traces import run as run_case
 
 ONE = (Lane(),)
@@ -153,3 +154,24 @@ def test_a_request_that_is_cancelled_while_it_waits():
 def test_each_rule_has_a_stage_of_its_own():
     assert len({rule.stage for rule in Rule}) == len(Rule)
     assert Rule.LANE.stage == "queue.lane"
+
+
+def test_who_has_ended_or_lost_its_blocks_meanwhile_is_left_alone():
+    scheduler = make(8)
+    accounts = scheduler.accounts = Accounts(scheduler.roster)
+    scheduler.apply([Add(ask("a", 4, 3))], 0)
+    a = scheduler.roster.by_id["a"]
+    accounts._turn(a, Stage.PREEMPTED)
+    accounts.moved([a])
+    assert accounts._open[a].stage is Stage.PREEMPTED, "though it was relegated, too"
+    accounts._flights += [Flight(0, [a]), Flight(0, [a])]
+    accounts.came_back(5, 5)
+    accounts.close(a)
+    accounts.came_back(9, 4)
+    assert accounts.take()[0].stages == (("preempted", 5),)
+
+
+def test_a_scheduler_keeps_no_accounts_unless_asked():
+    scheduler = make(8)
+    scheduler.apply([Add(ask("a", 4, 3)), Cancel("a")], 0)
+    assert scheduler.accounts.take() == []

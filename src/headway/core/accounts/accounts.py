@@ -65,7 +65,7 @@ class Accounts:
         for lane in self._lanes.values():
             lane.waited[lane.rule] += passed
         for sequence, rule in self._refused.items():
-            time = self._open.get(sequence)
+            time = self._open.get(sequence)  # it may have been cancelled while a step was in flight
             if time and time.stage is Stage.QUEUE:
                 time.add(rule.stage, passed)
                 time.add(self._lanes[sequence.request.lane].rule.stage, -passed)
@@ -79,8 +79,7 @@ class Accounts:
     def moved(self, sequences: Iterable[Sequence]) -> None:
         """They wait, and were relegated or restored."""
         for sequence in sequences:
-            time = self._open.get(sequence)
-            if time and time.stage in (Stage.QUEUE, Stage.RELEGATED):
+            if self._open[sequence].stage in (Stage.QUEUE, Stage.RELEGATED):
                 self._turn(sequence, self._waiting_stage(sequence))
 
     def decided(self, plan: Plan, now: int) -> None:
