@@ -13,22 +13,27 @@ let it in, or has left it out though it runs.
 
 from collections import deque
 from collections.abc import Iterable
+from collections.abc import Sequence as SequenceOf
 from typing import NamedTuple
 
 from headway.core.accounts.request_time import RequestTime, Stage
 from headway.core.accounts.stages import LaneWork, RequestStages
 from headway.core.planning.plan import Plan
 from headway.core.planning.rules import Rule
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.roster import Roster
 from headway.core.sequence import RELEGATED, Sequence
+
+NEXT_STEP = Rule.NEXT_STEP
+QUEUE_STAGES = tuple([rule.stage for rule in Rule])  # by rule
 
 
 class Flight(NamedTuple):
     """A step that is being computed."""
 
     scheduled: int  # when it was decided
-    left_out: list[Sequence]  # they run, and have no row in it
+    left_out: SequenceOf[Sequence]  # they run, and have no row in it
 
 
 class LaneSums:
@@ -46,9 +51,12 @@ class Accounts:
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self._lanes = {name: LaneSums() for name in roster.lines}
+        self._pairs = tuple(zip(roster.lines.values(), self._lanes.values(), strict=True))
         self._open: dict[Sequence, RequestTime] = {}
         self._refused: dict[Sequence, Rule] = {}  # in the latest step
         self._flights: deque[Flight] = deque()
+        self._policies: Policies | None = None  # of the latest step
+        self._in_groups = False  # whether they start groups
         self._now = 0  # up to here all time is in the sums
         self._stepped = 0  # nanoseconds of steps that are back
         self._back = 0  # when the last one was
@@ -67,8 +75,8 @@ class Accounts:
         for sequence, rule in self._refused.items():
             time = self._open.get(sequence)  # it may have been cancelled while a step was in flight
             if time and time.stage is Stage.QUEUE:
-                time.add(rule.stage, passed)
-                time.add(self._lanes[sequence.request.lane].rule.stage, -passed)
+                time.add(QUEUE_STAGES[rule], passed)
+                time.add(QUEUE_STAGES[self._lanes[sequence.request.lane].rule], -passed)
 
     def add(self, sequence: Sequence) -> None:
         """It was taken in, and waits."""
@@ -91,10 +99,14 @@ class Accounts:
             self._preemptions = self._roster.preemptions
             self._note_preempted()
         self._refused = plan.refused
-        closed = closed_by(plan)
-        for line, lane in zip(self._roster.lines.values(), self._lanes.values(), strict=True):
-            held = line.lane.name in plan.limits.holding
-            lane.rule = (Rule.LANE if held else closed) if line.waiting else Rule.NEXT_STEP
+        if plan.policies is not self._policies:
+            self._policies, self._in_groups = plan.policies, plan.policies.in_groups
+        closed, holding = closed_by(plan, in_groups=self._in_groups), plan.limits.holding
+        for line, lane in self._pairs:
+            if not line.waiting:
+                lane.rule = NEXT_STEP
+            else:
+                lane.rule = Rule.LANE if line.lane.name in holding else closed
         if plan.shares:
             self._count(plan)
 
@@ -133,17 +145,19 @@ class Accounts:
 
     def _count(self, plan: Plan) -> None:
         """The rows and tokens of a step by lane, and who has none although it could have."""
-        running, shares = self._roster.running, plan.shares
-        left_out: list[Sequence] = []
-        if len(shares) < len(running):
-            left_out = [each for each in running.values() if each not in shares and each.pending]
-        self._flights.append(Flight(self._now, left_out))
-        if len(self._lanes) == 1:
-            (lane,) = self._lanes.values()
-            lane.rows += len(shares)
-            lane.tokens += sum(shares.values())
+        running, shares, lanes = self._roster.running, plan.shares, self._lanes
+        if len(shares) == len(running):  # nearly always: all are in the step, most with one token
+            self._flights.append(Flight(self._now, ()))
+            for line, lane in self._pairs:
+                lane.rows += line.running
+                lane.tokens += line.running
+            if sum(shares.values()) > len(shares):
+                for sequence, tokens in shares.items():
+                    if tokens != 1:
+                        lanes[sequence.request.lane].tokens += tokens - 1
             return
-        lanes = self._lanes
+        left_out = [each for each in running.values() if each not in shares and each.pending]
+        self._flights.append(Flight(self._now, left_out))
         for sequence, tokens in shares.items():
             lane = lanes[sequence.request.lane]
             lane.rows += 1
@@ -186,14 +200,19 @@ class Accounts:
         if time.stage is Stage.RUN:
             time.end_run(passed, sequence.nanoseconds, self._step_time)
         elif time.stage is Stage.QUEUE:
-            for rule, before, after in zip(
-                Rule, time.waited, self._lanes[sequence.request.lane].waited, strict=True
-            ):
+            now = self._lanes[sequence.request.lane].waited
+            for stage, before, after in zip(QUEUE_STAGES, time.waited, now, strict=True):
                 if after != before:
-                    time.add(rule.stage, after - before)
+                    time.add(stage, after - before)
+            self._note_before(time)
         else:
             time.add(time.stage.value, passed)
-        if not time.has_run and time.stage in (Stage.QUEUE, Stage.RELEGATED):
+            if time.stage is Stage.RELEGATED:
+                self._note_before(time)
+
+    def _note_before(self, time: RequestTime) -> None:
+        """What has run since it came, if it has not run yet."""
+        if not time.has_run:
             time.before = [
                 LaneWork(name, lane.rows - rows, lane.tokens - tokens)
                 for (name, lane), (rows, tokens) in zip(
@@ -203,10 +222,10 @@ class Accounts:
             ]
 
 
-def closed_by(plan: Plan) -> Rule:
-    """What kept out those of the waiting that the step did not try."""
+def closed_by(plan: Plan, *, in_groups: bool) -> Rule:
+    """What kept out the waiting that the step did not try. in_groups: as of its policies."""
     if not plan.joins:
-        if not plan.policies.in_groups:
+        if not in_groups:
             return Rule.SLOTS
         return Rule.GROUP if plan.roster.running else Rule.WINDOW
     if plan.shares and not plan.kinds.prefill:

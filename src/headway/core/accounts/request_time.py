@@ -4,6 +4,9 @@ from enum import StrEnum
 
 from headway.core.accounts.stages import LaneWork
 
+PREFILL = "prefill.own", "prefill.others"
+DECODE = "decode.own", "decode.others"
+
 
 class Stage(StrEnum):
     """Where a request is. The values of the last three are stages as they are told."""
@@ -20,7 +23,7 @@ class RequestTime:
 
     __slots__ = (
         *("taken_in", "stage", "since", "spent", "waited", "works", "before"),
-        *("left_out", "has_run", "_phase", "_own", "_stepped", "_left_out"),
+        *("left_out", "has_run", "_own_stage", "_others_stage", "_own", "_stepped", "_left_out"),
     )
 
     def __init__(self, now: int) -> None:
@@ -32,7 +35,7 @@ class RequestTime:
         self.before: list[LaneWork] = []  # what ran before its first step
         self.left_out = 0  # nanoseconds of steps that left it out while it ran
         self.has_run = False
-        self._phase = "prefill"
+        self._own_stage, self._others_stage = PREFILL
         self._own = self._stepped = self._left_out = 0
 
     def add(self, stage: str, nanoseconds: int) -> None:
@@ -41,14 +44,16 @@ class RequestTime:
 
     def begin_run(self, own: int, stepped: int, has_token: bool) -> None:
         """It runs. own: its shares of steps so far. stepped: nanoseconds of all steps so far."""
-        self.has_run, self._phase = True, "decode" if has_token else "prefill"
+        self.has_run = True
+        self._own_stage, self._others_stage = DECODE if has_token else PREFILL
         self._own, self._stepped, self._left_out = own, stepped, self.left_out
 
     def end_run(self, passed: int, own: int, stepped: int) -> None:
         """It has run for so long, or has had its first token."""
         own, stepped = own - self._own, stepped - self._stepped
         left_out = self.left_out - self._left_out
-        self.add(f"{self._phase}.own", own)
-        self.add(f"{self._phase}.others", stepped - own - left_out)
-        self.add("deferred", left_out)
+        self.add(self._own_stage, own)
+        self.add(self._others_stage, stepped - own - left_out)
+        if left_out:
+            self.add("deferred", left_out)
         self.add("host", passed - stepped)

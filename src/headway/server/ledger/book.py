@@ -19,13 +19,12 @@ from headway.server.ledger.recent import Recent
 from headway.server.ledger.request_rows import (
     Row,
     charged,
-    device_parts,
     request_rows,
     unmeasured,
 )
 from headway.server.protocol.labels import Labels, labels_of
 from headway.server.protocol.problem import Problem
-from headway.store.ledger.flush import MINUTE, Flush, SpendKey, divide_money
+from headway.store.ledger.flush import Flush, SpendKey, divide_money
 
 REMEMBERED, REFUSALS = 2_048, 512  # calls that can be explained without the store
 NOT_HERE = frozenset({"engine_down", "draining"})  # codes of calls whose rows may never come
@@ -103,16 +102,16 @@ class Book:
                 known.stages[each.id] = each
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        with self._lock:
-            self._device.rows(steps, requests, self._service.engine.load)
-            minute = self._device.until // MINUTE
+        if self._keeps:
+            with self._lock:
+                self._device.rows(steps, requests, self._service.engine.load)
         for row in requests:
             if known := self._open.get(row.id):
                 known.rows[row.id] = row
-                known.minutes[row.id] = minute
                 self._end(known)
-            else:
-                self._drop(minute, row.nanoseconds, row.lane)
+            elif self._keeps:  # its call was given up when its engine seemed to have failed
+                with self._lock:
+                    self._device.drop(row.nanoseconds)
 
     # -- the HTTP side
 
@@ -215,7 +214,7 @@ class Book:
             "workflow": labels.workflow,
             "attempt": labels.attempt,
             "arrived": self._epoch + arrival.at,
-            "minute": (self._epoch + now) // MINUTE,
+            "minute": 0,
             "wall_ns": waited,
             "code": refusal.problem.code,
             "stages": f'{{"door": {waited}}}',
@@ -233,13 +232,10 @@ class Book:
                 if row["charged"]:
                     self._charged[SpendKey(day, row["key"], row["lane"])] += row["charged"]
             if len(self._rows) + len(rows) <= self._most:
+                for row in rows:  # in the same flush as the account that has its time
+                    row["minute"] = self._device.keep(row["device_ns"], row["lane"])
                 self._rows += rows
                 return
+            for row in rows:
+                self._device.drop(row["device_ns"])
         self.unkept += len(rows)
-        for part in device_parts(rows):
-            self._drop(*part)
-
-    def _drop(self, minute: int, nanoseconds: int, lane: str) -> None:
-        """No row of this request will be kept."""
-        with self._lock:
-            self._device.forget(minute, nanoseconds, lane)

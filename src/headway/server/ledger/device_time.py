@@ -14,14 +14,16 @@ class DeviceTime:
 
     step     |-- waste --|------------- open -------------|        |-- waste --|-- open --|
     between                                               | idle   |
-    a request ends: its share moves from `open` to `requests`, in the minute in which it ends
+    a row is kept: its request's share moves from `open` to `requests`, in the minute in which that
+    is, so that rows and accounts are written together
     """
 
     def __init__(self, epoch: int) -> None:
         """epoch: Unix nanoseconds at the zero of the engine's clock."""
         self._epoch = epoch
         self.until = 0  # all time up to here has its account; 0: no engine has been ready yet
-        self._open = 0  # shares of requests that have not ended
+        self._open = 0  # shares of requests without a row
+        self._ended = 0  # of them, of requests that have ended: their rows are not made yet
         self._parts: dict[MinuteKey, MinutePart] = {}
 
     def begin(self, now: int) -> None:
@@ -33,18 +35,31 @@ class DeviceTime:
     def lose(self, now: int) -> None:
         """The engine has failed: nobody knows what became of the time since its last message, and
         its requests will not end."""
-        self._add(Account.UNRECORDED, self.until, max(0, now - self.until) + self._open)
-        self._add(Account.OPEN, self.until, -self._open)
-        self.until, self._open = max(self.until, now), 0
+        running = self._open - self._ended
+        self._add(Account.UNRECORDED, self.until, max(0, now - self.until) + running)
+        self._add(Account.OPEN, self.until, -running)
+        self.until, self._open = max(self.until, now), self._ended
 
     def rows(self, steps: Iterable[StepRow], ended: Iterable[RequestRow], load: Load) -> None:
         """What one step brought."""
         for step in steps:
             self._step(step, load)
-        for row in ended:
-            self._open -= row.nanoseconds
-            self._add(Account.OPEN, self.until, -row.nanoseconds)
-            self._add(Account.REQUESTS, self.until, row.nanoseconds, row.lane).requests += 1
+        self._ended += sum([row.nanoseconds for row in ended])
+
+    def keep(self, nanoseconds: int, lane: str) -> int:
+        """The row of a request that has ended is kept. Returns the minute that has its time."""
+        self._settle(nanoseconds, Account.REQUESTS, lane)
+        return self.until // MINUTE
+
+    def drop(self, nanoseconds: int) -> None:
+        """A request has ended, and its row is not kept."""
+        self._settle(nanoseconds, Account.UNRECORDED)
+
+    def _settle(self, nanoseconds: int, account: Account, lane: str = "") -> None:
+        self._open -= nanoseconds
+        self._ended -= nanoseconds
+        self._add(Account.OPEN, self.until, -nanoseconds)
+        self._add(account, self.until, nanoseconds, lane).requests += 1
 
     def _step(self, step: StepRow, load: Load) -> None:
         began = self._epoch + step.began
@@ -81,12 +96,6 @@ class DeviceTime:
             self._add(Account.IDLE, now, now - self.until)
         for at, passed in pieces(self.until, now):
             self._add(Account.IDLE, at, passed)
-
-    def forget(self, minute: int, nanoseconds: int, lane: str) -> None:
-        """The row of a request that has ended will not be kept: its time is unrecorded."""
-        at = minute * MINUTE
-        self._add(Account.REQUESTS, at, -nanoseconds, lane).requests -= 1
-        self._add(Account.UNRECORDED, at, nanoseconds).requests += 1
 
     def take(self) -> tuple[dict[MinuteKey, MinutePart], int, int]:
         """What was added since the last call, its nanoseconds in all, and those of `open`."""

@@ -15,7 +15,6 @@ class OpenCall:
     call: Call
     rows: dict[str, RequestRow] = field(default_factory=dict)  # by request
     stages: dict[str, RequestStages] = field(default_factory=dict)
-    minutes: dict[str, int] = field(default_factory=dict)  # Unix minutes that have its device time
     left: int = NEVER  # when its answer was made, or given up
     sent: int = NEVER  # when the last byte of it was sent
     rowless: bool = False  # the engine has failed: no more rows will come

@@ -1,7 +1,7 @@
 """A row of the ledger for each request of a call, when the call is over (request_rows)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from headway.core.ledger import RequestRow
@@ -10,7 +10,7 @@ from headway.server.answering.choice import Choice
 from headway.server.config.sections.prices import PriceSettings
 from headway.server.ledger.open_call import OpenCall
 from headway.server.ledger.wall import wall_stages
-from headway.store.ledger.flush import MINUTE, money
+from headway.store.ledger.flush import money
 
 Row = dict[str, Any]  # by column of ledger_requests
 
@@ -23,7 +23,6 @@ def request_rows(known: OpenCall, prices: PriceSettings, epoch: int) -> list[Row
 def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> Row:
     call, routed, id = known.call, known.call.routed, choice.answer.request.id
     row, staged = known.rows.get(id), known.stages.get(id)
-    minute = known.minutes.get(id, (epoch + known.left) // MINUTE)
     stages = wall_stages(known, row, staged)
     about = {
         "id": id,
@@ -39,7 +38,7 @@ def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> 
         "workflow": routed.labels.workflow,
         "attempt": routed.labels.attempt,
         "arrived": epoch + call.arrived,
-        "minute": minute,
+        "minute": 0,  # until it is kept
         "wall_ns": known.sent - call.arrived,
         "code": call.problem.code if call.problem else "",
         "stages": json.dumps(dict(stages)),
@@ -94,11 +93,6 @@ def unmeasured(finish: str) -> Row:
 def charged(rows: Sequence[Row]) -> int:
     """What the key of these rows is charged."""
     return sum([row["charged"] for row in rows])
-
-
-def device_parts(rows: Sequence[Row]) -> Iterator[tuple[int, int, str]]:
-    """The minute, the device nanoseconds and the lane of each."""
-    return ((row["minute"], row["device_ns"], row["lane"]) for row in rows)
 
 
 def _known(nanoseconds: int) -> int | None:
