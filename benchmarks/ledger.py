@@ -26,6 +26,7 @@ import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -40,8 +41,8 @@ from benchmarks.server_overhead.served import Served, serving
 from headway.store.ledger.check import problems_of
 from headway.store.ledger.ledger_tables import MINUTES, REQUESTS
 from headway.store.ledger.reading import LedgerReader
-from tests.postgresql import postgresql
 
+postgresql = import_module("tests.postgresql").postgresql
 SEED = 1
 PATH = "/v1/completions"
 UPTIME = 0.3, 4.0  # seconds that a server serves before it is killed
@@ -122,7 +123,7 @@ def unrecorded_in(url: str) -> float:
     with reader.begin() as connection:
         found = list(connection.execute(select(MINUTES.c.nanoseconds).where(mine)).scalars())
     reader.close()
-    return sum(found) / 1e9
+    return float(sum(found)) / 1e9
 
 
 def wrong_in(url: str) -> list[str]:
