@@ -77,6 +77,7 @@ SERVER_FLOORS = (  # lowest first: each imports only from itself and from those 
     "app",
     "banner",
     "functions",
+    "backends",
     "run",
 )
 CORE_MAY = {"bisect", "collections", "dataclasses", "enum", "hashlib", "heapq", "itertools"}

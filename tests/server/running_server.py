@@ -169,13 +169,13 @@ def service_of(config, engine):
     service = Service(config, engine)
     theirs = engine.traits
     traits = replace(EVERYTHING, poolings=theirs.poolings, width=theirs.width)
-    service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
+    service.model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
     return service
 
 
 def app_of(service, jobs=None, ledger=None):
     """The application; tests look at its state through the front."""
-    app = make_app(service, jobs, ledger)
+    app = make_app(service, jobs, ledger=ledger)
     service.bodies, service.metrics = app.state.bodies, app.state.metrics
     return app
 

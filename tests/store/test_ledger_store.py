@@ -161,8 +161,8 @@ def test_a_flush_whose_answer_was_lost_counts_once(where, database):
     run.write(second)
     run.write(first)
     assert accounts(database) == {"idle": 11, "open": 0, "requests": 35}
-    assert run.store.spend_of(DAY, "other") == {SpendKey(DAY, "ci", "chat"): 14}
-    assert run.store.spend_of(DAY, "w") == {}
+    assert run.store.spend_of(DAY, ["other"]) == {SpendKey(DAY, "ci", "chat"): 14}
+    assert run.store.spend_of(DAY, ["w"]) == {}
     assert count(database, REQUESTS) == 2 and problems(where) == []
 
 

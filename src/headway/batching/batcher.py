@@ -244,6 +244,7 @@ class Batcher:
             now,
             lane,
             STREAM if self.streams else PLAIN,
+            start_by=self._engine.load.lanes[lane].lane.budget.start_by(now),
             end_by=now + int(deadline * 1e9) if deadline else NEVER,
         )
         self._items[request.id] = item

@@ -10,6 +10,7 @@ from headway.cli.check import check
 from headway.cli.compare import compare
 from headway.cli.config import config_app
 from headway.cli.demo import demo
+from headway.cli.diagnose import diagnose
 from headway.cli.generate import generate
 from headway.cli.ledger import explain, ledger_app
 from headway.cli.predict.calibrate import calibrate
@@ -36,6 +37,7 @@ app.command(rich_help_panel=MEASURE)(demo)
 app.command(rich_help_panel=MEASURE)(compare)
 app.command(rich_help_panel=MEASURE)(bench)
 app.command(rich_help_panel=MEASURE)(report)
+app.command(rich_help_panel=MEASURE)(diagnose)
 app.command(rich_help_panel=SERVE)(check)
 app.command(rich_help_panel=SERVE)(generate)
 app.command(rich_help_panel=SERVE)(serve)

@@ -61,8 +61,9 @@ def serve(
     """Serve a model behind OpenAI's API, each lane within its latency budget.
 
     Without a file there are three lanes (interactive, standard, offline), open to everybody on this
-    machine and to nobody else. A file sets lanes, API keys and limits; an option here overrides it.
-    Exit status: 0 after a signal; 1 if the engine is down for good; 2 if a setting is wrong.
+    machine and to nobody else. A file sets lanes, API keys and limits, and may have several models
+    and functions; an option here overrides it. Exit status: 0 after a signal; 1 if nothing is left
+    that answers; 2 if a setting is wrong.
 
     module:function serves a function of a list, decorated with @headway.batch or not: an item per
     request, batched.

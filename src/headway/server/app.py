@@ -3,9 +3,7 @@
 All middleware is plain ASGI: behind BaseHTTPMiddleware it goes unnoticed that a client has left.
 """
 
-from typing import TYPE_CHECKING
-
-from fastapi import FastAPI
+from typing import TYPE_CHECKING, Protocol
 
 from headway import __version__
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
@@ -33,15 +31,27 @@ def job_host(service: Service) -> JobHost:
     endpoints = dict.fromkeys(FOR_JOBS, frozenset({JSON}))
     lane = service.config.jobs_lane
     most = service.lanes[lane].max_waiting
-    return JobHost(service.keys, endpoints, lane, most, takes_objects=True)
+    return JobHost(service.keys, endpoints, lane, most, objects=frozenset(FOR_JOBS))
+
+
+class Part(Protocol):
+    """What is served beside models."""
+
+    def install(self, app: DocumentedApp, bodies: BodyReader) -> None:
+        """Add its paths and its metrics."""
+        ...
 
 
 def make_app(
-    service: Service, jobs: "JobServer | None" = None, ledger: "LedgerService | None" = None
-) -> FastAPI:
-    """The application of a service. jobs, ledger: None if they have no store.
+    service: Service,
+    jobs: "JobServer | None" = None,
+    functions: Part | None = None,
+    ledger: "LedgerService | None" = None,
+) -> DocumentedApp:
+    """The application of a service. jobs, ledger: None if they have no store. functions: None if
+    there are none.
 
-    While the model is loading, requests are answered with 503, but /health with 200.
+    While its models are loading, requests are answered with 503, but /health with 200.
     """
     app = DocumentedApp(
         title="headway",
@@ -54,7 +64,7 @@ def make_app(
     install_error_handlers(app)
     limits = service.config.server.limits
     body_time = service.config.server.connections.body_time
-    bodies = BodyReader(limits.bodies_bytes, body_time, service.admission.trimmer.add)
+    bodies = BodyReader(limits.bodies_bytes, body_time, service.held.trimmer.add)
     metrics = attach_metrics(service)
     app.state.bodies, app.state.metrics, app.state.registry = bodies, metrics, metrics.registry
     for router in (
@@ -66,6 +76,8 @@ def make_app(
     ):
         app.include_router(router)
     install_ledger(app, service, bodies, ledger)
+    if functions:
+        functions.install(app, bodies)
     if jobs:
         jobs.install(app, bodies)
     add_middleware(app, service.config, ANSWERS | VECTORS | UPLOADS)

@@ -28,7 +28,7 @@ def ledger(tmp_path_factory):
             said |= {"x-request-id": f"mine-{number}"}
             body = {"prompt": "def f(", "max_tokens": 2 + number}
             ids.append(client.post("/v1/completions", json=body, headers=said).json()["id"])
-        until(lambda: front.ledger.writer.written == 6)
+        until(lambda: front.ledger.writers[0].written == 6)
         for id in (ids[0], ids[2]):
             client.post("/v1/outcomes", json={"request": id, "label": "resolved"})
         client.post("/v1/outcomes", json={"workflow": "w", "label": "accepted", "value": 2})

@@ -10,7 +10,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.sections.prices import BILLION, PriceSettings
-from headway.server.intake.spend import HEADER, SpendControl
+from headway.server.intake.limits.spend import HEADER, SpendControl
 from headway.server.protocol.fields import ChatBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import chat_request
@@ -80,7 +80,7 @@ def test_the_worst_case_is_reserved_and_the_cost_is_settled(tmp_path):
         assert left(much) == 100 - prompt - 10
         again = post(client, 5)  # its prompt may be in the cache by then
         assert again.status_code == 200
-        until(lambda: front.ledger.writer.written == 3)  # the refused one has a row too
+        until(lambda: front.ledger.writers[0].written == 3)  # the refused one has a row too
     with serving(config, fake) as (url, front), client_of(url) as client:
         spent = sum(front.spend._others[1].values())
         third = post(client, 1)
@@ -102,7 +102,7 @@ def test_a_cap_in_one_lane_leaves_the_others(tmp_path):
 def test_while_the_ledger_is_away(tmp_path, monkeypatch, when_away, status):
     config = config_of(tmp_path, when_away, money_per_day=0.0001)
     with serving(config, fake) as (url, front), client_of(url) as client:
-        writer = front.ledger.writer
+        writer = front.ledger.writers[0]
 
         def gone(*given):
             raise StoreError("the disk is full")

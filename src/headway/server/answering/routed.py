@@ -20,6 +20,7 @@ class Routed:
     lane: str
     deadlines: Deadlines  # and the lane's budget, perhaps tightened
     expected: int = 0  # tokens that the caller expects in each answer; 0: it does not say
+    served: str = ""  # the entry of `models` that answers, by its own name
     labels: Labels = Labels()  # for the ledger
     read_at: int = 0  # when its body had been read, nanoseconds
 

@@ -25,15 +25,8 @@ class EngineState(StrEnum):
     DOWN = "down"
 
 
-class EngineHandle(Protocol):
-    """An engine to submit requests to. Everything happens on the event loop's thread."""
-
-    rows: Rows  # called with the ledger's rows, before the step's events
-    staged: Staged  # called before the rows, with where the time of their requests went
-    events: Callable[[list[Event]], object]  # called with the step's events, before its callers are
-
-    @property
-    def load(self) -> Load: ...
+class Backend(Protocol):
+    """Whatever answers requests in a process of its own."""
 
     @property
     def state(self) -> EngineState: ...
@@ -42,6 +35,17 @@ class EngineHandle(Protocol):
     def down(self) -> str:
         """Why it is down or being restarted; empty if it is neither."""
         ...
+
+
+class EngineHandle(Backend, Protocol):
+    """An engine to submit requests to. Everything happens on the event loop's thread."""
+
+    rows: Rows  # called with the ledger's rows, before the step's events
+    staged: Staged  # called before the rows, with where the time of their requests went
+    events: Callable[[list[Event]], object]  # called with the step's events, before its callers are
+
+    @property
+    def load(self) -> Load: ...
 
     @property
     def journal(self) -> str:

@@ -14,6 +14,7 @@ class AccessRecord:
 
     key: str = ""  # its name
     lane: str = ""
+    model: str = ""  # the entry that answers; empty where there is only one
     code: str = ""  # of the error that it was answered with
     call: Call | None = None
 

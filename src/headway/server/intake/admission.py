@@ -1,4 +1,4 @@
-"""Admission: which calls enter their lanes, and how calls end. On the event loop's thread."""
+"""Admission: which calls enter the lanes of a model, and how calls end. On the loop's thread."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -14,24 +14,21 @@ from headway.server.answering.call import Call, down
 from headway.server.answering.refusal import Refusal
 from headway.server.answering.routed import Routed
 from headway.server.config.sections.prices import PriceSettings
-from headway.server.engine.handle import EngineHandle, EngineState, Rows
-from headway.server.heap import BodyTrimmer
+from headway.server.engine.handle import Backend, EngineHandle, EngineState, Rows
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.retry_schedule import RetrySchedule
-from headway.server.intake.spend import SpendControl
 from headway.server.intake.supersede import Cancellable, Supersession
 from headway.server.intake.watcher import Watcher
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import SOON, jittered
 
-MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
-
 
 class Admission:
-    """Lets calls into the engine or refuses them, and gives each the ledger's rows of its requests.
+    """Lets calls into one engine or refuses them, and gives each the ledger's rows of its requests.
 
-    watchers: told of calls. listeners: told the ledger's rows after that, each with the budget that
-    its own request had.
+    supersession: of all models together, as the keys are. watchers: told of calls. listeners: told
+    the ledger's rows after that, each with the budget that its own request had.
     """
 
     def __init__(
@@ -39,6 +36,7 @@ class Admission:
         engine: EngineHandle,
         keys: KeyRing,
         now: Callable[[], int],
+        supersession: Supersession,
         spend: SpendControl | None = None,
     ) -> None:
         self.engine, self._keys, self._now = engine, keys, now
@@ -47,11 +45,9 @@ class Admission:
         self.watchers: list[Watcher] = []
         self._retries = RetrySchedule()
         self._calls: dict[str, Call] = {}  # by each request's id
-        self._supersession = Supersession()
+        self._supersession = supersession
         self.preparing: Counter[str] = Counter()  # requests being tokenized, by lane
         self._clients: dict[Cancellable, Routed] = {}  # whose calls are being prepared
-        self._held = 0  # bytes of the bodies that are being tokenized or detokenized
-        self.trimmer = BodyTrimmer()
         engine.rows = self.rows
 
     @property
@@ -66,30 +62,8 @@ class Admission:
 
     def check_open(self) -> None:
         """Raises Problem unless the engine takes requests. Asked before any work on a call."""
-        match self.engine.state:
-            case EngineState.LOADING:
-                raise loading(self.engine.down)
-            case EngineState.DRAINING:
-                message = "the server is shutting down and takes no more"
-                raise Problem(503, message, code="draining", retry=jittered(SOON))
-            case EngineState.DOWN:
-                raise down(EngineDownError(self.engine.down or "the engine is down"))
-            case EngineState.READY:
-                pass
-
-    @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
-        """Count a body's bytes while it is tokenized or detokenized. Raises Problem when all such
-        bodies together would exceed MOST_HELD; a body alone is always let through."""
-        if self._held and self._held + size > MOST_HELD:
-            message = "too much text is waiting to be tokenized"
-            raise Problem(429, message, code="too_much_text", retry=jittered(SOON))
-        self._held += size
-        try:
-            yield
-        finally:
-            self._held -= size
-            self.trimmer.add(size)
+        if self.engine.state is not EngineState.READY:
+            raise not_open(self.engine)
 
     @contextmanager
     def reserving(self, routed: Routed, client: Cancellable) -> Iterator[None]:
@@ -244,6 +218,18 @@ class Admission:
             tightened.append(row)
         for listener in self.listeners:
             listener(steps, tightened)
+
+
+def not_open(backend: Backend) -> Problem:
+    """The answer while it takes no requests."""
+    match backend.state:
+        case EngineState.LOADING:
+            return loading(backend.down)
+        case EngineState.DRAINING:
+            message = "the server is shutting down and takes no more"
+            return Problem(503, message, code="draining", retry=jittered(SOON))
+        case _:
+            return down(EngineDownError(backend.down or "the engine is down"))
 
 
 def loading(fault: str = "") -> Problem:

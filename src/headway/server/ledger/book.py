@@ -12,7 +12,8 @@ from headway.server import clock
 from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
 from headway.server.engine.handle import EngineState
-from headway.server.intake.service import Service
+from headway.server.intake.limits.spend import SpendControl
+from headway.server.intake.model import Model
 from headway.server.ledger.device_time import DeviceTime
 from headway.server.ledger.open_call import OpenCall
 from headway.server.ledger.recent import Recent
@@ -31,15 +32,15 @@ NOT_HERE = frozenset({"engine_down", "draining"})  # codes of calls whose rows m
 
 
 class Book:
-    """A Watcher. What it gathers is taken by the writer's thread, flush by flush.
+    """A Watcher of one model. What it gathers is taken by its writer's thread, flush by flush.
 
     keeps: whether there is a writer. most: rows that may wait for it; further ones are counted, and
     their device time is unrecorded.
     """
 
-    def __init__(self, service: Service, keeps: bool, most: int) -> None:
-        self._service, self._keeps, self._most = service, keeps, most
-        self._prices, self._spend = service.config.prices, service.spend
+    def __init__(self, model: Model, spend: SpendControl, keeps: bool, most: int) -> None:
+        self._engine, self._keeps, self._most = model.engine, keeps, most
+        self._prices, self._spend = model.config.prices, spend
         self._epoch = clock.epoch()
         self._open: dict[str, OpenCall] = {}  # by request
         self._calls: dict[str, OpenCall] = {}  # by call
@@ -50,8 +51,8 @@ class Book:
         self._rows: list[Row] = []
         self._charged: Counter[SpendKey] = Counter()
         self._device_ns = 0  # nanoseconds of all flushes so far
-        service.engine.staged = self.staged
-        service.watch(self)
+        model.engine.staged = self.staged
+        model.watch(self)
 
     # -- a Watcher
 
@@ -104,7 +105,7 @@ class Book:
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         if self._keeps:
             with self._lock:
-                self._device.rows(steps, requests, self._service.engine.load)
+                self._device.rows(steps, requests, self._engine.load)
         for row in requests:
             if known := self._open.get(row.id):
                 known.rows[row.id] = row
@@ -173,11 +174,11 @@ class Book:
 
     @property
     def _is_up(self) -> bool:
-        return self._service.engine.state in (EngineState.READY, EngineState.DRAINING)
+        return self._engine.state in (EngineState.READY, EngineState.DRAINING)
 
     @property
     def _is_idle(self) -> bool:
-        load = self._service.engine.load
+        load = self._engine.load
         waits = any(lane.waiting for lane in load.lanes.values())
         return self._is_up and not load.running and not waits
 

@@ -11,7 +11,7 @@ from headway.server.http.body import BodyReader
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import REF
 from headway.server.intake.service import Service
-from headway.server.ledger.book import Book
+from headway.server.ledger.books import Books
 from headway.server.ledger.metrics import LedgerMetrics
 from headway.server.ledger.routes import OutcomeBody, Sent, outcome_routes, request_routes
 from headway.server.protocol.problem import Problem
@@ -25,16 +25,16 @@ def install_ledger(
 ) -> None:
     """Add the paths, and the middleware that sees the last byte. kept: None if nothing is kept;
     requests are explained as long as they are remembered."""
-    book = kept.book if kept else Book(service, keeps=False, most=0)
-    app.include_router(request_routes(service, book, kept))
-    app.add_middleware(Sent, book=book)
+    books = kept.books if kept else Books(service, keeps=False, most=0)
+    app.include_router(request_routes(service, books, kept))
+    app.add_middleware(Sent, books=books)
     if kept is None:
         return
     from headway.store.database import StoreError
 
     app.include_router(outcome_routes(service, bodies, kept))
     app.add_exception_handler(StoreError, _store_down)
-    app.state.registry.register(LedgerMetrics(book, kept.writer))
+    app.state.registry.register(LedgerMetrics(books, kept.writers))
     others = app.models
 
     def models() -> dict[str, Any]:

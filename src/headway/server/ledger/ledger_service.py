@@ -1,4 +1,4 @@
-"""LedgerService: the book with its writer, and what is asked of both."""
+"""LedgerService: the books with their writers, and what is asked of both."""
 
 import asyncio
 from collections.abc import Sequence
@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from headway.errors import SettingError
 from headway.server import clock
 from headway.server.intake.service import Service
-from headway.server.ledger.book import Book
+from headway.server.ledger.books import Books
 from headway.server.ledger.request_rows import Row
 from headway.server.ledger.writer import LedgerWriter
 from headway.server.observe.logs import Log
@@ -23,26 +23,31 @@ class LedgerService:
         settings, jobs = service.config.ledger, service.config.jobs.store
         # Where jobs live in the same file, theirs is the lock; each thread has its own connection.
         shared = bool(jobs) and url_of(jobs) == url_of(settings.url)
-        database = Database(settings.url, alone=not shared)
-        self.writer = LedgerWriter(settings, database, service.spend, log)
+        self.writers: list[LedgerWriter] = []  # of the models, in their order
+        for at, _ in enumerate(service.models):
+            database = Database(settings.url, alone=not (shared or at))
+            LedgerWriter(settings, database, service.spend, log, self.writers)
+        service.spend.is_away = lambda: any(each.away for each in self.writers)
         try:
-            self.writer.open()
+            self.writers[0].open()
         except StoreError as error:
-            database.close()
+            for each in self.writers:
+                each.close()
             raise SettingError(str(error)) from error
-        self.book = Book(service, keeps=True, most=settings.rows)
+        self.books = Books(service, keeps=True, most=settings.rows)
         self._asked = Database(settings.url, alone=False)
         self._outcomes = Outcomes(self._asked)
         self._thread = ThreadPoolExecutor(1, "ledger-reader")
 
     def start(self) -> None:
         """Write from now on."""
-        self.writer.start(self.book.take)
+        for writer, book in zip(self.writers, self.books.all, strict=True):
+            writer.start(book.take)
 
     async def close(self) -> None:
         """Once the engine is closed and nobody asks any more."""
-        self.book.close()
-        await asyncio.to_thread(self.writer.close)
+        self.books.close()
+        await asyncio.gather(*[asyncio.to_thread(each.close) for each in self.writers])
         self._thread.shutdown(wait=False)
         self._asked.close()
 
@@ -71,13 +76,13 @@ class LedgerService:
         return outcome
 
     async def _call(self, tenant: str, id: str) -> str:
-        if rows := self.book.find(tenant, id):
+        if rows := self.books.find(tenant, id):
             return str(rows[0]["call"])
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._outcomes.call_of, tenant, id)
 
     async def _workflow(self, tenant: str, workflow: str) -> str:
-        if self.book.knows_workflow(tenant, workflow):
+        if self.books.knows_workflow(tenant, workflow):
             return workflow
         loop, ask = asyncio.get_running_loop(), self._outcomes.has_workflow
         return workflow if await loop.run_in_executor(self._thread, ask, tenant, workflow) else ""

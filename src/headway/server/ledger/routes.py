@@ -12,7 +12,7 @@ from headway.server.http.body import BodyReader
 from headway.server.http.openapi import request_of, responses
 from headway.server.intake.access_record import recorded
 from headway.server.intake.service import Service
-from headway.server.ledger.book import Book
+from headway.server.ledger.books import Books
 from headway.server.ledger.explanation import explanation, open_explanation
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.reading import read
@@ -46,10 +46,10 @@ class OutcomeBody(BaseModel):
 
 
 class Sent:
-    """Middleware: tells the book when the last byte of a call's answer was sent."""
+    """Middleware: tells the books when the last byte of a call's answer was sent."""
 
-    def __init__(self, app: ASGIApp, book: Book) -> None:
-        self._app, self._book = app, book
+    def __init__(self, app: ASGIApp, books: Books) -> None:
+        self._app, self._books = app, books
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -59,10 +59,10 @@ class Sent:
                 await self._app(scope, receive, send)
             finally:
                 if record.call:
-                    self._book.sent(record.call)
+                    self._books.sent(record.call)
 
 
-def request_routes(service: Service, book: Book, kept: "LedgerService | None") -> APIRouter:
+def request_routes(service: Service, books: Books, kept: "LedgerService | None") -> APIRouter:
     """kept: None, if nothing is kept."""
     router = APIRouter(tags=["ledger"])
 
@@ -70,9 +70,9 @@ def request_routes(service: Service, book: Book, kept: "LedgerService | None") -
     async def explain(request: Request, id: str) -> JSONResponse:
         """Where the time of one of your calls went, by the id of its answer or its X-Request-Id."""
         tenant = service.authenticate(request.headers).tenant.name
-        if known := book.find_open(tenant, id):
+        if known := books.find_open(tenant, id):
             return JSONResponse(open_explanation(known))
-        rows = book.find(tenant, id)
+        rows = books.find(tenant, id)
         if not rows and kept:
             rows = await kept.rows_of(tenant, id)
         if not rows:

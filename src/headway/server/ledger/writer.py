@@ -11,7 +11,7 @@ from headway.errors import first_line
 from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.ledger.ledger import LedgerSettings
-from headway.server.intake.spend import SpendControl
+from headway.server.intake.limits.spend import SpendControl
 from headway.server.observe.logs import Log
 from headway.store.database import Database, StoreError
 from headway.store.ids import new_id
@@ -38,8 +38,17 @@ class LedgerWriter:
     not take is tried again as it is, and what comes meanwhile waits in the book."""
 
     def __init__(
-        self, settings: LedgerSettings, database: Database, spend: SpendControl, log: Log
+        self,
+        settings: LedgerSettings,
+        database: Database,
+        spend: SpendControl,
+        log: Log,
+        siblings: "list[LedgerWriter]",
     ) -> None:
+        """siblings: the writers of this server, to which it adds itself. The first of them also
+        looks at other servers, and deletes what is old."""
+        siblings.append(self)
+        self._siblings = siblings
         self._settings, self._database, self._spend, self._log = settings, database, spend, log
         self._store = LedgerStore(database)
         self._alone = database.is_file
@@ -48,7 +57,6 @@ class LedgerWriter:
         self._writer = Writer(id, host, pid, now, spend.prices.hour_billionths)
         self._is_failing = False  # the database did not take the last flush
         self._asked_at = 0  # when it was asked something that it has not answered; 0: it was not
-        spend.is_away = lambda: self.away
         self.failures = self.written = self.given_up = 0  # flushes that failed; rows
         self.last_written = now
         self._pending: Flush | None = None
@@ -110,6 +118,8 @@ class LedgerWriter:
         if not self._write():
             return
         now = _unix()
+        if self is not self._siblings[0]:
+            return
         try:
             if now >= self._look_at:
                 self._look(now)
@@ -122,13 +132,14 @@ class LedgerWriter:
         host, mine = self._writer.host, os.getpid()
         pids = self._store.open_pids(host)
         running = {pid: Path(f"/proc/{pid}").exists() for pid in pids}
-        running[mine] = self._registered  # else it was another's before it was ours
-        alone = self._alone and not self._registered
+        registered = any(each._registered for each in self._siblings)
+        running[mine] = registered  # else it was another's before it was ours
+        alone = self._alone and not registered
         if closed := self._store.close_dead(alone, host, running, now):
             self._log.warning("ledger: intervals closed as unrecorded", servers=closed)
         if self._spend.caps_money:
             day = clock.day()
-            others = self._store.spend_of(day, without=self._writer.id)
+            others = self._store.spend_of(day, without=[each._writer.id for each in self._siblings])
             self._spend.refresh(day, {(key.key, key.lane): m for key, m in others.items()})
         self._look_at = now + LOOK
 

@@ -1,6 +1,6 @@
 """LedgerStore: writes flushes, closes what others have left open, and forgets what is old."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,11 +156,11 @@ class LedgerStore:
 
     # -- spend
 
-    def spend_of(self, day: int, without: str) -> dict[SpendKey, int]:
-        """What others than this writer charged on a day (Unix days, UTC), by key and lane."""
+    def spend_of(self, day: int, without: Collection[str]) -> dict[SpendKey, int]:
+        """What others than these writers charged on a day (Unix days, UTC), by key and lane."""
         total = func.sum(SPEND.c.money)
         wanted = select(SPEND.c.key, SPEND.c.lane, total).group_by(SPEND.c.key, SPEND.c.lane)
-        wanted = wanted.where(SPEND.c.day == day, SPEND.c.writer != without)
+        wanted = wanted.where(SPEND.c.day == day, SPEND.c.writer.not_in(without))
         with self._database.begin() as connection:
             rows = connection.execute(wanted).all()
         return {SpendKey(day, key, lane): int(money) for key, lane, money in rows}

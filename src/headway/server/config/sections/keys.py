@@ -71,6 +71,12 @@ class KeySettings(Section):
     lanes: Annotated[
         tuple[LaneName, ...], Field(description="Lanes that the key may use. Default: all.")
     ] = ()
+    models: Annotated[
+        tuple[str, ...],
+        Field(
+            description="Entries of `models` that the key may use, by their names. Default: all."
+        ),
+    ] = ()
     default_lane: Annotated[
         str,
         Field(
@@ -116,7 +122,8 @@ class KeySettings(Section):
         default = self.default_lane or default_lane
         if default not in allowed:
             default = self.lanes[0]
-        return Tenant(self.owner, self.name, allowed, default, self.owner)
+        models = frozenset(self.models) or None
+        return Tenant(self.owner, self.name, allowed, default, self.owner, models)
 
     @property
     def owner(self) -> str:
