@@ -229,5 +229,4 @@ class ServerConfig(ConfigValues):
                 section.get("engine", {}).pop(name, None)
         del settings["metrics"]  # it names a key
         del settings["jobs"]["store"], settings["jobs"]["webhooks"], settings["ledger"]["url"]
-        del settings["engine"]["vllm"]  # it may hold a token of the hub
         return settings

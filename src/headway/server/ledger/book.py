@@ -74,7 +74,7 @@ class Book:
         refusal = Refusal(problem, routed.operation, routed.arrival, routed.lane)
         rows = [self._refused_row(refusal, id, routed.labels) for id in call.choices]
         for row in rows:
-            row |= {"call": call.id, "model": routed.model}
+            row |= {"call": call.id, "model": routed.served or routed.model}
         self._refusals.add(rows)
         self._keep(rows)
 

@@ -101,7 +101,7 @@ def open_explanation(known: OpenCall) -> dict[str, Any]:
         "status": "running" if call.tokens[1] else "waiting",
         "request_id": call.routed.request_id,
         "lane": call.routed.lane,
-        "model": call.routed.model,
+        "model": call.routed.served or call.routed.model,
         "operation": call.routed.operation,
         "age_ms": _ms(clock.now() - call.arrived),
         "promised_ms": call.eta.ms,

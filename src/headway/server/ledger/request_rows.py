@@ -31,7 +31,7 @@ def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> 
         "tenant": routed.tenant.name,
         "key": routed.tenant.key,
         "lane": routed.lane,
-        "model": routed.model,
+        "model": routed.served or routed.model,
         "operation": routed.operation,
         "version": row.version if row else 0,
         "prompt_version": routed.labels.prompt_version,
