@@ -73,6 +73,7 @@ SERVER_FLOORS = (  # lowest first: each imports only from itself and from those 
     "intake",
     "observe",
     "http",
+    "ledger",
     "jobs",
     "listening",
     "app",

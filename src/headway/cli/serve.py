@@ -42,6 +42,14 @@ def serve(
             "Default: there are none.",
         ),
     ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STORE",
+            help="Keep a row for each request in this file of SQLite, or at postgresql://... It "
+            "may be that of --jobs. Default: nothing is kept.",
+        ),
+    ] = None,
     drain_timeout: Annotated[
         str | None,
         typer.Option(
@@ -71,6 +79,8 @@ def serve(
     compute = {"executor": executor, "vllm": read_vllm(vllm)}
     if jobs is not None:
         flags["jobs"] = {"store": jobs}
+    if ledger is not None:
+        flags["ledger"] = {"url": ledger}
     flags["engine"] = {name: value for name, value in compute.items() if value}
     if model is not None and names_a_function(model):
         if flags["engine"] or quantize:

@@ -8,6 +8,8 @@ the step and reserves its blocks, which may preempt others. Then rows are built 
 
 from collections.abc import Iterable
 
+from headway.core.accounts.accounts import Accounts
+from headway.core.accounts.no_accounts import NoAccounts
 from headway.core.admission import refuse
 from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores
 from headway.core.block_table import cached, publish
@@ -51,6 +53,7 @@ class Scheduler:
         self._predicts = bool(settings.policies.predicting)
         self._relegates = settings.policies.relegate != Keep()
         self.newcomers = Newcomers(self.estimates, settings.lanes if self._relegates else ())
+        self.accounts: Accounts | NoAccounts = NoAccounts()  # of each request's time
         self._closing = False  # Close came: nothing is accepted any more
         self._enough = False  # Enough came, and no request since then
         self.steps = 0  # scheduled so far
@@ -59,13 +62,11 @@ class Scheduler:
     # -- in
 
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
-        """Obey commands in order, then drop what has missed its deadline, the earliest first, and
-        relegate who cannot keep its budget any more.
-
-        Returns what callers are to hear.
-        """
+        """Obey commands in order, drop what has missed its deadline, the earliest first, relegate
+        who cannot keep its budget any more, and return what callers are to hear."""
         events: list[Event] = []
         by_id = self.roster.by_id
+        self.accounts.advance(now)
         for command in commands:
             match command:
                 case Add(request):
@@ -95,6 +96,7 @@ class Scheduler:
         self._enough = False
         added = self.roster.add(request)
         self.newcomers.add(added)
+        self.accounts.add(added)
         if self._predicts:
             added.hit = cached(self.pool, added)
         return []
@@ -102,6 +104,7 @@ class Scheduler:
     def _relegate(self, now: int) -> list[Event]:
         promised, view = self.newcomers.take_late(), self.view(now)
         told, refused = relegate(self.settings, self.roster, self.pool, view, promised)
+        self.accounts.moved(self.roster.take_moved())
         return told + [self._end(each, Finish.REFUSED, now, words) for each, words in refused]
 
     # -- decide
@@ -121,13 +124,12 @@ class Scheduler:
         return View(now, lines, running, self._closing or self._enough, *known)
 
     def schedule(self, now: int) -> Batch:
-        """The next step, with its blocks reserved.
-
-        If there is nothing to do yet, it has no rows and says when to ask again (`wake_at`).
-        """
+        """The next step, with its blocks reserved. If there is nothing to do yet, it has no rows
+        and says when to ask again (`wake_at`)."""
         since = self.committed if self.roster.running else now  # else it slept: nobody waited
         plan = Plan(self.settings.policies, self.pool, self.roster, self.view(now))
         plan.choose()
+        self.accounts.decided(plan, now)
         if plan.joined and plan.start.exclusive:
             start = plan.start
             least = 2 if self.estimates.calls is None else 1
@@ -160,6 +162,7 @@ class Scheduler:
         # Divided among the tokens. The remainder, less than a nanosecond a token, goes to the first
         # row, so that the accounts sum to the step exactly.
         rate, extra = divmod(spent, tokens + waste)
+        self.accounts.came_back(now, spent)
         wasted, self.committed = rate * waste, now
         events: list[Event] = []
         running, errors, logprobs = self.roster.running, output.errors, output.logprobs
@@ -181,8 +184,7 @@ class Scheduler:
             if sampled:
                 scored = logprobs.get(i, ()) if logprobs else ()
                 if sequence.first_token == NEVER:
-                    sequence.first_token = now
-                    self.estimates.first_came(sequence)
+                    self._first_came(sequence, now)
                 sequence.last_token = now
                 if sequence.unknown:
                     sequence.learn(sampled)
@@ -203,6 +205,11 @@ class Scheduler:
         self._keep(batch, tokens, (began, spent, wasted, output.host))
         self.estimates.drain(self.roster.lines.values(), now - since)
         return self._withhold(events, now) if self.group.together else events
+
+    def _first_came(self, sequence: Sequence, now: int) -> None:
+        sequence.first_token = now
+        self.estimates.first_came(sequence)
+        self.accounts.first_token(sequence)
 
     def _withhold(self, events: list[Event], now: int) -> list[Event]:
         """Nobody of a group hears of these before it has ended."""
@@ -237,6 +244,7 @@ class Scheduler:
         """End a running sequence that has ended by itself, and return its last event."""
         if self.group.together:
             self.roster.withhold(sequence, finish)
+            self.accounts.withhold(sequence)
         else:
             self.roster.remove(sequence)
             self._close(sequence, finish, now)
@@ -261,6 +269,7 @@ class Scheduler:
 
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
         self.roster.close(sequence)
+        self.accounts.close(sequence)
         self.estimates.ended(sequence, finish, now)
         row = self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
         self.ledger.changes += self.resizing.ended(row, self.group.slots)
@@ -274,21 +283,13 @@ class Scheduler:
 
     def load(self, now: int) -> Load:
         """The snapshot that admission and everyone else outside reads."""
-        pool, settings = self.pool, self.settings
-        known = self.newcomers.etas, self.resizing.windows
-        return Load(
-            now=now,
-            step=self.steps,
-            lanes=self.roster.loads(self.estimates.drain_rate, *known),
-            running=len(self.roster.running),
-            free_blocks=pool.num_free,
-            num_blocks=pool.num_blocks,
-            capacity=min(pool.num_blocks * pool.block_size, settings.context),
-            prefill=self.estimates.prefill,
-            drift=self.estimates.drift,
-            closing=self._closing,
-            preemptions=self.roster.preemptions,
-        )
+        pool, estimates = self.pool, self.estimates
+        lanes = self.roster.loads(estimates.drain_rate, self.newcomers.etas, self.resizing.windows)
+        capacity = min(pool.num_blocks * pool.block_size, self.settings.context)
+        blocks = pool.num_free, pool.num_blocks, capacity
+        known = estimates.prefill, estimates.drift
+        running, preemptions = len(self.roster.running), self.roster.preemptions
+        return Load(now, self.steps, lanes, running, *blocks, *known, self._closing, preemptions)
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and when idle."""

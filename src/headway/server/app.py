@@ -16,10 +16,12 @@ from headway.server.http.routes.text import text_routes
 from headway.server.http.routes.vectors import VECTORS, vector_routes
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
+from headway.server.ledger.install import install_ledger
 from headway.server.observe.metrics.metrics import attach_metrics
 
 if TYPE_CHECKING:
     from headway.server.jobs.paths import JobServer
+    from headway.server.ledger.ledger_service import LedgerService
 
 FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 
@@ -41,10 +43,13 @@ class Part(Protocol):
 
 
 def make_app(
-    service: Service, jobs: "JobServer | None" = None, functions: Part | None = None
+    service: Service,
+    jobs: "JobServer | None" = None,
+    functions: Part | None = None,
+    ledger: "LedgerService | None" = None,
 ) -> DocumentedApp:
-    """The application of a service. jobs: None if it has no store. functions: None if there are
-    none.
+    """The application of a service. jobs, ledger: None if they have no store. functions: None if
+    there are none.
 
     While its models are loading, requests are answered with 503, but /health with 200.
     """
@@ -70,6 +75,7 @@ def make_app(
         probe_routes(service, metrics),
     ):
         app.include_router(router)
+    install_ledger(app, service, bodies, ledger)
     if functions:
         functions.install(app, bodies)
     if jobs:

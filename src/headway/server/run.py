@@ -23,6 +23,7 @@ from headway.server.functions.part import FunctionsPart
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
 from headway.server.jobs.opening import open_jobs
+from headway.server.ledger.opening import open_ledger
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
 from headway.server.listening.sockets import BESIDES, listen
@@ -69,7 +70,8 @@ class Server:
             engine.renewed = model.engine_ready
         self.functions = FunctionsPart(self.service, functions) if functions else None
         self.jobs = open_jobs(config, self._job_host, self.log)
-        self._app = make_app(self.service, self.jobs, self.functions)
+        self.ledger = open_ledger(self.service, self.log)
+        self._app = make_app(self.service, self.jobs, self.functions, self.ledger)
         heard = AccessLog(self._app, self.log, config.logs.access)
         held = config.server.connections
         self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
@@ -91,6 +93,8 @@ class Server:
             self._loading = loop.create_task(self._load())
             with suppress(asyncio.CancelledError):  # by a signal
                 self._greet(await self._loading, listening)
+                if self.ledger:
+                    self.ledger.start()
                 if self.jobs:
                     await self.jobs.start(self._app)
                 self._standing = loop.create_task(self._stand())
@@ -109,6 +113,8 @@ class Server:
             down = self.backends.are_down
             await self.backends.close()
             self.service.close()
+            if self.ledger:
+                await self.ledger.close()
             if self._spans:
                 await asyncio.to_thread(self._spans.close)
         return 1 if down else 0

@@ -24,8 +24,8 @@ from headway.server.http.disconnect import Client as Waiting
 from headway.server.intake import supersede as latests
 from headway.server.intake import tokenizing as tokenizing
 from headway.server.intake.admission import Admission
-from headway.server.intake.concurrency import Permit
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.limits.concurrency import Permit
 from headway.server.intake.prepare import ServedModel, tokenize
 from headway.server.intake.supersede import Supersession
 from headway.server.intake.tokenizing import (

@@ -405,9 +405,10 @@ SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 
 @pytest.fixture(scope="module")
 def families(tmp_path_factory):
-    """Metrics of a fresh server with keys, a cost file and jobs: name in queries -> type and
-    labels."""
-    config = ServerConfig(jobs={"store": str(tmp_path_factory.mktemp("jobs") / "jobs.db")})
+    """Metrics of a fresh server with keys, a cost file, jobs and a ledger: name in queries -> type
+    and labels."""
+    store = str(tmp_path_factory.mktemp("jobs") / "jobs.db")
+    config = ServerConfig(jobs={"store": store}, ledger={"url": store})
     with serving(config, priced) as (url, service):
         service.jobs.metrics.items["answered"] += 1
         service.jobs.metrics.jobs["batch", "completed"] += 1

@@ -16,8 +16,12 @@ import pytest
 import torch
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import select
 
 from headway.server.config.sections.keys import digest
+from headway.store.ledger.check import problems_of
+from headway.store.ledger.ledger_tables import REQUESTS, WRITERS
+from headway.store.ledger.reading import LedgerReader
 from tests.server.running_server import until
 from tests.tiny_encoders import make_encoder, reference
 from tests.tiny_encoders import tokenizer as words
@@ -57,6 +61,7 @@ def served(tmp_path_factory):
             key("rare", requests_per_minute=1),
         ],
         "jobs": {"store": str(folder / "jobs.db")},
+        "ledger": {"url": str(folder / "jobs.db"), "flush": "100ms"},
         "logs": {"format": "json"},
         "server": {"port": 0},
     }
@@ -81,6 +86,7 @@ def served(tmp_path_factory):
         url = said["url"].removesuffix("/v1")
         yield SimpleNamespace(url=url, said=said, lines=lines, process=process, encoder=encoder)
         drains(process, url, lines)
+        accounts_for_each_engine(folder / "jobs.db")
     finally:
         process.kill()
         process.wait()
@@ -103,6 +109,21 @@ def drains(process, url, lines):
     slow.join(30)
     assert last == "data: [DONE]" and process.wait(60) == 0
     assert said[0].status_code in (200, 503)  # it had come before the signal, or after it
+
+
+def accounts_for_each_engine(store):
+    """After the end: each of the three engines has its own device time, and all sums are exact."""
+    reader = LedgerReader(str(store))
+    with reader.begin() as connection:
+        served = connection.execute(select(REQUESTS.c.writer, REQUESTS.c.model).distinct()).all()
+        closed = connection.execute(select(WRITERS.c.closed)).scalars().all()
+    assert problems_of(reader) == [] and closed == [True] * 3
+    models = {
+        writer: {each.model for each in served if each.writer == writer} - {""}
+        for writer in {each.writer for each in served}
+    }
+    assert sorted(map(sorted, models.values())) == [["embedder"], ["large"], ["small"]]
+    reader.close()
 
 
 def bearer(name="all"):

@@ -72,6 +72,8 @@ class Call:
         self.relegated = False  # one of its requests was
         self.eta = Eta(self.arrived)
         self.charged = 0  # tokens that its key was charged
+        self.entered_at = 0  # when it came into its lane, nanoseconds
+        self.told: dict[str, str] = {}  # further headers of its answer
         self._owner = owner
         self._stream = routed.request.stream
         self._open = dict.fromkeys(self.choices)
@@ -86,7 +88,7 @@ class Call:
     @property
     def headers(self) -> dict[str, str]:
         """Of its answer, as far as is known now."""
-        lane = {"x-headway-lane": self.routed.lane} | self.eta.headers
+        lane = {"x-headway-lane": self.routed.lane} | self.eta.headers | self.told
         return lane | {"x-headway-relegated": "true"} if self.relegated else lane
 
     @property

@@ -19,6 +19,7 @@ from headway.server.config.durations import format_window
 from headway.server.config.ignored import check_lanes, check_set, is_read, leave_out_ignored
 from headway.server.config.references import check_keys, check_models, no_lane
 from headway.server.config.sections.engine import OwnEngineSettings
+from headway.server.config.sections.keys import check_caps
 from headway.server.config.sections.lanes import SHIPPED
 from headway.server.config.sections.models import ModelSettings
 from headway.server.config.sections.section import (
@@ -97,6 +98,8 @@ class ServerConfig(ConfigValues):
         counts = any(each.fair is not False for each in strategies)
         names = [model.served_name for model in self.models]
         check_keys(self.keys, self.lanes, names, self.metrics.key, count=counts)
+        for at, key in enumerate(self.keys):
+            check_caps(key, at, self.prices, self.ledger)
         for at, model in enumerate(self.models):
             if not model.function:
                 self._entry(at)._check_entry(at, model.engine.model_fields_set)
@@ -225,5 +228,5 @@ class ServerConfig(ConfigValues):
             for name in ("journal", "cost", "vllm"):
                 section.get("engine", {}).pop(name, None)
         del settings["metrics"]  # it names a key
-        del settings["jobs"]["store"], settings["jobs"]["webhooks"]
+        del settings["jobs"]["store"], settings["jobs"]["webhooks"], settings["ledger"]["url"]
         return settings

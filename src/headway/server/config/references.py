@@ -33,7 +33,7 @@ def check_keys(
         why = f"there is no key {scraper!r}{did_you_mean(scraper, names)}"
         raise SettingAtError(("metrics", "key"), why if names else f"{why}none")
     for at, key in enumerate(keys):
-        for lane in (*key.lanes, key.default_lane):
+        for lane in (*key.lanes, key.default_lane, *key.caps.lanes):
             if lane and lane not in lanes:
                 raise SettingAtError(("keys", at), f"{key.name}: {no_lane(lane, lanes)}")
         for model in key.models:

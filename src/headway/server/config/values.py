@@ -9,6 +9,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from headway.core.lane import Lane
 from headway.core.policies.fairly import Fairly
 from headway.core.policies.policies import Policies
+from headway.server.config.ledger.ledger import LedgerSettings
 from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.jobs import JobSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
@@ -54,6 +55,7 @@ class ConfigValues(BaseSettings):
     ] = ()
     prices: PriceSettings = PriceSettings()
     jobs: JobSettings = JobSettings()
+    ledger: LedgerSettings = LedgerSettings()
     server: ServerSettings = ServerSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()

@@ -13,7 +13,7 @@ from headway.live.callers import Caller, Callers
 from headway.live.clock import WallClock
 from headway.server.engine.child_process import GRACE, ChildProcess, manner
 from headway.server.engine.engine_process import run
-from headway.server.engine.handle import EngineState, Resized, Rows
+from headway.server.engine.handle import EngineState, Resized, Rows, Staged
 from headway.server.engine.in_flight import InFlight
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 
@@ -43,6 +43,7 @@ class EngineClient:
     def __init__(self, options: EngineOptions, echo: Callable[[str], object] | None = None) -> None:
         self.options, self._echo = options, echo
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
+        self.staged: Staged = _nobody  # called before that
         self.events: Callable[[list[Event]], object] = _nobody  # and with those
         self.resized: Resized = _nobody  # and with changes of sizes
         self._state = EngineState.LOADING  # DOWN: it has failed, for good
@@ -60,8 +61,7 @@ class EngineClient:
         return self._state
 
     @property
-    def down(self) -> str:
-        """Why it is down; empty if it is not."""
+    def down(self) -> str:  # as EngineHandle.down
         return self._fault
 
     @property
@@ -154,10 +154,11 @@ class EngineClient:
         match message:
             case Step() if self._fault:
                 pass  # it was taken to hang, and its callers were told so
-            case Step(events, steps, requests, load, taken, journal, changes):
+            case Step(events, steps, requests, load, taken, journal, changes, stages):
                 self._heard, self.journal = self._clock.now(), journal
                 self._in_flight.publish(load, taken)
                 try:
+                    self.staged(stages)
                     self.rows(steps, requests)
                     self.events(events)
                     self.resized(changes)

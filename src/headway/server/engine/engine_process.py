@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from secrets import token_bytes
 
+from headway.core.accounts.accounts import Accounts
 from headway.core.commands import Add, Command
 from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
@@ -144,7 +145,8 @@ class EngineProcess:
             fault = self._journal.fault if self._journal else self._unkept
             load = engine.load
             rows, changes = scheduler.ledger.take(), scheduler.ledger.take_changes()
-            send(Step(events, *rows, load, inbox.taken, fault, changes))
+            stages = scheduler.accounts.take()
+            send(Step(events, *rows, load, inbox.taken, fault, changes, stages))
             left.after(events, load.running)
 
     def close(self) -> None:
@@ -232,6 +234,7 @@ class EngineProcess:
 
     def _engine(self, settings: Settings, executor: Executor) -> Engine:
         scheduler = Scheduler(settings, token_bytes(16))
+        scheduler.accounts = Accounts(scheduler.roster)
         keep = self._journal.keep if self._journal else forgotten
         return Engine(scheduler, GuardedExecutor(executor), self.inbox, self.inbox.clock, keep)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
+from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
@@ -12,6 +13,7 @@ from headway.live.callers import Caller
 
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
 Resized = Callable[[Sequence[SizeChange]], object]
+Staged = Callable[[Sequence[RequestStages]], object]
 
 
 class EngineState(StrEnum):
@@ -39,6 +41,7 @@ class EngineHandle(Backend, Protocol):
     """An engine to submit requests to. Everything happens on the event loop's thread."""
 
     rows: Rows  # called with the ledger's rows, before the step's events
+    staged: Staged  # called before the rows, with where the time of their requests went
     events: Callable[[list[Event]], object]  # called with the step's events, before its callers are
 
     @property

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, NamedTuple
 
+from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, SizeChange, StepRow
@@ -101,6 +102,7 @@ class Step(NamedTuple):
     taken: int  # requests taken in so far, which `load` has seen
     journal: str = ""  # why it has stopped; empty: it has not, or there is none
     changes: Sequence[SizeChange] = ()  # of sizes that follow the load
+    stages: Sequence[RequestStages] = ()  # where the time of `requests` went
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (columns(self.events), *self[1:])

@@ -7,6 +7,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger as Log
 
+from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
 from headway.core.cost.lane_sizes import WINDOW
 from headway.core.ledger import RequestRow, SizeChange, StepRow
@@ -16,7 +17,7 @@ from headway.errors import EngineDownError, first_line
 from headway.live.callers import Caller
 from headway.server import clock
 from headway.server.engine.client import EngineClient
-from headway.server.engine.handle import EngineState, Rows
+from headway.server.engine.handle import EngineState, Rows, Staged
 from headway.server.engine.messages import EngineOptions, Welcome
 
 PAUSE = 1.0  # seconds before the first restart; each next pause is four times as long
@@ -171,6 +172,7 @@ class RestartingEngine(Restarting[EngineClient, Welcome]):
     def __init__(self, options: EngineOptions, most: int, log: Log) -> None:
         self._options = options
         self.rows: Rows = lambda steps, requests: None
+        self.staged: Staged = lambda stages: None
         self.events: Callable[[list[Event]], object] = lambda events: None
         super().__init__(most, log)
 
@@ -210,11 +212,14 @@ class RestartingEngine(Restarting[EngineClient, Welcome]):
     def _next(self) -> EngineClient:
         remote = EngineClient(self._options, self._hear)
         remote.rows, remote.events = self._rows, self._events
-        remote.resized = self._resized
+        remote.resized, remote.staged = self._resized, self._staged
         return remote
 
     def _rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self.rows(steps, requests)
+
+    def _staged(self, stages: Sequence[RequestStages]) -> None:
+        self.staged(stages)
 
     def _events(self, events: list[Event]) -> None:
         self.events(events)

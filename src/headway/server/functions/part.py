@@ -28,7 +28,7 @@ from headway.server.http.application import DocumentedApp
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import responses
 from headway.server.intake.access_record import access_record
-from headway.server.intake.concurrency import Permit, permit
+from headway.server.intake.limits.concurrency import Permit, permit
 from headway.server.intake.model_and_lane import lane_of
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost

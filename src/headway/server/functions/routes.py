@@ -18,7 +18,7 @@ from headway.server.http.body import BodyReader
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.http.sse import HEADERS
-from headway.server.intake.concurrency import Permit
+from headway.server.intake.limits.concurrency import Permit
 from headway.server.protocol.problem import Problem
 
 AT = "/v1/functions"

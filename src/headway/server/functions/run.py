@@ -23,6 +23,7 @@ from headway.server.functions.codecs import KINDS
 from headway.server.functions.routes import AT
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find
+from headway.server.intake.limits.spend import NO_CAPS
 from headway.server.jobs.host import JobHost
 from headway.server.jobs.opening import open_jobs
 from headway.server.listening.descriptors import raise_limit
@@ -48,6 +49,8 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
             f"a function has no {', '.join(sorted(strange))}: how it is batched is said with "
             "@headway.batch"
         )
+    if any(key.caps != NO_CAPS for key in config.keys):
+        raise SettingError("a function has no tokens and no prices: its keys have no caps")
     service = FunctionService(find(name), config.keys)
     sys.setswitchinterval(TURN)
     logs = Logs(config.logs, console)

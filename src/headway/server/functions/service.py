@@ -11,8 +11,8 @@ from headway.server.functions.calls import FunctionCalls
 from headway.server.functions.messages import Wishes
 from headway.server.functions.target import Target
 from headway.server.intake.access_record import access_record
-from headway.server.intake.concurrency import Permit, permit
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.limits.concurrency import Permit, permit
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered

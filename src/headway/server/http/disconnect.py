@@ -9,7 +9,7 @@ from starlette.types import Receive
 from headway.core.request import NEVER
 from headway.server.answering.call import Call
 from headway.server.http.interruptible import Interruptible
-from headway.server.intake.concurrency import Permit
+from headway.server.intake.limits.concurrency import Permit
 from headway.server.protocol.problem import Problem
 
 

@@ -28,6 +28,16 @@ def access_record() -> AccessRecord:
 
 
 @contextmanager
+def recorded() -> Iterator[AccessRecord]:
+    """The record of the request that this task answers; one for the block, if there is none."""
+    if record := _RECORD.get(None):
+        yield record
+    else:
+        with recording() as record:
+            yield record
+
+
+@contextmanager
 def recording() -> Iterator[AccessRecord]:
     """While one request is answered: its record, which access_record() returns meanwhile."""
     record = AccessRecord()

@@ -13,8 +13,10 @@ from headway.errors import EngineDownError, RefusedError
 from headway.server.answering.call import Call, down
 from headway.server.answering.refusal import Refusal
 from headway.server.answering.routed import Routed
+from headway.server.config.sections.prices import PriceSettings
 from headway.server.engine.handle import Backend, EngineHandle, EngineState, Rows
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.retry_schedule import RetrySchedule
 from headway.server.intake.supersede import Cancellable, Supersession
 from headway.server.intake.watcher import Watcher
@@ -35,8 +37,10 @@ class Admission:
         keys: KeyRing,
         now: Callable[[], int],
         supersession: Supersession,
+        spend: SpendControl | None = None,
     ) -> None:
         self.engine, self._keys, self._now = engine, keys, now
+        self.spend = spend or SpendControl((), PriceSettings(), lambda: 0)
         self.listeners: list[Rows] = []
         self.watchers: list[Watcher] = []
         self._retries = RetrySchedule()
@@ -118,12 +122,20 @@ class Admission:
     def _enter(self, call: Call) -> None:
         self.check_open()
         left = self._supersession.end_superseded(call)
-        self._charge(call)
+        routed, prompt = call.routed, call.tokens[0]
+        self.spend.reserve(call.id, routed.tenant, routed.lane, (prompt, call.most - prompt))
         try:
+            self._charge(call)
+            call.entered_at = self._now()
             self.engine.submit(call.requests, call, left)
         except (RefusedError, EngineDownError) as error:
-            self._keys.give_back(call.routed.tenant, call.charged, self._now())
+            self.spend.release(call.id, 0)
+            self._keys.give_back(routed.tenant, call.charged, self._now())
             raise self._refused(call, error) from error
+        except Problem:  # of its key's rate
+            self.spend.release(call.id, 0)
+            raise
+        call.told = self.spend.headers(routed.tenant, routed.lane)
         self._calls.update(dict.fromkeys(call.choices, call))
         self._supersession.enter(call)
 

@@ -19,6 +19,7 @@ from headway.server.intake.access_record import access_record
 from headway.server.intake.admission import Admission, loading
 from headway.server.intake.client import Client
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, tokenize
 from headway.server.intake.supersede import Supersession
 from headway.server.intake.tokenizing import AsyncTokenizer, HeldText, most_bytes
@@ -37,7 +38,7 @@ REPORTED = frozenset({408, 409, 429, 499, 503})  # refusals that are not the req
 class Model:
     """One entry of `models`. It can be made before it is loaded, and refuses until then.
 
-    config: one of ServerConfig.entries. keys, supersession, held: shared by all models.
+    config: one of ServerConfig.entries. keys, supersession, held, spend: shared by all models.
     """
 
     def __init__(
@@ -47,11 +48,12 @@ class Model:
         keys: KeyRing,
         supersession: Supersession,
         held: HeldText,
+        spend: SpendControl,
     ) -> None:
         self.config, self.engine = config, engine
         self.names = config.model.names
-        self.admission = Admission(engine, keys, clock.now, supersession)
-        self._held = held
+        self.admission = Admission(engine, keys, clock.now, supersession, spend)
+        self._held, self._spend = held, spend
         self._tokenizer: AsyncTokenizer | None = None
         self._eos: frozenset[int] = frozenset()
         self.vectors = VectorModel(EVERYTHING, NO_CARD)
@@ -129,6 +131,7 @@ class Model:
             limits.logprobs,
             self.text_bytes,
             self.config.model.adapters,
+            self._spend.most_tokens(routed.tenant, routed.lane),
         )
         tokenized = await self._prepare(routed, model, client, size)
         try:

@@ -24,14 +24,16 @@ from headway.server.config.config import ServerConfig
 from headway.server.engine.handle import Backend, EngineHandle, EngineState
 from headway.server.intake.access_record import access_record
 from headway.server.intake.client import Client
-from headway.server.intake.concurrency import Permit, permit
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.limits.concurrency import Permit, permit
+from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.model import REPORTED, Model
 from headway.server.intake.model_and_lane import Found, Models, lane_of
 from headway.server.intake.supersede import Supersession
 from headway.server.intake.tokenizing import HeldText
 from headway.server.protocol.deadlines import deadlines_of
 from headway.server.protocol.expected import expected_tokens
+from headway.server.protocol.labels import labels_of
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import ApiRequest
 
@@ -51,9 +53,11 @@ class Service:
         self.config = config
         self.lanes = {lane.name: lane for lane in config.core_lanes}
         self.keys = KeyRing(config.keys, config.lanes, config.default_lane)
+        refuses = config.ledger.when_away == "refuse"
+        self.spend = SpendControl(config.keys, config.prices, clock.day, refuses)
         self.held = HeldText()
         superseding, entries = Supersession(), zip(config.entries, engines, strict=True)
-        models = [Model(*each, self.keys, superseding, self.held) for each in entries]
+        models = [Model(*each, self.keys, superseding, self.held, self.spend) for each in entries]
         self.models = Models(models, functions)
         # Told of requests that were refused before their model was known, where there are several.
         self.unrouted: list[Callable[[Refusal], object]] = []
@@ -136,15 +140,16 @@ class Service:
 
     def _route(self, arrival: Arrival, request: ApiRequest, found: Found) -> Routed:
         """Which lane it means, and by when it must start and end. Raises Problem."""
-        headers = arrival.headers
+        headers, read_at = arrival.headers, clock.now()
         header = headers.get("x-headway-lane", "")
         lane = lane_of(header, request.tier, found.lane, arrival.tenant, self.lanes)
         access_record().lane = lane
+        request = self.spend.check(arrival.tenant, lane, request)
         deadlines = deadlines_of(self.lanes[lane].budget, headers, arrival.at)
         kind = request.vectors.kind if request.vectors else "chatcmpl" if request.chat else "cmpl"
         id, expected = f"{kind}-{uuid4().hex}", expected_tokens(headers)
         named = found.name, lane, deadlines, expected, found.model.name
-        return Routed(id, request, arrival, *named)
+        return Routed(id, request, arrival, *named, labels_of(headers), read_at)
 
     def cancel(self, tenant: str, id: str) -> int:
         """As Admission.cancel, whichever model answers."""
