@@ -74,6 +74,7 @@ SERVER_FLOORS = (  # lowest first: each imports only from itself and from those 
     "observe",
     "http",
     "ledger",
+    "dashboard",
     "jobs",
     "listening",
     "app",

@@ -6,6 +6,7 @@ All middleware is plain ASGI: behind BaseHTTPMiddleware it goes unnoticed that a
 from typing import TYPE_CHECKING, Protocol
 
 from headway import __version__
+from headway.server.dashboard.install import install_dashboard
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
 from headway.server.http.body import JSON, BodyReader
 from headway.server.http.errors import install_error_handlers
@@ -75,7 +76,8 @@ def make_app(
         probe_routes(service, metrics),
     ):
         app.include_router(router)
-    install_ledger(app, service, bodies, ledger)
+    books = install_ledger(app, service, bodies, ledger)
+    install_dashboard(app, service, books, bodies)
     if functions:
         functions.install(app, bodies)
     if jobs:

@@ -54,7 +54,7 @@ class BrowserGuard:
                 raise Problem(403, message, code="host_not_allowed")
         for origin in origins:
             is_allowed = ANY in self._origins or origin in self._origins
-            if not is_allowed and not any(_is_same_origin(origin, host) for host in hosts):
+            if not is_allowed and not any(is_same_origin(origin, host) for host in hosts):
                 message = (
                     f"pages of {origin[:80]!r} may not call this server; see server.cors_origins"
                 )
@@ -82,7 +82,7 @@ def _name(host: str) -> str:
     return host.partition(":")[0].removesuffix(".")
 
 
-def _is_same_origin(origin: str, host: str) -> bool:
+def is_same_origin(origin: str, host: str) -> bool:
     """Behind a proxy that ends TLS our own scheme is not known, so the default port of the origin's
     scheme is dropped on both sides."""
     scheme, _, place = origin.partition("://")

@@ -73,10 +73,16 @@ class KeyRing:
         scheme, _, key = header.strip().partition(" ")
         if scheme.lower() != "bearer" or not key.strip():
             return Denied("no API key: send the header 'Authorization: Bearer YOUR_KEY'")
-        shown, found = digest(key.strip()), None
+        return self.of_digest(digest(key.strip())) or Denied(
+            "the API key is not one of this server's"
+        )
+
+    def of_digest(self, shown: bytes) -> Tenant | None:
+        """The tenant of the key with this digest; None: there is no such key (any more)."""
+        found = None
         for known, tenant in self._known:  # all of them, even after one has matched
             found = tenant if compare_digest(known, shown) else found
-        return found or Denied("the API key is not one of this server's")
+        return found
 
     def caller(self, headers: Mapping[str, str]) -> Tenant:
         """Whose request has these headers; noted for the access log. Raises Problem."""

@@ -2,7 +2,7 @@
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from uuid import uuid4
 
 from headway.core.accounts.stages import RequestStages
@@ -125,6 +125,11 @@ class Book:
     def find(self, tenant: str, id: str) -> Sequence[Row]:
         """The rows of a call that has ended, if it is remembered."""
         return self._recent.find(tenant, id) or self._refusals.find(tenant, id)
+
+    def latest(self, tenant: str) -> Iterator[Sequence[Row]]:
+        """The rows of the tenant's calls that are remembered, the latest first. Without calls that
+        were refused."""
+        return self._recent.latest(tenant)
 
     def knows_workflow(self, tenant: str, workflow: str) -> bool:
         """Whether a call that is remembered belongs to this workflow."""

@@ -1,6 +1,7 @@
 """Books: the books of all models, as one."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from heapq import merge
 
 from headway.server.answering.call import Call
 from headway.server.intake.service import Service
@@ -38,6 +39,11 @@ class Books:
         """A call of this tenant that has not ended, by its id or its X-Request-Id."""
         return next((call for each in self.all if (call := each.find_open(tenant, id))), None)
 
+    def latest(self, tenant: str) -> Iterator[Sequence[Row]]:
+        """The rows of the tenant's calls that are remembered, the latest end first. Without calls
+        that were refused."""
+        return merge(*[each.latest(tenant) for each in self.all], key=_ended, reverse=True)
+
     def knows_workflow(self, tenant: str, workflow: str) -> bool:
         """Whether a call that is remembered belongs to this workflow."""
         return any(each.knows_workflow(tenant, workflow) for each in self.all)
@@ -46,3 +52,7 @@ class Books:
         """The engines are closed: nothing more is measured. Called once, on the loop."""
         for each in self.all:
             each.close()
+
+
+def _ended(rows: Sequence[Row]) -> int:
+    return max([int(row["arrived"] + row["wall_ns"]) for row in rows])

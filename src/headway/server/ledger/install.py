@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 def install_ledger(
     app: DocumentedApp, service: Service, bodies: BodyReader, kept: "LedgerService | None"
-) -> None:
+) -> Books:
     """Add the paths, and the middleware that sees the last byte. kept: None if nothing is kept;
-    requests are explained as long as they are remembered."""
+    requests are explained as long as they are remembered. Returns what remembers them."""
     books = kept.books if kept else Books(service, keeps=False, most=0)
     app.include_router(request_routes(service, books, kept))
     app.add_middleware(Sent, books=books)
     if kept is None:
-        return
+        return books
     from headway.store.database import StoreError
 
     app.include_router(outcome_routes(service, bodies, kept))
@@ -42,6 +42,7 @@ def install_ledger(
         return {**others(), **mine["$defs"]}
 
     app.models = models
+    return books
 
 
 async def _store_down(request: Request, error: Exception) -> Response:

@@ -1,7 +1,7 @@
 """Recent: the rows of the latest calls, by the ids that their callers know."""
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from headway.server.ledger.request_rows import Row
 
@@ -32,6 +32,10 @@ class Recent:
     def find(self, tenant: str, id: str) -> Sequence[Row]:
         """The rows of one of the tenant's calls; none: it is not remembered."""
         return self._calls.get((tenant, self._names.get((tenant, id), id)), ())
+
+    def latest(self, tenant: str) -> Iterator[Sequence[Row]]:
+        """The rows of the tenant's calls, the latest first."""
+        return (rows for (owner, _), rows in reversed(self._calls.items()) if owner == tenant)
 
     def has_workflow(self, tenant: str, workflow: str) -> bool:
         """Whether a call of the tenant named this workflow."""

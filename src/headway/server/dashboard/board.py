@@ -1,0 +1,99 @@
+"""Board: everything that the page is made from, and the paths of the page."""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from headway.server import clock
+from headway.server.config.durations import SECOND
+from headway.server.config.tenant import Tenant
+from headway.server.dashboard.door import FOUND, Door, Visitor, page_response
+from headway.server.dashboard.looking import model_view, point_ends, slow_of
+from headway.server.dashboard.page.document import PATH, document, fragment, sign_in
+from headway.server.dashboard.view import View
+from headway.server.dashboard.watched import Watched
+from headway.server.http.errors import error_response
+from headway.server.ledger.books import Books
+from headway.server.protocol.problem import Problem
+
+FRESH = SECOND  # nanoseconds for which a view is shown again: many viewers cost what one does
+# What /v1/versions says to this tenant; None: nothing.
+VersionTeller = Callable[[Tenant], Awaitable[Mapping[str, Any] | None]]
+
+
+async def _no_versions(tenant: Tenant) -> None:
+    """Of a server without versions."""
+
+
+class Board:
+    """Makes views. At most one a second for each key."""
+
+    def __init__(
+        self,
+        watched: Sequence[Watched],
+        books: Books | None = None,
+        versions: VersionTeller = _no_versions,
+    ) -> None:
+        """books: None, if requests are not explained."""
+        self.watched, self._books, self._versions = watched, books, versions
+        self._views: dict[tuple[str, bool], View] = {}  # by key, and whether it has signed in
+        self._epoch = clock.epoch()
+
+    async def view(self, visitor: Visitor) -> View:
+        """As this visitor may see it."""
+        now, known = clock.now(), (visitor.tenant.key, visitor.signed_in)
+        view = self._views.get(known)
+        if view is None or self._epoch + now - view.now >= FRESH:
+            view = self._views[known] = await self._look(visitor, now)
+        return view
+
+    async def _look(self, visitor: Visitor, now: int) -> View:
+        tenant = visitor.tenant
+        latest = self._books.latest(tenant.name) if self._books else ()
+        return View(
+            self._epoch + now,
+            self._epoch + point_ends(now),
+            tuple([model_view(each, tenant, now) for each in self.watched]),
+            *slow_of(latest, tenant),
+            key=tenant.key,
+            signed_in=visitor.signed_in,
+            versions=await self._versions(tenant),
+        )
+
+
+def dashboard_routes(board: Board, door: Door) -> APIRouter:
+    """The page, the part of it that is fetched again, and the form for a key."""
+    router = APIRouter(include_in_schema=False)
+
+    @router.get(PATH)
+    async def page(request: Request) -> Response:
+        visitor = door.visitor(request)
+        if visitor is None:
+            return RedirectResponse(f"{PATH}/sign-in", FOUND)
+        return page_response(document(await board.view(visitor)))
+
+    @router.get(f"{PATH}/live")
+    async def live(request: Request) -> Response:
+        visitor = door.visitor(request)
+        if visitor is None:
+            return error_response(Problem(401, "sign in at /dashboard", code="invalid_api_key"))
+        return page_response(fragment(await board.view(visitor)))
+
+    @router.get(f"{PATH}/sign-in")
+    async def form(request: Request) -> Response:
+        if door.visitor(request):
+            return RedirectResponse(PATH, FOUND)
+        return page_response(sign_in())
+
+    @router.post(f"{PATH}/sign-in")
+    async def signing_in(request: Request) -> Response:
+        return await door.sign_in(request)
+
+    @router.post(f"{PATH}/sign-out")
+    async def signing_out(request: Request) -> Response:
+        return door.sign_out(request)
+
+    return router

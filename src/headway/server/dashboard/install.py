@@ -1,0 +1,26 @@
+"""Puts the page into an application (install_dashboard)."""
+
+from headway.server import clock
+from headway.server.dashboard.board import Board, dashboard_routes
+from headway.server.dashboard.door import Door
+from headway.server.dashboard.watched import Watched
+from headway.server.http.application import DocumentedApp
+from headway.server.http.body import BodyReader
+from headway.server.intake.model import Model
+from headway.server.intake.service import Service
+from headway.server.ledger.books import Books
+
+
+def install_dashboard(
+    app: DocumentedApp, service: Service, books: Books, bodies: BodyReader
+) -> None:
+    """Watch all models from now on, and add the paths."""
+    board = Board([_watched(model) for model in service.models], books)
+    app.include_router(dashboard_routes(board, Door(service.keys, bodies, clock.now)))
+
+
+def _watched(model: Model) -> Watched:
+    config = model.config
+    made = Watched(model.name, config.core_lanes, config.engine.slots, model.engine, clock.now)
+    model.watch(made)
+    return made

@@ -1,0 +1,155 @@
+"""From what is watched to a view (view_of). It copies numbers and formats nothing."""
+
+from collections.abc import Iterable, Sequence
+from heapq import nsmallest
+
+from headway.core.request import NEVER
+from headway.server.answering.choice import Choice
+from headway.server.config.tenant import Tenant
+from headway.server.dashboard.series import LanePart, Part, of_lane
+from headway.server.dashboard.time_counts import TimeCounts, merged
+from headway.server.dashboard.view import (
+    POINT,
+    POINTS,
+    WINDOW,
+    EnginePoint,
+    LanePoint,
+    LaneView,
+    ModelView,
+    RunningRow,
+)
+from headway.server.dashboard.watched import Watched
+from headway.server.ledger.request_rows import Row
+
+SLOW = 10  # requests that are explained
+SHOWN = 40  # open requests that are listed
+
+
+def point_ends(now: int) -> int:
+    """When the present point of the charts ends."""
+    return (now // POINT + 1) * POINT
+
+
+def model_view(watched: Watched, tenant: Tenant, now: int) -> ModelView:
+    """As this tenant may see it. now: nanoseconds of the engine's clock."""
+    load, until = watched.load, point_ends(now)
+    points = [
+        watched.series.between(until - (POINTS - k) * POINT, until - (POINTS - k - 1) * POINT)
+        for k in range(POINTS)
+    ]
+    window = watched.series.between(now - WINDOW, now + 1)
+    rows, mine, others = _open(watched, tenant, now)
+    return ModelView(
+        name=watched.name,
+        state=watched.state.value,
+        lanes=tuple(
+            [
+                _lane(watched, name, window, points, now)
+                for name in watched.lanes
+                if name in tenant.lanes
+            ]
+        ),
+        slots=watched.slots,
+        running=load.running,
+        waiting=sum([lane.waiting for lane in load.lanes.values()]),
+        blocks=load.num_blocks - load.free_blocks,
+        num_blocks=load.num_blocks,
+        batch=_mean_batch(window),
+        steps=sum([part.steps for part in window]),
+        points=tuple([_engine_point(parts) for parts in points]),
+        rows=rows,
+        mine=mine,
+        others=others,
+    )
+
+
+def _lane(
+    watched: Watched, name: str, window: Sequence[Part], points: Sequence[Sequence[Part]], now: int
+) -> LaneView:
+    parts, load = of_lane(window, name), watched.load.lanes.get(name)
+    oldest = load.oldest if load else NEVER
+    return LaneView(
+        name=name,
+        budget=watched.lanes[name].budget,
+        waiting=load.waiting if load else 0,
+        running=load.running if load else 0,
+        oldest=NEVER if oldest == NEVER else max(0, now - oldest),
+        ended=sum([part.ended for part in parts]),
+        good=sum([part.good for part in parts]),
+        refused=sum([part.refused for part in parts]),
+        abandoned=sum([part.abandoned for part in parts]),
+        queue_p95=merged([part.queue for part in parts]).percentile(95),
+        ttft_p95=merged([part.ttft for part in parts]).percentile(95),
+        points=tuple([_lane_point(of_lane(each, name)) for each in points]),
+    )
+
+
+def _lane_point(parts: Sequence[LanePart]) -> LanePoint:
+    if not parts:
+        return LanePoint()
+    queue, ttft = merged([part.queue for part in parts]), merged([part.ttft for part in parts])
+    return LanePoint(
+        sum([part.ended for part in parts]),
+        sum([part.good for part in parts]),
+        sum([part.refused for part in parts]),
+        sum([part.abandoned for part in parts]),
+        _halves(queue),
+        _halves(ttft),
+    )
+
+
+def _halves(counts: TimeCounts) -> tuple[int | None, int | None]:
+    return counts.percentile(50), counts.percentile(95)
+
+
+def _engine_point(parts: Sequence[Part]) -> EnginePoint:
+    ran = [part for part in parts if part.steps]
+    if not ran:
+        return EnginePoint(None, None, None, None)
+    return EnginePoint(
+        _mean_batch(ran),
+        max([part.running for part in ran]),
+        max([part.waiting for part in ran]),
+        max([part.blocks for part in ran]),
+    )
+
+
+def _mean_batch(parts: Sequence[Part]) -> float | None:
+    spent = sum([part.step_ns for part in parts])
+    return sum([part.row_ns for part in parts]) / spent if spent else None
+
+
+def _open(watched: Watched, tenant: Tenant, now: int) -> tuple[tuple[RunningRow, ...], int, int]:
+    """The tenant's open requests: those that generate first, and of these the oldest. Also how many
+    it has, and how many others there are."""
+    mine, others = list[tuple[bool, int, str, Choice]](), 0
+    for call in watched.calls.values():
+        routed = call.routed
+        if routed.tenant.name != tenant.name or routed.lane not in tenant.lanes:
+            others += len(call.choices)
+            continue
+        for id, choice in call.choices.items():
+            if not choice.answer.finish:
+                mine.append((not choice.answer.tokens, call.arrived, id, choice))
+    return tuple([_row(*each, now) for each in nsmallest(SHOWN, mine, _order)]), len(mine), others
+
+
+def _order(each: tuple[bool, int, str, Choice]) -> tuple[bool, int, str]:
+    return each[:3]
+
+
+def _row(silent: bool, arrived: int, id: str, choice: Choice, now: int) -> RunningRow:
+    request, age = choice.answer.request, max(0, now - arrived)
+    tokens = len(request.prompt), len(choice.answer.tokens), request.max_tokens
+    return RunningRow(id, request.lane, *tokens, age)
+
+
+def slow_of(latest: Iterable[Sequence[Row]], tenant: Tenant) -> tuple[list[Row], bool, int]:
+    """The requests to explain, the latest first: those outside their budget or, if there are none,
+    the slowest. latest: the tenant's calls, the latest first. Also returns whether they are
+    outside, and how many were looked at."""
+    rows = [row for call in latest for row in call if row["lane"] in tenant.lanes]
+    late = [row for row in rows if not row["good"]]
+    if late:
+        return late[:SLOW], True, len(rows)
+    return sorted(rows, key=lambda row: -row["wall_ns"])[:SLOW], False, len(rows)

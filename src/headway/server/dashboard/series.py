@@ -1,0 +1,89 @@
+"""Series: what the page shows of the last quarter of an hour, in parts of five seconds."""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import NEVER
+from headway.server.config.durations import SECOND
+from headway.server.dashboard.time_counts import TimeCounts
+
+PART = 5 * SECOND  # nanoseconds
+KEPT = 180  # parts: 15 minutes
+
+
+@dataclass(slots=True)
+class LanePart:
+    """A lane's requests that ended in one part."""
+
+    ended: int = 0  # refused ones included: attainment is good over these
+    good: int = 0
+    refused: int = 0  # at the door, or because they would have been late
+    abandoned: int = 0  # left by their clients before the first token
+    queue: TimeCounts = field(default_factory=TimeCounts)
+    ttft: TimeCounts = field(default_factory=TimeCounts)
+
+
+class Part:
+    """Five seconds of one engine."""
+
+    __slots__ = ("blocks", "lanes", "number", "row_ns", "running", "step_ns", "steps", "waiting")
+
+    def __init__(self, number: int) -> None:
+        self.number = number  # since the zero of the engine's clock
+        self.steps = self.step_ns = 0
+        self.row_ns = 0  # nanoseconds of the steps, times their rows
+        self.running = self.waiting = self.blocks = 0  # the most after a step
+        self.lanes: dict[str, LanePart] = {}
+
+    def lane(self, name: str) -> LanePart:
+        """Of this lane, made where there is none yet."""
+        found = self.lanes.get(name)
+        return found if found else self.lanes.setdefault(name, LanePart())
+
+
+class Series:
+    """A bounded ring of parts. Times are nanoseconds of the engine's clock."""
+
+    def __init__(self) -> None:
+        self._parts: deque[Part] = deque([Part(0)], maxlen=KEPT)
+
+    def at(self, now: int) -> Part:
+        """The part to count in at this time. What comes late is counted in the latest part."""
+        part = self._parts[-1]
+        if now >= (part.number + 1) * PART:
+            part = Part(now // PART)
+            self._parts.append(part)
+        return part
+
+    def steps(self, rows: Sequence[StepRow], num_blocks: int) -> None:
+        """Count steps."""
+        for row in rows:
+            part = self.at(row.began + row.nanoseconds)
+            part.steps += 1
+            part.step_ns += row.nanoseconds
+            part.row_ns += row.nanoseconds * row.rows
+            part.running = max(part.running, row.running)
+            part.waiting = max(part.waiting, row.waiting)
+            part.blocks = max(part.blocks, num_blocks - row.free_blocks)
+
+    def ended(self, row: RequestRow, refused: bool) -> None:
+        """Count a request by its row."""
+        lane = self.at(row.finished).lane(row.lane)
+        lane.ended += 1
+        lane.good += row.good
+        lane.refused += refused
+        if row.queue != NEVER:
+            lane.queue.see(row.queue)
+        if row.ttft != NEVER:
+            lane.ttft.see(row.ttft)
+
+    def between(self, since: int, until: int) -> list[Part]:
+        """The parts that began in this time."""
+        return [part for part in self._parts if since <= part.number * PART < until]
+
+
+def of_lane(parts: Iterable[Part], name: str) -> list[LanePart]:
+    """What these parts know of a lane."""
+    return [part.lanes[name] for part in parts if name in part.lanes]

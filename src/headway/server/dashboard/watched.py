@@ -1,0 +1,94 @@
+"""Watched: one model as the page sees it, and the Watcher that feeds its series."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from headway.core.lane import Lane
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.load import Load
+from headway.core.request import Finish
+from headway.server.answering.call import Call
+from headway.server.answering.refusal import Refusal
+from headway.server.dashboard.series import Series
+from headway.server.engine.handle import EngineHandle, EngineState
+from headway.server.observe.metrics.metrics import REFUSED
+from headway.server.observe.metrics.requests import FAILED, LEFT
+from headway.server.protocol.problem import Problem
+
+UNSERVED = frozenset({Finish.REFUSED, Finish.EXPIRED})
+
+
+class Watched:
+    """A Watcher. It keeps what the page shows of one model: its series, and the calls that are
+    open. Requests are counted as /metrics counts them."""
+
+    def __init__(
+        self,
+        name: str,
+        lanes: Sequence[Lane],
+        slots: int,
+        engine: EngineHandle,
+        now: Callable[[], int],
+    ) -> None:
+        """slots: sequences that may run at once, as configured."""
+        self.name, self.slots = name, slots
+        self.lanes: Mapping[str, Lane] = {lane.name: lane for lane in lanes}
+        self.series = Series()
+        self.calls: dict[str, Call] = {}  # that are open, by id
+        self._engine, self._now = engine, now
+        self._failed = set[str]()  # counted already; their rows may still come
+
+    @property
+    def load(self) -> Load:
+        """The engine's latest. A dead engine runs nothing."""
+        return Load() if self.state is EngineState.DOWN else self._engine.load
+
+    @property
+    def state(self) -> EngineState:
+        return self._engine.state
+
+    # -- a Watcher
+
+    def ready(self) -> None:
+        self._failed.clear()
+
+    def entered(self, call: Call) -> None:
+        self.calls[call.id] = call
+
+    def refused(self, call: Call, problem: Problem) -> None:
+        if problem.status in REFUSED:
+            self._turned_away(call.routed.lane, problem.code, len(call.choices))
+
+    def refused_early(self, refusal: Refusal) -> None:
+        self._turned_away(refusal.lane, refusal.problem.code, refusal.count)
+
+    def _turned_away(self, lane: str, code: str, count: int) -> None:
+        """Requests that never reached the engine. Those of no known lane are not on the page."""
+        if lane:
+            part = self.series.at(self._now()).lane(lane)
+            part.ended += count
+            if code in LEFT:
+                part.abandoned += count
+            else:
+                part.refused += count
+
+    def left(self, call: Call, open: Sequence[str]) -> None:
+        self.calls.pop(call.id, None)
+        reason = call.problem.code if call.problem else ""
+        if not open or not reason:
+            return
+        part = self.series.at(self._now()).lane(call.routed.lane)
+        if reason in LEFT:
+            part.abandoned += len(call.unheard)
+        if reason in FAILED:
+            failed = [id for id in open if id not in call.rows]
+            part.ended += len(failed)
+            self._failed.update(failed)
+
+    def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
+        if steps:
+            self.series.steps(steps, self._engine.load.num_blocks)
+        for row in requests:
+            if row.id in self._failed:
+                self._failed.remove(row.id)
+            else:
+                self.series.ended(row, refused=row.finish in UNSERVED)
