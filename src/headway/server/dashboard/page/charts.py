@@ -35,9 +35,10 @@ class _Line:
 
 def charts(model: ModelView) -> Html:
     """All of a model."""
+    busy = [lane for lane in model.lanes if any(point.ended for point in lane.points)]
     drawn = [
         chart
-        for lane in model.lanes
+        for lane in busy
         for chart in (
             _waits("Time to first token", lane, lambda p: p.ttft, lane.budget.ttft),
             _waits("Queue wait", lane, lambda p: p.queue, lane.budget.queue),
@@ -62,7 +63,11 @@ def charts(model: ModelView) -> Html:
         used = _Line(shares, "k-prompt", "blocks in use")
         drawn.append(_drawn("KV memory", "% of blocks", [used], (100, "")))
     drawn.append(_turned_away(model))
-    return Html(f'<div class="charts live">{"".join(drawn)}</div><p class="note">{NOTE}</p>')
+    quiet = ", ".join([lane.name for lane in model.lanes if lane not in busy])
+    without = f" No requests ended in: {escape(quiet)}." if quiet else ""
+    return Html(
+        f'<div class="charts live">{"".join(drawn)}</div><p class="note">{NOTE}{without}</p>'
+    )
 
 
 def _waits(

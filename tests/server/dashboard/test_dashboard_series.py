@@ -1,0 +1,94 @@
+"""The ring of the live page: bounded, and right about what it counts."""
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import NEVER, Finish
+from headway.figures.percentile import percentile
+from headway.server.dashboard.series import KEPT, PART, Series, of_lane
+from headway.server.dashboard.time_counts import TimeCounts, merged
+
+NO_LIMIT = Budget()
+TIMES = st.lists(st.integers(0, 10**12), max_size=300)
+
+
+def step(number, began, rows=4, nanoseconds=10, free=90):
+    return StepRow(number, began, nanoseconds, 0, rows, rows, rows, 0, 0, 7, 3, free)
+
+
+def row(finished, ttft=5, finish=Finish.LENGTH, budget=NO_LIMIT):
+    """A request of voice. ttft: from its arrival, which was at 0; NEVER: it had no token."""
+    started = ttft != NEVER
+    times = [0, 0, ttft, finished] if started else [0, NEVER, NEVER, NEVER]
+    return RequestRow("r", "voice", budget, finish, *times, finished, 1, 1, 0, 0, 0, 0)
+
+
+def counted(values):
+    counts = TimeCounts()
+    for value in values:
+        counts.see(value)
+    return counts
+
+
+@given(TIMES, st.sampled_from([50, 95]))
+@example([0] * 100, 95)
+def test_percentiles_are_those_of_the_raw_values_to_within_a_bucket(values, percent):
+    exact, found = percentile(values, percent), counted(values).percentile(percent)
+    assert (found is None) == (exact is None)
+    if exact is not None:
+        assert abs(found - exact) <= exact / 32
+
+
+@given(TIMES, TIMES)
+def test_counts_of_two_parts_add_up_to_those_of_both(first, second):
+    assert merged([counted(first), counted(second)]) == counted(first + second)
+
+
+@given(st.integers(0, 2**62))
+def test_a_time_is_less_than_a_thirty_second_above_its_bucket(value):
+    (low,) = counted([value])
+    assert low <= value < max(low + 1, low * 33 / 32 + 1)
+
+
+def test_a_part_is_five_seconds_and_the_oldest_is_forgotten():
+    series = Series()
+    for k in range(KEPT + 50):
+        series.steps([step(k, k * PART)], 100)
+    kept = series.between(0, 10**18)
+    assert len(kept) == KEPT and kept[-1].number == KEPT + 49
+    assert [part.number for part in series.between(60 * PART, 63 * PART)] == [60, 61, 62]
+
+
+def test_nothing_is_kept_for_time_in_which_nothing_happened():
+    series = Series()
+    series.steps([step(1, 3 * PART), step(2, 500 * PART)], 100)
+    assert [part.number for part in series.between(PART, 10**18)] == [3, 500]
+
+
+def test_steps_are_weighed_by_their_time():
+    series = Series()
+    series.steps([step(1, PART, rows=2, nanoseconds=30, free=80)], 100)
+    series.steps([step(2, PART + 50, rows=8, nanoseconds=10)], 100)
+    (part,) = series.between(PART, 2 * PART)
+    assert (part.steps, part.step_ns, part.row_ns) == (2, 40, 2 * 30 + 8 * 10)
+    assert (part.running, part.waiting, part.blocks) == (7, 3, 20)
+
+
+def test_what_comes_late_is_counted_in_the_latest_part():
+    series = Series()
+    series.steps([step(1, 9 * PART)], 100)
+    series.ended(row(2 * PART), refused=False)
+    (mine,) = of_lane(series.between(9 * PART, 10 * PART), "voice")
+    assert mine.ended == 1
+
+
+def test_a_request_without_a_first_token_has_no_time_to_it():
+    series = Series()
+    series.ended(row(PART, ttft=NEVER, finish=Finish.REFUSED), refused=True)
+    series.ended(row(PART), refused=False)
+    series.ended(row(PART, budget=Budget(ttft=1)), refused=False)
+    (mine,) = of_lane(series.between(0, 10**18), "voice")
+    assert (mine.ended, mine.good, mine.refused) == (3, 1, 1)
+    assert mine.ttft.total() == mine.queue.total() == 2
