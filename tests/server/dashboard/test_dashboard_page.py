@@ -74,7 +74,7 @@ def test_a_lane_that_misses_is_named_with_its_share_its_n_and_since_when():
         "voice misses its budget: 77 % of 60 requests were inside it in the last 5 minutes; "
         "below 95 % since 23:58:30 UTC."
     )
-    assert told.rest.startswith("chat keeps its budget: chat 100 % of 40 requests inside")
+    assert told.rest.startswith("chat keeps its budget: 100 % of 40 requests were inside it")
     assert told.is_bad and told.spoken == "Below 95 percent of its budget: voice."
 
 
@@ -108,7 +108,7 @@ def test_twenty_requests_are_enough():
 
 def test_a_first_in_line_that_is_past_its_budget_is_said_before_it_is_counted():
     told = headline(view(model(lane("voice", 20, 20, oldest=1_200 * MS))))
-    assert told.rest == "The first in line of voice has waited 1.2 s, past its budget."
+    assert told.rest == "First in line, and past the budget already: voice 1.2 s."
     assert not headline(view(model(lane("voice", 20, 20, oldest=200 * MS)))).rest
 
 

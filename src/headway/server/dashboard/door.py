@@ -16,11 +16,12 @@ from headway.server.http.body import BodyReader
 from headway.server.http.guard import is_same_origin
 from headway.server.intake.access_record import access_record
 from headway.server.intake.keys import KeyRing
-from headway.server.protocol.problem import Problem
+from headway.server.protocol.problem import Problem, wrong
 
 COOKIE = "headway_session"
 FORM = "application/x-www-form-urlencoded"
 MOST_BODY = 4_096  # bytes of the form
+MOST_FIELDS = 8
 FOUND = 303  # the method of what follows is GET
 
 
@@ -54,8 +55,7 @@ class Door:
         """Answer the form. Raises Problem."""
         check_own_form(request)
         async with self._bodies.read(request, MOST_BODY, (FORM,)) as raw:
-            fields = parse_qs(raw.decode("utf-8", "replace"), max_num_fields=8)
-        key = digest(fields.get("key", [""])[0].strip())
+            key = digest(_field(raw, "key"))
         tenant = self._keys.of_digest(key)
         if tenant is None:
             return page_response(sign_in("This is not a key of this server."), 401)
@@ -79,6 +79,15 @@ class Door:
         response = RedirectResponse(PATH, FOUND)
         response.delete_cookie(COOKIE, path=PATH)
         return response
+
+
+def _field(raw: bytearray, name: str) -> str:
+    """A field of a form; empty: it has none. Raises Problem."""
+    try:
+        fields = parse_qs(raw.decode("utf-8", "replace"), max_num_fields=MOST_FIELDS)
+    except ValueError as error:
+        raise wrong(f"the form has more than {MOST_FIELDS} fields") from error
+    return fields.get(name, [""])[0].strip()
 
 
 def check_own_form(request: Request) -> None:

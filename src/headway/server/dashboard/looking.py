@@ -17,6 +17,7 @@ from headway.server.dashboard.view import (
     LaneView,
     ModelView,
     RunningRow,
+    Times,
 )
 from headway.server.dashboard.watched import Watched
 from headway.server.ledger.request_rows import Row
@@ -93,13 +94,13 @@ def _lane_point(parts: Sequence[LanePart]) -> LanePoint:
         sum([part.good for part in parts]),
         sum([part.refused for part in parts]),
         sum([part.abandoned for part in parts]),
-        _halves(queue),
-        _halves(ttft),
+        _times(queue),
+        _times(ttft),
     )
 
 
-def _halves(counts: TimeCounts) -> tuple[int | None, int | None]:
-    return counts.percentile(50), counts.percentile(95)
+def _times(counts: TimeCounts) -> Times:
+    return Times(counts.percentile(50), counts.percentile(95), max(counts, default=None))
 
 
 def _engine_point(parts: Sequence[Part]) -> EnginePoint:

@@ -16,6 +16,18 @@ WINDOW = 300 * SECOND  # nanoseconds that the table's figures are of
 
 
 @dataclass(frozen=True, slots=True)
+class Times:
+    """Of several requests, in nanoseconds."""
+
+    p50: Quantile = None
+    p95: Quantile = None
+    longest: int | None = None  # None: there were none
+
+
+UNKNOWN = Times()
+
+
+@dataclass(frozen=True, slots=True)
 class LanePoint:
     """A lane's half minute."""
 
@@ -23,8 +35,8 @@ class LanePoint:
     good: int = 0
     refused: int = 0
     abandoned: int = 0
-    queue: tuple[Quantile, Quantile] = (None, None)  # p50 and p95
-    ttft: tuple[Quantile, Quantile] = (None, None)
+    queue: Times = UNKNOWN
+    ttft: Times = UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,12 +8,12 @@ from headway.server.dashboard.page.html_table import Html, table
 from headway.server.dashboard.view import ModelView, RunningRow
 
 HEAD = (
-    ("Request", ""),
     ("Lane", ""),
     ("State", ""),
     ("Prompt", "Tokens"),
     ("Generated", "Tokens that have come, of those that may come"),
     ("Age", "Since it arrived"),
+    ("Request", ""),
 )
 NOTE = (
     "As the front knows it, from the latest step that it has heard of. A request without a token "
@@ -28,7 +28,7 @@ def batch(model: ModelView, name: str) -> Html:
     figures = _figures(model)
     rows = [(f"open-{row.id}", _cells(row)) for row in model.rows]
     empty = '<p class="note">None of your requests is open.</p>'
-    shown = table(name, f"Open requests of {model.name}", HEAD, rows, words=3) if rows else empty
+    shown = table(name, f"Open requests of {model.name}", HEAD, rows, words=2) if rows else empty
     more = []
     if model.mine > len(model.rows):
         more.append(f"{model.mine - len(model.rows)} more of yours")
@@ -57,4 +57,4 @@ def _figures(model: ModelView) -> str:
 def _cells(row: RunningRow) -> list[str]:
     state = "generating" if row.generated else "no token yet"
     tokens = f"{row.generated} of {row.most}"
-    return [row.id, row.lane, state, str(row.prompt), tokens, duration(row.age)]
+    return [row.lane, state, str(row.prompt), tokens, duration(row.age), row.id]

@@ -7,11 +7,10 @@ from itertools import groupby
 
 from headway.core.request import NEVER
 from headway.figures.capacity import REQUIRED_ATTAINMENT
-from headway.figures.percentile import Quantile
 from headway.report.formatting import duration
 from headway.report.page.svg_chart import Axis, Chart, axis_of
 from headway.server.dashboard.page.html_table import Html
-from headway.server.dashboard.view import POINT, POINTS, LanePoint, LaneView, ModelView
+from headway.server.dashboard.view import POINT, POINTS, LanePoint, LaneView, ModelView, Times
 
 WIDE, TALL = 480, 170
 MINUTE = 60_000_000_000
@@ -19,8 +18,8 @@ LANE_COLOURS = 8  # that the style sheet has; further lanes have the first ones 
 X = Axis(-POINTS * POINT / MINUTE, 0, "minutes")
 NOTE = (
     "Each point is half a minute. p50 needs 10 requests in it and p95 needs 100; a gap: there were "
-    "fewer. Waits are of requests that ended then. Batch: rows of a step, mean over the steps' "
-    "time. Running, waiting and KV: the most after a step."
+    "fewer. Waits are of requests that ended then, and right to within 3 %. Batch: rows of a step, "
+    "mean over the steps' time. Running, waiting and KV: the most after a step."
 )
 
 Values = Sequence[float | None]  # of each point; None: not known
@@ -73,16 +72,20 @@ def charts(model: ModelView) -> Html:
 def _waits(
     what: str,
     lane: LaneView,
-    times: Callable[[LanePoint], tuple[Quantile, Quantile]],
+    times: Callable[[LanePoint], Times],
     limit: int,
 ) -> str:
-    lines = []
-    for which, kind in enumerate(("p50", "p95")):
-        values = [times(point)[which] for point in lane.points]
-        seconds = [None if value is None else value / 1e6 for value in values]
-        lines.append(_Line(seconds, f"k-decode {kind}", kind))
+    lines = [
+        _Line([_milliseconds(times(p), name) for p in lane.points], f"{colour} {name}", name)
+        for name, colour in (("p50", "k-decode"), ("p95", "k-decode"), ("longest", "k-padding"))
+    ]
     level = (limit / 1e6, f"budget {duration(limit)}") if limit != NEVER else None
     return _drawn(f"{what} of {lane.name}", "milliseconds", lines, level)
+
+
+def _milliseconds(times: Times, name: str) -> float | None:
+    value: int | None = getattr(times, name)
+    return None if value is None else value / 1e6
 
 
 def _attainment(model: ModelView) -> str:
@@ -104,11 +107,11 @@ def _turned_away(model: ModelView) -> str:
         for k, lane in enumerate(model.lanes)
         for field, kind, name in (
             ("refused", "p95", f"{lane.name} refused"),
-            ("abandoned", "p50", f"{lane.name} left"),
+            ("abandoned", "p50", f"{lane.name} abandoned"),
         )
         if any(getattr(p, field) for p in lane.points)
     ]
-    return _drawn("Refused, and left before the first token", "requests", lines)
+    return _drawn("Refused, and abandoned before the first token", "requests", lines)
 
 
 def lane_class(number: int) -> str:
@@ -131,9 +134,10 @@ def _drawn(
     if level:
         chart.level(*level, at_left=True)
     for line in lines:
-        for piece in _pieces(line.values):
+        is_dotted = line.kind.endswith("longest")
+        for piece in _pieces(line.values) if not is_dotted else ():
             chart.line(piece, line.kind, line.name)
-        chart.dots(_alone(line.values), f"line {line.kind}")
+        chart.dots(_known(line.values) if is_dotted else _alone(line.values), line.kind)
     keys = "".join(f'<span class="{line.kind}"><i></i>{escape(line.name)}</span>' for line in lines)
     empty = "" if known else '<span class="none">nothing yet</span>'
     return (
@@ -161,6 +165,10 @@ def _pieces(values: Values) -> Iterator[list[tuple[float, float]]]:
         points = [(_x(k), value or 0.0) for k, value in each]
         if not is_gap and len(points) > 1:
             yield points
+
+
+def _known(values: Values) -> list[tuple[float, float]]:
+    return [(_x(k), value) for k, value in enumerate(values) if value is not None]
 
 
 def _alone(values: Values) -> list[tuple[float, float]]:

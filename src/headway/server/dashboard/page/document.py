@@ -69,6 +69,8 @@ def sign_in(problem: str = "") -> str:
         "headway: sign in",
         '<main id="sign-in"><h1>headway</h1>'
         f'<form method="post" action="{PATH}/sign-in">{wrong}'
+        '<input class="unseen" name="user" value="headway" autocomplete="username" readonly '
+        'tabindex="-1" aria-hidden="true">'  # by which a browser's password store knows the key
         '<label for="key">API key</label><input id="key" name="key" type="password" '
         'autocomplete="current-password" required autofocus><button>Sign in</button>'
         '<p class="note">You will see the lanes that the key may use, and the requests of its '

@@ -53,7 +53,7 @@ def headline(view: View) -> Headline:
     rest = [_misses(each, view) for each in missed[1:]]
     rest += [_kept(kept)] if missed and kept else []
     rest += [_few(timed)] if enough else []
-    rest += [_waits(each) for each in timed if waited_too_long(each.lane)]
+    rest += [_waiting([each for each in timed if waited_too_long(each.lane)])]
     if missed:
         spoken = ", ".join(each.name for each in missed)
         first, said = _misses(missed[0], view), f"Below 95 percent of its budget: {spoken}."
@@ -114,12 +114,14 @@ def _since(points: Sequence[LanePoint], until: int) -> str:
 
 
 def _kept(kept: Sequence[_Named]) -> str:
-    told = ", ".join(
-        f"{each.name} {share(_attainment(each))} of {each.lane.ended}" for each in kept
-    )
-    verb = "keeps its budget" if len(kept) == 1 else "keep their budgets"
-    names = " and ".join(each.name for each in kept) if len(kept) < 3 else f"{len(kept)} lanes"
-    return f"{names} {verb}: {told} requests inside, in the last {MINUTES}."
+    shares = [f"{share(_attainment(each))} of {each.lane.ended}" for each in kept]
+    if len(kept) == 1:
+        inside = f"{shares[0]} requests were inside it in the last {MINUTES}"
+        return f"{kept[0].name} keeps its budget: {inside}."
+    names = [each.name for each in kept]
+    who = " and ".join(names) if len(kept) == 2 else f"{len(kept)} lanes"
+    told = ", ".join(f"{name} {part}" for name, part in zip(names, shares, strict=True))
+    return f"{who} keep their budgets: {told} requests were inside in the last {MINUTES}."
 
 
 def _few(timed: Sequence[_Named]) -> str:
@@ -128,6 +130,7 @@ def _few(timed: Sequence[_Named]) -> str:
     return f"Too few requests to say: {told}." if few else ""
 
 
-def _waits(each: _Named) -> str:
-    waited = duration(each.lane.oldest)
-    return f"The first in line of {each.name} has waited {waited}, past its budget."
+def _waiting(late: Sequence[_Named]) -> str:
+    """Who has waited too long already, though it does not count yet."""
+    told = ", ".join(f"{each.name} {duration(each.lane.oldest)}" for each in late)
+    return f"First in line, and past the budget already: {told}." if late else ""

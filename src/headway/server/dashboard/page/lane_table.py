@@ -23,7 +23,7 @@ HEAD = (
     ("Oldest", "How long the first in line has waited"),
     ("Running", "Sequences in the batch now"),
     ("Refused", f"In the last {MINUTES}"),
-    ("Left", f"By their clients before the first token, in the last {MINUTES}"),
+    ("Abandoned", f"By their clients before the first token, in the last {MINUTES}"),
     ("Last 15 minutes", "Requests by half minute; those outside the budget are marked"),
     ("Budget", ""),
 )
