@@ -176,10 +176,10 @@ def test_without_javascript_the_page_is_whole_and_has_a_link_to_reload(visit, ur
 
 def test_a_server_that_does_not_answer_is_said_to_be_gone(visit, url):
     page = visit(url)
-    page.evaluate("kept = fetch; fetch = () => Promise.reject(new Error('gone'))")
+    page.evaluate("() => { kept = fetch; fetch = () => Promise.reject(new Error('gone')); }")
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
     page.locator("#stale", has_text="Not up to date").wait_for()
-    page.evaluate("fetch = kept")
+    page.evaluate("() => { fetch = kept; }")
     refreshed(page)
 
 
