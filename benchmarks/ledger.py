@@ -11,7 +11,8 @@ there.
 explain: a storm of requests of many kinds, most of which wait, some of which are refused, cancelled
 or left by their clients. The stages of each must sum to its wall time.
 
-overhead: tokens per second with a ledger and without, in turns on the same machine.
+overhead: tokens per second with a ledger and a page that is open, and without them, in turns on the
+same machine. The page's series are kept by both; benchmarks/dashboard.py has what they cost.
 
     python -m benchmarks.ledger [--part kill|away|explain|overhead] [--kills 50] [--check]
 """
@@ -25,7 +26,7 @@ import sys
 import threading
 from argparse import ArgumentParser
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -49,6 +50,7 @@ UPTIME = 0.3, 4.0  # seconds that a server serves before it is killed
 CALLERS = 6
 PRICES = {"per_hour": 3.7, "per_million_prompt": 1.0, "per_million_answer": 3.0}
 LANES = ("interactive", "standard", "offline")
+LOOK = 3.0  # seconds between two fetches of the live page
 
 
 class Load(threading.Thread):
@@ -303,7 +305,8 @@ def _storm(served: Served, number: int, count: int) -> None:
 
 
 def overhead(pairs: int, seconds: float) -> list[Figure]:
-    """The share of tokens per second that a ledger costs, pair by pair, in changing order."""
+    """The share of tokens per second that a ledger and a page that is open cost, pair by pair, in
+    changing order."""
     shares, alone = list[float](), list[float]()
     with TemporaryDirectory() as made:
         folder = Path(made)
@@ -323,13 +326,37 @@ def overhead(pairs: int, seconds: float) -> list[Figure]:
 
 def _rate(config: dict[str, Any], folder: Path, seconds: float) -> float:
     """Generated tokens per second of a server that is kept full, by its own count."""
-    running = serving(config, folder, log=folder / "log")
-    with running as served, under_load(served), httpx2.Client(timeout=60) as client:
+    running, looks = serving(config, folder, log=folder / "log"), "ledger" in config
+    with ExitStack() as stack:
+        served = stack.enter_context(running)
+        stack.enter_context(under_load(served))
+        client = stack.enter_context(httpx2.Client(timeout=60))
+        if looks:
+            stack.enter_context(page_open(served))
         client.base_url = f"http://{served.host}:{served.port}"
         sleep(3)
         before, began = _generated(client), monotonic()
         sleep(seconds)
         return (_generated(client) - before) / (monotonic() - began)
+
+
+@contextmanager
+def page_open(served: Served) -> Iterator[None]:
+    """While the block runs, somebody looks at the live page, as its script does."""
+    over = threading.Event()
+
+    def look() -> None:
+        with httpx2.Client(base_url=f"http://{served.host}:{served.port}", timeout=60) as client:
+            while not over.wait(LOOK):
+                client.get("/dashboard/live").raise_for_status()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _generated(client: httpx2.Client) -> float:

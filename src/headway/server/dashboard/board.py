@@ -1,5 +1,6 @@
 """Board: everything that the page is made from, and the paths of the page."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
@@ -65,7 +66,11 @@ class Board:
 
 
 def dashboard_routes(board: Board, door: Door) -> APIRouter:
-    """The page, the part of it that is fetched again, and the form for a key."""
+    """The page, the part of it that is fetched again, and the form for a key.
+
+    Values are copied on the event loop. Their HTML is made in another thread, so that streams get
+    their tokens meanwhile (benchmarks/dashboard.py).
+    """
     router = APIRouter(include_in_schema=False)
 
     @router.get(PATH)
@@ -73,14 +78,14 @@ def dashboard_routes(board: Board, door: Door) -> APIRouter:
         visitor = door.visitor(request)
         if visitor is None:
             return RedirectResponse(f"{PATH}/sign-in", FOUND)
-        return page_response(document(await board.view(visitor)))
+        return page_response(await asyncio.to_thread(document, await board.view(visitor)))
 
     @router.get(f"{PATH}/live")
     async def live(request: Request) -> Response:
         visitor = door.visitor(request)
         if visitor is None:
             return error_response(Problem(401, "sign in at /dashboard", code="invalid_api_key"))
-        return page_response(fragment(await board.view(visitor)))
+        return page_response(await asyncio.to_thread(fragment, await board.view(visitor)))
 
     @router.get(f"{PATH}/sign-in")
     async def form(request: Request) -> Response:

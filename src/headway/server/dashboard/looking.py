@@ -16,6 +16,7 @@ from headway.server.dashboard.view import (
     LanePoint,
     LaneView,
     ModelView,
+    Point,
     RunningRow,
     Times,
 )
@@ -33,11 +34,7 @@ def point_ends(now: int) -> int:
 
 def model_view(watched: Watched, tenant: Tenant, now: int) -> ModelView:
     """As this tenant may see it. now: nanoseconds of the engine's clock."""
-    load, until = watched.load, point_ends(now)
-    points = [
-        watched.series.between(until - (POINTS - k) * POINT, until - (POINTS - k - 1) * POINT)
-        for k in range(POINTS)
-    ]
+    load, points = watched.load, _points(watched, now)
     window = watched.series.between(now - WINDOW, now + 1)
     rows, mine, others = _open(watched, tenant, now)
     return ModelView(
@@ -57,15 +54,36 @@ def model_view(watched: Watched, tenant: Tenant, now: int) -> ModelView:
         num_blocks=load.num_blocks,
         batch=_mean_batch(window),
         steps=sum([part.steps for part in window]),
-        points=tuple([_engine_point(parts) for parts in points]),
+        points=tuple([point.engine for point in points]),
         rows=rows,
         mine=mine,
         others=others,
     )
 
 
+def _points(watched: Watched, now: int) -> list[Point]:
+    """Of all charts. A half minute that is over does not change any more: it is summed up once."""
+    last = now // POINT
+    first, known = last - POINTS + 1, watched.points
+    for number in [number for number in known if number < first]:
+        del known[number]
+    return [
+        known.get(number) or _point(watched, number, is_over=number < last)
+        for number in range(first, last + 1)
+    ]
+
+
+def _point(watched: Watched, number: int, is_over: bool) -> Point:
+    parts = watched.series.between(number * POINT, (number + 1) * POINT)
+    lanes = {name: _lane_point(of_lane(parts, name)) for name in watched.lanes}
+    point = Point(_engine_point(parts), lanes)
+    if is_over:
+        watched.points[number] = point
+    return point
+
+
 def _lane(
-    watched: Watched, name: str, window: Sequence[Part], points: Sequence[Sequence[Part]], now: int
+    watched: Watched, name: str, window: Sequence[Part], points: Sequence[Point], now: int
 ) -> LaneView:
     parts, load = of_lane(window, name), watched.load.lanes.get(name)
     oldest = load.oldest if load else NEVER
@@ -81,7 +99,7 @@ def _lane(
         abandoned=sum([part.abandoned for part in parts]),
         queue_p95=merged([part.queue for part in parts]).percentile(95),
         ttft_p95=merged([part.ttft for part in parts]).percentile(95),
-        points=tuple([_lane_point(of_lane(each, name)) for each in points]),
+        points=tuple([point.lanes[name] for point in points]),
     )
 
 

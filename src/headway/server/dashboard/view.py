@@ -50,6 +50,14 @@ class EnginePoint:
 
 
 @dataclass(frozen=True, slots=True)
+class Point:
+    """A half minute of an engine and its lanes."""
+
+    engine: EnginePoint
+    lanes: Mapping[str, LanePoint]
+
+
+@dataclass(frozen=True, slots=True)
 class LaneView:
     """A lane now, and in the window."""
 

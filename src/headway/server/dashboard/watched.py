@@ -9,6 +9,7 @@ from headway.core.request import Finish
 from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
 from headway.server.dashboard.series import Series
+from headway.server.dashboard.view import Point
 from headway.server.engine.handle import EngineHandle, EngineState
 from headway.server.observe.metrics.metrics import REFUSED
 from headway.server.observe.metrics.requests import FAILED, LEFT
@@ -33,6 +34,7 @@ class Watched:
         self.name, self.slots = name, slots
         self.lanes: Mapping[str, Lane] = {lane.name: lane for lane in lanes}
         self.series = Series()
+        self.points: dict[int, Point] = {}  # half minutes that are over, by number
         self.calls: dict[str, Call] = {}  # that are open, by id
         self._engine, self._now = engine, now
         self._failed = set[str]()  # counted already; their rows may still come
