@@ -28,7 +28,7 @@ from headway.server.dashboard.series import KEPT, PART
 from headway.server.dashboard.view import View
 from headway.server.dashboard.watched import Watched
 from headway.server.engine.handle import EngineState
-from headway.server.observe.metrics.metrics import Metrics
+from headway.server.observe.metrics.model import ModelMetrics
 
 SEED = 1
 MS = 1_000_000
@@ -63,7 +63,7 @@ def steps() -> list[Figure]:
     now = 10**12
     engine = engine_at(now)
     page = Watched("model", LANES, 32, engine, lambda: now)
-    metrics = Metrics("model", LANES, engine, 16, lambda: now)
+    metrics = ModelMetrics("model", LANES, engine, 16, lambda: now)
     none, one = list[RequestRow](), [row(now, "standard", 80 * MS)]
     taken: dict[str, list[float]] = {}
     rows_of_step = [step(now)]

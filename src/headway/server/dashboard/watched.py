@@ -11,7 +11,7 @@ from headway.server.answering.refusal import Refusal
 from headway.server.dashboard.series import Series
 from headway.server.dashboard.view import Point
 from headway.server.engine.handle import EngineHandle, EngineState
-from headway.server.observe.metrics.metrics import REFUSED
+from headway.server.observe.metrics.model import REFUSED
 from headway.server.observe.metrics.requests import FAILED, LEFT
 from headway.server.protocol.problem import Problem
 
