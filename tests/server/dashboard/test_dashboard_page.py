@@ -226,9 +226,11 @@ def test_charts_leave_out_lanes_that_had_no_requests():
     assert "No requests ended in: chat." in text
 
 
-def test_a_function_has_no_memory_to_show():
-    text = fragment(view(model(lane(), num_blocks=0, blocks=0)))
-    assert "KV" not in text.replace("Running, waiting and KV", "")
+def test_a_function_shows_neither_memory_nor_requests():
+    function = model(lane(ended=30, good=30), is_function=True, num_blocks=0, blocks=0)
+    seen = Seen(fragment(view(function, explains=False)))
+    assert not {"batch-0", "slow"} & set(seen.ids) and {"lanes-0", "time"} <= set(seen.ids)
+    assert "KV memory" not in "".join(seen.text) and "KV blocks" not in "".join(seen.text)
 
 
 def test_versions_are_there_only_where_there_are_some():

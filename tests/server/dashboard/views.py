@@ -27,6 +27,7 @@ def lane(name="voice", ended=0, good=0, budget=TIMED, oldest=NEVER, given=(), **
 
 def model(*lanes, name="tiny", state="ready", **others):
     fields = {
+        "is_function": False,
         "slots": 16,
         "running": 3,
         "waiting": 1,

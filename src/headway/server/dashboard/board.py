@@ -12,10 +12,9 @@ from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.tenant import Tenant
 from headway.server.dashboard.door import FOUND, Door, Visitor, page_response
-from headway.server.dashboard.looking import model_view, point_ends, slow_of
+from headway.server.dashboard.looking import Watchable, model_view, point_ends, slow_of
 from headway.server.dashboard.page.document import PATH, document, fragment, sign_in
 from headway.server.dashboard.view import View
-from headway.server.dashboard.watched import Watched
 from headway.server.http.errors import error_response
 from headway.server.ledger.books import Books
 from headway.server.protocol.problem import Problem
@@ -34,7 +33,7 @@ class Board:
 
     def __init__(
         self,
-        watched: Sequence[Watched],
+        watched: Sequence[Watchable],
         books: Books | None = None,
         versions: VersionTeller = _no_versions,
     ) -> None:
@@ -53,14 +52,16 @@ class Board:
 
     async def _look(self, visitor: Visitor, now: int) -> View:
         tenant = visitor.tenant
+        mine = [each for each in self.watched if tenant.may_use(each.name)]
         latest = self._books.latest(tenant.name) if self._books else ()
         return View(
             self._epoch + now,
             self._epoch + point_ends(now),
-            tuple([model_view(each, tenant, now) for each in self.watched]),
+            tuple([model_view(each, tenant, now) for each in mine]),
             *slow_of(latest, tenant),
             key=tenant.key,
             signed_in=visitor.signed_in,
+            explains=self._books is not None,
             versions=await self._versions(tenant),
         )
 

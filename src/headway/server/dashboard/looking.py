@@ -1,12 +1,17 @@
 """From what is watched to a view (view_of). It copies numbers and formats nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from heapq import nsmallest
+from typing import Protocol
 
+from headway.core.lane import Lane
+from headway.core.load import Load
 from headway.core.request import NEVER
+from headway.server.answering.call import Call
 from headway.server.answering.choice import Choice
 from headway.server.config.tenant import Tenant
-from headway.server.dashboard.series import LanePart, Part, of_lane
+from headway.server.dashboard.series import LanePart, Part, Series, of_lane
 from headway.server.dashboard.time_counts import TimeCounts, merged
 from headway.server.dashboard.view import (
     POINT,
@@ -20,11 +25,30 @@ from headway.server.dashboard.view import (
     RunningRow,
     Times,
 )
-from headway.server.dashboard.watched import Watched
+from headway.server.engine.handle import EngineState
 from headway.server.ledger.request_rows import Row
 
 SLOW = 10  # requests that are explained
 SHOWN = 40  # open requests that are listed
+
+
+class Watchable(Protocol):
+    """What is served, as the page needs it."""
+
+    name: str
+    is_function: bool
+    slots: int  # that may run at once, as configured
+    lanes: Mapping[str, Lane]
+    series: Series
+    points: dict[int, Point]  # half minutes that are over, by number
+    calls: dict[str, Call]  # that are open, by id
+    lock: AbstractContextManager[object]  # held while series are read
+
+    @property
+    def load(self) -> Load: ...
+
+    @property
+    def state(self) -> EngineState: ...
 
 
 def point_ends(now: int) -> int:
@@ -32,8 +56,13 @@ def point_ends(now: int) -> int:
     return (now // POINT + 1) * POINT
 
 
-def model_view(watched: Watched, tenant: Tenant, now: int) -> ModelView:
+def model_view(watched: Watchable, tenant: Tenant, now: int) -> ModelView:
     """As this tenant may see it. now: nanoseconds of the engine's clock."""
+    with watched.lock:
+        return _look(watched, tenant, now)
+
+
+def _look(watched: Watchable, tenant: Tenant, now: int) -> ModelView:
     load, points = watched.load, _points(watched, now)
     window = watched.series.between(now - WINDOW, now + 1)
     rows, mine, others = _open(watched, tenant, now)
@@ -47,11 +76,12 @@ def model_view(watched: Watched, tenant: Tenant, now: int) -> ModelView:
                 if name in tenant.lanes
             ]
         ),
+        is_function=watched.is_function,
         slots=watched.slots,
         running=load.running,
         waiting=sum([lane.waiting for lane in load.lanes.values()]),
         blocks=load.num_blocks - load.free_blocks,
-        num_blocks=load.num_blocks,
+        num_blocks=0 if watched.is_function else load.num_blocks,
         batch=_mean_batch(window),
         steps=sum([part.steps for part in window]),
         points=tuple([point.engine for point in points]),
@@ -61,7 +91,7 @@ def model_view(watched: Watched, tenant: Tenant, now: int) -> ModelView:
     )
 
 
-def _points(watched: Watched, now: int) -> list[Point]:
+def _points(watched: Watchable, now: int) -> list[Point]:
     """Of all charts. A half minute that is over does not change any more: it is summed up once."""
     last = now // POINT
     first, known = last - POINTS + 1, watched.points
@@ -73,7 +103,7 @@ def _points(watched: Watched, now: int) -> list[Point]:
     ]
 
 
-def _point(watched: Watched, number: int, is_over: bool) -> Point:
+def _point(watched: Watchable, number: int, is_over: bool) -> Point:
     parts = watched.series.between(number * POINT, (number + 1) * POINT)
     lanes = {name: _lane_point(of_lane(parts, name)) for name in watched.lanes}
     point = Point(_engine_point(parts), lanes)
@@ -83,7 +113,7 @@ def _point(watched: Watched, number: int, is_over: bool) -> Point:
 
 
 def _lane(
-    watched: Watched, name: str, window: Sequence[Part], points: Sequence[Point], now: int
+    watched: Watchable, name: str, window: Sequence[Part], points: Sequence[Point], now: int
 ) -> LaneView:
     parts, load = of_lane(window, name), watched.load.lanes.get(name)
     oldest = load.oldest if load else NEVER
@@ -138,7 +168,7 @@ def _mean_batch(parts: Sequence[Part]) -> float | None:
     return sum([part.row_ns for part in parts]) / spent if spent else None
 
 
-def _open(watched: Watched, tenant: Tenant, now: int) -> tuple[tuple[RunningRow, ...], int, int]:
+def _open(watched: Watchable, tenant: Tenant, now: int) -> tuple[tuple[RunningRow, ...], int, int]:
     """The tenant's open requests: those that generate first, and of these the oldest. Also how many
     it has, and how many others there are."""
     mine, others = list[tuple[bool, int, str, Choice]](), 0

@@ -94,6 +94,7 @@ class ModelView:
     name: str
     state: str
     lanes: tuple[LaneView, ...]
+    is_function: bool  # its items are not listed, and it has no KV memory
     slots: int  # sequences that may run at once, as configured
     running: int  # of all lanes, those included that the caller may not see
     waiting: int
@@ -119,6 +120,7 @@ class View:
     remembered: int  # ended requests that these were chosen from
     key: str  # the name of the caller's key; empty: there are no keys
     signed_in: bool  # by the form, so that one can sign out
+    explains: bool = True  # requests are remembered; False: of functions they are not
     versions: Mapping[str, Any] | None = None  # what /v1/versions says; None: not for this caller
 
 

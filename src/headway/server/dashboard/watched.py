@@ -1,6 +1,7 @@
 """Watched: one model as the page sees it, and the Watcher that feeds its series."""
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
@@ -33,6 +34,10 @@ class Watched:
         """slots: sequences that may run at once, as configured."""
         self.name, self.slots = name, slots
         self.lanes: Mapping[str, Lane] = {lane.name: lane for lane in lanes}
+        self.is_function = False
+        self.lock: AbstractContextManager[object] = (
+            nullcontext()
+        )  # all of it is on the event loop's thread
         self.series = Series()
         self.points: dict[int, Point] = {}  # half minutes that are over, by number
         self.calls: dict[str, Call] = {}  # that are open, by id

@@ -26,6 +26,8 @@ def batch(model: ModelView, name: str) -> Html:
     """Figures of the batch and of memory, and a row for each request of the caller's. name: the
     table's id."""
     figures = _figures(model)
+    if model.is_function:
+        return Html(figures)
     rows = [(f"open-{row.id}", _cells(row)) for row in model.rows]
     empty = '<p class="note">None of your requests is open.</p>'
     shown = table(name, f"Open requests of {model.name}", HEAD, rows, words=2) if rows else empty

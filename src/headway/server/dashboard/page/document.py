@@ -102,11 +102,21 @@ def fragment(view: View) -> Html:
     series = "".join(_titled(m, several, charts(m)) for _, m in _all(view))
     return Html(
         f"{first}{lanes}</section>"
-        f'<section id="batch"><h2>Batch and memory</h2>{batches}</section>'
+        f'<section id="batch"><h2>{_batch_title(view)}</h2>{batches}</section>'
         f'<section id="time"><h2>Over time</h2>{series}</section>'
         f"{versions_section(view.versions)}"
-        f'<section id="slow"><h2>Slow requests</h2>{slow_requests(view)}</section>'
+        f"{_slow(view)}"
     )
+
+
+def _batch_title(view: View) -> str:
+    return "Batch" if all(model.is_function for model in view.models) else "Batch and memory"
+
+
+def _slow(view: View) -> str:
+    if not view.explains:
+        return ""
+    return f'<section id="slow"><h2>Slow requests</h2>{slow_requests(view)}</section>'
 
 
 def _all(view: View) -> list[tuple[int, ModelView]]:
