@@ -94,9 +94,9 @@ def test_refusals_and_clients_that_leave_are_counted_as_metrics_count_them():
             first = pool.submit(ask, client, "chat", max_tokens=9)
             until(lambda: made[0].asked == 1)
             leaves = pool.submit(ask, client, "chat", id="leaves")
-            until(lambda: service.admission.open == 2)
+            until(lambda: service.open == 2)
             made[0].permits.release(2)  # after the second step it is seen to wait
-            until(lambda: service.engine.load.lanes["chat"].waiting == 1)
+            until(lambda: service.model.engine.load.lanes["chat"].waiting == 1)
             assert [ask(client, "chat").status_code for _ in range(3)] == [429] * 3
             assert client.get("/dashboard").text.count("no token yet") == 1
             assert client.post("/v1/requests/leaves/cancel").status_code == 200
