@@ -111,7 +111,7 @@ def _turned_away(model: ModelView) -> str:
         )
         if any(getattr(p, field) for p in lane.points)
     ]
-    return _drawn("Refused, and abandoned before the first token", "requests", lines)
+    return _drawn("Refused and abandoned", "requests", lines)
 
 
 def lane_class(number: int) -> str:
