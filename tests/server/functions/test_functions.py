@@ -226,6 +226,22 @@ def test_a_stream_comes_as_events():
         assert httpx2.post(f"{url}/batch", content=b"[1]", headers=JSON).status_code == 404
 
 
+def test_the_live_page_counts_items_and_refusals():
+    with serving("held") as (url, service), ThreadPoolExecutor(16) as pool:
+        first = pool.submit(post, url, 0)
+        until(lambda: service.batcher._items and not service.batcher._waiting._counts["default"])
+        waiting = [pool.submit(post, url, i) for i in range(1, 5)]
+        until(lambda: service.batcher._waiting._counts["default"] == 4)
+        assert httpx2.post(url, content=b"9", headers=JSON, timeout=60).status_code == 429
+        functions_to_serve.HELD.release(5)
+        assert [each.result().status_code for each in (first, *waiting)] == [200] * 5
+        page = httpx2.get(f"{url.partition('/v1')[0]}/dashboard", timeout=60).text
+    row = page.partition('<tr id="lanes-0-0">')[2].partition("</tr>")[0]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", row)
+    assert "default</th>" in row and cells[1] == "6" and cells[7] == "1"
+    assert 'id="slow"' not in page and 'id="time"' in page
+
+
 def test_a_full_lane_a_deadline_and_a_client_that_leaves():
     with serving("held") as (url, service), ThreadPoolExecutor(16) as pool:
         first = pool.submit(post, url, 0)

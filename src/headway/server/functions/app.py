@@ -6,9 +6,13 @@ from fastapi import FastAPI
 from prometheus_client import CollectorRegistry
 
 from headway import __version__
+from headway.server import clock
 from headway.server.config.config import ServerConfig
+from headway.server.dashboard.board import Board, dashboard_routes
+from headway.server.dashboard.door import Door
 from headway.server.functions.routes import DirectCalls, FunctionRoutes, state_routes
 from headway.server.functions.service import FunctionService
+from headway.server.functions.watched import WatchedFunction
 from headway.server.heap import BodyTrimmer
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
 from headway.server.http.body import BodyReader
@@ -36,6 +40,8 @@ def make_app(
     registry = app.state.registry = CollectorRegistry()
     registry.register(service.metrics)
     app.include_router(state_routes(service, registry))
+    door = Door(service.keys, bodies, clock.now)
+    app.include_router(dashboard_routes(Board([WatchedFunction(service)]), door))
     app.add_middleware(DirectCalls, paths={routes.path: routes.one})
     if jobs:
         jobs.install(app, bodies)

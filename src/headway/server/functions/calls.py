@@ -89,7 +89,7 @@ class FunctionCalls:
         try:
             return await self.batcher.acall(item, **wishes._asdict())
         except Exception as error:  # of any kind: the function is the user's
-            raise self._problem(error) from error
+            raise self._problem(error, wishes.lane) from error
 
     async def _call_each(self, items: Sequence[Any], wishes: Wishes) -> list[Any]:
         """Of each item its result, or the Problem that it has instead.
@@ -115,7 +115,7 @@ class FunctionCalls:
             async for piece in self.batcher.astream(item, **wishes._asdict()):
                 yield piece
         except Exception as error:  # of any kind: the function is the user's
-            raise self._problem(error) from error
+            raise self._problem(error, wishes.lane) from error
 
     def _encoded(self, value: Any, kind: str) -> bytes:
         """The body of a result. Raises Problem if the result has no such form."""
@@ -125,14 +125,15 @@ class FunctionCalls:
             why = f"{self.target.name} returned what is no {kind}: {error}"
             raise Problem(500, why, code="function_error") from error
 
-    def _problem(self, error: Exception) -> Problem:
-        """The answer to an error."""
+    def _problem(self, error: Exception, lane: str) -> Problem:
+        """The answer to an error. lane: as the item named it; may be empty."""
         match error:
             case Problem():
                 return error
             case RefusedError():
-                self.metrics.refused += 1
-                wait = max(LEAST, (error.retry_at - clock.now()) / SECOND)
+                now = clock.now()
+                self.metrics.refuse(self.batcher.lane_of(lane), now)
+                wait = max(LEAST, (error.retry_at - now) / SECOND)
                 return Problem(429, str(error), code="lane_full", retry=jittered(wait))
             case DeadlineError():
                 return Problem(408, str(error), code="deadline_exceeded", final=True)

@@ -14,6 +14,7 @@ from prometheus_client.core import (
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.request import NEVER
+from headway.server.engine.handle import Rows
 from headway.server.observe.metrics.histogram import SEQUENCES, TIMES, Histogram
 
 
@@ -29,6 +30,14 @@ class FunctionMetrics:
         self._calls, self._sizes = Histogram(TIMES), Histogram(SEQUENCES)
         self._padding = 0
         self.refused = 0  # at the door
+        self.listeners: list[Rows] = []  # told of rows after this, in the engine's thread
+        self.refusing: list[Callable[[str, int], object]] = []  # told of lanes, and when
+
+    def refuse(self, lane: str, at: int) -> None:
+        """Count an item that was refused at the door. at: nanoseconds."""
+        self.refused += 1
+        for told in self.refusing:
+            told(lane, at)
 
     def rows(self, calls: list[StepRow], items: list[RequestRow]) -> None:
         """As Batcher's `rows`."""
@@ -42,6 +51,8 @@ class FunctionMetrics:
                 self._e2e.add(item.finished - item.arrived)
                 if item.queue != NEVER:
                     self._queue.add(item.queue)
+        for listener in self.listeners:
+            listener(calls, items)
 
     def collect(self) -> Iterator[Metric]:
         """The families of all metrics."""

@@ -1,0 +1,59 @@
+"""WatchedFunction: a function as the live page sees it."""
+
+import threading
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+
+from headway.core.lane import Lane
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.load import Load
+from headway.core.request import Finish
+from headway.server.answering.call import Call
+from headway.server.dashboard.series import Series
+from headway.server.dashboard.view import Point
+from headway.server.engine.handle import EngineState
+from headway.server.functions.service import FunctionService
+
+UNSERVED = frozenset({Finish.REFUSED, Finish.EXPIRED})
+
+
+class WatchedFunction:
+    """A Watchable of a function in this process. Rows come from the engine's thread. Open items are
+    not listed: they have no ids that their callers know."""
+
+    def __init__(self, service: FunctionService) -> None:
+        """It counts from now on."""
+        settings = service.batcher.settings
+        self.name, self.slots, self.is_function = service.target.name, settings.size, True
+        self.lanes: Mapping[str, Lane] = {
+            name: line.lane for name, line in service.batcher.load.lanes.items()
+        }
+        self.series = Series()
+        self.lock: AbstractContextManager[object] = threading.Lock()
+        self.points: dict[int, Point] = {}
+        self.calls: dict[str, Call] = {}  # none
+        self._service = service
+        service.metrics.listeners.append(self.rows)
+        service.metrics.refusing.append(self.refused)
+
+    @property
+    def load(self) -> Load:
+        return self._service.batcher.load
+
+    @property
+    def state(self) -> EngineState:
+        return EngineState.DRAINING if self._service.draining else EngineState.READY
+
+    def rows(self, calls: list[StepRow], items: list[RequestRow]) -> None:
+        """As Batcher's `rows`."""
+        with self.lock:
+            self.series.steps(calls, 0)
+            for item in items:
+                self.series.ended(item, refused=item.finish in UNSERVED)
+
+    def refused(self, lane: str, at: int) -> None:
+        """An item was refused because its lane was full; it has no row. at: nanoseconds."""
+        with self.lock:
+            part = self.series.at(at).lane(lane)
+            part.ended += 1
+            part.refused += 1
