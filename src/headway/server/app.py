@@ -11,6 +11,7 @@ from headway.server.http.body import JSON, BodyReader
 from headway.server.http.errors import install_error_handlers
 from headway.server.http.openapi import models_of_bodies
 from headway.server.http.routes.answers import ANSWERS, answer_routes
+from headway.server.http.routes.routed import routing_routes
 from headway.server.http.routes.state import probe_routes, state_routes
 from headway.server.http.routes.text import text_routes
 from headway.server.http.routes.vectors import VECTORS, vector_routes
@@ -72,6 +73,7 @@ def make_app(
         vector_routes(service, bodies),
         text_routes(service, bodies),
         state_routes(service),
+        routing_routes(service),
         probe_routes(service, metrics),
     ):
         app.include_router(router)

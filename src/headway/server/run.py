@@ -161,7 +161,8 @@ class Server:
         )
         if self.jobs:
             await self.jobs.drain()
-        await self.backends.drain(timeout / SECOND)
+        left = await self.service.drain_routes(timeout / SECOND)
+        await self.backends.drain(left)
         self.web.should_exit = True
 
     @property

@@ -74,7 +74,8 @@ class KeySettings(Section):
     models: Annotated[
         tuple[str, ...],
         Field(
-            description="Entries of `models` that the key may use, by their names. Default: all."
+            description="Models and routes that the key may use, by their names. A route asks its "
+            "own models for it. Default: all."
         ),
     ] = ()
     default_lane: Annotated[
