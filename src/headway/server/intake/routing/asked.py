@@ -1,11 +1,14 @@
 """What a route's targets are asked (Asked): the client's request, from which attempts are made."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from headway.core.request import NEVER
 from headway.routing.request import RouteRequest
 from headway.server.answering.routed import Routed
 from headway.server.protocol.deadlines import Deadlines
+from headway.server.protocol.labels import Labels
 from headway.server.protocol.problem import Problem
 
 
@@ -17,6 +20,7 @@ class Asked:
     size: int  # bytes of its body
     tokens: int = 0  # of its longest prompt; 0: no rule asks
     refusals: list[Problem] = field(default_factory=list)  # by targets, so far
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))  # of attempts
 
     def __len__(self) -> int:
         return self.tokens
@@ -48,4 +52,13 @@ class Asked:
             served=served,
             route=whole.model,
             reason=request.reason,
+            labels=self._labels(),
         )
+
+    def _labels(self) -> Labels:
+        """For the ledger: the attempts are a workflow with the request's id, unless the client has
+        named its own."""
+        said, number = self.routed.labels, next(self.numbers)
+        if said.workflow or said.attempt:
+            return said
+        return replace(said, workflow=self.routed.id, attempt=number)

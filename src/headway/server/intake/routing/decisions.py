@@ -29,9 +29,8 @@ class Tried(NamedTuple):
 class Decisions:
     """On the event loop's thread. Everything in it is bounded by the configuration.
 
-    A row is told once the cost of all attempts is known. listeners: told each row; whoever stores
-    rows of requests adds itself here. The attempts of the request ID have ID.1, ID.2 and so on, the
-    ledger's rows of the first one ID.1-0, ID.1-1 and so on.
+    A row is told once the cost of all attempts is known. listeners: told each row. The attempts of
+    the request ID have ID.1, ID.2 and so on; in the ledger they are calls of the workflow ID.
     """
 
     def __init__(self, routes: Iterable[str]) -> None:

@@ -20,7 +20,8 @@ from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import SOON, jittered
 
 OTHERS_MAY = frozenset({"context_length_exceeded", "not_supported"})  # codes of 400
-OF_THE_KEY = frozenset({"rate_limit_exceeded"})  # of 429: every target would say the same
+# Codes of refusals of the key itself: every target would say the same.
+OF_THE_KEY = frozenset({"rate_limit_exceeded", "spend_limit_reached", "ledger_away"})
 MARGINS = 10_000_000  # nanoseconds by which routes within routes decide before their deadline
 DOWN = frozenset({"engine_down"})
 
@@ -36,7 +37,9 @@ def failure(problem: Problem, asked: Asked) -> HeadwayError:
         return DeadlineError(said)
     if code in DOWN:
         return EngineDownError(said)
-    if status == 503 or code in OTHERS_MAY or (status == 429 and code not in OF_THE_KEY):
+    if code in OF_THE_KEY:
+        return PromptError(said)
+    if status in (429, 503) or code in OTHERS_MAY:
         asked.refusals.append(problem)
         return RefusedError(said, NEVER)
     return EngineError(said) if status >= 500 else PromptError(said)
