@@ -179,6 +179,24 @@ def test_a_server_without_routes_has_no_part_of_them():
     asyncio.run(main())
 
 
+def test_a_tenant_does_not_see_the_rules_of_another():
+    rules = [{"to": "large", "tenants": ["gold", "silver"]}, {"to": "small"}]
+    keys = [key("gold"), key("silver"), key("tin")]
+
+    async def main():
+        async with serving(routes={"chat": {"rules": rules}}, keys=keys) as (client, _):
+            for name, target in (("gold", "large"), ("tin", "small")):
+                assert (await ask(client, "chat", name)).json()["model"] == target
+                headers = {"authorization": f"Bearer {name}"}
+                one = (await client.get("/v1/config/effective", headers=headers)).json()
+                two = (await client.get("/v1/routes", headers=headers)).json()["data"][0]
+                assert one["routes"]["chat"] == two["settings"]
+                seen = [each["tenants"] for each in two["settings"]["rules"]]
+                assert seen == ([["gold"], []] if name == "gold" else [[]])
+
+    asyncio.run(main())
+
+
 WRONG = {
     "a: {cascade: [small, larg], accept: {confidence: -1}}": "routes.a.cascade: there is no model "
     "and no route 'larg'; did you mean large?",

@@ -228,7 +228,9 @@ class ServerConfig(ConfigValues):
         }
         settings["models"] = [each for each in settings["models"] if tenant.may_use(each["name"])]
         settings["routes"] = {
-            name: route for name, route in settings["routes"].items() if tenant.may_use(name)
+            name: route.shown_to(tenant.name)
+            for name, route in self.routes.items()
+            if tenant.may_use(name)
         }
         for model in settings["models"]:
             for name in ("adapters", "path", "function"):  # where they lie

@@ -145,6 +145,21 @@ class RouteSettings(Section):
         """One of KINDS."""
         return next(kind for kind in KINDS if kind in self.model_fields_set)
 
+    def shown_to(self, tenant: str) -> dict[str, Any]:
+        """As JSON for a caller: without rules for other tenants, and without modules' names."""
+        found = self.model_dump(mode="json")
+        accept = found.get("accept", [])
+        for each in [found, *(accept if isinstance(accept, list) else [accept])]:
+            for name in ("score", "function"):
+                if each.get(name):
+                    each[name] = "set"
+        if rules := found.get("rules"):
+            mine = [rule for rule in rules if not rule["tenants"] or tenant in rule["tenants"]]
+            for rule in mine:
+                rule["tenants"] = [each for each in rule["tenants"] if each == tenant]
+            found["rules"] = mine
+        return found
+
     @property
     def targets(self) -> tuple[str, ...]:
         """By name, in order; those of rules as often as rules name them."""

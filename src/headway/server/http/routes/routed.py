@@ -37,14 +37,12 @@ def routing_routes(service: Service) -> APIRouter:
 
 def _state(route: ServedRoute, decisions: Decisions, tenant: str) -> dict[str, Any]:
     rows = [row for row in decisions.rows[route.name] if row.tenant == tenant]
-    settings = route.settings.model_dump(mode="json")
-    _without_functions(settings)
     return {
         "id": route.name,
         "object": "route",
         "kind": route.settings.kind,
         "streams": route.route.streams,
-        "settings": settings,
+        "settings": route.settings.shown_to(tenant),
         "decisions": len(rows),
         "shares": _shares(rows),
         "unanswered": sum([row.winner < 0 for row in rows]),
@@ -54,15 +52,6 @@ def _state(route: ServedRoute, decisions: Decisions, tenant: str) -> dict[str, A
         "saved_ms": _saved(rows),
         "latest": [_decision(row) for row in rows[: -SHOWN - 1 : -1]],
     }
-
-
-def _without_functions(settings: dict[str, Any]) -> None:
-    """Modules of the server's are not the callers' business."""
-    accept = settings.get("accept", [])
-    for each in [settings, *(accept if isinstance(accept, list) else [accept])]:
-        for name in ("score", "function"):
-            if each.get(name):
-                each[name] = "set"
 
 
 def _shares(rows: Sequence[DecisionRow]) -> dict[str, float]:
