@@ -165,6 +165,38 @@ def test_a_drain_lets_a_route_ask_its_next_model():
     asyncio.run(main())
 
 
+def test_attempts_are_a_workflow_in_the_ledger():
+    """Unless the client has named its own."""
+
+    async def main():
+        async with serving() as (client, service):
+            seen = []
+            for model in service.models:
+                model.admission.enter = noting(seen, model.admission.enter)
+            answer = await ask(client, "up")
+            whole = answer.json()["id"].removesuffix(".2")
+            assert [(each.id, each.labels.workflow, each.labels.attempt) for each in seen] == [
+                (f"{whole}.1", whole, 1),
+                (f"{whole}.2", whole, 2),
+            ]
+            await ask(
+                client, "up", headers={"x-headway-workflow": "mine", "x-headway-attempt": "3"}
+            )
+            assert [(each.labels.workflow, each.labels.attempt) for each in seen[2:]] == [
+                ("mine", 3),
+                ("mine", 3),
+            ]
+
+    def noting(seen, enter):
+        def noted(call):
+            seen.append(call.routed)
+            enter(call)
+
+        return noted
+
+    asyncio.run(main())
+
+
 def test_a_server_without_routes_has_no_part_of_them():
     async def main():
         async with serving(routes={}) as (client, service):
