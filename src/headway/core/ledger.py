@@ -36,6 +36,7 @@ class RequestRow:
     promised_first: int = NEVER  # when its first token was to come; as likely earlier as later
     promised_end: int = NEVER  # by when it was to have ended, 9 times in 10
     tenant: str = ""  # whose it was
+    version: int = 0  # the configuration's number when it arrived; 0: none
 
     @property
     def ttft(self) -> int:
@@ -212,6 +213,7 @@ class Ledger:
             promised_first=sequence.promise.first,
             promised_end=sequence.promise.end,
             tenant=request.tenant,
+            version=sequence.version,
         )
         self.requests.append(row)
         return row

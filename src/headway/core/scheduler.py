@@ -12,7 +12,7 @@ from headway.core.admission import refuse
 from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores
 from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
-from headway.core.commands import Add, Cancel, Close, Command, Enough, Stop
+from headway.core.commands import Add, Cancel, Close, Command, Enough, Retune, Stop
 from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, step_row
@@ -22,6 +22,7 @@ from headway.core.planning.late import relegate
 from headway.core.planning.newcomers import Newcomers
 from headway.core.planning.plan import Plan
 from headway.core.planning.resizing import Resizing
+from headway.core.planning.retuning import Retuning
 from headway.core.planning.rows import build_rows
 from headway.core.policies.calls import Calls
 from headway.core.policies.relegate import Keep
@@ -48,9 +49,9 @@ class Scheduler:
         self.resizing = Resizing(settings, self.roster, self.estimates.sizes)
         self.group = Group()  # the latest; without slots if there was none
         self.prefilled = False  # the last step had prompts
-        self._predicts = bool(settings.policies.predicting)
-        self._relegates = settings.policies.relegate != Keep()
-        self.newcomers = Newcomers(self.estimates, settings.lanes if self._relegates else ())
+        self.newcomers = Newcomers(self.estimates, settings)
+        self._retuning = Retuning(self.roster, self._in_flight, self.resizing, self.newcomers)
+        self._take(settings)
         self._closing = False  # Close came: nothing is accepted any more
         self._enough = False  # Enough came, and no request since then
         self.steps = 0  # scheduled so far
@@ -64,12 +65,15 @@ class Scheduler:
 
         Returns what callers are to hear.
         """
-        events: list[Event] = []
-        by_id = self.roster.by_id
+        events, by_id = list[Event](), self.roster.by_id
+        self._retune()
         for command in commands:
             match command:
                 case Add(request):
                     events += self._add(request, now)
+                case Retune():
+                    self._retuning.waits = command  # in place of an earlier one that still waits
+                    self._retune()
                 case Close():
                     self._closing = True
                 case Enough():
@@ -85,11 +89,23 @@ class Scheduler:
             events.append(self._end(due.sequence, Finish.EXPIRED, now, due.words))
         if self._relegates:
             events += self._relegate(now)
-        return events + self._answer_group(now) if self._group_is_over else events
+        is_over = self.group.is_over(self.roster.running)
+        return events + self._answer_group(now) if is_over else events
+
+    def _retune(self) -> None:
+        """Put the Retune that waits in force, if no group runs."""
+        if self._retuning.waits and (settings := self._retuning.due(self.settings, self.group)):
+            self.group = Group()
+            self._take(settings)
+
+    def _take(self, settings: Settings) -> None:
+        self.settings = settings
+        self._predicts = bool(settings.policies.predicting)
+        self._relegates = settings.policies.relegate != Keep()
 
     def _add(self, request: Request, now: int) -> list[Event]:
         if answer := refuse(request, self.load(now), now):
-            refused = Sequence(-1, request, list(request.prompt))
+            refused = Sequence(-1, request, list(request.prompt), None, self.settings.version)
             self.ledger.close(refused, self.roster.budget(request), Finish.REFUSED, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]
         self._enough = False
@@ -207,7 +223,7 @@ class Scheduler:
     def _withhold(self, events: list[Event], now: int) -> list[Event]:
         """Nobody of a group hears of these before it has ended."""
         self.group.withheld += events
-        return self._answer_group(now) if self._group_is_over else []
+        return self._answer_group(now) if self.group.is_over(self.roster.running) else []
 
     def _keep(self, batch: Batch, tokens: int, spent: tuple[int, int, int, int]) -> None:
         left = len(self.roster.running), self.roster.waiting, self.pool.num_free
@@ -220,11 +236,6 @@ class Scheduler:
         """It has ended with one of these tokens. Those sampled after it are discarded."""
         kept, finish = sequence.cut_at_end(len(sampled))
         return self.finish(sequence, finish, now, sampled[:kept], logprobs[:kept])
-
-    @property
-    def _group_is_over(self) -> bool:
-        """Whether a group has ended whose events are still withheld."""
-        return bool(self.group.withheld) and not self.roster.running
 
     def finish(
         self,
@@ -260,9 +271,9 @@ class Scheduler:
         return Event(sequence.request.id, (), finish, error)
 
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
+        row = self.ledger.close(sequence, self.roster.judged_by(sequence), finish, now)
         self.roster.close(sequence)
         self.estimates.ended(sequence, finish, now)
-        row = self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
         self.ledger.changes += self.resizing.ended(row, self.group.slots)
 
     # -- out
@@ -274,26 +285,17 @@ class Scheduler:
 
     def load(self, now: int) -> Load:
         """The snapshot that admission and everyone else outside reads."""
-        pool, settings = self.pool, self.settings
-        known = self.newcomers.etas, self.resizing.windows
-        return Load(
-            now=now,
-            step=self.steps,
-            lanes=self.roster.loads(self.estimates.drain_rate, *known),
-            running=len(self.roster.running),
-            free_blocks=pool.num_free,
-            num_blocks=pool.num_blocks,
-            capacity=min(pool.num_blocks * pool.block_size, settings.context),
-            prefill=self.estimates.prefill,
-            drift=self.estimates.drift,
-            closing=self._closing,
-            preemptions=self.roster.preemptions,
-        )
+        pool, roster, estimates = self.pool, self.roster, self.estimates
+        lanes = roster.loads(estimates.drain_rate, self.newcomers.etas, self.resizing.windows)
+        memory = len(roster.running), pool.num_free, pool.num_blocks
+        most = min(pool.num_blocks * pool.block_size, self.settings.context)
+        speed, late = (estimates.prefill, estimates.drift), (self._closing, roster.preemptions)
+        return Load(now, self.steps, lanes, *memory, most, *speed, *late, self.settings.version)
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and when idle."""
         running, group = self.roster.running, self.group
         self.roster.check()
         assert not group.slots or group.slots >= len(running)
-        assert running or not group.withheld, "a group has ended and answers nobody"
+        assert not group.is_over(running), "a group has ended and answers nobody"
         self.ledger.check(sum(s.nanoseconds for s in self.roster.by_id.values()))

@@ -70,7 +70,8 @@ class LaneLimits:
         if runs >= min(line.slots, lane.step_tokens.most) or lane.name in self._closed:
             return False
         need = self.pool.blocks_for(sequence.limit if whole else len(sequence.tokens))
-        if self.pool.blocks_of_lane[lane.name] + need <= lane.blocks.most:
+        held = self.pool.blocks_of_lane[lane.name]
+        if held + need <= lane.blocks.most or not held:  # alone it may: it came when this was more
             return True
         self._passed.append(sequence)
         if sequence.overtaken >= PATIENCE:
