@@ -27,6 +27,7 @@ from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.jobs.opening import open_jobs
 from headway.server.listening.http_server import HttpServer
+from headway.server.versions.opening import open_versions
 from headway.tokenizer import Tokenizer
 
 BLOCK = 16
@@ -75,6 +76,7 @@ class Local:
         self.state, self.down, self.journal = EngineState.READY, "", ""
         self.live = LiveEngine(scheduler, executor, rows=self._rows)
         self.cancel, self.stop = self.live.cancel, self.live.stop
+        self.retune = self.live.retune
 
     @property
     def load(self):
@@ -168,9 +170,9 @@ def service_of(config, engine):
     return service
 
 
-def app_of(service, jobs=None):
+def app_of(service, jobs=None, versions=None):
     """The application; tests look at its state through the front."""
-    app = make_app(service, jobs)
+    app = make_app(service, jobs, versions)
     service.bodies, service.metrics = app.state.bodies, app.state.metrics
     return app
 
@@ -188,7 +190,10 @@ def serving(config=None, engine=embedded):
         local = kept["engine"] = engine(config)
         service = kept["front"] = service_of(config, local)
         jobs = service.jobs = open_jobs(config, job_host(service), Quiet())
-        app = app_of(service, jobs)
+        versions = service.versions = open_versions(config, Quiet())
+        if versions:
+            versions.attach(service)
+        app = app_of(service, jobs, versions)
         server = kept["server"] = HttpServer(app, config.server, 1_024)
         service.http_server = server
         listening = socket.create_server(("127.0.0.1", 0))
@@ -200,6 +205,8 @@ def serving(config=None, engine=embedded):
         await task
         if jobs:
             await jobs.close()
+        if versions:
+            await versions.close()
         await asyncio.to_thread(local.live.close)
         service.close()
 

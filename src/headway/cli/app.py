@@ -18,6 +18,7 @@ from headway.cli.predict.simulate import simulate
 from headway.cli.predict.tune import tune
 from headway.cli.report import report
 from headway.cli.serve import serve
+from headway.cli.versions import versions_app
 
 MEASURE, SERVE, PREDICT = "Measure and compare", "Use a model", "Predict"
 
@@ -39,6 +40,7 @@ app.command(rich_help_panel=SERVE)(check)
 app.command(rich_help_panel=SERVE)(generate)
 app.command(rich_help_panel=SERVE)(serve)
 app.add_typer(config_app, name="config", rich_help_panel=SERVE)
+app.add_typer(versions_app, name="versions", rich_help_panel=SERVE)
 app.command(rich_help_panel=PREDICT)(calibrate)
 app.command(rich_help_panel=PREDICT)(simulate)
 app.command(rich_help_panel=PREDICT)(replay)

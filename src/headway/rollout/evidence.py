@@ -20,6 +20,7 @@ class Evidence:
     lane: str
     e_value: float
     needed: float  # e-value at which it trips
+    gain: float  # e-value against "the candidate is no better"
     pairs: int  # of slices, that counted
     change: float | None  # estimated, of the candidate; None: no pair has counted
     low: float | None  # of the interval that holds at any time; None: not bounded yet
@@ -36,6 +37,7 @@ class Evidence:
             watch.lane,
             exp(min(watch.evidence, MOST_LOG)),
             exp(needed),
+            exp(min(watch.gain, MOST_LOG)),
             watch.pairs,
             change_of(sum(found) / len(found), is_ratio) if found else None,
             change_of(low, is_ratio),

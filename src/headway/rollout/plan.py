@@ -28,7 +28,7 @@ class TrialPlan:
     """Everything that is decided before a trial begins. Times in nanoseconds."""
 
     slice: int = 6 * SECOND
-    wash_out: int = 1 * SECOND
+    wash_out: int = 3 * SECOND // 2
     longest: int = 1_800 * SECOND  # then it ends, whatever is known
     settle: int = 20 * SECOND  # after a pair, for its requests to end
     learning: int = 8  # pairs from which the traffic is learnt before any counts

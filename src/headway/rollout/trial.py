@@ -1,14 +1,15 @@
 """A candidate against the version in force, by slices of time on one engine (Trial).
 
-It reads no clock and moves nothing: whoever runs it hands in the time, the arrivals and the ledger's
-rows, asks which version should be in force, and obeys. The server and benchmarks/trials.py run it.
+It reads no clock and moves nothing: whoever runs it hands in the time, the arrivals and the
+ledger's rows, asks which version should be in force, and obeys. The server runs it, and so does
+benchmarks/trials.py.
 
 Several engines that share the traffic would be another Switchback: `has_candidate` of an engine
 instead of a slice. What is judged, and how, would stay.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from math import exp, log
 
@@ -21,7 +22,7 @@ from headway.rollout.plan import TrialPlan
 from headway.rollout.switchback import Switchback
 from headway.rollout.watch import Watch
 
-MOST = 50_000  # requests that are remembered to learn the traffic from
+MOST = 20_000  # requests that are remembered to learn the traffic from
 FAILED = (Finish.REFUSED, Finish.EXPIRED, Finish.ERROR)
 TTFT = FIGURES["ttft_p95"][0]
 
@@ -119,10 +120,10 @@ class Trial:
         if now >= self.began + self.plan.longest + self.plan.settle:
             self._end(Outcome.ENDED, "its time is over, and no guardrail has tripped")
 
-    def stop(self, why: str) -> None:
-        """An operator ends it."""
+    def stop(self, why: str, outcome: Outcome = Outcome.STOPPED) -> None:
+        """An operator ends it, or something that no guardrail watches."""
         if self.verdict.outcome == Outcome.RUNNING:
-            self._end(Outcome.STOPPED, why)
+            self._end(outcome, why)
 
     def _broken(self, now: int, oldest: Mapping[str, int]) -> str:
         """Which absolute limit is passed; empty: none."""
@@ -197,9 +198,7 @@ class Trial:
 
     def _tripped(self) -> str:
         for watch in self.watches:
-            if watch.pairs >= self.plan.fewest and (
-                watch.evidence >= self.needed(watch)
-            ):
+            if watch.pairs >= self.plan.fewest and (watch.evidence >= self.needed(watch)):
                 return (
                     f"{watch.guardrail.figure} of lane {watch.lane} is worse: e-value "
                     f"{exp(min(watch.evidence, 99)):.3g} after {watch.pairs} pairs of "

@@ -30,6 +30,7 @@ class Watch:
         self._bets = [Bets(guardrail.shift)]
         if self.is_tail and not guardrail.allowed:  # how many more a ratio makes is not known
             self._bets.append(Bets())
+        self._gains = Bets()  # against "the candidate is no better"
         self.pairs = 0  # that counted
         self.differences: list[float] = []  # of those with enough requests on both sides
         self._values: list[float] = []
@@ -38,6 +39,11 @@ class Watch:
     def evidence(self) -> float:
         """The logarithm of the e-value."""
         return mean_of_logs([each.evidence for each in self._bets])
+
+    @property
+    def gain(self) -> float:
+        """As evidence, that the candidate is better."""
+        return self._gains.evidence
 
     def start_over(self, past: Iterable[Seen]) -> None:
         """The expected waits of all requests so far have changed."""
@@ -96,6 +102,7 @@ class Watch:
         else:
             difference = _shrunk(candidate) - _shrunk(control)
         self._bets[place].see(difference)
+        self._gains.see(-difference)
         if min(len(control), len(candidate)) >= fewest:
             self.differences.append(_mean(candidate) - _mean(control))
 

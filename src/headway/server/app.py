@@ -19,9 +19,11 @@ from headway.server.http.routes.vectors import VECTORS, vector_routes
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
 from headway.server.observe.metrics.metrics import attach_metrics
+from headway.server.versions.opening import install_versions
 
 if TYPE_CHECKING:
     from headway.server.jobs.paths import JobServer
+    from headway.server.versions.keeper import VersionKeeper
 
 FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 
@@ -34,8 +36,10 @@ def job_host(service: Service) -> JobHost:
     return JobHost(service.keys, endpoints, lane, most, takes_objects=True)
 
 
-def make_app(service: Service, jobs: "JobServer | None" = None) -> FastAPI:
-    """The application of a service. jobs: None if it has no store.
+def make_app(
+    service: Service, jobs: "JobServer | None" = None, versions: "VersionKeeper | None" = None
+) -> FastAPI:
+    """The application of a service. jobs and versions: None if they have no store.
 
     While the model is loading, requests are answered with 503, but /health with 200.
     """
@@ -63,5 +67,7 @@ def make_app(service: Service, jobs: "JobServer | None" = None) -> FastAPI:
         app.include_router(router)
     if jobs:
         jobs.install(app, bodies)
+    if versions:
+        install_versions(app, versions, bodies)
     add_middleware(app, service.config, ANSWERS | VECTORS | UPLOADS)
     return app

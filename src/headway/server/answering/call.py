@@ -72,6 +72,7 @@ class Call:
         self.relegated = False  # one of its requests was
         self.eta = Eta(self.arrived)
         self.charged = 0  # tokens that its key was charged
+        self.version = 0  # number of the configuration in force when it came; 0: it has none
         self._owner = owner
         self._stream = routed.request.stream
         self._open = dict.fromkeys(self.choices)
@@ -87,6 +88,9 @@ class Call:
     def headers(self) -> dict[str, str]:
         """Of its answer, as far as is known now."""
         lane = {"x-headway-lane": self.routed.lane} | self.eta.headers
+        rows = [row.version for row in self.rows.values()]  # the engine knows it exactly
+        if version := rows[0] if rows else self.version:
+            lane["x-headway-version"] = str(version)
         return lane | {"x-headway-relegated": "true"} if self.relegated else lane
 
     @property

@@ -41,6 +41,7 @@ from headway.server.config.sections.prices import PriceSettings
 from headway.server.config.sections.section import SettingAtError, placed_at, refuse_unknown
 from headway.server.config.sections.server import ServerSettings
 from headway.server.config.sections.strategy import BY_BUDGETS, StrategySettings
+from headway.server.config.sections.versions import VersionSettings
 from headway.server.config.sources import (
     DEFAULT,
     FLAG,
@@ -84,6 +85,7 @@ class ServerConfig(BaseSettings):
     server: ServerSettings = ServerSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
+    versions: VersionSettings = VersionSettings()
 
     @classmethod
     def settings_customise_sources(
@@ -287,6 +289,6 @@ class ServerConfig(BaseSettings):
         del settings["models"][0]["adapters"]  # where they lie; /v1/models lists their names
         del settings["models"][0]["path"], settings["engine"]["journal"], settings["engine"]["cost"]
         del settings["metrics"]  # it names a key
-        del settings["jobs"]["store"], settings["jobs"]["webhooks"]
+        del settings["jobs"]["store"], settings["jobs"]["webhooks"], settings["versions"]
         del settings["engine"]["vllm"]  # it may hold a token of the hub
         return settings

@@ -12,3 +12,4 @@ class Tenant:
     lanes: frozenset[str]  # that may be used
     default_lane: str
     salt: str  # root of the prefix cache's chain: tenants cannot probe each other's prompts
+    is_admin: bool = False  # it may change which version of the configuration is in force

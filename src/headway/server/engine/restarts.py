@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from structlog.typing import FilteringBoundLogger as Log
 
 from headway.core.batch import Event
+from headway.core.commands import Retune
 from headway.core.cost.lane_sizes import WINDOW
 from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
@@ -44,6 +45,7 @@ class RestartingEngine:
         self._leaving = False
         self._fault = ""  # why the last engine failed, until the next is ready
         self._since = 0  # when the present engine became ready, nanoseconds; 0: not yet
+        self._retune: Retune | None = None  # the latest, for the next engine
         self._client = self._next()
 
     # -- an EngineHandle
@@ -79,6 +81,11 @@ class RestartingEngine:
 
     def stop(self, id: str, keep: int) -> None:
         self._client.stop(id, keep)
+
+    def retune(self, retune: Retune) -> None:
+        self._retune = retune
+        if not self._between:
+            self._client.retune(retune)
 
     # -- its life
 
@@ -133,6 +140,8 @@ class RestartingEngine:
             self._check(welcome)
         except Exception as error:  # perhaps there is no memory for a process, or no thread
             return self._client.fail(first_line(error))
+        if self._retune:
+            self._client.retune(self._retune)
         self._since, self._fault = clock.now(), ""
         took = round((self._since - began) / 1e9, 3)
         self._log.warning("engine restarted", restart=count, took_s=took, pid=self.pid)

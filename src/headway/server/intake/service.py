@@ -89,6 +89,11 @@ class Service:
         if self._tokenizer:
             watcher.ready()
 
+    def retune(self, config: ServerConfig) -> None:
+        """Another version of the configuration is in force, with the same lanes by name."""
+        self.config = config
+        self.lanes = {lane.name: lane for lane in config.core_lanes}
+
     def close(self) -> None:
         """End the tokenizer's thread."""
         if self._tokenizer:
@@ -160,6 +165,7 @@ class Service:
         made = clock.unix(), choices, self.config.prices, self.admission
         form = request.vectors
         call = VectorCall(routed, form, *made, self.vectors.card) if form else Call(routed, *made)
+        call.version = self.engine.load.version
         self.admission.enter(call)
         client.call = access_record().call = call
         return call

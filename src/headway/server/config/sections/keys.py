@@ -98,6 +98,14 @@ class KeySettings(Section):
         Field(description="Requests at once, each from its first byte to its last; 0: no limit."),
     ] = 0
 
+    admin: Annotated[
+        bool,
+        Field(
+            description="Whether the key may propose, try, promote and roll back versions of the "
+            "configuration (/v1/versions)."
+        ),
+    ] = False
+
     def check(self) -> None:
         if self.lanes and self.default_lane and self.default_lane not in self.lanes:
             raise SettingError(f"its default_lane {self.default_lane!r} is not one of its lanes")
@@ -111,7 +119,7 @@ class KeySettings(Section):
         default = self.default_lane or default_lane
         if default not in allowed:
             default = self.lanes[0]
-        return Tenant(self.owner, self.name, allowed, default, self.owner)
+        return Tenant(self.owner, self.name, allowed, default, self.owner, self.admin)
 
     @property
     def owner(self) -> str:
