@@ -193,6 +193,7 @@ def serving(config=None, engine=embedded):
         versions = service.versions = open_versions(config, Quiet())
         if versions:
             versions.attach(service)
+            versions.begin()
         app = app_of(service, jobs, versions)
         server = kept["server"] = HttpServer(app, config.server, 1_024)
         service.http_server = server

@@ -77,10 +77,8 @@ class Server:
 
     def __init__(self, config: ServerConfig, logs: Logs, reload: Reload | None = None) -> None:
         self.versions = open_versions(config, logs.log)
-        number = self.versions.number if self.versions else 0
-        config = self.versions.config if self.versions else config
         self.config, self.logs, self.log = config, logs, logs.log
-        options = EngineOptions(**engine_options(config), version=number)
+        options = EngineOptions(**engine_options(config))
         self.engine = RestartingEngine(options, config.engine.restart, self.log)
         self.service = Service(config, self.engine)
         self.engine.renewed = self.service.engine_ready
@@ -152,6 +150,8 @@ class Server:
         gc.collect()
         gc.freeze()  # what is there now stays: to look through it again would hold the loop
         self.service.ready(tokenizer, welcome.eos, welcome.traits, welcome.card)
+        if self.versions:
+            self.versions.begin()
         return welcome
 
     async def _stand(self) -> None:

@@ -11,7 +11,7 @@ that of the latest.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, insert, select
@@ -21,7 +21,6 @@ from headway.store.tables import VERSION_EVENTS, VERSIONS
 
 PROPOSED, ON_TRIAL, PROMOTED = "proposed", "on trial", "promoted"
 ROLLED_BACK, REJECTED, REPLACED = "rolled back", "rejected", "replaced"
-NOTHING: Mapping[str, Any] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +31,7 @@ class VersionEvent:
     at: int
     author: str  # who did it; headway, if nobody did
     why: str
-    details: Mapping[str, Any] = NOTHING  # a trial's plan or verdict
+    details: Mapping[str, Any] = field(default_factory=dict)  # a trial's plan or verdict
 
 
 @dataclass(frozen=True, slots=True)

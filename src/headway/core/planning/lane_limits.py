@@ -79,10 +79,12 @@ class LaneLimits:
         return False
 
     def may_grow(self, sequence: Sequence, blocks: int) -> bool:
-        """Whether its lane may hold so many blocks more. If it runs alone in its lane, it may: a
-        request that could never fit is not admitted."""
-        lane = self._limit_of(sequence)
-        return lane is None or self.pool.blocks_of_lane[lane.name] + blocks <= lane.blocks.most
+        """Whether its lane may hold so many blocks more. If it runs alone in its lane, it may: it
+        was admitted when the lane could have as many."""
+        if (lane := self._limit_of(sequence)) is None:
+            return True
+        held = self.pool.blocks_of_lane[lane.name]
+        return held + blocks <= lane.blocks.most or held == len(sequence.blocks)
 
     def join(self, sequence: Sequence) -> None:
         """It joins; the roster counts it only at the end of the step."""

@@ -195,7 +195,6 @@ class EngineProcess:
         with suppress(SettingError, TokenizerError):  # whoever asks for a grammar is told why
             loaded.executor.compile(Grammar("json_object"))  # which reads the tokenizer
         settings = settings_of(loaded, options.lanes, policies, cost)
-        settings = replace(settings, version=options.version)
         if options.journal:
             self._begin(settings, {"model": name, "dtype": loaded.dtype, "device": loaded.device})
         engine = self._engine(settings, loaded.executor)

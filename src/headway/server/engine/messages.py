@@ -44,7 +44,6 @@ class EngineOptions:
     journal: str = ""  # the files' name, to which a date is added; empty: no journal
     journal_bytes: int = 0  # of a part, then the next one begins; 0: all in one file
     cost: str = ""  # a cost.json to compare steps with; empty: none
-    version: int = 0  # the configuration's number; 0: it has none
 
     @property
     def daemon(self) -> bool:

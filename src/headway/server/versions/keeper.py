@@ -8,7 +8,6 @@ from secrets import randbits
 from typing import Any, TypeVar
 
 from headway.core.commands import Retune
-from headway.core.policies.policies import Policies
 from headway.errors import SettingError
 from headway.rollout.evidence import Verdict
 from headway.rollout.proposal import Proposal, differences, digest_of, merged
@@ -55,16 +54,16 @@ class VersionKeeper:
         self._database = Database(config.versions.store, alone=False)
         self.versions = Versions(self._database)
         self._thread = ThreadPoolExecutor(1, "versions")
-        self.promoted = self._begin()
-        self.number = self.promoted.number  # that the engine was told last
-        self.config = self._configured(self.promoted)
-        self._started: Policies = self.config.policies  # for which the engine's memory is planned
+        self.promoted = self._find()
+        self.number = 0  # that the engine was told last; 0: it runs the file's, as it was started
+        self._configured(self.promoted)
         self.live: LiveTrial | None = None
         self._task: asyncio.Task[None] | None = None
-        self._configs = {self.number: self.config}
+        self._configs: dict[int, ServerConfig] = {}  # of the versions that may come into force
 
-    def _begin(self) -> StoredVersion:
-        """The version to start with: the promoted one or, where it has changed, the file's."""
+    def _find(self) -> StoredVersion:
+        """The version to be in force: the promoted one or, where the file has changed, the file's.
+        The engine is started with the file's, whose memory bounds all others."""
         now, own = clock.unix(), versioned(self._base)
         found = self.versions.all()
         for each in found:
@@ -80,6 +79,14 @@ class VersionKeeper:
         content = Proposal(own, FILE, why).as_json()
         event = VersionEvent(PROMOTED, now, FILE, why)
         return self.versions.add(content, digest_of(own), event, is_file=True)
+
+    def begin(self) -> None:
+        """The engine is ready, and nobody was let in yet: put the promoted version in force. Raises
+        SettingError if the engine cannot change to it."""
+        config = self._configured(self.promoted)
+        self._check(config)
+        self._configs[self.promoted.number] = config
+        self._obey(self.promoted.number)
 
     def greet(self) -> None:
         """Say which version is in force from the start."""
@@ -113,7 +120,7 @@ class VersionKeeper:
         return with_version(self._base, version.content["config"], name)
 
     def _check(self, config: ServerConfig) -> None:
-        check_retune(self.service, self._base, self._started, config)
+        check_retune(self.service, self._base, config)
 
     def _obey(self, number: int) -> None:
         """This version is to be in force from now on."""
@@ -123,7 +130,7 @@ class VersionKeeper:
             retune = Retune(number, policies, config.core_lanes)
             self.service.engine.retune(retune)
             self.service.retune(config)
-            self.number, self.config = number, config
+            self.number = number
             self._log.info("version in force", version=number)
 
     # -- what an operator asks
@@ -213,9 +220,12 @@ class VersionKeeper:
         ]
         if not earlier:
             raise VersionConflictError(f"there is no version before {number}")
+        back = max(earlier)[1]
+        before = await self.ask(self.versions.get, back)
+        assert before, "it was listed"
+        self._check(self._configured(before))
         event = VersionEvent(ROLLED_BACK, clock.unix(), author, why)
         gone = await self.ask(self.versions.happen, number, event, (PROMOTED,))
-        back = max(earlier)[1]
         self._log.warning("version rolled back", version=number, to=back, why=why, by=author)
         await self.promote(back, author, f"version {number} was rolled back")
         return gone

@@ -12,15 +12,13 @@ from headway.server.config.config import ServerConfig
 from headway.server.intake.service import Service
 
 
-def check_retune(
-    service: Service, base: ServerConfig, started: Policies, config: ServerConfig
-) -> None:
+def check_retune(service: Service, base: ServerConfig, config: ServerConfig) -> None:
     """Raises SettingError for what the running engine cannot change to, by name.
 
-    base: the file's configuration; started: the policies with which the engine was started, for
-    which its memory is planned.
+    base: the file's configuration, with which the engine was started: for it memory is planned.
     """
     load, after = service.engine.load, policies_of(service, config)
+    started = policies_of(service, base)
     cost = StepCost.of(1) if base.engine.cost else StepCost()
     blocks, context = load.num_blocks or NEVER, load.capacity or NEVER
     lanes = tuple(service.config.core_lanes)
