@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log, log1p, tanh
+from statistics import median
 
 # How boldly one bets: on effects of about a tenth of a unit up to several. Evidence is the mean
 # over all of them, so nothing has to be chosen.
@@ -64,11 +65,11 @@ def effect_interval(differences: Sequence[float], alpha: float) -> tuple[float, 
 
     def edge(sign: int) -> float:
         """Where exclusion ends, from the far side inwards; sign 1: the lower end."""
-        inside = sum(differences) / len(differences)
+        inside = median(ordered)
         outside = (ordered[0] if sign > 0 else ordered[-1]) - sign * spread
         if not excluded(outside, sign) or excluded(inside, sign):
             return -sign * inf
-        for _ in range(30):
+        for _ in range(16):
             middle = (inside + outside) / 2
             inside, outside = (inside, middle) if excluded(middle, sign) else (middle, outside)
         return inside

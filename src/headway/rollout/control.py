@@ -28,9 +28,10 @@ class VirtualQueue:
 
     def arrive(self, at: int, tokens: int) -> float:
         """The logarithm of the seconds until this request's prompt would be computed."""
-        self._left = max(0.0, self._left - self.rate * (at - self._at) / 1e9) + tokens
-        self._at = max(at, self._at)
-        return log(self._left / self.rate + SHORTEST)
+        left = self._left - self.rate * (at - self._at) / 1e9
+        self._left = left = (left if left > 0 else 0.0) + tokens
+        self._at = at
+        return log(left / self.rate + SHORTEST)
 
 
 def best_rate(

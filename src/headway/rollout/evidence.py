@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from math import exp, isfinite
+from statistics import median
 from typing import Any
 
 from headway.rollout.betting import effect_interval
@@ -22,7 +23,7 @@ class Evidence:
     needed: float  # e-value at which it trips
     gain: float  # e-value against "the candidate is no better"
     pairs: int  # of slices, that counted
-    change: float | None  # estimated, of the candidate; None: no pair has counted
+    change: float | None  # the median of the pairs' changes; None: there is none
     low: float | None  # of the interval that holds at any time; None: not bounded yet
     high: float | None
 
@@ -39,7 +40,7 @@ class Evidence:
             exp(needed),
             exp(min(watch.gain, MOST_LOG)),
             watch.pairs,
-            change_of(sum(found) / len(found), is_ratio) if found else None,
+            change_of(median(found), is_ratio) if found else None,
             change_of(low, is_ratio),
             change_of(high, is_ratio),
         )

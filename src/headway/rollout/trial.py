@@ -23,6 +23,7 @@ from headway.rollout.switchback import Switchback
 from headway.rollout.watch import Watch
 
 MOST = 20_000  # requests that are remembered to learn the traffic from
+FITTED = 4_000  # the latest of them, to which the virtual queue's rate is fitted
 FAILED = (Finish.REFUSED, Finish.EXPIRED, Finish.ERROR)
 TTFT = FIGURES["ttft_p95"][0]
 
@@ -172,19 +173,24 @@ class Trial:
     def _learn_traffic(self) -> None:
         """See again which virtual queue goes best with the waits, of both versions alike."""
         past = list(self._past)
-        first = past[0].number if past else 0
+        latest = past[-FITTED:]
+        first = latest[0].number if past else 0
         judged = [
             each
             for each in past
             if self.times.is_judged(each.at) and self.times.place(each.at) < 2 * self.pairs
         ]
         waits = [
-            [(each.number - first, wait) for each in judged if (wait := _wait(each, lane))]
+            [
+                (each.number - first, wait)
+                for each in judged
+                if each.number >= first and each.lane == lane and (wait := TTFT(each)) is not None
+            ]
             for lane in self.lanes
         ]
         if len(past) < 2 or not any(waits):
             return
-        self._queue = VirtualQueue(best_rate([(each.at, each.tokens) for each in past], waits))
+        self._queue = VirtualQueue(best_rate([(each.at, each.tokens) for each in latest], waits))
         for each in past:
             each.expected = self._queue.arrive(each.at, each.tokens)
         for watch in self.watches:
@@ -212,7 +218,3 @@ class Trial:
 
     def _end(self, outcome: Outcome, why: str) -> None:
         self.verdict = Verdict(outcome, why, self.pairs, tuple(self.evidence()))
-
-
-def _wait(seen: Seen, lane: str) -> float | None:
-    return TTFT(seen) if seen.lane == lane else None

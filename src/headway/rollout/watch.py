@@ -32,7 +32,7 @@ class Watch:
             self._bets.append(Bets())
         self._gains = Bets()  # against "the candidate is no better"
         self.pairs = 0  # that counted
-        self.differences: list[float] = []  # of those with enough requests on both sides
+        self.differences: list[float] = []  # of those with requests on both sides
         self._values: list[float] = []
 
     @property
@@ -72,7 +72,8 @@ class Watch:
         if self.guardrail.figure == "cost_per_good":
             costs = _cost_per_good(control), _cost_per_good(candidate)
             if min(costs) > 0:
-                self._bet(0, [log(costs[0])], [log(costs[1])], fewest=1)
+                difference = log(costs[1] / costs[0])
+                self._see(difference, [difference])
             return
         pair = [
             [(each, value) for each in half if (value := self._read(each)) is not None]
@@ -91,20 +92,15 @@ class Watch:
             pair = [[(e, v) for e, v in half if e.expected >= longest] for half in pair]
         rest = [[value - self._expected.at(each.expected) for each, value in h] for h in pair]
         if any(rest):
-            self._bet(0, *rest, fewest=FEWEST)
+            complete = [_mean(rest[1]) - _mean(rest[0])] if all(rest) else []
+            self._see(_shrunk(rest[1]) - _shrunk(rest[0]), complete)
 
-    def _bet(
-        self, place: int, control: Sequence[float], candidate: Sequence[float], *, fewest: int
-    ) -> None:
+    def _see(self, difference: float, complete: list[float]) -> None:
+        """complete: the difference of the means, where both halves had requests."""
         self.pairs += 1
-        if fewest == 1:
-            difference = candidate[0] - control[0]
-        else:
-            difference = _shrunk(candidate) - _shrunk(control)
-        self._bets[place].see(difference)
+        self._bets[0].see(difference)
         self._gains.see(-difference)
-        if min(len(control), len(candidate)) >= fewest:
-            self.differences.append(_mean(candidate) - _mean(control))
+        self.differences += complete
 
 
 def _shrunk(rest: Sequence[float]) -> float:

@@ -24,7 +24,7 @@ from headway.executor.load import check_executor, traits_of
 from headway.server.config.durations import format_window
 from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
 from headway.server.config.sections.engine import EngineSettings
-from headway.server.config.sections.jobs import JobSettings
+from headway.server.config.sections.jobs import JobSettings, VersionSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
 from headway.server.config.sections.lanes import (
     OFFLINE,
@@ -41,7 +41,6 @@ from headway.server.config.sections.prices import PriceSettings
 from headway.server.config.sections.section import SettingAtError, placed_at, refuse_unknown
 from headway.server.config.sections.server import ServerSettings
 from headway.server.config.sections.strategy import BY_BUDGETS, StrategySettings
-from headway.server.config.sections.versions import VersionSettings
 from headway.server.config.sources import (
     DEFAULT,
     FLAG,

@@ -1,0 +1,38 @@
+"""Versions in a store: numbers, states, and what happened, in SQLite and PostgreSQL."""
+
+import pytest
+
+from headway.store.versions import (
+    ON_TRIAL,
+    PROMOTED,
+    PROPOSED,
+    REPLACED,
+    ROLLED_BACK,
+    VersionConflictError,
+    VersionEvent,
+    Versions,
+)
+from tests.store.test_store import database  # noqa: F401
+
+CONTENT = {"config": {"lanes": {}}, "author": "me"}
+
+
+def event(state, at=5, **details):
+    return VersionEvent(state, at, "me", "why", details)
+
+
+def test_versions_are_numbered_and_their_states_are_those_of_their_latest_events(
+    database,  # noqa: F811
+):
+    versions = Versions(database)
+    first = versions.add(CONTENT, "d1", event(PROMOTED), is_file=True)
+    second = versions.add(CONTENT, "d2", event(PROPOSED, 6))
+    assert (first.number, second.number, second.state) == (1, 2, PROPOSED)
+    tried = versions.happen(2, event(ON_TRIAL, 7, plan={"seed": 3}), (PROPOSED,))
+    assert tried.events[-1].details == {"plan": {"seed": 3}} and tried.content == CONTENT
+    with pytest.raises(VersionConflictError, match="version 2 is on trial"):
+        versions.happen(2, event(ON_TRIAL), (PROPOSED, ROLLED_BACK))
+    versions.happen(2, event(PROMOTED, 8))
+    assert [each.state for each in versions.all()] == [REPLACED, PROMOTED]
+    assert versions.get(1).events[-1].why == "version 2 was promoted"
+    assert versions.get(3) is versions.happen(3, event(PROMOTED)) is None
