@@ -12,20 +12,22 @@ one lane every wait of the new version is a fifth longer, in the rows; its p95 i
 Some runs are made once more with the trial's own Retune commands in the engine's inbox: the rows
 must be those of the first run, and each must say its version.
 
-    python -m benchmarks.trials [--runs 25] [--orders 8] [--planted 100] [--jobs 2] [--check]
+    python -m benchmarks.trials [--runs 25] [--orders 8] [--planted 100] [--seconds 3600] [--check]
 """
 
 import sys
 from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from math import comb
 from pathlib import Path
 from random import Random
 from statistics import median
+from time import monotonic
 
 from benchmarks.budgets.mixes import CODE, CONV, MS, SECOND, SHARED, _calibration, arrivals
 from benchmarks.report import Figure, finish
@@ -46,6 +48,7 @@ from headway.traffic.recorded_trace import RecordedTrace
 
 SEED, SECONDS, LOAD, ALPHA = 0, 1_800, 0.6, 0.05
 SLOTS, CONTEXT, TURNS = 256, 8_192, 8
+JOBS = 2
 PLANTED = 1.2  # times the wait of the other version
 LANES = (
     Lane("completion", Budget(ttft=SECOND, tpot=50 * MS), 0),
@@ -211,15 +214,21 @@ def dealt(count: int, runs: int) -> list[list[str]]:
     return [lanes[run::runs] for run in range(runs)]
 
 
-def measured(runs: int, orders: int, count: int, jobs: int) -> Iterator[Result]:
-    with ProcessPoolExecutor(jobs) as pool:
-        work = partial(run_all, orders=orders, total=runs)
+def measured(runs: int, orders: int, count: int, seconds: float) -> Iterator[Result]:
+    """By run, as they come; no run that ends after so many seconds counts."""
+    work, end = partial(run_all, orders=orders, total=runs), monotonic() + seconds
+    with ProcessPoolExecutor(JOBS) as pool:
         tasks = [
             pool.submit(work, run, planteds=each) for run, each in enumerate(dealt(count, runs))
         ]
-        for run, task in enumerate(tasks):
-            yield from task.result()
-            print(f"{run + 1} of {runs} runs", file=sys.stderr)
+        done = 0
+        with suppress(TimeoutError):
+            for task in as_completed(tasks, timeout=end - monotonic()):
+                yield from task.result()
+                done += 1
+                print(f"{done} of {runs} runs", file=sys.stderr)
+        for task in tasks:
+            task.cancel()
 
 
 def main() -> int:
@@ -227,10 +236,10 @@ def main() -> int:
     parser.add_argument("--runs", type=int, default=25)
     parser.add_argument("--orders", type=int, default=8)
     parser.add_argument("--planted", type=int, default=100)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=3_600.0)
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
-    results = list(measured(given.runs, given.orders, given.planted, given.jobs))
+    results = list(measured(given.runs, given.orders, given.planted, given.seconds))
     equal = [each for each in results if not each.lane]
     slower = [each for each in results if each.lane]
     false = [each for each in equal if each.outcome == Outcome.TRIPPED]

@@ -83,10 +83,11 @@ def print_verdict(console: Console, verdict: Mapping[str, Any]) -> None:
         table.add_column(name, justify="left" if name in ("guardrail", "lane") else "right")
     for each in verdict["evidence"]:
         change = "-" if each["change"] is None else f"{each['change']:+.1%}"
-        ends = ["-" if end is None else f"{end:+.0%}" for end in (each["low"], each["high"])]
+        ends = [each["low"], each["high"]]
+        span = "-" if None in ends else f"{ends[0]:+.0%} to {ends[1]:+.0%}"
         numbers = f"{each['e_value']:.3g}", f"{each['needed']:.0f}"
         where = each["figure"], each["lane"]
-        table.add_row(*where, change, " to ".join(ends), str(each["pairs"]), *numbers)
+        table.add_row(*where, change, span, str(each["pairs"]), *numbers)
     console.print(table)
 
 

@@ -68,7 +68,7 @@ class ProposeBody(Strict):
         stop = self.rollback
         return Proposal(
             config=config,
-            author=self.author or author or "nobody",
+            author=self.author or author,
             reason=self.reason,
             expects=Expectation(expects.figure, expects.lane, expects.change) if expects else None,
             pressure=self.pressure,

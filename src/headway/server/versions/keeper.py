@@ -37,7 +37,7 @@ from headway.store.versions import (
 )
 
 Found = TypeVar("Found")
-OURSELVES, FILE = "headway", "the configuration file"
+OURSELVES, NOBODY, FILE = "headway", "nobody", "the configuration file"
 FREE = (PROPOSED, ROLLED_BACK, REPLACED)  # neither in force nor on trial
 SURE = 20.0  # e-value from which on a gain counts: 1 / 0.05
 
@@ -131,7 +131,8 @@ class VersionKeeper:
             self.service.engine.retune(retune)
             self.service.retune(config)
             self.number = number
-            self._log.info("version in force", version=number)
+            tell = self._log.debug if self.live else self._log.info  # a trial switches all the time
+            tell("version in force", version=number)
 
     # -- what an operator asks
 
@@ -205,7 +206,8 @@ class VersionKeeper:
     async def roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
         """End its trial; or, where it is promoted, put the one before it in force again."""
         if self.live and self.live.number == number and self._task:
-            self.live.stop(why or f"{author} rolled it back")
+            self.live.stopped_by = author
+            self.live.stop(why or f"{self.live.stopped_by} rolled it back")
             await asyncio.wait([self._task])
             return await self.ask(self.versions.get, number)
         found = await self.ask(self.versions.get, number)
@@ -274,7 +276,8 @@ class VersionKeeper:
             await self.ask(self.versions.happen, live.number, event)
             self._log.info("trial ended", **told)
         else:
-            event = VersionEvent(ROLLED_BACK, now, OURSELVES, verdict.why, details)
+            by = live.stopped_by or OURSELVES
+            event = VersionEvent(ROLLED_BACK, now, by, verdict.why, details)
             await self.ask(self.versions.happen, live.number, event)
             self._log.warning("version rolled back", **told)
 

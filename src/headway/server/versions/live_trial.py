@@ -24,7 +24,9 @@ class LiveTrial:
         self, number: int, control: int, plan: TrialPlan, lanes: Sequence[str], now: int
     ) -> None:
         """number: of the candidate; control: of the version that it is compared with."""
-        self.number, self.control, self.promotes = number, control, False
+        self.number, self.control = number, control
+        self.promotes = False  # at its end, if the expected figure is better
+        self.stopped_by = ""  # the operator who ended it
         self.trial = Trial(plan, lanes, now)
         self._told = deque[Callable[[], object]]()
         self._stopped: tuple[str, Outcome] | None = None

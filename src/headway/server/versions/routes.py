@@ -16,7 +16,7 @@ from headway.server.http.openapi import request_of, responses
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.reading import read
 from headway.server.versions.bodies import ProposeBody, StartBody, WhyBody
-from headway.server.versions.keeper import VersionKeeper
+from headway.server.versions.keeper import NOBODY, VersionKeeper
 from headway.store.database import StoreError
 from headway.store.versions import StoredVersion, VersionConflictError
 
@@ -56,7 +56,7 @@ def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
     @router.post(VERSIONS, responses=CHANGES, openapi_extra=request_of(ProposeBody))
     async def propose(request: Request) -> JSONResponse:
         """Propose a change of the promoted version."""
-        author = caller(request).key
+        author = caller(request).key or NOBODY
         made = await _told(keeper.propose(await body_of(request, ProposeBody), author))
         return JSONResponse(version_object(made))
 
@@ -71,7 +71,7 @@ def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
     )
     async def start(request: Request, number: int) -> JSONResponse:
         """Begin its trial against the promoted version."""
-        author = caller(request).key
+        author = caller(request).key or NOBODY
         body = await body_of(request, StartBody)
         return found(await _told(keeper.start(number, body, author)), number)
 
@@ -80,7 +80,7 @@ def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
     )
     async def promote(request: Request, number: int) -> JSONResponse:
         """Put it in force for good."""
-        author = caller(request).key
+        author = caller(request).key or NOBODY
         why = (await body_of(request, WhyBody)).why
         return found(await _told(keeper.promote(number, author, why)), number)
 
@@ -89,7 +89,7 @@ def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
     )
     async def rollback(request: Request, number: int) -> JSONResponse:
         """End its trial, or put the version before it in force again."""
-        author = caller(request).key
+        author = caller(request).key or NOBODY
         why = (await body_of(request, WhyBody)).why
         return found(await _told(keeper.roll_back(number, author, why)), number)
 
@@ -98,7 +98,7 @@ def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
     )
     async def reject(request: Request, number: int) -> JSONResponse:
         """It will not be tried."""
-        author = caller(request).key
+        author = caller(request).key or NOBODY
         why = (await body_of(request, WhyBody)).why
         return found(await _told(keeper.reject(number, author, why)), number)
 
