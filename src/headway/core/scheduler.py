@@ -221,8 +221,7 @@ class Scheduler:
         return self._withhold(events, now) if self.group.together else events
 
     def _withhold(self, events: list[Event], now: int) -> list[Event]:
-        """Nobody of a group hears of these before it has ended."""
-        self.group.withheld += events
+        self.group.withheld += events  # nobody of it hears of these before it has ended
         return self._answer_group(now) if self.group.is_over(self.roster.running) else []
 
     def _keep(self, batch: Batch, tokens: int, spent: tuple[int, int, int, int]) -> None:
