@@ -227,8 +227,7 @@ def measured(runs: int, orders: int, count: int, seconds: float) -> Iterator[Res
                 yield from task.result()
                 done += 1
                 print(f"{done} of {runs} runs", file=sys.stderr)
-        for task in tasks:
-            task.cancel()
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 def main() -> int:

@@ -1,7 +1,10 @@
 """Versions in a store: numbers, states, and what happened, in SQLite and PostgreSQL."""
 
+from contextlib import ExitStack
+
 import pytest
 
+from headway.store.database import Database
 from headway.store.versions import (
     ON_TRIAL,
     PROMOTED,
@@ -12,7 +15,7 @@ from headway.store.versions import (
     VersionEvent,
     Versions,
 )
-from tests.store.test_store import database  # noqa: F401
+from tests.postgresql import postgresql
 
 CONTENT = {"config": {"lanes": {}}, "author": "me"}
 
@@ -21,9 +24,17 @@ def event(state, at=5, **details):
     return VersionEvent(state, at, "me", "why", details)
 
 
-def test_versions_are_numbered_and_their_states_are_those_of_their_latest_events(
-    database,  # noqa: F811
-):
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request, tmp_path):
+    with ExitStack() as stack:
+        on_postgres = request.param == "postgres"
+        url = stack.enter_context(postgresql(tmp_path)) if on_postgres else str(tmp_path / "v.db")
+        found = Database(url)
+        stack.callback(found.close)
+        yield found
+
+
+def test_versions_are_numbered_and_their_states_are_those_of_their_latest_events(database):
     versions = Versions(database)
     first = versions.add(CONTENT, "d1", event(PROMOTED), is_file=True)
     second = versions.add(CONTENT, "d2", event(PROPOSED, 6))
