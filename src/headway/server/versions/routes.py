@@ -27,13 +27,15 @@ CHANGES = responses(400, 401, 403, 404, 408, 409, 413, 415, 503)
 Body = TypeVar("Body", bound=BaseModel)
 
 
-def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
-    """Every path needs a key with `admin`; without keys, a server that only this machine
-    reaches."""
-    router = APIRouter(tags=["versions"])
+class _Asked:
+    """Who asks, and with which body."""
 
-    def caller(request: Request) -> Tenant:
-        service = keeper.service
+    def __init__(self, keeper: VersionKeeper, bodies: BodyReader) -> None:
+        self._keeper, self._bodies = keeper, bodies
+
+    def caller(self, request: Request) -> Tenant:
+        """Raises Problem unless it may change versions."""
+        service = self._keeper.service
         tenant = service.keys.caller(request.headers)
         is_open = service.keys.is_open and not service.config.server.is_exposed
         if not (tenant.is_admin or is_open):
@@ -41,9 +43,21 @@ def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
             raise Problem(403, why, code="admin_needed")
         return tenant
 
-    async def body_of(request: Request, kind: type[Body]) -> Body:
-        async with bodies.read(request, MOST_BODY) as raw:
+    def author(self, request: Request) -> str:
+        """The name of its key, which may change versions. Raises Problem."""
+        return self.caller(request).key or NOBODY
+
+    async def body(self, request: Request, kind: type[Body]) -> Body:
+        """Raises Problem."""
+        async with self._bodies.read(request, MOST_BODY) as raw:
             return read(kind, raw or b"{}")
+
+
+def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
+    """Every path needs a key with `admin`; without keys, a server that only this machine
+    reaches."""
+    router, asked = APIRouter(tags=["versions"]), _Asked(keeper, bodies)
+    caller, author, body_of = asked.caller, asked.author, asked.body
 
     @router.get(VERSIONS, responses=responses(401, 403, 503))
     async def versions(request: Request) -> JSONResponse:
@@ -56,8 +70,8 @@ def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
     @router.post(VERSIONS, responses=CHANGES, openapi_extra=request_of(ProposeBody))
     async def propose(request: Request) -> JSONResponse:
         """Propose a change of the promoted version."""
-        author = caller(request).key or NOBODY
-        made = await _told(keeper.propose(await body_of(request, ProposeBody), author))
+        by = author(request)
+        made = await _told(keeper.propose(await body_of(request, ProposeBody), by))
         return JSONResponse(version_object(made))
 
     @router.get(f"{VERSIONS}/{{number}}", responses=responses(401, 403, 404, 503))
@@ -71,38 +85,36 @@ def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
     )
     async def start(request: Request, number: int) -> JSONResponse:
         """Begin its trial against the promoted version."""
-        author = caller(request).key or NOBODY
+        by = author(request)
         body = await body_of(request, StartBody)
-        return found(await _told(keeper.start(number, body, author)), number)
+        return found(await _told(keeper.start(number, body, by)), number)
 
-    @router.post(
-        f"{VERSIONS}/{{number}}/promote", responses=CHANGES, openapi_extra=request_of(WhyBody)
-    )
+    _add_ends(router, asked, keeper)
+    return router
+
+
+def _add_ends(router: APIRouter, asked: _Asked, keeper: VersionKeeper) -> None:
+    """The paths that decide about a version."""
+    one, extra = f"{VERSIONS}/{{number}}", request_of(WhyBody)
+
+    async def why(request: Request) -> tuple[str, str]:
+        by = asked.author(request)
+        return by, (await asked.body(request, WhyBody)).why
+
+    @router.post(f"{one}/promote", responses=CHANGES, openapi_extra=extra)
     async def promote(request: Request, number: int) -> JSONResponse:
         """Put it in force for good."""
-        author = caller(request).key or NOBODY
-        why = (await body_of(request, WhyBody)).why
-        return found(await _told(keeper.promote(number, author, why)), number)
+        return found(await _told(keeper.promote(number, *await why(request))), number)
 
-    @router.post(
-        f"{VERSIONS}/{{number}}/rollback", responses=CHANGES, openapi_extra=request_of(WhyBody)
-    )
+    @router.post(f"{one}/rollback", responses=CHANGES, openapi_extra=extra)
     async def rollback(request: Request, number: int) -> JSONResponse:
         """End its trial, or put the version before it in force again."""
-        author = caller(request).key or NOBODY
-        why = (await body_of(request, WhyBody)).why
-        return found(await _told(keeper.roll_back(number, author, why)), number)
+        return found(await _told(keeper.roll_back(number, *await why(request))), number)
 
-    @router.post(
-        f"{VERSIONS}/{{number}}/reject", responses=CHANGES, openapi_extra=request_of(WhyBody)
-    )
+    @router.post(f"{one}/reject", responses=CHANGES, openapi_extra=extra)
     async def reject(request: Request, number: int) -> JSONResponse:
         """It will not be tried."""
-        author = caller(request).key or NOBODY
-        why = (await body_of(request, WhyBody)).why
-        return found(await _told(keeper.reject(number, author, why)), number)
-
-    return router
+        return found(await _told(keeper.reject(number, *await why(request))), number)
 
 
 Found = TypeVar("Found")
