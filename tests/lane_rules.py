@@ -14,6 +14,7 @@ from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.plan import Plan
 from headway.core.policies.calls import Calls
 from headway.core.policies.join import Dynamic, LengthClasses, Static
+from headway.core.policies.memory import has_future
 from headway.core.request import NEVER
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 
@@ -130,12 +131,18 @@ class Watched(Plan):
         """Whether there are a slot and blocks for it, without anybody else's."""
         limits = LaneLimits(self.roster, self.pool)
         need, _ = demand(self.pool, sequence, whole=False)
+        across = self._victims.across
         return (
-            self._places > len(self._prefixes.waiting)
+            self.places > len(self._prefixes.waiting)
             and limits.may_join(sequence, whole=False)
             and need <= self.pool.num_free
-            and self._has_future(sequence)
+            and has_future(self.policies.memory, self.view, self.keepers, sequence, across)
         )
+
+    @property
+    def keepers(self) -> list[Sequence]:
+        """Who keeps its blocks."""
+        return [*self.roster.running.values(), *self.joined]
 
     # -- its lanes
 
@@ -153,7 +160,7 @@ class Watched(Plan):
             lost = [s for s in self.lost if s.tier == TIMED]
             lanes = [self.roster.lines[s.request.lane].lane for s in lost]
             assert all(lane.blocks.most != NEVER for lane in lanes), "but to their own lane's most"
-        if self._rest.is_full or not (self.kinds.prefill or not self.shares):
+        if self.rest.is_full or not (self.kinds.prefill or not self.shares):
             return
         robbed = {s.request.lane for s in self.lost}
         limits, for_prefixes = LaneLimits(self.roster, self.pool), self._prefixes.waiting
@@ -170,7 +177,7 @@ class Watched(Plan):
                 self.met["one in time waits"] += 1
                 need, shared = demand(self.pool, each, whole=False)
                 free = self.pool.num_free + self.pool.freed_by([s.blocks for s in spare], shared)
-                assert not spare or free < need or self._places + len(spare) < 1
+                assert not spare or free < need or self.places + len(spare) < 1
 
     def spare(self) -> list[Sequence]:
         """Who could be taken of the lanes without a budget, down to what they keep."""

@@ -35,8 +35,10 @@ FLOORS = {
     "request_builder": 3,
     "generate_call": 3,
     "llm": 3,
+    "offered_answers": 3,
     "vector_calls": 3,
     "batching": 3,
+    "pipelines": 3,
     "sim": 3,
     "costing": 4,
     "routing": 4,
@@ -72,6 +74,7 @@ SERVER_FLOORS = (  # lowest first: each imports only from itself and from those 
     "intake",
     "observe",
     "http",
+    "ledger",
     "jobs",
     "versions",
     "reload",
@@ -79,6 +82,7 @@ SERVER_FLOORS = (  # lowest first: each imports only from itself and from those 
     "app",
     "banner",
     "functions",
+    "backends",
     "run",
 )
 CORE_MAY = {"bisect", "collections", "dataclasses", "enum", "hashlib", "heapq", "itertools"}

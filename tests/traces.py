@@ -8,6 +8,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from headway.core.accounts.accounts import Accounts
 from headway.core.batch import Batch, Begun, Event, Logprob
 from headway.core.commands import Add, Cancel, Command, Stop
 from headway.core.cost.step_cost import StepCost
@@ -366,6 +367,7 @@ class Run:
 
 def run(case: Case, begins: Callable[[Begun], None] = able) -> Run:
     scheduler = Scheduler(case.settings)
+    scheduler.accounts = Accounts(scheduler.roster)
     executor = spy(case.blocks, case.burst, begins)
     clock, file, events = VirtualClock(), StringIO(), list[Event]()
     journal.begin(scheduler.settings, file)

@@ -14,9 +14,23 @@ if TYPE_CHECKING:
     from headway.errors import HeadwayError
     from headway.llm import LLM
     from headway.options import Options
+    from headway.pipelines.graph import each, stage
+    from headway.pipelines.pipeline import Pipeline
 
 __version__ = "0.1.0"
-__all__ = ["DONE", "LLM", "Batcher", "Completion", "Delta", "HeadwayError", "Options", "batch"]
+__all__ = [
+    "DONE",
+    "LLM",
+    "Batcher",
+    "Completion",
+    "Delta",
+    "HeadwayError",
+    "Options",
+    "Pipeline",
+    "batch",
+    "each",
+    "stage",
+]
 
 _HOME = {  # where each name lives
     "DONE": "headway.batching.stream",
@@ -26,7 +40,10 @@ _HOME = {  # where each name lives
     "Delta": "headway.answer",
     "HeadwayError": "headway.errors",
     "Options": "headway.options",
+    "Pipeline": "headway.pipelines.pipeline",
     "batch": "headway.batching.decorator",
+    "each": "headway.pipelines.graph",
+    "stage": "headway.pipelines.graph",
 }
 
 

@@ -28,6 +28,7 @@ from headway.journal.record import Record
 from headway.live.clock import date
 from headway.live.engine import LiveEngine
 from headway.models import EMBEDDED, display_name
+from headway.offered_answers import OfferedAnswers
 from headway.options import Options
 from headway.request_builder import Ask, Prompt, RequestBuilder
 from headway.tokenizer import Message, Tokenizer
@@ -35,7 +36,7 @@ from headway.vector_calls import VectorCalls, listed
 from headway.vectors.model_card import read_card
 
 
-class LLM(AsyncCalls, VectorCalls):
+class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
     """A model, its tokenizer and an engine in a thread. A context manager. An encoder (BERT and its
     like) has embed, score and classify; a decoder has all verbs but classify.
 
@@ -217,11 +218,7 @@ class LLM(AsyncCalls, VectorCalls):
             raise done[0].error
         return done[0]
 
-    def stream(
-        self,
-        prompt: Ask,
-        options: Options = Options(),
-    ) -> Iterator[Delta]:
+    def stream(self, prompt: Ask, options: Options = Options()) -> Iterator[Delta]:
         """Yield deltas as they are generated. Leaving the iterator early cancels the request.
 
         Raises RefusedError, PromptError, SettingError, GrammarCheckError or EngineError.

@@ -92,16 +92,27 @@ class VectorCalls:
 
         Raises PromptError, SettingError, RefusedError or EngineError.
         """
+        pairs = [(query, each) for each in documents]
+        return self.score_pairs(pairs, truncate=truncate, progress=progress)
+
+    def score_pairs(
+        self, pairs: Sequence[tuple[str, str]], *, truncate: bool = False, progress: bool = True
+    ) -> list[float]:
+        """As `score`, of pairs of a query and a document: the queries may differ."""
         if Pooling.HEAD not in self._traits.poolings:
             has = self.card.prompts
             asked, said = (name if name in has else None for name in (QUERY, DOCUMENT))
-            (one,) = self.embed([query], prompt_name=asked, truncate=truncate)
+            queries = list(dict.fromkeys([query for query, _ in pairs]))
+            vectors = self.embed(queries, prompt_name=asked, truncate=truncate, progress=False)
+            of = dict(zip(queries, vectors, strict=True))
+            documents = [document for _, document in pairs]
             others = self.embed(documents, prompt_name=said, truncate=truncate, progress=progress)
-            return [similarity(one, each) for each in others]
+            each = zip(pairs, others, strict=True)
+            return [similarity(of[query], vector) for (query, _), vector in each]
         check_scores(self.card)
         most = self._engine.load.capacity if truncate else 0
         pair = self._builder.tokenizer.encode_pair
-        prompts = [pair(query, each, most) for each in documents]
+        prompts = [pair(query, document, most) for query, document in pairs]
         return [score(raw, self.card) for raw in self._vectors(prompts, Pooling.HEAD, progress)]
 
     def classify(

@@ -26,8 +26,8 @@ LANES = (
 STEP = StepCost.of(BASE, EACH)
 
 
-def item(id, at=0, cost=1, lane="bulk", end_by=NEVER):
-    return at, Add(Request(id, (ord(id[0]),) * cost, 0, at, lane, end_by=end_by))
+def item(id, at=0, cost=1, lane="bulk", end_by=NEVER, due=NEVER):
+    return at, Add(Request(id, (ord(id[0]),) * cost, 0, at, lane, end_by=end_by, due=due))
 
 
 def engine(policy, *commands, lanes=LANES, depth=1):
@@ -225,3 +225,43 @@ def test_what_cannot_be_obeyed_is_refused(wrong, said):
 def test_a_window_of_an_unknown_lane_is_refused():
     with pytest.raises(SettingError, match="a window names no lane"):
         Settings(8, lanes=LANES, policies=Policies(Calls(2, windows={"none": 1})))
+
+
+def test_an_item_goes_by_when_it_is_due_and_is_never_dropped_for_it():
+    waiting = item("d", 1, due=40 * MS), item("c", 1, due=30 * MS), item("e", 1, due=3 * MS)
+    assert calls(Calls(1), item("a"), item("b", 1), *waiting) == [
+        (0, "a"),
+        (6, "c"),
+        (12, "d"),
+        (18, "b"),
+        (24, "e"),
+    ]
+
+
+def test_a_due_cuts_a_call_as_a_budget_does():
+    warm = [*items("v w x y"), item("u", 50 * MS)]  # so that the line is known
+    asked = [item(each, 500 * MS, due=507 * MS) for each in "abc"]
+    assert calls(Calls(4), *warm, *asked)[2:] == [(500, "a b"), (507, "c")]
+
+
+def test_who_would_be_dropped_before_the_call_ends_goes_last():
+    """All five are late. Three still have time until they would be dropped."""
+    lost = [item(each, 100 * MS, due=101 * MS, end_by=107 * MS) for each in "ab"]
+    late = [item(each, 100 * MS, due=102 * MS, end_by=160 * MS) for each in "cde"]
+    assert calls(Calls(3), *items("v w"), *lost, *late)[1] == (100, "c d e")
+
+
+@pytest.mark.parametrize(
+    "ends, begun",
+    [(62, [(50, "x y"), (57, "c d")]), (90, [(50, "a b x y"), (57, "c d")])],
+)
+def test_a_call_is_not_decided_ahead_for_those_who_would_be_dropped(ends, begun):
+    """While x and y run until 57, a and b wait, whose call would end at 64. Then come c and d."""
+    commands = [
+        *items("v w"),
+        item("u", 20 * MS),  # so that the line is known
+        *[item(each, 50 * MS, due=58 * MS) for each in "xy"],
+        *[item(each, 50 * MS, end_by=ends * MS) for each in "ab"],
+        *[item(each, 52 * MS, end_by=80 * MS) for each in "cd"],
+    ]
+    assert calls(Calls(2, ahead=True), *commands, depth=2)[2:4] == begun

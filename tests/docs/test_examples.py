@@ -16,7 +16,9 @@ from headway.commands.tune.site import Setup, read_back
 from headway.commands.tune.trial import Trial, run_trial
 from headway.commands.tune.tune_report import FIRST_LINE
 from headway.commands.tune.tuning import HELD_OUT, prepare_tuning
+from headway.server.config.config import ServerConfig
 from headway.server.config.validate import check_files
+from headway.server.functions.target import find
 from headway.traffic.from_yaml import read_endpoints
 
 ROOT = Path(__file__).parents[2]
@@ -126,3 +128,16 @@ def test_a_server_answers_with_them(name):
     finally:
         process.terminate()
         process.communicate(timeout=30)
+
+
+def test_several_models_with_the_function_that_is_here():
+    path = EXAMPLES / "several_models.yaml"
+    config = ServerConfig.load(path)
+    assert [each.served_name for each in config.models] == [
+        *("writer", "embedder", "reranker", "overlap")
+    ]
+    assert [each.engine.slots for each in config.entries] == [16, 32, 64]
+    assert len(check_files(config)) == 3, "two are on the hub, and a function is not imported"
+    target = find(config.functions[0].function)
+    pair = target.item.validate_python({"query": "a list", "document": "What a set is"})
+    assert target.function([pair]) == [0.5]

@@ -76,10 +76,10 @@ def inside(config, engine, scene):
         local = engine(config)
         service = service_of(config, local)
         rows = []
-        service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
+        service.model.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         try:
             await scene(app_of(service), service, rows)
-            assert service.admission.open == 0
+            assert service.model.admission.open == 0
             await until(lambda: local.load.running == 0)
         finally:
             await asyncio.to_thread(local.live.close)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic, sleep
 
+from headway.core.accounts.accounts import Accounts
 from headway.core.batch import Event
 from headway.core.cost.step_cost import StepCost
 from headway.core.policies.join import Continuous
@@ -26,6 +27,7 @@ from headway.server.engine.handle import EngineState
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.jobs.opening import open_jobs
+from headway.server.ledger.opening import open_ledger
 from headway.server.listening.http_server import HttpServer
 from headway.server.versions.opening import open_versions
 from headway.tokenizer import Tokenizer
@@ -73,6 +75,8 @@ class Local:
         self.loop, self.traits = asyncio.get_running_loop(), executor.traits
         self.rows = lambda steps, requests: None
         self.events = lambda events: None
+        self.staged = lambda stages: None
+        self.accounts = scheduler.accounts = Accounts(scheduler.roster)
         self.state, self.down, self.journal = EngineState.READY, "", ""
         self.live = LiveEngine(scheduler, executor, rows=self._rows)
         self.cancel, self.stop = self.live.cancel, self.live.stop
@@ -86,7 +90,8 @@ class Local:
         self.live.submit(requests, Hop(self, caller))
 
     def _rows(self, steps, requests):
-        self.loop.call_soon_threadsafe(lambda: self.rows(steps, requests))
+        stages = self.accounts.take()
+        self.loop.call_soon_threadsafe(lambda: (self.staged(stages), self.rows(steps, requests)))
 
 
 def scheduler(config, blocks=512, context=1_024, cost=StepCost()):
@@ -166,13 +171,13 @@ def service_of(config, engine):
     service = Service(config, engine)
     theirs = engine.traits
     traits = replace(EVERYTHING, poolings=theirs.poolings, width=theirs.width)
-    service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
+    service.model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
     return service
 
 
-def app_of(service, jobs=None, versions=None):
+def app_of(service, jobs=None, ledger=None, versions=None):
     """The application; tests look at its state through the front."""
-    app = make_app(service, jobs, versions)
+    app = make_app(service, jobs, ledger=ledger, versions=versions)
     service.bodies, service.metrics = app.state.bodies, app.state.metrics
     return app
 
@@ -190,16 +195,19 @@ def serving(config=None, engine=embedded):
         local = kept["engine"] = engine(config)
         service = kept["front"] = service_of(config, local)
         jobs = service.jobs = open_jobs(config, job_host(service), Quiet())
+        ledger = service.ledger = open_ledger(service, Quiet())
         versions = service.versions = open_versions(config, Quiet())
         if versions:
             versions.attach(service)
             versions.begin()
-        app = app_of(service, jobs, versions)
+        app = app_of(service, jobs, ledger, versions)
         server = kept["server"] = HttpServer(app, config.server, 1_024)
         service.http_server = server
         listening = socket.create_server(("127.0.0.1", 0))
         kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
         task = asyncio.create_task(server.serve([listening]))
+        if ledger:
+            ledger.start()
         if jobs:
             await jobs.start(app)
         began.set()
@@ -209,6 +217,9 @@ def serving(config=None, engine=embedded):
         if versions:
             await versions.close()
         await asyncio.to_thread(local.live.close)
+        await asyncio.sleep(0)  # its last rows
+        if ledger:
+            await ledger.close()
         service.close()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))

@@ -65,9 +65,9 @@ def test_a_client_that_left_leaves_no_text_to_the_collector(path, asked, problem
         await asyncio.Event().wait()
 
     async def scene(app, service, rows):
-        service.tokenizer.encode = never
+        service.model.tokenizer.encode = never
         client = Client(app, asked, path=path)
-        await turns(lambda: service.admission._held)
+        await turns(lambda: service.held.size)
         client.left.set()
         await client.task
         assert client.status == 499 and not problems()

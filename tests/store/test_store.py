@@ -5,7 +5,7 @@ import json
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
-from hypothesis import HealthCheck, event, given, settings
+from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select, text
 
@@ -231,7 +231,9 @@ def test_calls_go_before_batches_and_tenants_share(database):
     assert [each.job for each in taken] == [call, "batch_1", "batch_2", "batch_2"]
     rest = store.workers[1].exchange([], [], 6, {"u"})
     assert {each.job for each in rest} == {"batch_1"} and len(rest) == 6
-    assert len(store.workers[1].exchange([], [], 99)) == 21 - 4 - 6
+    others = store.workers[1].exchange([], [], 2, (), {"batch_1"})
+    assert [each.job for each in others] == ["batch_2"] * 2
+    assert len(store.workers[1].exchange([], [], 99)) == 21 - 4 - 6 - 2
 
 
 def test_what_was_given_back_is_taken_again_behind_the_others(database):
@@ -433,6 +435,7 @@ ACTIONS = st.lists(
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(actions=ACTIONS, sizes=st.lists(st.integers(0, 6), min_size=1, max_size=3))
+@example(actions=[("take", 1, 1)], sizes=[1])
 def test_every_item_ends_once_whatever_its_workers_do(database, actions, sizes):
     with database.begin() as connection:
         for table in reversed(METADATA.sorted_tables):
@@ -462,6 +465,7 @@ def test_every_item_ends_once_whatever_its_workers_do(database, actions, sizes):
         for job in store.jobs.having("cancelling", "finalizing"):
             while store.endings.end_some(job):
                 event(job.ends_as)
+    store.workers[1].exchange([answered(each) for each in held[1]], [], 0)
     for _ in range(40):  # and at last everything is answered by one of them
         store.workers[1].free_all()
         left = store.workers[1].exchange([], [], 99) + store.workers[1].crashed()

@@ -3,7 +3,7 @@
 import functools
 import math
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, Self
@@ -18,13 +18,15 @@ from headway.batching.item import (
     LoopQueueSink,
     LoopSink,
     News,
+    Offer,
     Piece,
     QueueSink,
-    Result,
     Sink,
+    outcome_of,
+    raised,
 )
 from headway.batching.line import Waiting
-from headway.batching.settings import BISECT, BatchSettings
+from headway.batching.settings import BISECT, made_settings
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
@@ -32,15 +34,13 @@ from headway.core.request import NEVER, Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.errors import (
-    DeadlineError,
     EngineDownError,
-    EngineError,
     PromptError,
-    RefusedError,
     SettingError,
 )
 from headway.live.account import Account
 from headway.live.engine import LiveEngine
+from headway.pipelines.graph import Chainable
 
 MOST = 1_000_000  # that an item may cost
 FOREVER = 2**40  # pieces of a stream
@@ -49,7 +49,7 @@ STREAM = Sampling(stop_tokens=frozenset({END}))
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
 
 
-class Batcher:
+class Batcher(Chainable):
     """Calls a function of a list with the items that many callers have submitted.
 
     function: takes a list of items and returns as many results, in their order; or a coroutine
@@ -67,7 +67,7 @@ class Batcher:
         self, function: Function, *, rows: Rows = lambda steps, items: None, **settings: Any
     ) -> None:
         self.settings = made_settings(settings)
-        self._name = getattr(function, "__qualname__", type(function).__name__)
+        self.name = getattr(function, "__qualname__", type(function).__name__)
         self._items: dict[str, Item] = {}
         self._numbers = count(1)
         self._deliveries, self._waiting = Deliveries(), Waiting()
@@ -177,7 +177,7 @@ class Batcher:
         try:
             while isinstance(news := sink.queue.get(), Piece):
                 yield news.value
-            _raise(news)
+            raised(news)
         finally:
             if id in self._items:
                 self._engine.cancel([id])
@@ -192,7 +192,7 @@ class Batcher:
         try:
             while isinstance(news := await sink.queue.get(), Piece):
                 yield news.value
-            _raise(news)
+            raised(news)
         finally:
             if id in self._items:
                 self._engine.cancel([id])
@@ -207,7 +207,7 @@ class Batcher:
         while item.pieces:
             self._deliveries.add(item.sink, Piece(item.pieces.popleft()))
         if news.finish:
-            self._end(news.id, _outcome(item, news))
+            self._end(news.id, outcome_of(item, news))
 
     def flush(self) -> None:
         """All news of a call have been told."""
@@ -223,74 +223,73 @@ class Batcher:
     def _keep_rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         """In the engine's thread, before the items' callers are told."""
         for row in requests:
-            self._items[row.id].row = row
+            item = self._items[row.id]
+            item.row = row
+            if row.is_whole or row.finish is Finish.ERROR:
+                item.step = steps[-1] if steps else None
         self._rows(steps, requests)
 
     def _begin(
         self, value: Any, sink: Sink, lane: str, deadline: float, account: Account | None = None
     ) -> str:
         """The item waits from now on. Returns its id."""
-        lane, now = self.lane_of(lane), self._engine.clock.now()
         if not 0 <= deadline < math.inf:
             raise SettingError(f"a deadline of {deadline} seconds cannot be kept")
-        cost = self.cost_of(value)
-        item = Item(value, lane, sink, account)
-        self._waiting.enter(lane, self._engine.load, now)
+        end_by = self._engine.clock.now() + int(deadline * 1e9) if deadline else NEVER
+        return self.offer([Offer(value, sink, account, end_by=end_by)], lane)[0].id
+
+    def offer(self, offers: Sequence[Offer], lane: str = "") -> list[Item]:
+        """These items wait from now on, all of them or none: one call may have them all.
+
+        Their sinks hear of them. Raises RefusedError, PromptError, EngineDownError.
+        """
+        lane, now = self.lane_of(lane), self._engine.clock.now()
+        costs = [self.cost_of(each.value) for each in offers]
+        items, requests, told = list[Item](), list[Request](), list[Account]()
+        try:
+            for each, cost in zip(offers, costs, strict=True):
+                self._waiting.enter(lane, self._engine.load, now)
+                items.append(Item(each.value, lane, each.sink, each.account))
+                requests.append(self._request(items[-1], cost, each, now))
+            self._items.update({item.id: item for item in items})
+            for item in items:
+                if item.account:
+                    item.account.begun()
+                    told.append(item.account)
+            self._engine.offer(requests, self)
+        except BaseException:
+            for item in items:
+                self._items.pop(item.id, None)
+            self._waiting.leave(items)
+            for account in told:
+                account.settled(None)
+            raise
+        return items
+
+    def drop(self, items: Iterable[Item]) -> None:
+        """Nobody wants the results of these any more."""
+        self._engine.cancel([item.id for item in items])
+
+    def _request(self, item: Item, cost: int, offer: Offer, now: int) -> Request:
         number = next(self._numbers)
-        request = Request(
-            str(number),
+        item.id = str(number)
+        return Request(
+            item.id,
             (number, *[0] * (cost - 1)) if cost > 1 else (number,),
             FOREVER if self.streams else 0,
             now,
-            lane,
+            item.lane,
             STREAM if self.streams else PLAIN,
-            end_by=now + int(deadline * 1e9) if deadline else NEVER,
+            start_by=self._engine.load.lanes[item.lane].lane.budget.start_by(now),
+            end_by=offer.end_by,
+            due=offer.due,
         )
-        self._items[request.id] = item
-        if account:
-            account.begun()
-        try:
-            self._engine.offer([request], self)
-        except BaseException:
-            del self._items[request.id]
-            self._waiting.leave([item])
-            if account:
-                account.settled(None)
-            raise
-        return request.id
 
     def _check_kind(self, *, streams: bool) -> None:
         if streams != self.streams:
             what = "yields pieces: use stream or astream" if self.streams else "yields no pieces"
-            raise SettingError(f"{self._name} {what}")
+            raise SettingError(f"{self.name} {what}")
 
     def _drop_cancelled(self, id: str, future: "Future[Any]") -> None:
         if future.cancelled():
             self._engine.cancel([id])
-
-
-def made_settings(given: dict[str, Any]) -> BatchSettings:
-    """Settings of these names. SettingError for an unknown one."""
-    if strange := set(given) - set(BatchSettings.__dataclass_fields__):
-        known = ", ".join(BatchSettings.__dataclass_fields__)
-        raise SettingError(f"there is no setting {sorted(strange)[0]!r}; there are {known}")
-    return BatchSettings(**given)
-
-
-def _outcome(item: Item, event: Event) -> News:
-    match event.finish:
-        case Finish.COMPUTED | Finish.STOP | Finish.LENGTH:
-            return Result(item.result)
-        case Finish.EXPIRED:
-            return Failure(DeadlineError("the item's deadline was over before its result came"))
-        case Finish.REFUSED:
-            return Failure(RefusedError(event.error, NEVER))
-        case Finish.CANCELLED:
-            return Failure(EngineError("the item was cancelled"))
-    return Failure(item.error or EngineError(event.error))
-
-
-def _raise(news: News) -> None:
-    if isinstance(news, Failure):
-        raise news.error
-    assert isinstance(news, Result)

@@ -6,12 +6,14 @@ import threading
 from collections.abc import Callable
 from typing import Any, overload
 
-from headway.batching.batcher import Batcher, made_settings
+from headway.batching.batcher import Batcher
 from headway.batching.calling import Function, is_stream
+from headway.batching.settings import made_settings
 from headway.errors import SettingError
+from headway.pipelines.graph import Chainable
 
 
-class BatchedFunction:
+class BatchedFunction(Chainable):
     """A function whose items are batched. Its Batcher begins with the first call.
 
     Called with an item, it returns the result; of a coroutine function, a coroutine; of a

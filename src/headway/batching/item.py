@@ -7,7 +7,10 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
-from headway.core.ledger import RequestRow
+from headway.core.batch import Event
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.request import NEVER, Finish
+from headway.errors import DeadlineError, EngineError, RefusedError
 from headway.live.account import Account
 
 
@@ -43,18 +46,33 @@ class Sink(Protocol):
     def take(self, news: News) -> None: ...
 
 
+class Offer(NamedTuple):
+    """An item as it is given to a batcher. Times are of the clock of time.monotonic_ns()."""
+
+    value: Any
+    sink: Sink
+    account: Account | None = None  # is told what the item has cost
+    due: int = NEVER  # when it should have its result; it is ordered by this, and never dropped
+    end_by: int = NEVER  # after this nobody wants its result any more
+
+
 class Item:
     """The executor fills it, and whoever tells callers empties it: both in the engine's thread."""
 
-    __slots__ = ("account", "error", "lane", "pieces", "result", "row", "sink", "value", "waits")
+    __slots__ = (
+        *("account", "error", "id", "lane", "pieces", "result"),
+        *("row", "sink", "step", "value", "waits"),
+    )
 
     def __init__(self, value: Any, lane: str, sink: Sink, account: Account | None = None) -> None:
         self.value, self.lane, self.sink, self.account = value, lane, sink, account
-        self.row: RequestRow | None = None  # the ledger's, once it has ended
+        self.id = ""  # of its request
         self.waits = True  # it is in no call yet
         self.result: Any = None
         self.error: BaseException | None = None
         self.pieces = deque[Any]()  # of a stream, yielded and not yet told
+        self.row: RequestRow | None = None  # of the ledger, once it has ended
+        self.step: StepRow | None = None  # the call after which it ended; None: it ended before
 
 
 class FutureSink:
@@ -135,3 +153,24 @@ class Deliveries:
 def _take_all(told: list[tuple[Sink, News]]) -> None:
     for sink, news in told:
         sink.take(news)
+
+
+def outcome_of(item: Item, event: Event) -> News:
+    """What its caller is told at its end."""
+    match event.finish:
+        case Finish.COMPUTED | Finish.STOP | Finish.LENGTH:
+            return Result(item.result)
+        case Finish.EXPIRED:
+            return Failure(DeadlineError("the item's deadline was over before its result came"))
+        case Finish.REFUSED:
+            return Failure(RefusedError(event.error, NEVER))
+        case Finish.CANCELLED:
+            return Failure(EngineError("the item was cancelled"))
+    return Failure(item.error or EngineError(event.error))
+
+
+def raised(news: News) -> None:
+    """Raise the error, if it is one."""
+    if isinstance(news, Failure):
+        raise news.error
+    assert isinstance(news, Result)

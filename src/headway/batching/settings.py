@@ -24,7 +24,8 @@ class BatchSettings:
     window: float = 0.0  # that an item may wait for others; 0: a call starts whenever none runs
     windows: Mapping[str, float] = field(default_factory=dict)  # by lane
     # By lane, its budget: an item should have its result so long after it was submitted. None: no
-    # budget. Or a Lane of your own, for instance with a priority.
+    # budget. Or a Lane of your own, for instance with a priority. An item that is in no call
+    # within its budget's `queue` is dropped (DeadlineError).
     lanes: Mapping[str, float | Lane | None] = field(default_factory=lambda: {"default": None})
     max_waiting: int = 1_000  # items of a lane; one more is refused. A Lane has a bound of its own
     cost: Callable[[Any], int] | None = None  # of an item: its tokens, say. None: each costs 1
@@ -87,3 +88,11 @@ class BatchSettings:
         if not 0 < given < 1e9:
             raise SettingError(f"lane {name!r}: a budget of {given} seconds cannot be kept")
         return Lane(name, Budget(e2e=int(given * 1e9)), max_waiting=self.max_waiting)
+
+
+def made_settings(given: dict[str, Any]) -> BatchSettings:
+    """Settings of these names. SettingError for an unknown one."""
+    if strange := set(given) - set(BatchSettings.__dataclass_fields__):
+        known = ", ".join(BatchSettings.__dataclass_fields__)
+        raise SettingError(f"there is no setting {sorted(strange)[0]!r}; there are {known}")
+    return BatchSettings(**given)

@@ -11,6 +11,9 @@ from headway.cli.compare import compare
 from headway.cli.config import config_app
 from headway.cli.demo import demo
 from headway.cli.generate import generate
+from headway.cli.operate.diagnose import diagnose
+from headway.cli.operate.ledger import explain, ledger_app
+from headway.cli.operate.versions import versions_app
 from headway.cli.predict.calibrate import calibrate
 from headway.cli.predict.plan import plan
 from headway.cli.predict.replay import replay
@@ -18,7 +21,6 @@ from headway.cli.predict.simulate import simulate
 from headway.cli.predict.tune import tune
 from headway.cli.report import report
 from headway.cli.serve import serve
-from headway.cli.versions import versions_app
 
 MEASURE, SERVE, PREDICT = "Measure and compare", "Use a model", "Predict"
 
@@ -36,9 +38,12 @@ app.command(rich_help_panel=MEASURE)(demo)
 app.command(rich_help_panel=MEASURE)(compare)
 app.command(rich_help_panel=MEASURE)(bench)
 app.command(rich_help_panel=MEASURE)(report)
+app.command(rich_help_panel=MEASURE)(diagnose)
 app.command(rich_help_panel=SERVE)(check)
 app.command(rich_help_panel=SERVE)(generate)
 app.command(rich_help_panel=SERVE)(serve)
+app.command(rich_help_panel=SERVE)(explain)
+app.add_typer(ledger_app, name="ledger", rich_help_panel=SERVE)
 app.add_typer(config_app, name="config", rich_help_panel=SERVE)
 app.add_typer(versions_app, name="versions", rich_help_panel=SERVE)
 app.command(rich_help_panel=PREDICT)(calibrate)

@@ -1,11 +1,13 @@
 """`headway check`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from headway.cli.options import AsJson, Dtype, Quantize
+from headway.errors import SettingError
 
 
 def check(
@@ -23,6 +25,12 @@ def check(
     ] = None,
     dtype: Dtype = "",
     quantize: Quantize = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="Check whether the models of this file of a server fit together."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Say whether a checkpoint runs here: why not, its KV memory, and the largest batch.
@@ -31,8 +39,16 @@ def check(
     not here, it fetches only the config and tokenizer files, and says so. Exit status: 0 if the
     checkpoint would run; 1 if not, with every reason; 2 if the question itself is wrong.
 
+    With --config it says what memory each model of a server may take, and which do not fit.
+
     Example: headway check ./my-model --answer-tokens 256
     """
+    if config:
+        if model or dtype or quantize or prompt_tokens is not None or answer_tokens is not None:
+            raise SettingError("--config has its own models: nothing but --json goes with it")
+        from headway.commands.check_together import run_check_together
+
+        raise typer.Exit(run_check_together(config, as_json))
     from headway.commands.check import run_check
     from headway.executor.precision import with_quantize
 

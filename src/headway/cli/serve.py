@@ -45,6 +45,14 @@ def serve(
             "Default: there are none.",
         ),
     ] = None,
+    ledger: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STORE",
+            help="Keep a row for each request in this file of SQLite, or at postgresql://... It "
+            "may be that of --jobs. Default: nothing is kept.",
+        ),
+    ] = None,
     versions: Annotated[
         str | None,
         typer.Option(
@@ -70,8 +78,9 @@ def serve(
     """Serve a model behind OpenAI's API, each lane within its latency budget.
 
     Without a file there are three lanes (interactive, standard, offline), open to everybody on this
-    machine and to nobody else. A file sets lanes, API keys and limits; an option here overrides it.
-    Exit status: 0 after a signal; 1 if the engine is down for good; 2 if a setting is wrong.
+    machine and to nobody else. A file sets lanes, API keys and limits, and may have several models
+    and functions; an option here overrides it. Exit status: 0 after a signal; 1 if nothing is left
+    that answers; 2 if a setting is wrong.
 
     module:function serves a function of a list, decorated with @headway.batch or not: an item per
     request, batched.
@@ -88,6 +97,8 @@ def serve(
     compute = {"executor": executor, "vllm": read_vllm(vllm)}
     if jobs is not None:
         flags["jobs"] = {"store": jobs}
+    if ledger is not None:
+        flags["ledger"] = {"url": ledger}
     if versions is not None:
         flags["versions"] = {"store": versions}
     flags["engine"] = {name: value for name, value in compute.items() if value}

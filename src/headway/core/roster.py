@@ -48,6 +48,7 @@ class Roster:
         self.preemptions = 0  # so far
         self.last_victim = -1  # number of the sequence that was preempted last; -1: none yet
         self.leaving: dict[int, Sequence] = {}  # have ended, but a step still uses their blocks
+        self._moved: list[Sequence] = []  # were relegated or restored while they waited
         self._dropped: list[int] = []  # numbers that the next batch names to the executor
         self._next_number = 0
 
@@ -108,7 +109,8 @@ class Roster:
         if sequence.tier != RELEGATED:
             sequence.tier = TIMED if budget.is_timed else UNTIMED
         sequence.tpot, arrived = budget.tpot, sequence.request.arrived
-        sequence.first_by, sequence.done_by = budget.first_by(arrived), budget.done_by(arrived)
+        sequence.first_by = budget.first_by(arrived)
+        sequence.done_by = min(budget.done_by(arrived), sequence.request.due)
 
     def join(self, sequences: Iterable[Sequence]) -> None:
         """They wait no longer: they run, with the blocks that were reserved for them."""
@@ -144,6 +146,12 @@ class Roster:
             line.remove(sequence)
             sequence.tier = tier
             line.insert(sequence)
+            self._moved.append(sequence)
+
+    def take_moved(self) -> list[Sequence]:
+        """Those who waited when they were relegated or restored; each change is named once."""
+        taken, self._moved = self._moved, []
+        return taken
 
     def move_to_back(self, sequences: Iterable[Sequence]) -> None:
         """They are served after the others that run, from the next step on."""

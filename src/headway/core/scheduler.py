@@ -8,6 +8,8 @@ the step and reserves its blocks, which may preempt others. Then rows are built 
 
 from collections.abc import Iterable
 
+from headway.core.accounts.accounts import Accounts
+from headway.core.accounts.no_accounts import NoAccounts
 from headway.core.admission import refuse
 from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores
 from headway.core.block_table import cached, publish
@@ -34,6 +36,8 @@ from headway.core.view import View
 
 NOT_YET = Finish.NOT_YET
 make = tuple.__new__  # of an Event: as in planning/rows.py
+Tokens = tuple[int, ...]
+Scored = tuple[Logprob, ...]
 
 
 class Scheduler:
@@ -52,20 +56,18 @@ class Scheduler:
         self.newcomers = Newcomers(self.estimates, settings)
         self._retuning = Retuning(self.roster, self._in_flight, self.resizing, self.newcomers)
         self._take(settings)
+        self.accounts: Accounts | NoAccounts = NoAccounts()  # of each request's time
         self._closing = False  # Close came: nothing is accepted any more
         self._enough = False  # Enough came, and no request since then
-        self.steps = 0  # scheduled so far
-        self.committed = 0  # when the last step was committed
+        self.steps = self.committed = 0  # scheduled so far; when the last one was committed
 
     # -- in
 
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
-        """Obey commands in order, then drop what has missed its deadline, the earliest first, and
-        relegate who cannot keep its budget any more.
-
-        Returns what callers are to hear.
-        """
+        """Obey commands in order, drop what has missed its deadline, the earliest first, relegate
+        who cannot keep its budget any more, and return what callers are to hear."""
         events, by_id = list[Event](), self.roster.by_id
+        self.accounts.advance(now)
         self._retune()
         for command in commands:
             match command:
@@ -96,12 +98,13 @@ class Scheduler:
         """Put the Retune that waits in force, if no group runs."""
         if self._retuning.waits and (settings := self._retuning.due(self.settings, self.group)):
             self.group = Group()
+            self.accounts.moved(self.roster.take_moved())
             self._take(settings)
 
     def _take(self, settings: Settings) -> None:
         self.settings = settings
-        self._predicts = bool(settings.policies.predicting)
-        self._relegates = settings.policies.relegate != Keep()
+        policies = settings.policies
+        self._predicts, self._relegates = bool(policies.predicting), policies.relegate != Keep()
 
     def _add(self, request: Request, now: int) -> list[Event]:
         if answer := refuse(request, self.load(now), now):
@@ -111,6 +114,7 @@ class Scheduler:
         self._enough = False
         added = self.roster.add(request)
         self.newcomers.add(added)
+        self.accounts.add(added)
         if self._predicts:
             added.hit = cached(self.pool, added)
         return []
@@ -118,6 +122,7 @@ class Scheduler:
     def _relegate(self, now: int) -> list[Event]:
         promised, view = self.newcomers.take_late(), self.view(now)
         told, refused = relegate(self.settings, self.roster, self.pool, view, promised)
+        self.accounts.moved(self.roster.take_moved())
         return told + [self._end(each, Finish.REFUSED, now, words) for each, words in refused]
 
     # -- decide
@@ -137,16 +142,14 @@ class Scheduler:
         return View(now, lines, running, self._closing or self._enough, *known)
 
     def schedule(self, now: int) -> Batch:
-        """The next step, with its blocks reserved.
-
-        If there is nothing to do yet, it has no rows and says when to ask again (`wake_at`).
-        """
+        """The next step, with its blocks reserved. If there is nothing to do yet, it has no rows
+        and says when to ask again (`wake_at`)."""
         since = self.committed if self.roster.running else now  # else it slept: nobody waited
         plan = Plan(self.settings.policies, self.pool, self.roster, self.view(now))
         plan.choose()
+        self.accounts.decided(plan, now)
         if plan.joined and plan.start.exclusive:
-            start = plan.start
-            least = 2 if self.estimates.calls is None else 1
+            start, least = plan.start, 1 if self.estimates.calls else 2
             self.group = Group(len(plan.joined), start.buckets, start.together, least)
         self.newcomers.look_ahead(plan)
         if not plan.shares:
@@ -162,8 +165,7 @@ class Scheduler:
         total, longest = sum(plan.shares.values()), max(plan.shares.values())
         self.prefilled = plan.kinds.prefill
         held, width = self.group.rectangle(len(self.roster.running), longest)
-        dropped = self.roster.take_dropped()
-        batch = Batch(self.steps, rows, begun, dropped, held, width)
+        batch = Batch(self.steps, rows, begun, self.roster.take_dropped(), held, width)
         self._in_flight.add(batch, now, total, since)
         return batch
 
@@ -176,6 +178,7 @@ class Scheduler:
         # Divided among the tokens. The remainder, less than a nanosecond a token, goes to the first
         # row, so that the accounts sum to the step exactly.
         rate, extra = divmod(spent, tokens + waste)
+        self.accounts.came_back(now, spent)
         wasted, self.committed = rate * waste, now
         events: list[Event] = []
         running, errors, logprobs = self.roster.running, output.errors, output.logprobs
@@ -197,8 +200,7 @@ class Scheduler:
             if sampled:
                 scored = logprobs.get(i, ()) if logprobs else ()
                 if sequence.first_token == NEVER:
-                    sequence.first_token = now
-                    self.estimates.first_came(sequence)
+                    self._first_came(sequence, now)
                 sequence.last_token = now
                 if sequence.unknown:
                     sequence.learn(sampled)
@@ -220,6 +222,11 @@ class Scheduler:
         self.estimates.drain(self.roster.lines.values(), now - since)
         return self._withhold(events, now) if self.group.together else events
 
+    def _first_came(self, sequence: Sequence, now: int) -> None:
+        sequence.first_token = now
+        self.estimates.first_came(sequence)
+        self.accounts.first_token(sequence)
+
     def _withhold(self, events: list[Event], now: int) -> list[Event]:
         self.group.withheld += events  # nobody of it hears of these before it has ended
         return self._answer_group(now) if self.group.is_over(self.roster.running) else []
@@ -229,28 +236,22 @@ class Scheduler:
         self.ledger.add(step_row(batch, tokens, spent, left))
         self.estimates.see(batch, spent[1])
 
-    def _complete(
-        self, sequence: Sequence, sampled: tuple[int, ...], logprobs: tuple[Logprob, ...], now: int
-    ) -> Event:
+    def _complete(self, sequence: Sequence, sampled: Tokens, scored: Scored, now: int) -> Event:
         """It has ended with one of these tokens. Those sampled after it are discarded."""
         kept, finish = sequence.cut_at_end(len(sampled))
-        return self.finish(sequence, finish, now, sampled[:kept], logprobs[:kept])
+        return self.finish(sequence, finish, now, sampled[:kept], scored[:kept])
 
     def finish(
-        self,
-        sequence: Sequence,
-        finish: Finish,
-        now: int,
-        sampled: tuple[int, ...] = (),
-        logprobs: tuple[Logprob, ...] = (),
+        self, sequence: Sequence, how: Finish, now: int, sampled: Tokens = (), scored: Scored = ()
     ) -> Event:
         """End a running sequence that has ended by itself, and return its last event."""
         if self.group.together:
-            self.roster.withhold(sequence, finish)
+            self.roster.withhold(sequence, how)
+            self.accounts.withhold(sequence)
         else:
             self.roster.remove(sequence)
-            self._close(sequence, finish, now)
-        return Event(sequence.request.id, sampled, finish, "", logprobs)
+            self._close(sequence, how, now)
+        return Event(sequence.request.id, sampled, how, "", scored)
 
     def _answer_group(self, now: int) -> list[Event]:
         """All events of a group that has ended: its callers hear them now."""
@@ -264,14 +265,14 @@ class Scheduler:
     def _end(self, sequence: Sequence, finish: Finish, now: int, error: str = "") -> Event:
         """End a sequence from outside, wherever it is, and return its last event."""
         self.roster.remove(sequence)
-        if self.group.together:
-            self.group.forget(sequence.request.id)
+        self.group.forget(sequence.request.id)
         self._close(sequence, finish, now)
         return Event(sequence.request.id, (), finish, error)
 
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
         row = self.ledger.close(sequence, self.roster.judged_by(sequence), finish, now)
         self.roster.close(sequence)
+        self.accounts.close(sequence)
         self.estimates.ended(sequence, finish, now)
         self.ledger.changes += self.resizing.ended(row, self.group.slots)
 
@@ -293,8 +294,7 @@ class Scheduler:
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and when idle."""
-        running, group = self.roster.running, self.group
         self.roster.check()
-        assert not group.slots or group.slots >= len(running)
-        assert not group.is_over(running), "a group has ended and answers nobody"
+        assert not self.group.slots or self.group.slots >= len(self.roster.running)
+        assert not self.group.is_over(self.roster.running), "it has ended and answers nobody"
         self.ledger.check(sum(s.nanoseconds for s in self.roster.by_id.values()))

@@ -53,7 +53,7 @@ class Sequence:
     hit: int = 0  # while it waits: of its first tokens, those that were cached when looked up last
     tier: int = UNTIMED  # TIMED, RELEGATED or UNTIMED
     was_relegated: bool = False  # at some time; it may be in time again
-    # The deadlines of its lane's budget; NEVER where there is none:
+    # The deadlines of its lane's budget, and of its own `due`; NEVER where there is none:
     first_by: int = NEVER  # when its first token must have come
     tpot: int = NEVER  # nanoseconds from one token to the next, on average
     done_by: int = NEVER  # when it must have ended

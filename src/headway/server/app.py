@@ -3,9 +3,7 @@
 All middleware is plain ASGI: behind BaseHTTPMiddleware it goes unnoticed that a client has left.
 """
 
-from typing import TYPE_CHECKING
-
-from fastapi import FastAPI
+from typing import TYPE_CHECKING, Protocol
 
 from headway import __version__
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
@@ -18,11 +16,13 @@ from headway.server.http.routes.text import text_routes
 from headway.server.http.routes.vectors import VECTORS, vector_routes
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
+from headway.server.ledger.install import install_ledger
 from headway.server.observe.metrics.metrics import attach_metrics
 from headway.server.versions.opening import install_versions
 
 if TYPE_CHECKING:
     from headway.server.jobs.paths import JobServer
+    from headway.server.ledger.ledger_service import LedgerService
     from headway.server.versions.keeper import VersionKeeper
 
 FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
@@ -33,15 +33,28 @@ def job_host(service: Service) -> JobHost:
     endpoints = dict.fromkeys(FOR_JOBS, frozenset({JSON}))
     lane = service.config.jobs_lane
     most = service.lanes[lane].max_waiting
-    return JobHost(service.keys, endpoints, lane, most, takes_objects=True)
+    return JobHost(service.keys, endpoints, lane, most, objects=frozenset(FOR_JOBS))
+
+
+class Part(Protocol):
+    """What is served beside models."""
+
+    def install(self, app: DocumentedApp, bodies: BodyReader) -> None:
+        """Add its paths and its metrics."""
+        ...
 
 
 def make_app(
-    service: Service, jobs: "JobServer | None" = None, versions: "VersionKeeper | None" = None
-) -> FastAPI:
-    """The application of a service. jobs and versions: None if they have no store.
+    service: Service,
+    jobs: "JobServer | None" = None,
+    functions: Part | None = None,
+    ledger: "LedgerService | None" = None,
+    versions: "VersionKeeper | None" = None,
+) -> DocumentedApp:
+    """The application of a service. jobs, ledger, versions: None if they have no store. functions:
+    None if there are none.
 
-    While the model is loading, requests are answered with 503, but /health with 200.
+    While its models are loading, requests are answered with 503, but /health with 200.
     """
     app = DocumentedApp(
         title="headway",
@@ -54,7 +67,7 @@ def make_app(
     install_error_handlers(app)
     limits = service.config.server.limits
     body_time = service.config.server.connections.body_time
-    bodies = BodyReader(limits.bodies_bytes, body_time, service.admission.trimmer.add)
+    bodies = BodyReader(limits.bodies_bytes, body_time, service.held.trimmer.add)
     metrics = attach_metrics(service)
     app.state.bodies, app.state.metrics, app.state.registry = bodies, metrics, metrics.registry
     for router in (
@@ -65,6 +78,9 @@ def make_app(
         probe_routes(service, metrics),
     ):
         app.include_router(router)
+    install_ledger(app, service, bodies, ledger)
+    if functions:
+        functions.install(app, bodies)
     if jobs:
         jobs.install(app, bodies)
     if versions:

@@ -1,5 +1,7 @@
 """The banner that `headway serve` prints when it is ready, within 80 columns."""
 
+from collections.abc import Sequence
+
 from headway import __version__
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import format_duration
@@ -13,18 +15,41 @@ def served_at(host: str, port: int) -> str:
     return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
 
-def banner(config: ServerConfig, welcome: Welcome, port: int) -> str:
-    """Version, model, URL, lanes with their budgets, notes, and memory; warnings are printed
-    apart."""
-    name = config.model.served_name
-    lines = [
-        f"headway {__version__} serves {name} ({welcome.dtype}, {welcome.device})",
-        f"  on {served_at(config.server.host, port)}",
-        *_lanes(config),
-        *[f"  {note}" for note in config.notes],
-        *[f"  {line}" for line in welcome.memory.splitlines()],
-    ]
-    return "\n".join(lines)
+def banner(config: ServerConfig, welcomes: Sequence[Welcome], port: int) -> str:
+    """Version, models, URL, lanes with their budgets, notes, and memory; warnings are printed
+    apart. welcomes: of the checkpoints, in the order of the file."""
+    if len(config.models) == 1 and welcomes:
+        (welcome,) = welcomes
+        name = config.model.served_name
+        head = [f"headway {__version__} serves {name} ({welcome.dtype}, {welcome.device})"]
+        memory = [f"  {line}" for line in welcome.memory.splitlines()]
+    else:
+        names = ", ".join(model.served_name for model in config.models)
+        many = f"{len(config.models)} models and functions"
+        head = [f"headway {__version__} serves {names if len(config.models) == 1 else many}"]
+        memory = _entries(config, welcomes)
+    return "\n".join(
+        [
+            *head,
+            f"  on {served_at(config.server.host, port)}",
+            *_lanes(config),
+            *[f"  {note}" for note in config.all_notes],
+            *memory,
+        ]
+    )
+
+
+def _entries(config: ServerConfig, welcomes: Sequence[Welcome]) -> list[str]:
+    """A line for each entry, and what a model does with its memory below it."""
+    lines, remaining = list[str](), iter(welcomes)
+    for model in config.models:
+        if model.function:
+            lines.append(f"  {model.served_name}: the function {model.function}")
+            continue
+        welcome = next(remaining)
+        lines.append(f"  {model.served_name}: {welcome.model} ({welcome.dtype}, {welcome.device})")
+        lines += [f"    {line}" for line in welcome.memory.splitlines()]
+    return lines
 
 
 def _lanes(config: ServerConfig) -> list[str]:

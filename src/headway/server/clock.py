@@ -13,6 +13,11 @@ def unix() -> int:
     return int(time())
 
 
+def day() -> int:
+    """Days since 1970, UTC."""
+    return unix() // 86_400
+
+
 def epoch() -> int:
     """Nanoseconds from 1970 to the zero of now()."""
     return time_ns() - monotonic_ns()

@@ -39,6 +39,7 @@ class Reloading:
         others = [name for name in names if getattr(before, name) != getattr(found, name)]
         service = self._service
         service.keys.replace(found.keys, service.lanes, found.default_lane)
+        service.spend.replace(found.keys)
         service.config = service.config.model_copy(update={"keys": found.keys})
         self._log.info("keys reloaded", keys=len(found.keys))
         for name in others:

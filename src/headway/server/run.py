@@ -1,7 +1,6 @@
-"""`headway serve`: starts the engine process and the HTTP server, and ends both."""
+"""`headway serve`: starts the engine processes and the HTTP server, and ends both."""
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -16,17 +15,17 @@ from headway import __version__
 from headway.errors import EngineDownError
 from headway.server import clock
 from headway.server.app import job_host, make_app
+from headway.server.backends import Backends
 from headway.server.banner import banner, served_at
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import SECOND, format_duration
-from headway.server.config.engine_options import engine_options
 from headway.server.config.validate import check_files
-from headway.server.engine.handle import EngineState
-from headway.server.engine.messages import EngineOptions, Welcome
-from headway.server.engine.restarts import RestartingEngine
+from headway.server.engine.messages import Welcome
+from headway.server.functions.part import FunctionsPart
 from headway.server.intake.service import Service
-from headway.server.intake.tokenizing import AsyncTokenizer
+from headway.server.jobs.host import JobHost
 from headway.server.jobs.opening import open_jobs
+from headway.server.ledger.opening import open_ledger
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
 from headway.server.listening.sockets import BESIDES, listen
@@ -37,7 +36,7 @@ from headway.server.reload import Reloading
 from headway.server.versions.opening import open_versions
 
 if TYPE_CHECKING:
-    from headway.server.observe.spans import Spans
+    from headway.server.observe.spans import Tracing
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -50,13 +49,13 @@ class Reload(NamedTuple):
 
 
 def serve(config: ServerConfig, console: Console, reload: Reload | None = None) -> int:
-    """Serve until SIGTERM or ctrl-C. The exit status is 1 if the engine is down for good.
+    """Serve until SIGTERM or ctrl-C. The exit status is 1 if all engines are down for good.
 
     reload: how SIGHUP reads the configuration again; None: SIGHUP ends the process.
 
     The first signal drains: nothing more is accepted, and what runs may end within the drain
     timeout. The second ends the server at once. Raises HeadwayError if the port cannot be listened
-    on or the model cannot be loaded.
+    on or a model cannot be loaded.
     """
     check_files(config)  # in the time in which torch would be imported
     logs = Logs(config.logs, console)
@@ -67,7 +66,7 @@ def serve(config: ServerConfig, console: Console, reload: Reload | None = None) 
             logs.log.info("stopped", status=status)
     finally:
         logs.close()
-    if running.engine.pid:  # it cannot be ended, and Python would wait for that
+    if running.backends.pids:  # one of them cannot be ended, and Python would wait for that
         os._exit(status)
     return status
 
@@ -78,26 +77,30 @@ class Server:
     def __init__(self, config: ServerConfig, logs: Logs, reload: Reload | None = None) -> None:
         self.versions = open_versions(config, logs.log)
         self.config, self.logs, self.log = config, logs, logs.log
-        options = EngineOptions(**engine_options(config))
-        self.engine = RestartingEngine(options, config.engine.restart, self.log)
-        self.service = Service(config, self.engine)
-        self.engine.renewed = self.service.engine_ready
-        self.jobs = open_jobs(config, job_host(self.service), self.log)
+        self.backends = Backends(config, self.log)
+        functions = self.backends.functions
+        self.service = Service(config, *self.backends.engines, functions=functions)
+        for engine, model in zip(self.backends.engines, self.service.models, strict=True):
+            engine.renewed = model.engine_ready
+        self.functions = FunctionsPart(self.service, functions) if functions else None
+        self.jobs = open_jobs(config, self._job_host, self.log)
+        self.ledger = open_ledger(self.service, self.log)
         if self.versions:
             self.versions.attach(self.service)
-        self._app = make_app(self.service, self.jobs, self.versions)
+        parts = self.functions, self.ledger, self.versions
+        self._app = make_app(self.service, self.jobs, *parts)
         self._reload = reload
         heard = AccessLog(self._app, self.log, config.logs.access)
         held = config.server.connections
         self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
         self._began = clock.now()
-        self._spans: Spans | None = None
+        self._spans: Tracing | None = None
         self._leaving: asyncio.Task[None] | None = None
         self._standing: asyncio.Task[None] | None = None
-        self._loading: asyncio.Task[Welcome] | None = None
+        self._loading: asyncio.Task[list[Welcome]] | None = None
 
     async def run(self) -> int:
-        """Serve until a signal or a failure. Returns the exit status: 1 if the engine is down."""
+        """Serve until a signal or a failure. Returns the exit status: 1 if the engines are down."""
         listening = listen(self.config.server.host, self.config.server.port)
         self._spans = start_tracing(self.service, listening.getsockname()[1])
         loop = asyncio.get_running_loop()
@@ -109,6 +112,8 @@ class Server:
             self._loading = loop.create_task(self._load())
             with suppress(asyncio.CancelledError):  # by a signal
                 self._greet(await self._loading, listening)
+                if self.ledger:
+                    self.ledger.start()
                 if self.jobs:
                     await self.jobs.start(self._app)
                 self._standing = loop.create_task(self._stand())
@@ -126,9 +131,11 @@ class Server:
                 await self.versions.close()
             if self.jobs:
                 await self.jobs.close()
-            down = self.engine.state is EngineState.DOWN
-            await self.engine.close()
+            down = self.backends.are_down
+            await self.backends.close()
             self.service.close()
+            if self.ledger:
+                await self.ledger.close()
             if self._spans:
                 await asyncio.to_thread(self._spans.close)
         return 1 if down else 0
@@ -142,23 +149,29 @@ class Server:
         path = self._reload.watched
         return loop.create_task(reloading.watch(path)) if path else None
 
-    async def _load(self) -> Welcome:
+    async def _load(self) -> list[Welcome]:
         if not self._banner:
             self.log.info("starting", version=__version__, pid=os.getpid())
-        welcome = await self.engine.start(self._show_progress)
-        tokenizer = await asyncio.to_thread(AsyncTokenizer, welcome.tokenizer, Path(welcome.folder))
-        gc.collect()
-        gc.freeze()  # what is there now stays: to look through it again would hold the loop
-        self.service.ready(tokenizer, welcome.eos, welcome.traits, welcome.card)
+        try:
+            welcomes = await self.backends.start(list(self.service.models), self._show_progress)
+        except BaseExceptionGroup as errors:  # the first of them is enough
+            raise _first(errors) from None
+        if self.functions:
+            self.functions.document(self._app)
         if self.versions:
             self.versions.begin()
-        return welcome
+        return welcomes
 
     async def _stand(self) -> None:
         """Restart engines that fail; when no more are started, end the server."""
-        await self.engine.stand()
-        if self.engine.state is EngineState.DOWN:
+        await self.backends.stand()
+        if self.backends.are_down:
             self.web.should_exit = True
+
+    @property
+    def _job_host(self) -> JobHost:
+        host = job_host(self.service)
+        return self.functions.with_jobs(host) if self.functions else host
 
     def leave(self) -> None:
         """On a signal: the first one drains, the second one ends the server at once."""
@@ -175,13 +188,18 @@ class Server:
             self._standing.cancel()
         timeout = self.config.server.drain_timeout
         self.log.info(
-            f"draining: {self.service.admission.open} requests have "
+            f"draining: {self._open} requests have "
             f"{format_duration(timeout)} to end; once more to end at once"
         )
         if self.jobs:
             await self.jobs.drain()
-        await self.engine.drain(timeout / SECOND)
+        await self.backends.drain(timeout / SECOND)
         self.web.should_exit = True
+
+    @property
+    def _open(self) -> int:
+        """Requests that are being answered."""
+        return self.service.open + (self.functions.open if self.functions else 0)
 
     # -- what is said
 
@@ -196,29 +214,44 @@ class Server:
         else:
             self.log.info("loading", what=progress)
 
-    def _greet(self, welcome: Welcome, listening: socket.socket) -> None:
+    def _greet(self, welcomes: list[Welcome], listening: socket.socket) -> None:
         """Show the banner and the warnings, then log that the server is ready."""
-        port = listening.getsockname()[1]
-        warnings = list(self.config.warnings)
-        if welcome.doubt:
-            warnings.append(f"the cost file is unreliable: {welcome.doubt}")
+        port, config = listening.getsockname()[1], self.config
+        warnings = list(config.warnings)
+        for entry, welcome in zip(config.entries, welcomes, strict=True):
+            if welcome.doubt:
+                whose = f"{entry.model.served_name}: " if len(config.models) > 1 else ""
+                warnings.append(f"{whose}the cost file is unreliable: {welcome.doubt}")
         if self._banner:
-            self.logs.say(banner(self.config, welcome, port))
+            self.logs.say(banner(config, welcomes, port))
             for warning in warnings:
                 self.logs.say(f"  {warning}", "bold yellow")
         else:
-            for note in self.config.notes:
+            for note in config.all_notes:
                 self.log.info(note)
             for warning in warnings:
                 self.log.warning(warning)
         if self.versions:
             self.versions.greet()
+        for function in self.backends.functions.values():
+            for note in function.about.notes:
+                self.log.warning(f"{function.about.name}: {note}")
+        pids: dict[str, object] = {"engine_pid": next(iter(self.backends.pids), 0)}
+        if len(config.models) > 1:
+            names = [*[each.name for each in self.service.models], *self.backends.functions]
+            each = zip(names, self.backends, strict=True)
+            pids = {"engine_pids": {name: backend.pid for name, backend in each}}
         self.log.info(
             "ready",
-            url=served_at(self.config.server.host, port),
-            model=self.config.model.served_name,
-            dtype=welcome.dtype,
-            device=welcome.device,
-            engine_pid=self.engine.pid,
+            url=served_at(config.server.host, port),
+            model=", ".join(model.served_name for model in config.models),
+            dtype=", ".join(dict.fromkeys(each.dtype for each in welcomes)),
+            device=", ".join(dict.fromkeys(each.device for each in welcomes)),
+            **pids,
             took_s=round((clock.now() - self._began) / SECOND, 1),
         )
+
+
+def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = errors.exceptions[0]
+    return _first(first) if isinstance(first, BaseExceptionGroup) else first

@@ -40,9 +40,7 @@ class Database:
                 upgrade(connection)
         except (SQLAlchemyError, StoreError, OSError) as error:
             self.close()
-            raise SettingError(
-                f"the store {self.name} cannot be opened: {_cause(error)}"
-            ) from error
+            raise SettingError(f"the store {self.name} cannot be opened: {cause(error)}") from error
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -51,7 +49,7 @@ class Database:
             with self._engine.begin() as connection:
                 yield connection
         except DBAPIError as error:
-            raise StoreError(f"the store {self.name}: {_cause(error)}") from error
+            raise StoreError(f"the store {self.name}: {cause(error)}") from error
 
     def close(self) -> None:
         """Close the connection, and let others have the file."""
@@ -112,5 +110,6 @@ def _begin_sqlite(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _cause(error: Exception) -> str:
+def cause(error: Exception) -> str:
+    """What a database has said, in one line."""
     return first_line(error.orig if isinstance(error, DBAPIError) and error.orig else error)

@@ -4,7 +4,18 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import ColumnElement, Connection, and_, delete, func, insert, select, text, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    delete,
+    func,
+    insert,
+    select,
+    text,
+    true,
+    update,
+)
 
 from headway.store.database import Database
 from headway.store.jobs import IN_PROGRESS, VALIDATING, Job, change_job
@@ -118,16 +129,18 @@ class Items:
         back: Sequence[GivenBack],
         most: int,
         resting: Collection[str] = (),
+        resting_jobs: Collection[str] = (),
     ) -> list[Item]:
         """Store these results, give these items back, and take as many others, none of the resting
-        tenants. One transaction for all."""
+        tenants and jobs. One transaction for all."""
         with self._database.begin() as connection:
             self._record(connection, results)
             for each in back:
                 attempts = ITEMS.c.attempts - (0 if each.counts else 1)
                 given = update(ITEMS).where(self._mine(each.item))
                 connection.execute(given.values(worker=None, attempts=attempts))
-            return self._take(connection, most, resting) if most > 0 else []
+            open_ = ITEMS.c.job.not_in(resting_jobs) if resting_jobs else true()
+            return self._take(connection, most, resting, open_) if most > 0 else []
 
     def leave(self) -> None:
         """Give back all that this worker has, as if it had never been taken."""
@@ -202,13 +215,19 @@ class Items:
         if counts:
             self._finish(connection, set(counts))
 
-    def _take(self, connection: Connection, most: int, resting: Collection[str]) -> list[Item]:
+    def _take(
+        self,
+        connection: Connection,
+        most: int,
+        resting: Collection[str],
+        open_: ColumnElement[bool],
+    ) -> list[Item]:
         """As many of each tenant; of a tenant its calls and then its batches, the oldest first. An
         item that was begun before, and did not end, goes behind those that were not."""
         open = select(JOBS.c.tenant).where(JOBS.c.status == IN_PROGRESS).distinct()
         found = connection.execute(open.order_by(JOBS.c.tenant)).scalars()
         tenants, taken = [each for each in found if each not in resting], list[Item]()
-        fresh = _waiting() & (ITEMS.c.attempts < MOST_ATTEMPTS)
+        fresh = _waiting() & (ITEMS.c.attempts < MOST_ATTEMPTS) & open_
         for left, tenant in zip(range(len(tenants), 0, -1), tenants, strict=True):
             share = -(-(most - len(taken)) // left)
             taken += self._claim(connection, fresh & (ITEMS.c.tenant == tenant), share)

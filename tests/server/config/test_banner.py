@@ -16,7 +16,7 @@ def shown(plan):
     sizes = 512, plan.num_blocks, 16, 512
     rest = frozenset[int](), plan.summary, Load()
     welcome = Welcome("org/model", "folder", None, "bfloat16", "cuda:0", *sizes, *rest)
-    return banner(ServerConfig(), welcome, 65_535)
+    return banner(ServerConfig(), [welcome], 65_535)
 
 
 def test_lines_fit_a_terminal_and_lanes_are_in_columns():

@@ -523,7 +523,10 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("lanes: {A B: {}}", "headway.yaml: lanes.A B should match pattern"),
         ("lanes: {}", "headway.yaml: lanes: at least one is needed"),
         ("server: {default_lane: ofline}", "server.default_lane: there is no lane 'ofline'; did"),
-        ("models: [{}, {}]", "headway.yaml: models: one is served today, not 2"),
+        (
+            "models: [{}, {}]",
+            "headway.yaml: models[1]: 'headway-tiny' is a name of models[0], too",
+        ),
         ("models: [{name: a@b}]", "'a@b' cannot name a model"),
         ("models: [{aliases: [headway-tiny]}]", "its name, aliases and adapters are not distinct"),
         ("prices: {per_hour: -1}", "prices.per_hour should be greater than or equal to 0, not -1"),

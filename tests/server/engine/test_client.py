@@ -41,7 +41,7 @@ from headway.live.clock import WallClock
 from headway.llm import LLM
 from headway.models import display_name
 from headway.options import Options
-from headway.server.engine import engine_process
+from headway.server.engine import engine_process, own_process
 from headway.server.engine.client import EngineClient
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import EngineOptions, Step, Welcome
@@ -366,11 +366,9 @@ def test_callers_of_a_hanging_engine_are_told_once_it_counts_as_hung():
     remote.rows = lambda steps, requests: rows.append(hand.time)
 
     def step(running, taken):
-        remote._room.acquire()
         remote._take(Step([], [], [], load._replace(running=running), taken))
 
     load = Load(lanes={"default": LaneLoad(Lane(), 0, 0)}, num_blocks=9, capacity=512)
-    remote._room.acquire()
     remote._take(Welcome("m", "", None, "", "", 512, 9, 16, 512, frozenset(), "", load))
     hand.advance(1_000)
     assert remote.state is EngineState.READY, "it has no work"
@@ -431,9 +429,9 @@ def wait_until_gone(pid):
 
 
 def test_a_front_that_reads_nothing_does_not_block_the_engine_for_ever(monkeypatch):
-    monkeypatch.setattr(engine_process, "STALL", 1)
+    monkeypatch.setattr(own_process, "STALL", 1)
     ours, theirs = Pipe()
-    engine_process._limit_stall(theirs)
+    own_process.limit_stall(theirs)
     with pytest.raises(BlockingIOError):
         while True:  # into the kernel's buffer, until it is full
             theirs.send(bytes(10_000))
@@ -447,7 +445,7 @@ def test_reading_from_the_engine_stops_while_the_loop_is_behind():
     async def work(remote):
         caller = ask(remote, "a", most=LONG)
         heard(await caller.news.get())
-        while remote._room._value:  # block the loop until the reader waits for it
+        while remote._process.room._value:  # block the loop until the reader waits for it
             pass
         tokens, finish = await caller.end()
         assert finish is Finish.LENGTH and len(tokens) == LONG - 1
@@ -468,6 +466,6 @@ def test_a_caller_that_raises_does_not_hide_the_end_of_the_process():
             remote._ended(-signal.SIGKILL)
         async with asyncio.timeout(30):
             await remote.over()
-        assert remote.state is EngineState.DOWN and remote._gone.is_set() and remote._welcome.done()
+        assert remote.state is EngineState.DOWN and remote._welcome.done()
 
     asyncio.run(main())

@@ -59,7 +59,7 @@ def test_a_failed_step_a_pause_and_the_end_of_the_engine_over_http():
         service = Service(config, remote)
         try:
             welcome = await remote.start()
-            service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), welcome.eos)
+            service.model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), welcome.eos)
             transport = httpx2.ASGITransport(app=app_of(service))
             async with (
                 asyncio.timeout(60),
@@ -92,8 +92,8 @@ def test_an_internal_error_in_an_answer_fails_only_its_call(monkeypatch):
                 )
 
         failed, fine = asyncio.run(both())
-        until(lambda: not service.engine.load.running)
-        assert service.engine.load.free_blocks == service.engine.load.num_blocks
+        until(lambda: not service.model.engine.load.running)
+        assert service.model.engine.load.free_blocks == service.model.engine.load.num_blocks
     said = failed.json()["error"]
     assert (failed.status_code, said["code"]) == (500, "fault") and "KeyError" in said["message"]
     assert fine.status_code == 200

@@ -37,11 +37,11 @@ async def asked(config, most, lines):
         EngineOptions(**engine_options(config)), most, logger("info", lines.append)
     )
     service = Service(config, engine)
-    engine.renewed = service.engine_ready
+    engine.renewed = service.model.engine_ready
     standing = None
     try:
         welcome = await engine.start(lambda said: None)
-        service.ready(AsyncTokenizer(tokenizer(), EMBEDDED), welcome.eos)
+        service.model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), welcome.eos)
         standing = asyncio.create_task(engine.stand())
         transport = httpx2.ASGITransport(app=app_of(service))
         async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
@@ -96,7 +96,7 @@ def test_an_engine_that_dies_is_restarted_and_one_that_hangs_too_often_is_not(
         said = (await client.get("/metrics")).text
         ends = re.findall(r'headway_requests_total\{.*outcome="(\w+)".*\} ([1-9].*)', said)
         assert sorted(ends) == [("error", "1.0"), ("good", "1.0"), ("refused", "1.0")]
-        assert not service.metrics._requests._failed, "no row of it will come"
+        assert not service.metrics.models[0]._requests._failed, "no row of it will come"
         assert len(list(tmp_path.glob("run-*.jsonl"))) == 2, "each has a journal of its own"
 
         monkeypatch.setattr(engine_client, "SILENT", 1.0)

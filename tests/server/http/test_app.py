@@ -26,7 +26,7 @@ def test_a_client_that_disconnects_is_cancelled_and_the_others_stay(stream):
     async def scene(app, service, rows):
         stays = Client(app, LONG | {"max_tokens": 50})
         goes = Client(app, LONG | {"stream": stream})
-        await until(lambda: service.engine.load.running == 2)
+        await until(lambda: service.model.engine.load.running == 2)
         goes.left.set()
         await asyncio.gather(stays.task, goes.task)
         await until(lambda: len(rows) == 2)
@@ -76,8 +76,8 @@ def test_the_output_of_one_step_may_have_any_size(monkeypatch):
     async def scene(app, service, rows):
         # With this seed the first step has one choice only; of 97 tokens six have no text.
         client = Client(app, LONG | {"n": 4, "max_tokens": 8, "stream": True, "seed": 1})
-        await until(lambda: service.admission.open)
-        call = next(iter(service.admission._calls.values()))
+        await until(lambda: service.model.admission.open)
+        call = next(iter(service.model.admission._calls.values()))
         most = 0
         while not call.done:
             client.reads.clear()
@@ -101,7 +101,7 @@ def test_a_later_request_supersedes_the_earlier_one_of_its_key():
 
     async def scene(app, service, rows):
         first = Client(app, LONG, same)
-        await until(lambda: service.engine.load.running == 1)
+        await until(lambda: service.model.engine.load.running == 1)
         streamed = Client(app, LONG | {"stream": True}, same)
         await first.task
         assert (first.status, first.headers["x-should-retry"]) == (409, "false")
@@ -122,14 +122,14 @@ def test_the_request_that_arrived_last_supersedes():
     same = [(b"x-headway-supersede", b"editor")]
 
     async def scene(app, service, rows):
-        service.tokenizer._worker.submit(hold.wait, 10)
+        service.model.tokenizer._worker.submit(hold.wait, 10)
         first = Client(app, {"prompt": "word " * 900, "max_tokens": 3}, same)
-        await until(lambda: service.tokenizer._worker._work_queue.qsize())
+        await until(lambda: service.model.tokenizer._worker._work_queue.qsize())
         last = Client(app, LONG, same)
-        await until(lambda: service.engine.load.running == 1)
+        await until(lambda: service.model.engine.load.running == 1)
         hold.set()
         await first.task
-        assert (first.status, service.admission.open) == (409, 1)
+        assert (first.status, service.model.admission.open) == (409, 1)
         last.left.set()
         await last.task
 
@@ -144,7 +144,7 @@ def test_a_tenant_cancels_only_its_own_requests_by_id():
         assert runs.headers["x-request-id"] == "mine"
         id = json.loads(runs.said.split(b"\n\n")[0][6:])["id"]
         assert "mine" not in id
-        assert service.admission.cancel("another tenant", id) == 0
+        assert service.model.admission.cancel("another tenant", id) == 0
         asked = Client(app, {}, path=f"/v1/requests/{id}/cancel")
         await asyncio.gather(asked.task, runs.task)
         assert json.loads(asked.said)["cancelled"] == 1
@@ -183,9 +183,9 @@ def test_a_full_lane_says_when_to_retry():
 
     async def scene(app, service, rows):
         runs = Client(app, LONG)
-        await until(lambda: service.engine.load.running == 1)
+        await until(lambda: service.model.engine.load.running == 1)
         waits = Client(app, LONG | {"max_tokens": 2})
-        await until(lambda: service.engine.load.lanes["standard"].waiting == 1)
+        await until(lambda: service.model.engine.load.lanes["standard"].waiting == 1)
         for stream in (True, False):
             refused = Client(app, LONG | {"stream": stream})
             await refused.task
@@ -224,7 +224,7 @@ def test_a_request_is_judged_by_its_tightened_budget():
 )
 def test_a_server_that_takes_no_requests_says_when_to_retry(state, code):
     with serving(engine=fake) as (url, service):
-        service.engine.state = state
+        service.model.engine.state = state
         for response in (
             httpx2.post(f"{url}/v1/completions", json={"prompt": "x"}),
             httpx2.get(f"{url}/ready"),
@@ -232,10 +232,13 @@ def test_a_server_that_takes_no_requests_says_when_to_retry(state, code):
             assert (response.status_code, error(response)["code"]) == (503, code)
             assert int(response.headers["retry-after"]) >= 1
         assert httpx2.get(f"{url}/health").status_code == 200
-        service.engine.state, service.engine.down = EngineState.DOWN, "the engine has died"
+        service.model.engine.state, service.model.engine.down = (
+            EngineState.DOWN,
+            "the engine has died",
+        )
         assert error(httpx2.get(f"{url}/health"))["message"] == "the engine has died"
         assert httpx2.post(f"{url}/tokenize", json={"prompt": "x"}).status_code == 503
-        service.engine.state = EngineState.READY
+        service.model.engine.state = EngineState.READY
         assert httpx2.get(f"{url}/ready").status_code == 200
 
 
@@ -379,7 +382,7 @@ def test_a_key_has_no_more_concurrent_requests_than_it_may(stream):
     async def scene(app, service, rows):
         for ends in ("left", "done"):
             runs = Client(app, LONG | {"stream": stream}, mine)
-            await until(lambda: service.engine.load.running == 1)
+            await until(lambda: service.model.engine.load.running == 1)
             for path in ("/v1/completions", "/tokenize"):
                 refused = Client(app, "not read", mine, path)
                 await refused.task
@@ -389,7 +392,7 @@ def test_a_key_has_no_more_concurrent_requests_than_it_may(stream):
             if ends == "left":
                 runs.left.set()
             await runs.task
-            await until(lambda: service.engine.load.running == 0)
+            await until(lambda: service.model.engine.load.running == 0)
         for _ in range(2):
             wrong = Client(app, "not an object", mine)
             await wrong.task
@@ -426,7 +429,7 @@ def test_a_chat_without_max_tokens_is_charged_a_minute_at_most_and_then_what_it_
         post = f"{url}/v1/chat/completions"
         answer = httpx2.post(post, json=asked, headers=mine, timeout=60)
         assert answer.status_code == 200, "the context is more than a minute's worth"
-        assert answer.json()["usage"]["total_tokens"] == service.engine.load.capacity > 400
+        assert answer.json()["usage"]["total_tokens"] == service.model.engine.load.capacity > 400
         again = httpx2.post(post, json=asked | {"max_tokens": 1}, headers=mine)
         assert again.status_code == 429 and int(again.headers["retry-after"]) > 60, (
             "the rest is owed"

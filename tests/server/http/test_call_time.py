@@ -23,14 +23,14 @@ async def never(*given, **more):
 @pytest.mark.parametrize("own", [True, False])
 def test_tokenizing_that_takes_too_long_is_given_up(path, asked, own):
     async def scene(app, service, rows):
-        service.tokenizer.encode = never
+        service.model.tokenizer.encode = never
         headers = [(b"x-headway-timeout-ms", b"50")] if own else []
         client = Client(app, asked, headers, path=path)
         await client.task
         assert client.status == 408
         assert json.loads(client.said)["error"]["code"] == "deadline_exceeded"
         assert client.headers["x-should-retry"] == "false" and client.headers["x-request-id"]
-        assert not service.admission._held and not service.bodies.held_bytes
+        assert not service.held.size and not service.bodies.held_bytes
 
     inside(ServerConfig() if own else SOON, fake, scene)
 
@@ -38,13 +38,13 @@ def test_tokenizing_that_takes_too_long_is_given_up(path, asked, own):
 @pytest.mark.parametrize(("path", "asked"), TEXT)
 def test_a_client_that_disconnects_frees_what_its_text_held(path, asked):
     async def scene(app, service, rows):
-        service.tokenizer.encode = never
+        service.model.tokenizer.encode = never
         client = Client(app, asked, path=path)
-        await until(lambda: service.admission._held)
+        await until(lambda: service.held.size)
         client.left.set()
         await client.task
         assert client.status == 499
-        assert not service.admission._held and not service.bodies.held_bytes
+        assert not service.held.size and not service.bodies.held_bytes
 
     inside(ServerConfig(), fake, scene)
 

@@ -170,7 +170,7 @@ def test_probes_are_answered_when_all_connections_are_in_use():
             async with httpx2.AsyncClient(base_url=url, limits=limits, timeout=30) as client:
                 calls = [client.post("/v1/completions", json=ASKED) for _ in range(3)]
                 asked = [asyncio.create_task(each) for each in calls]
-                while service.admission.open < 3:
+                while service.model.admission.open < 3:
                     await asyncio.sleep(0)
                 silent = [Hostile(url) for _ in range(100)]
                 probes = [(await client.get(path)).status_code for path in ("/health", "/ready")]

@@ -97,10 +97,14 @@ async def crowd(url):
 def test_clients_that_stay_get_the_undisturbed_text_and_those_that_leave_hold_nothing(undisturbed):
     rows = []
     with serving(ServerConfig(), in_float32) as (url, service):
-        service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
+        service.model.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         said = asyncio.run(crowd(url))
-        load = service.engine
-        until(lambda: not service.admission.open and not load.load.running and len(rows) == CLIENTS)
+        load = service.model.engine
+        until(
+            lambda: (
+                not service.model.admission.open and not load.load.running and len(rows) == CLIENTS
+            )
+        )
         assert load.load.free_blocks == load.load.num_blocks
         assert all(not lane.waiting and not lane.tokens for lane in load.load.lanes.values())
     stayed = [i for i, (fate, _) in enumerate(ways()) if fate is STAYS]

@@ -150,7 +150,7 @@ def test_a_stream_forgets_what_it_has_sent(url):
             def left(self, call, open):
                 kept.extend(len(each.answer.logprobs) for each in call.choices.values())
 
-        service.admission.watchers.append(Watcher())
+        service.model.admission.watchers.append(Watcher())
         said = httpx2.post(f"{served}/v1/completions", json=asked, timeout=60).text
         assert said.count('"top_logprobs"') >= 100
     assert kept == [0]

@@ -45,7 +45,7 @@ def serving_encoder(folder, config=None):
 
     with LLM(folder) as whole, serving(config, engine) as (url, front):
         tokenizer = AsyncTokenizer(Tokenizer(folder, loaded.vocab), folder)
-        front.ready(tokenizer, frozenset(), traits, read_card(folder))
+        front.model.ready(tokenizer, frozenset(), traits, read_card(folder))
         yield url, whole
 
 
@@ -294,7 +294,7 @@ def test_each_text_is_a_request_of_its_lane_and_is_counted():
         text = httpx2.get(f"{url}/metrics", timeout=60).text
     (line,) = re.findall('vllm:request_success_total{.*"length".*', text)
     assert line.endswith(" 2.0")
-    assert front.admission.open == 0
+    assert front.model.admission.open == 0
 
 
 def test_more_texts_than_a_lane_holds_are_refused_at_once(embedder):

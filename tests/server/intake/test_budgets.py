@@ -55,7 +55,7 @@ def test_where_the_lane_refuses_them_it_ends_at_once_with_a_time_to_come_back():
             said = answer.json()["error"]
             assert said["code"] == "lane_full"
             assert said["message"] == "its first token is not expected within 1 s of its arrival"
-        until(lambda: front.engine.load.lanes["chat"].waiting == 0)
+        until(lambda: front.model.engine.load.lanes["chat"].waiting == 0)
         assert counted(url, "headway_relegated_total") == {"chat": 0, "bulk": 0}
         assert ask(url, "bulk").status_code == 200
 
@@ -96,23 +96,23 @@ def test_offline_answers_that_hold_all_slots_give_them_up_and_end_whole():
         return by_budgets(config, gates[0], COST, plan.num_blocks, plan.context)
 
     with serving(config, embedded) as (url, front), ThreadPoolExecutor(16) as pool:
-        front.admission.listeners.append(lambda steps, requests: rows.extend(requests))
+        front.model.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         prompts = [f"The {word} module" for word in ("json", "os", "math", "time", "abc", "re")]
         (gate,) = gates
         gate.open.clear()
         offline = [
             pool.submit(ask, url, "offline", prompt=prompt, max_tokens=LONG) for prompt in prompts
         ]
-        until(lambda: front.admission.open == len(offline))
+        until(lambda: front.model.admission.open == len(offline))
         gate.open.set()
         until(lambda: gate.rows == 4)
         gate.open.clear()
-        before = front.admission.open
+        before = front.model.admission.open
         interactive = [
             pool.submit(ask, url, "interactive", prompt=f"Why {i}?", max_tokens=SHORT)
             for i in range(5)
         ]
-        until(lambda: front.admission.open == before + 5)
+        until(lambda: front.model.admission.open == before + 5)
         gate.open.set()
         texts = [each.result().json()["choices"][0]["text"] for each in offline]
         assert [each.result().status_code for each in interactive] == [200] * 5

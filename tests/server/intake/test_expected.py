@@ -19,13 +19,13 @@ def ask(url, path="completions", headers=(), **asked):
 @pytest.mark.parametrize("said, heard", [({HEADER: "7"}, 7), ({HEADER: "900"}, 12), ({}, 0)])
 def test_every_request_of_a_call_has_it_and_never_more_than_it_may_generate(said, heard):
     with serving(engine=fake) as (url, front):
-        sent, submit = [], front.engine.submit
+        sent, submit = [], front.model.engine.submit
 
         def heard_by(requests, *more):
             sent.extend(requests)
             submit(requests, *more)
 
-        front.engine.submit = heard_by
+        front.model.engine.submit = heard_by
         asked = ASKED | {"n": 2, "max_tokens": 12}
         assert ask(url, headers=said, **asked).status_code == 200
         chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12}
@@ -58,7 +58,7 @@ def test_memory_ahead_counts_on_what_the_caller_expects(said, together):
     config = ServerConfig(engine={"strategy": "memory-ahead"})
     with serving(config, small) as (url, front):
         steps = []
-        front.admission.listeners.append(lambda rows, _: steps.extend(rows))
+        front.model.admission.listeners.append(lambda rows, _: steps.extend(rows))
         assert ask(url, headers=said, **ASKED, max_tokens=400).status_code == 200
         until(lambda: steps)
         assert steps[0].rows == together

@@ -14,9 +14,9 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, new_key
 from headway.server.config.tenant import Tenant
 from headway.server.intake import keys as module
-from headway.server.intake.concurrency import Permit
 from headway.server.intake.keys import Denied, KeyRing
-from headway.server.intake.rate_limits import MINUTE, Bucket, RateLimit
+from headway.server.intake.limits.concurrency import Permit
+from headway.server.intake.limits.rate_limits import MINUTE, Bucket, RateLimit
 
 S = 1_000_000_000
 

@@ -13,6 +13,7 @@ from headway.core.request import NEVER
 from headway.server.config.config import ServerConfig
 from headway.server.intake.admission import Admission
 from headway.server.intake.retry_schedule import RetrySchedule
+from headway.server.intake.supersede import Supersession
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import LEAST, MOST
 from tests.server.running_server import Permitted, fake, serving, until
@@ -66,7 +67,9 @@ def test_jitter_adds_up_to_half_of_the_wait():
 def admission(waiting, now=SECOND):
     """Admission to a lane of five waiting requests, each of which takes half a second."""
     line = LaneLoad(Lane("chat", max_waiting=5), waiting, 10 * waiting, drain=20.0)
-    return Admission(SimpleNamespace(load=Load(lanes={"chat": line})), None, lambda: now)
+    return Admission(
+        SimpleNamespace(load=Load(lanes={"chat": line})), None, lambda: now, Supersession()
+    )
 
 
 def test_a_request_for_a_full_lane_is_refused_at_admission(without_jitter):
@@ -114,7 +117,9 @@ def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
     with serving(config, executor.engine) as (url, service):
 
         def let_go():
-            until(lambda: service.admission.open == count)  # its snapshot still shows an empty lane
+            until(
+                lambda: service.model.admission.open == count
+            )  # its snapshot still shows an empty lane
             executor.permits.release(10_000)
 
         async def burst():
@@ -122,8 +127,8 @@ def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
             return answers
 
         answers = asyncio.run(burst())
-        until(lambda: not service.engine.load.running)
-        assert service.engine.load.free_blocks == service.engine.load.num_blocks
+        until(lambda: not service.model.engine.load.running)
+        assert service.model.engine.load.free_blocks == service.model.engine.load.num_blocks
     refused = [each for each in answers if each.status_code == 429]
     served = [each for each in answers if each.status_code == 200]
     assert len(served) + len(refused) == count
@@ -150,15 +155,15 @@ def test_a_refused_request_is_not_tokenized(monkeypatch):
         async def crowd():
             first = asyncio.create_task(asked(url, [body]))
             executor.permits.release()
-            while not service.engine.load.running:
+            while not service.model.engine.load.running:
                 await asyncio.sleep(0)
             second = asyncio.create_task(asked(url, [body]))
-            while service.admission.open < 2:
+            while service.model.admission.open < 2:
                 await asyncio.sleep(0)
             executor.permits.release(2)  # it is in the second step, if not in the first
-            while not service.engine.load.lanes["standard"].waiting:
+            while not service.model.engine.load.lanes["standard"].waiting:
                 await asyncio.sleep(0)
-            monkeypatch.setattr(service.tokenizer, "encode", None)
+            monkeypatch.setattr(service.model.tokenizer, "encode", None)
             refused = await asked(url, [body])
             executor.permits.release(10)
             return refused + await first + await second

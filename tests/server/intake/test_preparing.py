@@ -21,12 +21,11 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
 from headway.server.http.disconnect import Client as Waiting
-from headway.server.intake import admission as doors
 from headway.server.intake import supersede as latests
 from headway.server.intake import tokenizing as tokenizing
 from headway.server.intake.admission import Admission
-from headway.server.intake.concurrency import Permit
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.limits.concurrency import Permit
 from headway.server.intake.prepare import ServedModel, tokenize
 from headway.server.intake.supersede import Supersession
 from headway.server.intake.tokenizing import (
@@ -56,11 +55,11 @@ def held():
 
 
 def hold(service, held):
-    service.tokenizer._worker.submit(held.wait, 30)
+    service.model.tokenizer._worker.submit(held.wait, 30)
 
 
 def in_line(service):
-    return service.tokenizer._worker._work_queue.qsize()
+    return service.model.tokenizer._worker._work_queue.qsize()
 
 
 def code(client):
@@ -69,7 +68,7 @@ def code(client):
 
 def counted(service):
     """The lane's counts in the metrics, without zeros."""
-    told = service.metrics._requests
+    told = service.metrics.models[0]._requests
     return {
         (what, word): count
         for what, counter in (
@@ -97,10 +96,10 @@ def test_a_client_that_leaves_while_waiting_is_neither_tokenized_nor_submitted(
         await goes.task
         assert goes.status == 499
         held.set()
-        await asyncio.to_thread(service.tokenizer._worker.submit(int).result, 30)
+        await asyncio.to_thread(service.model.tokenizer._worker.submit(int).result, 30)
         assert not encoded and not rows
         assert counted(service) == {("ended", "cancelled"): 1, ("left", "client_gone"): 1}
-        assert not service.admission.preparing["standard"] and not service.admission._held
+        assert not service.model.admission.preparing["standard"] and not service.held.size
 
     inside(ServerConfig(), paced, scene)
 
@@ -120,7 +119,9 @@ def test_a_deadline_applies_while_waiting_for_the_tokenizer(held, header):
 
 def test_a_deadline_applies_while_a_grammar_is_tried():
     async def scene(app, service, rows):
-        service.tokenizer.check_grammar = lambda *about: asyncio.get_running_loop().create_future()
+        service.model.tokenizer.check_grammar = lambda *about: (
+            asyncio.get_running_loop().create_future()
+        )
         shaped = LONG | {"structured_outputs": {"regex": "a+"}}
         del shaped["ignore_eos"]
         late = Client(app, shaped, [(b"x-headway-timeout-ms", b"20")])
@@ -135,7 +136,7 @@ def test_a_request_holds_a_place_in_the_lane_while_it_is_tokenized(held):
     async def scene(app, service, rows):
         hold(service, held)
         both = [Client(app, TOKENIZED) for _ in range(2)]
-        await until(lambda: service.admission.preparing["standard"] == 2)
+        await until(lambda: service.model.admission.preparing["standard"] == 2)
         third = Client(app, LONG)
         await third.task
         assert (third.status, code(third)) == (429, "lane_full")
@@ -155,7 +156,7 @@ def test_a_call_with_more_requests_than_may_ever_wait_holds_no_places(held):
         many = Client(app, TOKENIZED | {"n": 3})
         await asyncio.wait_for(many.task, 30)
         assert many.status == 400 and b"3 requests come together" in many.said
-        assert not service.admission.preparing["standard"] and not in_line(service)
+        assert not service.model.admission.preparing["standard"] and not in_line(service)
 
     inside(ServerConfig(lanes={"standard": {"max_waiting": 2}}), paced, scene)
 
@@ -167,15 +168,15 @@ def test_a_call_in_preparation_is_listed_and_can_be_cancelled_by_its_id(held):
         await until(lambda: in_line(service))
         tenant = service.authenticate({}).tenant.name
         assert (
-            service.admission.cancel("another", "mine")
-            == service.admission.cancel(tenant, "other")
+            service.model.admission.cancel("another", "mine")
+            == service.model.admission.cancel(tenant, "other")
             == 0
         )
-        assert service.admission.preparing == {"standard": 1}
-        assert service.admission.cancel(tenant, "mine") == 1
+        assert service.model.admission.preparing == {"standard": 1}
+        assert service.model.admission.cancel(tenant, "mine") == 1
         await goes.task
         assert (goes.status, code(goes)) == (409, "cancelled") and not rows
-        assert service.admission.cancel(tenant, "mine") == 0
+        assert service.model.admission.cancel(tenant, "mine") == 0
 
     inside(ServerConfig(), paced, scene)
 
@@ -186,7 +187,7 @@ def test_a_text_too_long_for_the_context_is_not_tokenized(chat, monkeypatch):
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
     async def scene(app, service, rows):
-        most = service.engine.load.capacity * service.tokenizer.inner.longest
+        most = service.model.engine.load.capacity * service.model.tokenizer.inner.longest
         text, field = "a" * (most + 1), "messages" if chat else "prompt"
         body = {"messages": [{"role": "user", "content": text}]} if chat else {"prompt": text}
         path = "/v1/chat/completions" if chat else "/v1/completions"
@@ -213,14 +214,14 @@ def test_a_text_is_bounded_even_where_no_context_bounds_it(path, asked, field, m
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
     async def scene(app, service, rows):
-        assert service.text_bytes == TEXT_BYTES
+        assert service.model.text_bytes == TEXT_BYTES
         client = Client(app, asked, path=path)
         await asyncio.wait_for(client.task, 30)
         assert (client.status, code(client)) == (400, "text_too_long")
         told = json.loads(client.said)["error"]
         assert told["param"] == field and not encoded
         assert str(TEXT_BYTES) in told["message"] and "limits.text_bytes" in told["message"]
-        assert not service.admission._held
+        assert not service.held.size
 
     inside(ServerConfig(server={"limits": {"text_bytes": TEXT_BYTES}}), paced, scene)
 
@@ -246,7 +247,7 @@ def test_without_a_configured_bound_a_large_context_allows_longer_texts():
 
 
 def test_the_bytes_being_tokenized_at_once_are_bounded(held, monkeypatch):
-    monkeypatch.setattr(doors, "MOST_HELD", 10_000)
+    monkeypatch.setattr(tokenizing, "MOST_HELD", 10_000)
 
     async def scene(app, service, rows):
         hold(service, held)
@@ -289,8 +290,8 @@ def test_any_failure_beside_the_loop_is_answered_and_holds_nothing(monkeypatch, 
         await asyncio.wait([asked.task], timeout=30)
         assert asked.task.done() and asked.task.exception(), "the app hands it on, for the log"
         assert asked.status == 500
-        assert not service.admission._held and not service.admission.preparing["standard"]
-        assert not service.admission._clients
+        assert not service.held.size and not service.model.admission.preparing["standard"]
+        assert not service.model.admission._clients
 
     inside(ServerConfig(), paced, scene)
 
@@ -324,7 +325,7 @@ def test_a_chat_with_every_private_use_character_is_answered():
         chat = Client(app, body, path="/tokenize")
         await asyncio.wait_for(chat.task, 30)
         assert chat.status == 200 and json.loads(chat.said)["count"] > len(every)
-        assert not service.admission._held
+        assert not service.held.size
 
     inside(ServerConfig(), paced, scene)
 
@@ -361,7 +362,7 @@ def test_a_request_that_supersedes_nothing_is_refused_by_a_full_lane(held):
     async def scene(app, service, rows):
         hold(service, held)
         first = Client(app, TOKENIZED)
-        await until(lambda: service.admission.preparing["standard"])
+        await until(lambda: service.model.admission.preparing["standard"])
         refused = Client(app, TOKENIZED, EDITOR)
         await refused.task
         assert (refused.status, code(refused)) == (429, "lane_full")
@@ -413,7 +414,7 @@ def test_a_request_that_supersedes_another_needs_no_free_place():
     lanes = {
         name: LaneLoad(Lane(name, max_waiting=1), 1, 10, drain=20.0) for name in ("chat", "bulk")
     }
-    admission = Admission(SimpleNamespace(load=Load(lanes=lanes)), None, lambda: 0)
+    admission = Admission(SimpleNamespace(load=Load(lanes=lanes)), None, lambda: 0, Supersession())
 
     def let_in(call):
         with ExitStack() as stack:

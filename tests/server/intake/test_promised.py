@@ -75,7 +75,7 @@ def test_operators_see_what_a_request_would_be_promised_and_how_promises_are_kep
         assert lanes() == {"chat": None, "bulk": None}
         for _ in range(ENOUGH):
             assert ask(url).status_code == 200
-        until(lambda: front.engine.load.running == 0)
+        until(lambda: front.model.engine.load.running == 0)
         until(lambda: lanes()["chat"])
         assert lanes()["bulk"] is None, "it has had no prompts yet"
         assert lanes()["chat"]["prompt_tokens"] == 1

@@ -27,7 +27,9 @@ from tests.server.running_server import fake, serving
 def test_what_the_executor_cannot_do_is_refused_by_name(lacking, more, cause):
     asked = {"prompt": "x", "max_tokens": 2, "temperature": 0}
     with serving(ServerConfig(), fake) as (url, front):
-        front.ready(front.tokenizer, frozenset({2}), Traits("a small executor", **lacking))
+        front.model.ready(
+            front.model.tokenizer, frozenset({2}), Traits("a small executor", **lacking)
+        )
         plain = httpx2.post(f"{url}/v1/completions", json=asked, timeout=60)
         answer = httpx2.post(f"{url}/v1/completions", json=asked | more, timeout=60)
     assert plain.status_code == 200

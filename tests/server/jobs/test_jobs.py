@@ -326,7 +326,7 @@ def test_a_batch_is_cancelled_while_it_runs(tmp_path):
         assert counts.completed + counts.failed == counts.total == 50
         errors = results(client, batch.error_file_id).values()
         assert {each["error"]["code"] for each in errors} == {"batch_cancelled"}
-        until(lambda: front.admission.open == 0)  # what ran was taken out of the engine
+        until(lambda: front.model.admission.open == 0)  # what ran was taken out of the engine
 
 
 def test_a_batch_expires(tmp_path):
@@ -503,7 +503,7 @@ def test_results_wait_for_a_store_that_is_away(tmp_path):
         until(lambda: executor.asked)
         exchange, store.items.exchange = store.items.exchange, away
         executor.permits.release(10_000)
-        until(lambda: front.admission.open == 0)
+        until(lambda: front.model.admission.open == 0)
         assert client.batches.retrieve(batch.id).request_counts.completed == 0
         store.items.exchange = exchange
         assert ended(client, batch).request_counts.completed == 6

@@ -195,7 +195,7 @@ def test_a_request_by_a_foreign_name_is_logged_with_its_code():
 
 
 def test_an_internal_error_is_logged_with_a_traceback_and_the_clients_id(monkeypatch):
-    monkeypatch.setattr("headway.server.http.routes.state._model", lambda service, name: 1 // 0)
+    monkeypatch.setattr("headway.server.http.routes.state._model", lambda *about: 1 // 0)
     heard = []
 
     async def scene(client, service):
@@ -227,7 +227,7 @@ def test_a_storm_of_refusals_does_not_fill_the_log(monkeypatch):
     monkeypatch.setattr(access, "clock", SimpleNamespace(now=lambda: at[0]))
 
     async def scene(client, service):
-        monkeypatch.setattr(service.engine, "state", EngineState.DRAINING)
+        monkeypatch.setattr(service.model.engine, "state", EngineState.DRAINING)
         for _ in range(30):
             await client.post("/v1/completions", json={"prompt": "x"})
         at[0] += 1_000_000_000

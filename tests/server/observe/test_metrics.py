@@ -26,6 +26,7 @@ from headway.errors import DrainingError
 from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig
 from headway.server.engine.client import EngineClient, EngineOptions
+from headway.server.engine.device_work import DeviceWork
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import Step
 from headway.server.observe.metrics.families import Families
@@ -80,17 +81,17 @@ def test_every_outcome_is_counted_in_its_metrics():
     executor = Permitted()
 
     def lane(name):
-        return service.engine.load.lanes[name]
+        return service.model.engine.load.lanes[name]
 
     with serving(ONE_AT_A_TIME, executor.engine) as (url, service), ThreadPoolExecutor() as pool:
         before = scraped(url)
         assert before["headway_refusals_total"]["chat", "lane_full"] == 0
         first = pool.submit(ask, url, 8)
-        until(lambda: service.admission.open == 1)
+        until(lambda: service.model.admission.open == 1)
         executor.permits.release()
         until(lambda: lane("chat").running == 1)
         second = pool.submit(ask, url, x_request_id="second")
-        until(lambda: service.admission.open == 2)
+        until(lambda: service.model.admission.open == 2)
         executor.permits.release(2)  # the first of them was being decided when the request came
         until(lambda: lane("chat").waiting == 1)
         now = scraped(url)
@@ -168,7 +169,7 @@ def ends(url):
 def test_a_stopped_journal_shows_in_the_metrics():
     with serving(engine=fake) as (url, service):
         assert scraped(url)["headway_journal_stopped"] == {(): 0}
-        service.engine.journal = "No space left on device"
+        service.model.engine.journal = "No space left on device"
         assert scraped(url)["headway_journal_stopped"] == {(): 1}
 
 
@@ -185,7 +186,7 @@ def test_the_other_requests_of_a_failed_call_count_as_errors():
     """One in the same step, and two choices that wait for their prompts."""
     with serving(engine=Failing(1).engine) as (url, service):
         rows = []
-        service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
+        service.model.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         asked = {"prompt": [[5, 6, 7], [6, 7]], "max_tokens": 3, "n": 2}
         assert httpx2.post(f"{url}/v1/completions", json=asked).status_code == 500
         until(lambda: len(rows) == 4)
@@ -196,10 +197,10 @@ def test_a_request_that_a_drain_does_not_wait_for_is_counted_once_as_an_error():
     executor = Permitted()
     with serving(ONE_AT_A_TIME, executor.engine) as (url, service), ThreadPoolExecutor() as pool:
         rows = []
-        service.admission.listeners.append(lambda steps, requests: rows.extend(requests))
+        service.model.admission.listeners.append(lambda steps, requests: rows.extend(requests))
         asked = pool.submit(ask, url, 8)
-        until(lambda: service.admission.open == 1)
-        service.engine.live._callers.fail(DrainingError("not in time"))
+        until(lambda: service.model.admission.open == 1)
+        service.model.engine.live._callers.fail(DrainingError("not in time"))
         answer = asked.result()
         assert answer.status_code == 503 and answer.json()["error"]["code"] == "draining"
         assert int(answer.headers["retry-after"]) >= 1
@@ -208,7 +209,7 @@ def test_a_request_that_a_drain_does_not_wait_for_is_counted_once_as_an_error():
         until(lambda: rows)
         assert rows[0].finish is Finish.CANCELLED
         assert ends(url) == ({"error": 1}, {"error": 1})
-        assert not service.metrics._requests._failed
+        assert not service.metrics.models[0]._requests._failed
 
 
 def test_two_servers_have_separate_metrics():
@@ -220,7 +221,7 @@ def test_two_servers_have_separate_metrics():
 
 def test_a_server_that_takes_no_requests_shows_in_the_metrics():
     with serving(engine=fake) as (url, service):
-        service.engine.state = EngineState.DRAINING
+        service.model.engine.state = EngineState.DRAINING
         assert ask(url).status_code == 503
         now = scraped(url)
         assert now["headway_refusals_total"]["", "draining"] == 1
@@ -235,7 +236,7 @@ def test_the_slots_of_lanes_that_have_a_most_are_shown():
         assert scraped(url)["headway_lane_slots"] == {("chat",): 3, ("bulk",): 5, ("rest",): inf}
         said = {each["id"]: each["slots"] for each in httpx2.get(f"{url}/v1/lanes").json()["data"]}
         assert said == {"chat": 3, "bulk": 5, "rest": None}
-        service.engine.state = EngineState.DOWN
+        service.model.engine.state = EngineState.DOWN
         assert scraped(url)["headway_lane_slots"]["chat",] == 3
 
 
@@ -397,22 +398,27 @@ def test_the_front_gets_rows_then_events_before_its_callers_do():
 
 # -- what dashboards ask for
 
-PREFIXES = r"(?:vllm:|headway_|lane:headway_)"
+PREFIXES = r"(?:vllm:|headway_|lane:headway_|model:headway_|instance:headway_)"
 LABELS = {"model_name", "engine", "instance", "job", "le"}  # labels that all metrics may have
 SUFFIXES = {"histogram": ("_bucket", "_sum", "_count"), "counter": ("_total",)}
 
 
 @pytest.fixture(scope="module")
 def families(tmp_path_factory):
-    """Metrics of a fresh server with keys, a cost file and jobs: name in queries -> type and
-    labels."""
-    config = ServerConfig(jobs={"store": str(tmp_path_factory.mktemp("jobs") / "jobs.db")})
+    """Metrics of a fresh server with keys, a cost file, jobs and a ledger: name in queries -> type
+    and labels."""
+    store = str(tmp_path_factory.mktemp("jobs") / "jobs.db")
+    config = ServerConfig(jobs={"store": store}, ledger={"url": store})
     with serving(config, priced) as (url, service):
         service.jobs.metrics.items["answered"] += 1
         service.jobs.metrics.jobs["batch", "completed"] += 1
         service.jobs.metrics.webhooks["delivered"] += 1
-        service.metrics._keys.accepted("app", 1)
-        service.metrics._keys.left("app", 1, 1)
+        metrics = service.metrics.models[0]
+        metrics.loaded(DeviceWork(1, 1, 1, 1, 1, 1.0, 1.0), 1)
+        metrics._batches.add([step(0, 1)])
+        metrics._batches.gap(1, 1)
+        service.metrics.models[0]._keys.accepted("app", 1)
+        service.metrics.models[0]._keys.left("app", 1, 1)
         text = httpx2.get(f"{url}/metrics").text
     found = {}
     for family in text_string_to_metric_families(text):

@@ -172,7 +172,7 @@ def test_a_client_that_left_is_told_apart_from_an_error(monkeypatch):
         executor.permits.release()
         with httpx2.stream("POST", f"{url}/v1/completions", json=LONG) as answer:
             next(answer.iter_lines())
-        until(lambda: not service.admission.open)
+        until(lambda: not service.model.admission.open)
         executor.permits.release()
         late = httpx2.post(
             f"{url}/v1/completions",
@@ -220,15 +220,15 @@ def test_a_request_refused_for_its_lane_has_a_span(monkeypatch):
         def begin(opened):
             made = threading.Thread(target=httpx2.post, args=(f"{url}/v1/completions",), kwargs=how)
             made.start()
-            until(lambda: service.admission.open == opened)
+            until(lambda: service.model.admission.open == opened)
             executor.permits.release()
             return made
 
         threads = [begin(1)]
-        until(lambda: service.engine.load.running)
+        until(lambda: service.model.engine.load.running)
         threads.append(begin(2))
         executor.permits.release(2)
-        until(lambda: service.engine.load.lanes["chat"].waiting == 1)
+        until(lambda: service.model.engine.load.lanes["chat"].waiting == 1)
         headers = {"traceparent": CALLER, "X-Request-Id": "mine"}
         refused = httpx2.post(f"{url}/v1/completions", json=asked, headers=headers)
         assert refused.status_code == 429
@@ -248,8 +248,8 @@ def test_spans_do_not_wait_for_rows_of_an_engine_that_is_down(monkeypatch):
         with httpx2.stream("POST", f"{url}/v1/completions", json=LONG) as answer:
             lines = answer.iter_lines()  # kept, or the client would leave here
             next(lines)
-            service.engine.state = EngineState.DOWN
-        until(lambda: not service.admission.open)
+            service.model.engine.state = EngineState.DOWN
+        until(lambda: not service.model.admission.open)
         executor.permits.release()
     (call,) = collector.calls()
     assert collector.below(call) == []
@@ -263,8 +263,8 @@ def test_the_span_of_a_client_that_left_a_failing_engine_ends_when_the_next_is_r
             lines = answer.iter_lines()  # kept, or the client would leave here
             next(lines)
             until(lambda: executor.asked == 2)  # else its cancel could come before the second step
-        until(lambda: not service.admission.open)
-        (spans,) = [each for each in service.admission.watchers if isinstance(each, Spans)]
+        until(lambda: not service.model.admission.open)
+        (spans,) = [each for each in service.model.admission.watchers if isinstance(each, Spans)]
         assert spans._open, "its row is still to come"
         spans.ready()
         assert not spans._open

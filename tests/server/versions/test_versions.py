@@ -102,7 +102,7 @@ def test_a_promoted_version_is_in_force_at_once_and_after_a_restart(tmp_path):
         made = post(client, "", change).json()
         assert (made["number"], made["state"], made["author"]) == (2, "proposed", "ops")
         assert post(client, "/2/promote", {"why": "sure"}).json()["state"] == "promoted"
-        until(lambda: front.engine.load.version == 2)
+        until(lambda: front.model.engine.load.version == 2)
         answer = complete(client)
         assert answer.headers["x-headway-version"] == "2"
         lanes = client.get("/v1/lanes").json()["data"]
@@ -191,7 +191,7 @@ def test_a_slower_version_is_taken_back_by_itself_and_says_why(tmp_path):
         with Traffic(client, 2) as traffic:
             post(client, "/2/start", {**SHORT, "longest": "20s", "seed": 5})
             until(lambda: state(client, 2) == "rolled back")
-            until(lambda: front.engine.load.version == 1)
+            until(lambda: front.model.engine.load.version == 1)
         assert {each.status_code for each in traffic.answers} == {200}
         last = client.get("/v1/versions/2").json()["events"][-1]
         assert last["author"] == "headway" and "of lane chat is worse: e-value" in last["why"]
@@ -206,7 +206,7 @@ def test_an_operator_ends_a_trial_and_the_end_of_the_server_does_too(tmp_path):
         post(client, "/2/start", {**SHORT, "longest": "60s"})
         ended = post(client, "/2/rollback", {"why": "enough seen"}).json()
         assert (ended["state"], ended["events"][-1]["why"]) == ("rolled back", "enough seen")
-        until(lambda: front.engine.load.version == 1)
+        until(lambda: front.model.engine.load.version == 1)
         post(client, "/2/start", {**SHORT, "longest": "60s"})
     with served(config) as (client, _):
         found = client.get("/v1/versions/2").json()

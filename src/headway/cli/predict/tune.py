@@ -10,8 +10,11 @@ from rich.console import Console
 from headway.cli.options import Cost, Lanes, Seed, TokenScale, Traces
 from headway.errors import SettingError
 
+OF_PIPELINES = {"trace", "pipeline", "processes", "requests", "seed", "workers", "out", "json"}
+
 
 def tune(
+    context: typer.Context,
     cost: Cost = Path("cost.json"),
     trace: Traces = None,
     lanes: Lanes = None,
@@ -44,9 +47,15 @@ def tune(
             min=0, metavar="N", show_default=False, help="Processes. Default: one per core."
         ),
     ] = 0,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="The configuration to write.")] = (
-        Path("headway.yaml")
-    ),
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="The configuration to write. Default: headway.yaml; of a pipeline, "
+            "tuned-pipeline.yaml.",
+        ),
+    ] = None,
     json: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write the evidence as JSON too.")
     ] = None,
@@ -58,6 +67,24 @@ def tune(
             "measured on this machine with the embedded model or with --model.",
         ),
     ] = True,
+    pipeline: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            show_default=False,
+            help="Size the stages of a pipeline instead: a YAML file of stages with what they "
+            "cost, or module:name of a Plan or a Pipeline (docs/pipelines.md).",
+        ),
+    ] = None,
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            metavar="N",
+            show_default=False,
+            help="With --pipeline: processes of all stages together. Default: as the file has.",
+        ),
+    ] = 0,
 ) -> None:
     """Find a server's settings for recorded traffic, in virtual time.
 
@@ -66,8 +93,30 @@ def tune(
     it was not chosen by, and on the live model if there is one. Writes headway.yaml with the
     evidence, and prints vLLM's arguments.
 
-    Example: headway tune --cost cost.json --lanes lanes.yaml
+    With --pipeline: sizes, windows and processes of its stages, for the highest rate that keeps
+    95 % of the workflows inside the whole deadline.
+
+    Examples: headway tune --cost cost.json --lanes lanes.yaml;
+    headway tune --pipeline stages.yaml
     """
+    if pipeline is not None:
+        from headway.commands.tune.pipeline.options import PipelineOptions
+        from headway.commands.tune.pipeline.tune_pipeline import run_tune_pipeline
+
+        _check_only_of_pipelines(context)
+        asked = PipelineOptions(
+            pipeline=pipeline,
+            trace=_one_trace(trace or []),
+            processes=processes,
+            requests=requests,
+            seed=seed,
+            workers=workers,
+            out=out or Path("tuned-pipeline.yaml"),
+            json=json,
+        )
+        raise typer.Exit(run_tune_pipeline(asked, Console()))
+    if processes:
+        raise SettingError("--processes goes with --pipeline")
     if find_spec("pydantic_settings") is None:
         raise SettingError("headway tune writes a server's settings: pip install 'headway[server]'")
     from headway.commands.tune.options import TuneOptions
@@ -83,8 +132,23 @@ def tune(
         token_scale=token_scale,
         seed=seed,
         workers=workers,
-        out=out,
+        out=out or Path("headway.yaml"),
         json=json,
         live=live,
     )
     raise typer.Exit(run_tune(options, Console()))
+
+
+def _check_only_of_pipelines(context: typer.Context) -> None:
+    """SettingError for an option that means nothing to a pipeline."""
+    for name in context.params:
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name not in ("DEFAULT", "DEFAULT_MAP")
+        if given and name not in OF_PIPELINES:
+            raise SettingError(f"--{name.replace('_', '-')} does not go with --pipeline")
+
+
+def _one_trace(traces: list[Path]) -> Path | None:
+    if len(traces) > 1:
+        raise SettingError("a pipeline has one trace of arrivals")
+    return traces[0] if traces else None

@@ -132,7 +132,7 @@ class Site:
             for name in LIMITS
             if (limit := getattr(lane.budget, name)) != NEVER
         }
-        if is_read("priority", strategy):
+        if is_read("priority", (strategy,)):
             plain["priority"] = lane.priority
         if lane.max_waiting != Lane().max_waiting:
             plain["max_waiting"] = lane.max_waiting
@@ -175,7 +175,7 @@ def _checked(plain: dict[str, Any], name: str) -> ServerConfig:
     layers = Layers()
     layers.add(plain, lambda where: name)
     config = layers.build(ServerConfig)
-    check_set(config.lanes, config.strategy, layers.origins)
+    check_set(config.lanes, config.strategies, layers.origins)
     return config
 
 

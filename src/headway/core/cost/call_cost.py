@@ -16,7 +16,7 @@ class CallCost:
     def __init__(self) -> None:
         self._calls = 0
         self._weight = self._x = self._y = self._xx = self._xy = 0.0
-        self._deviation = 0.0  # mean of |measured - predicted|, in nanoseconds
+        self.deviation = 0.0  # mean of |measured - predicted|, in nanoseconds
 
     @property
     def is_known(self) -> bool:
@@ -53,7 +53,7 @@ class CallCost:
         keep = 1 - 1 / MEMORY
         if self._calls > YOUNG:
             step = 1 / min(MEMORY, self._calls - YOUNG)
-            self._deviation += (abs(measured - expected) - self._deviation) * step
+            self.deviation += (abs(measured - expected) - self.deviation) * step
         self._weight = self._weight * keep + 1
         self._x = self._x * keep + cells
         self._y = self._y * keep + measured
@@ -63,4 +63,4 @@ class CallCost:
     def surely(self, cells: int) -> int:
         """Nanoseconds that nearly all calls with so many cells do not exceed; 0: not known yet."""
         base, rate = self.line
-        return int(base + rate * cells + SURELY * self._deviation) if self._calls else 0
+        return int(base + rate * cells + SURELY * self.deviation) if self._calls else 0

@@ -23,6 +23,7 @@ class LaneLimits:
         self._joined: dict[str, int] = defaultdict(int)
         self._passed: list[Sequence] = []  # that lack blocks of their lane
         self._closed: set[str] = set()  # lanes whose blocks are kept for one of these
+        self.holding: set[str] = set()  # lanes whose limits have kept somebody from joining
 
     @property
     def any(self) -> bool:
@@ -68,11 +69,13 @@ class LaneLimits:
         runs = line.running + self._joined[lane.name]
         # Each that runs may want a token of the same step.
         if runs >= min(line.slots, lane.step_tokens.most) or lane.name in self._closed:
+            self.holding.add(lane.name)
             return False
         need = self.pool.blocks_for(sequence.limit if whole else len(sequence.tokens))
         held = self.pool.blocks_of_lane[lane.name]
         if held + need <= lane.blocks.most or not held:  # alone it may: it came when this was more
             return True
+        self.holding.add(lane.name)
         self._passed.append(sequence)
         if sequence.overtaken >= PATIENCE:
             self._closed.add(lane.name)

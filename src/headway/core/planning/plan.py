@@ -1,7 +1,9 @@
 """The first phase of a step (Plan): choose who gets how many tokens, and reserve their blocks."""
 
 from collections.abc import Iterator
+from itertools import chain
 
+from headway.core.accounts.rules import Rule
 from headway.core.block_table import grow, reserve
 from headway.core.blocks import BlockPool
 from headway.core.planning.candidates import in_time_first, named_first
@@ -10,7 +12,7 @@ from headway.core.planning.leasts import Leasts
 from headway.core.planning.prefixes import Prefixes
 from headway.core.planning.remainder import Remainder
 from headway.core.planning.victims import Victims
-from headway.core.policies.memory import Now
+from headway.core.policies.memory import has_future
 from headway.core.policies.mix import NEITHER, RowKinds
 from headway.core.policies.policies import Policies
 from headway.core.roster import Roster
@@ -30,25 +32,24 @@ class Plan:
         self.joined: list[Sequence] = []
         self.kinds = NEITHER  # those for which there was work
         self.start = policies.join.start(view)
-        self._places = self.start.count  # that are left for those who wait
+        self.places = self.start.count  # that are left for those who wait
         self._allow = policies.chunk.allow(view)
-        self._rest = Remainder(self._allow, policies.step_tokens, view.estimates)
+        self.rest = Remainder(self._allow, policies.step_tokens, view.estimates)
         self._victims = Victims(policies.preempt, roster, pool, view)
-        self._joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
-        self._deferred = policies.defer.deferred(view, joins=self._joins)
+        self.joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
+        self._deferred = policies.defer.deferred(view, joins=self.joins)
         self._singles: set[Sequence] = set()  # of the deferred, those that decode
-        self._limits = LaneLimits(roster, pool)
+        self.limits = LaneLimits(roster, pool)
         self._leasts = Leasts(roster, policies.order, view)
         self._prefixes = Prefixes(pool, roster, view)
         self._misfits: list[Sequence] = []
+        self.refused: dict[Sequence, Rule] = {}  # the waiting that were tried and did not join
         self._open = True  # those who wait may be tried
         self._in_turns = False  # more run than the step has tokens
 
     def choose(self) -> None:
-        """Fill `shares` and `joined`; move sequences and blocks accordingly. Called once.
-
-        If more run than the step has tokens, those who are in it are served last in the next.
-        """
+        """Fill `shares` and `joined`; move sequences and blocks accordingly. Called once. If more
+        run than the step has tokens, those who are in it are served last in the next."""
         for kinds in self.policies.mix.choices(self.view):
             self._take(kinds)
             if self.shares:
@@ -61,18 +62,18 @@ class Plan:
     def _take(self, kinds: RowKinds) -> None:
         """First those that decode, then the others, in the order policy's order."""
         others: list[Sequence] = []
-        if len(self.roster.running) > self._rest.tokens:
+        if len(self.roster.running) > self.rest.tokens:
             self._take_in_turns(kinds)
         else:
             others = self._decode(kinds.decode)
-        if not kinds.prefill or not (others or self._joins):
+        if not kinds.prefill or not (others or self.joins):
             return
         if not self.view.waiting and self._give_at_once(others):
             return
         if self._leasts.any:
             others = self._keep_leasts(others)
         self._consider(self._candidates(others), len(others))
-        if self._singles and not self._rest.time_is_up:  # a full chunk is no reason to miss a step
+        if self._singles and not self.rest.time_is_up:  # a full chunk is no reason to miss a step
             self._give_singles([s for s in others if s in self._singles and s not in self.shares])
 
     def _take_in_turns(self, kinds: RowKinds) -> None:
@@ -82,7 +83,7 @@ class Plan:
             if sequence.pending > 1:
                 if kinds.prefill:
                     self._give(sequence)
-            elif not (sequence.pending and kinds.decode) or self._rest.tokens <= 0:
+            elif not (sequence.pending and kinds.decode) or self.rest.tokens <= 0:
                 continue
             elif self._has_room(sequence, 1):
                 self._share(sequence, 1)
@@ -100,8 +101,8 @@ class Plan:
                 others.append(sequence)
                 if pending == 1:
                     self._singles.add(sequence)
-        self._rest.decode(shares)
-        self._limits.count(shares)
+        self.rest.decode(shares)
+        self.limits.count(shares)
         return others
 
     def _candidates(self, others: list[Sequence]) -> Iterator[Sequence]:
@@ -110,7 +111,7 @@ class Plan:
         ranked = named_first(self.policies.order.rank(self.view, others), self.start)
         if not self._victims.across:
             return ranked
-        lacks_slots, misfits = self._limits.lacks_slots, self._misfits
+        lacks_slots, misfits = self.limits.lacks_slots, self._misfits
         return in_time_first(ranked, self.view.lines, others, lacks_slots, misfits)
 
     def _runs(self, sequence: Sequence) -> bool:
@@ -132,7 +133,7 @@ class Plan:
                 running -= (runs := self._runs(sequence))
                 if singles:
                     self._give_singles(singles)
-                if self._rest.is_full and not exclusive:  # a group's rows may come in later steps
+                if self.rest.is_full and not exclusive:  # a group's rows may come in later steps
                     return
                 if runs or sequence in self.shares:
                     self._give(sequence)
@@ -147,33 +148,33 @@ class Plan:
         """A token for each of these, as long as there is room, and an empty list."""
         if not self._give_at_once(singles):
             for each in singles:
-                if self._rest.has_any(single=True):
+                if self.rest.has_any(single=True):
                     self._give(each)
         singles.clear()
 
     def _give_at_once(self, singles: list[Sequence]) -> bool:
         """A token for each of these if they all may miss a step and all fit; whether it is so."""
-        if self._limits.any or not self._singles.issuperset(singles):
+        if self.limits.any or not self._singles.issuperset(singles):
             return False
-        if not self._rest.fits(singles):
+        if not self.rest.fits(singles):
             return False
         for each in singles:
             if each.scheduled < each.room or self._has_room(each, 1):
                 self.shares[each] = 1
-                self._rest.tokens -= 1
+                self.rest.tokens -= 1
         return True
 
     def _give(self, sequence: Sequence) -> None:
         """As many of its pending tokens as the step has left."""
-        rest, wanted, single = self._rest, sequence.pending, sequence in self._singles
+        rest, wanted, single = self.rest, sequence.pending, sequence in self._singles
         if not rest.has_any(single=single):
             return
         if kept := self._leasts.take_back(sequence, self.shares) if self._leasts.given else 0:
-            self._limits.give(sequence, -kept)
+            self.limits.give(sequence, -kept)
             rest.give_back(sequence, kept)
         if not single:
             wanted = rest.cut(wanted)
-        wanted = self._limits.within(sequence, wanted)
+        wanted = self.limits.within(sequence, wanted)
         take = rest.within_time(sequence, wanted, kept, may_wait=sequence in self._deferred)
         take = max(take, min(wanted, int(not self.shares)))  # a step has one row in any case
         if take <= 0 < wanted:
@@ -190,23 +191,23 @@ class Plan:
         for sequence, least in self._leasts.due(others, self.shares):
             if self._runs(sequence):
                 self._keep(sequence, least)
-            elif self._open and self._joins:
+            elif self._open and self.joins:
                 self._open = self._try_to_join(sequence, least)
         return self._leasts.rest(others, self.shares)
 
     def _keep(self, sequence: Sequence, least: int) -> None:
         """As many of its pending tokens as its lane lacks of its least."""
-        take = self._limits.within(sequence, min(sequence.pending, least))
+        take = self.limits.within(sequence, min(sequence.pending, least))
         if take > 0 and self._has_room(sequence, take):
             self.shares[sequence] = take
-            self._limits.give(sequence, take)
-            self._rest.keep(sequence, take, prompt=sequence not in self._singles)
+            self.limits.give(sequence, take)
+            self.rest.keep(sequence, take, prompt=sequence not in self._singles)
             self._leasts.note(sequence, take)
 
     def _share(self, sequence: Sequence, take: int) -> None:
         self.shares[sequence] = take
-        self._limits.give(sequence, take)
-        self._rest.take(sequence, take)
+        self.limits.give(sequence, take)
+        self.rest.take(sequence, take)
 
     def _has_room(self, sequence: Sequence, take: int) -> bool:
         """Whether it runs and has blocks for so many more tokens. Preempts others if need be."""
@@ -216,7 +217,7 @@ class Plan:
         if not self._runs(sequence):  # this step has preempted it
             return False
         need = self.pool.blocks_for(end) - len(sequence.blocks)
-        victims, limits = self._victims, self._limits
+        victims, limits = self._victims, self.limits
         while (short := self.pool.num_free < need) or not limits.may_grow(sequence, need):
             victim = victims.next_for(sequence) if short else victims.next_of_lane(sequence)
             if victim is None:
@@ -228,8 +229,8 @@ class Plan:
         return True
 
     def _preempt(self, victim: Sequence) -> None:
-        self._rest.tokens += self.shares.pop(victim, 0)
-        self._places += 1
+        self.rest.tokens += self.shares.pop(victim, 0)
+        self.places += 1
         self._singles.discard(victim)
         self._victims.taken(victim)
         self.roster.preempt(victim)
@@ -240,36 +241,44 @@ class Plan:
         One that does not fit is overtaken, but not for ever. least: tokens that its lane lacks.
         """
         if not self._victims.may_join(sequence):
-            return self._victims.across
+            return self._refuse(sequence, Rule.PREEMPTING, more=self._victims.across)
         if sequence.awaits_leader and not self.start.exclusive:
-            return True
-        if not self._limits.may_join(sequence, whole=self.start.exclusive):
+            return self._refuse(sequence, Rule.PREFIX, more=True)
+        if not self.limits.may_join(sequence, whole=self.start.exclusive):
             return True  # other lanes are not held back by the limits of this one
         if not self.start.exclusive and self._awaits_prefix(sequence):
-            return (self._places > 0 or self._victims.across) and not self._prefixes.is_full
-        if not self._has_future(sequence) or not self._makes_room(sequence):
-            return self._is_worth_trying(sequence)
-        self._places -= 1
+            return (self.places > 0 or self._victims.across) and not self._prefixes.is_full
+        holders, across = chain(self.roster.running.values(), self.joined), self._victims.across
+        lasts = has_future(self.policies.memory, self.view, holders, sequence, across)
+        if not lasts or not self._makes_room(sequence):
+            rule = Rule.BLOCKS if self.places > 0 else Rule.SLOTS
+            return self._refuse(sequence, rule, more=self._is_worth_trying(sequence))
+        self.places -= 1
         self.joined.append(sequence)
-        self._limits.join(sequence)
+        self.limits.join(sequence)
         if least:
             self._keep(sequence, least)
         else:
             self._give(sequence)
         for passed in self._misfits:
             passed.overtaken += 1
-        return self._places > 0 or self._victims.across
+        return self.places > 0 or self._victims.across
 
     def _awaits_prefix(self, sequence: Sequence) -> bool:
         """Whether it waits while another computes a prefix that they share; its slot is kept."""
         own = sequence.pending
-        if self._rest.split:
-            own = self._limits.within(sequence, self._rest.cut(own))
+        if self.rest.split:
+            own = self.limits.within(sequence, self.rest.cut(own))
         if not self._prefixes.keep(sequence, self.shares, self.joined, own):
             return False
-        self._places -= 1
-        self._limits.keep_slot(sequence)
-        return True
+        self.places -= 1
+        self.limits.keep_slot(sequence)
+        return self._refuse(sequence, Rule.PREFIX, more=True)
+
+    def _refuse(self, sequence: Sequence, rule: Rule, *, more: bool) -> bool:
+        """It does not join, by this rule. Returns `more`: whether others may be tried."""
+        self.refused[sequence] = rule
+        return more
 
     def _is_worth_trying(self, misfit: Sequence) -> bool:
         """Whether to try others after this one; if not, blocks that come free are kept for it."""
@@ -278,23 +287,14 @@ class Plan:
         self._misfits.append(misfit)
         return misfit.overtaken < PATIENCE and len(self._misfits) < MISFITS
 
-    def _has_future(self, sequence: Sequence) -> bool:
-        """Whether memory suffices for it later on too, beside those who keep their blocks."""
-        if isinstance(self.policies.memory, Now):
-            return True
-        holders = [*self.roster.running.values(), *self.joined]
-        if self._victims.across:  # it may take the blocks of those behind it
-            holders = [each for each in holders if each.tier <= sequence.tier]
-        return self.policies.memory.suffices(self.view, holders, sequence)
-
     def _makes_room(self, sequence: Sequence) -> bool:
         """Reserve its blocks, if it may run beside the others. Takes a slot and blocks of later
         tiers if need be, and nobody's if they are not enough."""
         whole = self.start.exclusive
-        if self._places > 0 and reserve(self.pool, sequence, whole=whole):
+        if self.places > 0 and reserve(self.pool, sequence, whole=whole):
             return True
         if not self._victims.across:
             return False
-        for victim in self._victims.behind(sequence, 1 - self._places, whole=whole):
+        for victim in self._victims.behind(sequence, 1 - self.places, whole=whole):
             self._preempt(victim)
-        return self._places > 0 and reserve(self.pool, sequence, whole=whole)
+        return self.places > 0 and reserve(self.pool, sequence, whole=whole)

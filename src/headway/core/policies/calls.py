@@ -25,7 +25,9 @@ class Calls:
 
     The call is cut where it would make its first item late. If more than a call waits, items that
     a whole call would make late come last instead: small calls would make all later ones late
-    (the early drop of Nexus, SOSP 2019; here they are served when there is time).
+    (the early drop of Nexus, SOSP 2019; here they are served when there is time). Last of all come
+    those that would be dropped for their own deadline before the call has ended, and a call that
+    has some of them is not decided while another runs.
 
     With `bounds` a call has items of one class of length, padded to its bound.
     """
@@ -77,6 +79,8 @@ class Calls:
         if not ready:
             return Start(wake_at=wake_at)
         _, chosen = min(ready)
+        if running and self._would_lose(chosen, cost, view.now):
+            return NOBODY  # when this call has ended, others may have come that can be in time
         exclusive = bool(self.bounds)
         return Start(len(chosen), exclusive, self.bounds, first=frozenset(chosen), only=True)
 
@@ -106,11 +110,12 @@ class Calls:
         if latest != NEVER and len(ranked) > self.size:
             first = now + cost.surely(self._cells(ranked[: self.size]))
             late = sum([each[0] < first for each in ranked])
-            ranked = ranked[late:] + ranked[:late]
+            ranked = ranked[late:] + lost_last(ranked[:late], first)
             latest = ranked[0][0] if late < len(ranked) else NEVER
         elif latest != NEVER:
+            first = now + cost.surely(ranked[0][-1].prompt)
             late = sum([each[0] < now + cost.surely(each[-1].prompt) for each in ranked])
-            ranked = ranked[late:] + ranked[:late]
+            ranked = ranked[late:] + lost_last(ranked[:late], first)
             latest = ranked[0][0] if late < len(ranked) else NEVER
         members, total, widest = ranked[:1], ranked[0][-1].prompt, ranked[0][-1].prompt
         for each in ranked[1 : self.size]:
@@ -121,6 +126,11 @@ class Calls:
                 break
             members.append(each)
         return members
+
+    def _would_lose(self, chosen: list[Sequence], cost: CallCost, now: int) -> bool:
+        """Whether the call ends after somebody's own deadline: its result would be for nobody."""
+        ends = now + cost.surely(sum([each.prompt for each in chosen]))
+        return any(each.request.end_by < ends for each in chosen)
 
     def _cells(self, members: list["Ranked"]) -> int:
         """What a call of these computes: with bounds, all are as wide as the class."""
@@ -134,6 +144,12 @@ class Calls:
 
 
 Ranked = tuple[int, int, int, Sequence]  # deadline, the lane's priority, number
+
+
+def lost_last(late: list[Ranked], ends: int) -> list[Ranked]:
+    """Those who are late for their budget, but last those whose own deadline is over when the call
+    ends: they would be dropped with their results."""
+    return sorted(late, key=lambda each: each[-1].request.end_by < ends)
 
 
 def deadline(sequence: Sequence) -> int:

@@ -1,5 +1,6 @@
 """Will the KV memory suffice? A Memory answers, for each request that would join."""
 
+from collections.abc import Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Protocol
@@ -56,3 +57,15 @@ class Ahead:
                 peak = most
         # Each has half a block more than its tokens, on average.
         return peak + len(holders) * size // 2 <= view.num_blocks * size
+
+
+def has_future(
+    memory: Memory, view: View, holders: Iterable[Sequence], joining: Sequence, across: bool
+) -> bool:
+    """Whether memory suffices for it later on too, beside those who keep their blocks. across: it
+    may take the blocks of those behind it."""
+    if isinstance(memory, Now):
+        return True
+    return memory.suffices(
+        view, [each for each in holders if not across or each.tier <= joining.tier], joining
+    )

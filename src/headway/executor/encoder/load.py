@@ -73,7 +73,7 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
     """Load an encoder's folder. dtype: float32 or bfloat16; empty: as it is stored, but float32 on
     a CPU without products in bfloat16. device: as torch names it; empty: cuda if there is one.
 
-    Raises CheckpointError or UnsupportedModelError, SettingError.
+    Raises CheckpointError or UnsupportedModelError, MemoryPlanError, SettingError.
     """
     raw, card, chosen = read_json(folder / "config.json"), read_card(folder), device_of(device)
     family, classifier = FAMILIES[raw["model_type"]], is_classifier(raw)
@@ -81,6 +81,7 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
         raise UnsupportedModelError(f"{folder}: the head of {raw['model_type']} is not computed")
     name = _dtype(raw, dtype, chosen.type)
     model = load_model(folder, family, classifier=classifier, dtype=DTYPES[name], device=chosen)
+    limits.left(model.nbytes, 0)  # raises
     most = min(model.context, card.max_tokens or model.context)
     if limits.context > most:
         raise SettingError(

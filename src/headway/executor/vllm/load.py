@@ -105,7 +105,7 @@ def load(
     config = _config(args, limits, most_context)
     _check(config, device)
     if not {"kv_cache_memory_bytes", "gpu_memory_utilization"} & set(options):
-        _limit_memory(config, limits)
+        _limit_memory(config, limits, folder)
     try:
         core = EngineCore(config, Executor.get_class(config), log_stats=False)
     except Exception as error:  # of any kind: vLLM's own words say what is wrong
@@ -141,12 +141,18 @@ def _check(config: Any, device: str) -> None:
         raise SettingError("models that generate nothing are not served through vLLM yet")
 
 
-def _limit_memory(config: Any, limits: Limits) -> None:
-    """Give the KV memory of a CPU what the slots can use, if that is free.
+def _limit_memory(config: Any, limits: Limits, folder: Path) -> None:
+    """Give the KV memory of a CPU what the slots can use, if that is free and the model's own. On a
+    GPU keep vLLM to what the limits give the model. Raises MemoryPlanError.
 
     By default vLLM would take nearly all of a machine's memory.
     """
     cache, kind = config.cache_config, config.device_config.device_type
+    if kind == "cuda" and limits.memory:
+        from vllm.platforms import current_platform
+
+        total = current_platform.get_device_total_memory()
+        cache.gpu_memory_utilization = min(1.0, limits.memory / total)
     if kind != "cpu" or cache.kv_cache_memory_bytes is not None:  # by VLLM_CPU_KVCACHE_SPACE
         return
     model, parallel = config.model_config, config.parallel_config
@@ -155,7 +161,11 @@ def _limit_memory(config: Any, limits: Limits) -> None:
     token *= model.get_head_size() * model.dtype.itemsize
     blocks = limits.num_blocks or limits.sequences * -(-model.max_model_len // block)
     wanted = (blocks + 1) * block * token
-    free = int(USABLE_SHARE * free_on_host()) // parallel.tensor_parallel_size
+    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    free = free_on_host()
+    if limits.memory:  # of which the weights, not loaded yet, are a part
+        free = limits.left(weights, free)
+    free = int(USABLE_SHARE * free) // parallel.tensor_parallel_size
     cache.kv_cache_memory_bytes = min(wanted, free)  # of each rank
 
 

@@ -72,6 +72,8 @@ class Call:
         self.relegated = False  # one of its requests was
         self.eta = Eta(self.arrived)
         self.charged = 0  # tokens that its key was charged
+        self.entered_at = 0  # when it came into its lane, nanoseconds
+        self.told: dict[str, str] = {}  # further headers of its answer
         self.version = 0  # number of the configuration in force when it came; 0: it has none
         self._owner = owner
         self._stream = routed.request.stream
@@ -87,7 +89,7 @@ class Call:
     @property
     def headers(self) -> dict[str, str]:
         """Of its answer, as far as is known now."""
-        lane = {"x-headway-lane": self.routed.lane} | self.eta.headers
+        lane = {"x-headway-lane": self.routed.lane} | self.eta.headers | self.told
         rows = [row.version for row in self.rows.values()]  # the engine knows it exactly
         if version := rows[0] if rows else self.version:
             lane["x-headway-version"] = str(version)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from headway.server.answering.arrival import Arrival
 from headway.server.config.tenant import Tenant
 from headway.server.protocol.deadlines import Deadlines
+from headway.server.protocol.labels import Labels
 from headway.server.protocol.request import ApiRequest
 
 
@@ -19,6 +20,9 @@ class Routed:
     lane: str
     deadlines: Deadlines  # and the lane's budget, perhaps tightened
     expected: int = 0  # tokens that the caller expects in each answer; 0: it does not say
+    served: str = ""  # the entry of `models` that answers, by its own name
+    labels: Labels = Labels()  # for the ledger
+    read_at: int = 0  # when its body had been read, nanoseconds
 
     @property
     def tenant(self) -> Tenant:

@@ -5,42 +5,30 @@ also reads the file and the environment; see sources.py.
 """
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
-from pydantic import Field, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import model_validator
 
 from headway.core.cost.step_cost import StepCost
-from headway.core.lane import Lane
-from headway.core.policies.fairly import Fairly
-from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.settings import Settings
-from headway.errors import did_you_mean
 from headway.executor.load import check_executor, traits_of
 from headway.server.config.durations import format_window
-from headway.server.config.ignored import check_lanes, check_set, leave_out_ignored
-from headway.server.config.sections.engine import EngineSettings
-from headway.server.config.sections.jobs import JobSettings, VersionSettings
-from headway.server.config.sections.keys import KeySettings, weights_of
-from headway.server.config.sections.lanes import (
-    OFFLINE,
-    SHIPPED,
-    STANDARD,
-    LaneName,
-    LaneSettings,
-    shipped_lanes,
-)
-from headway.server.config.sections.logs import LogSettings
-from headway.server.config.sections.metrics import MetricsSettings
+from headway.server.config.ignored import check_lanes, check_set, is_read, leave_out_ignored
+from headway.server.config.references import check_keys, check_models, no_lane
+from headway.server.config.sections.engine import OwnEngineSettings
+from headway.server.config.sections.keys import check_caps
+from headway.server.config.sections.lanes import SHIPPED
 from headway.server.config.sections.models import ModelSettings
-from headway.server.config.sections.prices import PriceSettings
-from headway.server.config.sections.section import SettingAtError, placed_at, refuse_unknown
-from headway.server.config.sections.server import ServerSettings
-from headway.server.config.sections.strategy import BY_BUDGETS, StrategySettings
+from headway.server.config.sections.section import (
+    Location,
+    SettingAtError,
+    placed_at,
+    refuse_unknown,
+)
+from headway.server.config.sections.strategy import StrategySettings
 from headway.server.config.sources import (
     DEFAULT,
     FLAG,
@@ -51,52 +39,13 @@ from headway.server.config.sources import (
     without_none,
 )
 from headway.server.config.tenant import Tenant
+from headway.server.config.values import PREFIX, ConfigValues
 
-PREFIX, NESTED = "HEADWAY_", "__"  # variables look like HEADWAY_SERVER__PORT
 FILE = f"{PREFIX}CONFIG"  # names the file, if no flag does
 
 
-class ServerConfig(BaseSettings):
+class ServerConfig(ConfigValues):
     """All settings of a server. An unknown key is an error that names the nearest known one."""
-
-    model_config = SettingsConfigDict(
-        env_prefix=PREFIX, env_nested_delimiter=NESTED, extra="forbid", frozen=True
-    )
-
-    models: Annotated[
-        tuple[ModelSettings, ...],
-        Field(
-            description="The model that is served; one today.",
-            json_schema_extra={"minItems": 1, "maxItems": 1},
-        ),
-    ] = (ModelSettings(),)
-    engine: EngineSettings = EngineSettings()
-    lanes: Annotated[
-        dict[LaneName, LaneSettings],
-        Field(description="Lanes by name. A file's lanes replace the three that ship."),
-    ] = Field(default_factory=shipped_lanes)
-    keys: Annotated[
-        tuple[KeySettings, ...],
-        Field(description="API keys. Default: none; the server is open to all who can reach it."),
-    ] = ()
-    prices: PriceSettings = PriceSettings()
-    jobs: JobSettings = JobSettings()
-    server: ServerSettings = ServerSettings()
-    logs: LogSettings = LogSettings()
-    metrics: MetricsSettings = MetricsSettings()
-    versions: VersionSettings = VersionSettings()
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Only the arguments: load_with_origins merges the other sources itself."""
-        return (init_settings,)
 
     @classmethod
     def load(cls, path: Path | None = None, flags: Mapping[str, Any] | None = None) -> Self:
@@ -123,7 +72,7 @@ class ServerConfig(BaseSettings):
         layers.add(read_environment(cls, [FILE]), lambda where: variable_name(cls, where))
         layers.add(without_none(flags), lambda where: FLAG)
         config = layers.build(cls)
-        check_set(config.lanes, config.strategy, layers.origins)
+        check_set(config.lanes, config.strategies, layers.origins)
         return config, layers
 
     @model_validator(mode="before")
@@ -135,33 +84,52 @@ class ServerConfig(BaseSettings):
 
     @model_validator(mode="after")
     def _sound(self) -> Self:
-        if len(self.models) != 1:
-            raise SettingAtError(("models",), f"one is served today, not {len(self.models)}")
+        check_models(self.models)
         if not self.lanes:
             raise SettingAtError(("lanes",), "at least one is needed")
-        if self.default_lane not in self.lanes:
-            raise SettingAtError(("server", "default_lane"), self._no_lane(self.default_lane))
-        check_lanes(self.lanes, self.strategy)
-        if self.jobs_lane not in self.lanes:
-            raise SettingAtError(("jobs", "lane"), self._no_lane(self.jobs_lane))
-        self._check_keys()
+        for where, lane in (
+            (("server", "default_lane"), self.default_lane),
+            (("jobs", "lane"), self.jobs_lane),
+        ):
+            if lane not in self.lanes:
+                raise SettingAtError(where, no_lane(lane, self.lanes))
+        strategies = self.strategies
+        check_lanes(self.lanes, strategies)
+        counts = any(each.fair is not False for each in strategies)
+        names = [model.served_name for model in self.models]
+        check_keys(self.keys, self.lanes, names, self.metrics.key, count=counts)
+        if self.versions.store and len(self.models) > 1:
+            why = f"a version is of one engine, and there are {len(self.models)} entries of models"
+            raise SettingAtError(("versions", "store"), why)
+        for at, key in enumerate(self.keys):
+            check_caps(key, at, self.prices, self.ledger)
+        for at, model in enumerate(self.models):
+            if not model.function:
+                self._entry(at)._check_entry(at, model.engine.model_fields_set)
+        return self
+
+    def _check_entry(self, at: int, own: Collection[str]) -> None:
+        """Of one entry, its place in the file. own: what of the engine it sets itself."""
+
+        def place(setting: str) -> Location:
+            return (*(("models", at) if setting in own else ()), "engine", setting)
+
         traits = traits_of(self.engine.executor)
-        with placed_at("engine", "strategy"):  # the core's own checks, and the executor's
+        with placed_at(*place("strategy")):  # the core's own checks, and the executor's
             policies = self.policies
             traits.check_policies(policies)
-        with placed_at("models", 0, "quantize"):
+        with placed_at("models", at, "quantize"):
             check_executor(self.engine.executor, {}, dtype=self.model.precision)
-        with placed_at("models", 0, "adapters"):
+        with placed_at("models", at, "adapters"):
             traits.check_adapters(self.model.adapters)
         if policies.predicting and not self.engine.cost:
             raise SettingAtError(
-                ("engine", "strategy"),
+                place("strategy"),
                 "it goes by what steps will take, and engine.cost names no cost file; make one "
                 "with headway calibrate",
             )
         with placed_at("lanes"):
             self.check_shares()
-        return self
 
     def check_shares(self, num_blocks: int = NEVER) -> None:
         """Raises SettingError if the lanes' shares do not fit into the whole."""
@@ -170,113 +138,82 @@ class ServerConfig(BaseSettings):
             num_blocks, self.engine.tokens_per_block, self.core_lanes, self.policies, cost=known
         )
 
-    def _check_keys(self) -> None:
-        for field in ("name", "sha256"):
-            values = [getattr(key, field) for key in self.keys]
-            if len(set(values)) < len(values):
-                raise SettingAtError(("keys",), f"two have the same {field}")
-        weights_of(self.keys, count=self.strategy.fair is not False)
-        names = [key.name for key in self.keys]
-        if (scraper := self.metrics.key) and scraper not in names:
-            why = f"there is no key {scraper!r}{did_you_mean(scraper, names)}"
-            raise SettingAtError(("metrics", "key"), why if names else f"{why}none")
-        for at, key in enumerate(self.keys):
-            for lane in (*key.lanes, key.default_lane):
-                if lane and lane not in self.lanes:
-                    raise SettingAtError(("keys", at), f"{key.name}: {self._no_lane(lane)}")
-
-    def _no_lane(self, name: str) -> str:
-        return f"there is no lane {name!r}{did_you_mean(name, self.lanes)}"
+    def _entry(self, at: int) -> Self:
+        """The configuration of a server that had this one checkpoint. Raises SettingError."""
+        model = self.models[at]
+        with placed_at("models", at, "engine"):
+            engine = model.engine.over(self.engine)
+        alone = model.model_copy(update={"engine": OwnEngineSettings()})
+        return self.model_copy(update={"models": (alone,), "engine": engine})
 
     @property
-    def model(self) -> ModelSettings:
-        return self.models[0]
-
-    @property
-    def default_lane(self) -> str:
-        """Lane of requests that name none, if their key has no default either."""
-        first = STANDARD if STANDARD in self.lanes else next(iter(self.lanes))
-        return self.server.default_lane or first
-
-    @property
-    def jobs_lane(self) -> str:
-        """Lane of the requests of jobs."""
-        last = max(self.lanes, key=lambda name: self.lanes[name].priority)
-        return self.jobs.lane or (OFFLINE if OFFLINE in self.lanes else last)
-
-    @property
-    def strategy(self) -> StrategySettings:
-        """The strategy in force. The default goes by budgets if there are some and if times can be
-        predicted, else by priority."""
-        if self.engine.strategy is not None:
-            return self.engine.strategy
-        return BY_BUDGETS if self.engine.cost and self._has_budgets else StrategySettings()
-
-    @property
-    def _has_budgets(self) -> bool:
-        return any(lane.budget.is_timed for lane in self.core_lanes)
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What an operator may want to change, one line each."""
-        if self.engine.strategy is not None or self.engine.cost or not self._has_budgets:
-            return ()
-        return ("lanes go by priority, not by budgets: no engine.cost (headway calibrate)",)
-
-    @property
-    def policies(self) -> Policies:
-        """The policies of the strategy in force."""
-        engine = self.engine
-        made = self.strategy.policies(engine.slots, engine.step_tokens, self.lanes)
-        if not self.is_fair:
-            return made
-        return replace(made, order=Fairly(made.order, weights_of(self.keys, count=True)))
-
-    @property
-    def is_fair(self) -> bool:
-        """Whether tenants share the places of each lane."""
-        fair = self.strategy.fair
-        return len({key.owner for key in self.keys}) > 1 if fair is None else fair
-
-    @property
-    def core_lanes(self) -> tuple[Lane, ...]:
-        return tuple(lane.to_lane(name) for name, lane in self.lanes.items())
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """Warnings to print at the start, one line each."""
-        if self.keys:
-            return ()
-        where = f"{self.server.host}:{self.server.port}"
-        if not self.server.is_exposed:
-            return ("no API keys: open to everybody on this machine",)
-        return (
-            f"NO API KEYS: OPEN TO EVERYBODY who can reach {where}; "
-            "make one with `headway config key NAME`",
+    def entries(self) -> tuple[Self, ...]:
+        """For each checkpoint the configuration of a server that had it alone: its engine's
+        settings are those in force for it, and all else is as here."""
+        return tuple(
+            [self._entry(at) for at, model in enumerate(self.models) if not model.function]
         )
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """What an operator may want to change, one line each."""
+        return tuple(dict.fromkeys([note for entry in self.entries for note in entry.notes]))
+
+    @property
+    def functions(self) -> tuple[ModelSettings, ...]:
+        """The entries that are functions."""
+        return tuple([model for model in self.models if model.function])
+
+    @property
+    def strategies(self) -> tuple[StrategySettings, ...]:
+        """The strategies in force, of each checkpoint's engine."""
+        return tuple([entry.strategy for entry in self.entries])
 
     def effective(self) -> dict[str, Any]:
         """The settings in force as JSON, with defaults. Keys show their hash's first digits."""
         settings = self.model_dump(mode="json")
-        settings["models"][0]["name"] = self.model.served_name
+        entries = iter(self.entries)
+        for model, shown in zip(self.models, settings["models"], strict=True):
+            shown["name"] = model.served_name
+            own = shown.pop("engine")
+            if model.function:
+                restart = own["restart"] if model.engine.model_fields_set else self.engine.restart
+                kept = {name: shown[name] for name in ("name", "function", "memory")}
+                shown.clear()
+                shown.update(kept, engine={"restart": restart})
+                continue
+            entry = next(entries)
+            del shown["function"]
+            if model.memory is None:
+                del shown["memory"]
+            if model.engine.model_fields_set:
+                shown["engine"] = entry._effective_engine()
         settings["server"]["default_lane"] = self.default_lane
         settings["jobs"]["lane"] = self.jobs_lane
-        engine, strategy = settings["engine"], self.strategy
-        engine["step_tokens"] = self.policies.step_tokens
-        engine["block_size"] = self.engine.tokens_per_block
-        mix, chunk = strategy.effective_mix, strategy.effective_chunk
-        effective = {"mix": mix, "chunk": chunk, "fair": self.is_fair}
-        filled = strategy.model_copy(update=effective)
-        engine["strategy"] = filled.model_dump(mode="json")
-        windows = strategy.windows(self.lanes)
+        settings["engine"] = self._effective_engine()
+        strategies = self.strategies
+        readers = [each for each in strategies if is_read("window", (each,))]
+        windows = next(iter(readers), self.strategy).windows(self.lanes)
         for name, lane in settings["lanes"].items():
             lane["window"] = format_window(windows[name])
-            leave_out_ignored(lane, strategy)
+            leave_out_ignored(lane, strategies)
         for key, own in zip(self.keys, settings["keys"], strict=True):
             tenant = key.to_tenant(self.lanes, self.default_lane)
             own["tenant"], own["default_lane"] = tenant.name, tenant.default_lane
             own["lanes"] = [name for name in self.lanes if name in tenant.lanes]
+            if not key.models:
+                del own["models"]
         return settings
+
+    def _effective_engine(self) -> dict[str, Any]:
+        """The engine's settings in force as JSON."""
+        strategy, engine = self.strategy, self.engine.model_dump(mode="json")
+        engine["step_tokens"] = self.policies.step_tokens
+        engine["block_size"] = self.engine.tokens_per_block
+        mix, chunk = strategy.effective_mix, strategy.effective_chunk
+        effective = {"mix": mix, "chunk": chunk, "fair": self.is_fair}
+        engine["strategy"] = strategy.model_copy(update=effective).model_dump(mode="json")
+        return engine
 
     def visible_to(self, tenant: Tenant) -> dict[str, Any]:
         """The settings in force that a caller may see: its own key and lanes, and no paths."""
@@ -285,9 +222,15 @@ class ServerConfig(BaseSettings):
         settings["lanes"] = {
             name: lane for name, lane in settings["lanes"].items() if name in tenant.lanes
         }
-        del settings["models"][0]["adapters"]  # where they lie; /v1/models lists their names
-        del settings["models"][0]["path"], settings["engine"]["journal"], settings["engine"]["cost"]
+        settings["models"] = [each for each in settings["models"] if tenant.may_use(each["name"])]
+        for model in settings["models"]:
+            for name in ("adapters", "path", "function"):  # where they lie
+                model.pop(name, None)
+        # vLLM's options may hold a token of the hub.
+        for section in (settings, *settings["models"]):
+            for name in ("journal", "cost", "vllm"):
+                section.get("engine", {}).pop(name, None)
         del settings["metrics"]  # it names a key
-        del settings["jobs"]["store"], settings["jobs"]["webhooks"], settings["versions"]
-        del settings["engine"]["vllm"]  # it may hold a token of the hub
+        del settings["jobs"]["store"], settings["jobs"]["webhooks"], settings["ledger"]["url"]
+        del settings["versions"]
         return settings

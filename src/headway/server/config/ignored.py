@@ -1,6 +1,6 @@
 """Settings of lanes that the strategy in force does not read: refused, or left out."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headway.core.request import NEVER
@@ -12,10 +12,15 @@ from headway.server.config.sections.strategy import StrategySettings
 from headway.server.config.sources import DEFAULT
 
 GROUPLESS = ("slots", "blocks", "step_tokens", "chunk")  # of no use where whole groups run
+Strategies = Sequence[StrategySettings]  # of the engines that share the lanes
 
 
-def is_read(setting: str, strategy: StrategySettings) -> bool:
-    """Whether this setting of a lane changes anything."""
+def is_read(setting: str, strategies: Strategies) -> bool:
+    """Whether this setting of a lane changes anything in one of the engines."""
+    return any(_reads(each, setting) for each in strategies)
+
+
+def _reads(strategy: StrategySettings, setting: str) -> bool:
     takes = strategy.preempt == "by-lane"
     by_deadline = strategy.order == "deadline"
     match setting:
@@ -33,32 +38,36 @@ def is_read(setting: str, strategy: StrategySettings) -> bool:
             return strategy.join == "continuous"
 
 
-def check_lanes(lanes: Mapping[str, LaneSettings], strategy: StrategySettings) -> None:
+def check_lanes(lanes: Mapping[str, LaneSettings], strategies: Strategies) -> None:
     """Raises SettingAtError for a setting that no default has and that nothing would read."""
+    joins = " and ".join(dict.fromkeys(each.join for each in strategies)) or "a function"
     for name, lane in lanes.items():
-        if lane.window != NEVER and not is_read("window", strategy):
+        if lane.window != NEVER and not is_read("window", strategies):
             raise SettingAtError(
                 ("lanes", name, "window"),
-                f"join {strategy.join} has no window per lane; use engine.strategy: dynamic-lanes",
+                f"join {joins} has no window per lane; use engine.strategy: dynamic-lanes",
             )
         for each in GROUPLESS:
             value = getattr(lane, each)
             limited = getattr(value, "between", None) or getattr(value, "most", value) != NEVER
             limited = limited or (each == "step_tokens" and lane.step_tokens.least > 0)
-            if limited and not is_read(each, strategy):
+            if limited and not is_read(each, strategies):
                 raise SettingAtError(
-                    ("lanes", name, each), f"it is for join continuous, not {strategy.join}"
+                    ("lanes", name, each), f"it is for join continuous, not {joins}"
                 )
 
 
 def check_set(
-    lanes: Mapping[str, LaneSettings], strategy: StrategySettings, origins: Mapping[Location, str]
+    lanes: Mapping[str, LaneSettings], strategies: Strategies, origins: Mapping[Location, str]
 ) -> None:
     """Raises SettingError for a setting that somebody has set and that nothing would read. A lane
     that ships may have it: there it is in force with another strategy."""
+    if not strategies:  # functions alone, which go by budgets and then by priority
+        return
     taken = "the strategy takes nothing from a lane; use engine.strategy: budgets"
+    orders = " and ".join(dict.fromkeys(each.order for each in strategies))
     why = {
-        "priority": f"the order is {strategy.order}, which no priority changes; use "
+        "priority": f"the order is {orders}, which no priority changes; use "
         "engine.strategy: priority",
         "late": "the strategy relegates no request; use engine.strategy: budgets",
         "slots.least": taken,
@@ -67,19 +76,19 @@ def check_set(
     for name in lanes:
         for setting, reason in why.items():
             origin = origins.get(("lanes", name, *setting.split(".")), DEFAULT)
-            if origin != DEFAULT and not is_read(setting, strategy):
+            if origin != DEFAULT and not is_read(setting, strategies):
                 raise SettingError(f"{origin}: lanes.{name}.{setting}: {reason}")
 
 
-def leave_out_ignored(lane: dict[str, Any], strategy: StrategySettings) -> None:
+def leave_out_ignored(lane: dict[str, Any], strategies: Strategies) -> None:
     """Remove from a lane's settings, as JSON, what is not in force."""
     for share in ("slots", "blocks"):
-        if not is_read(f"{share}.least", strategy):
+        if not is_read(f"{share}.least", strategies):
             del lane[share]["least"]
     if not lane["slots"]["between"]:
         del lane["slots"]["between"]
-    if lane["ttft"] == NONE or not is_read("late", strategy):
+    if lane["ttft"] == NONE or not is_read("late", strategies):
         del lane["late"]
     for each in ("window", "priority", *GROUPLESS):
-        if not is_read(each, strategy):
+        if not is_read(each, strategies):
             del lane[each]

@@ -20,8 +20,10 @@ def validate_file(path: Path | None) -> str:
     name = path.name if path else "the configuration"
     keys = f"{len(config.keys)} keys" if len(config.keys) != 1 else "1 key"
     lanes = ", ".join(config.lanes)
-    summary = f"{name} is sound: model {config.model.served_name}, lanes {lanes}, {keys}"
-    return "\n".join((summary, *notes, *config.notes, *config.warnings))
+    served = ", ".join(model.served_name for model in config.models)
+    what = "model" if len(config.models) == 1 else "models"
+    summary = f"{name} is sound: {what} {served}, lanes {lanes}, {keys}"
+    return "\n".join((summary, *notes, *config.all_notes, *config.warnings))
 
 
 def show_settings(path: Path | None, as_json: bool, flags: Mapping[str, Any] | None = None) -> str:
@@ -45,7 +47,8 @@ def file_schema() -> str:
     schema = ServerConfig.model_json_schema()
     for section in schema["$defs"].values():
         for about in section["properties"].values():  # pydantic has nanoseconds
-            if {"enum": [NONE, None]} in about.get("anyOf", ()):
+            has_none = {"enum": [NONE, None]} in about.get("anyOf", ())
+            if has_none and about["default"] is not None:
                 about["default"] = format_duration(about["default"])
     return json.dumps(schema, indent=2)
 

@@ -3,6 +3,11 @@
 It imports no torch, fetches nothing and writes nothing.
 """
 
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from importlib.util import find_spec
+from multiprocessing import get_context
 from pathlib import Path
 
 from headway.errors import CheckpointError, MemoryPlanError, SettingError
@@ -19,7 +24,7 @@ from headway.executor.load import TORCH
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.loading.tensor_names import tensor_shapes
 from headway.executor.torch.loading.weight_bytes import weight_bytes
-from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host
+from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host, measure
 from headway.executor.torch.memory.memory_plan import (
     Limits,
     gather_budget,
@@ -29,6 +34,7 @@ from headway.executor.torch.memory.memory_plan import (
 from headway.journal.file import check as check_journal
 from headway.models import EMBEDDED, display_name
 from headway.server.config.config import ServerConfig
+from headway.server.config.memory import memory_shares, named
 from headway.vectors.model_card import read_card
 
 TOKENIZER = "tokenizer.json"
@@ -37,13 +43,39 @@ TOKENIZER = "tokenizer.json"
 def check_files(config: ServerConfig) -> tuple[str, ...]:
     """A sentence for each thing that could not be checked.
 
-    Raises HeadwayError for what would keep the engine from starting: CheckpointError, JournalError,
-    SettingError.
+    Raises HeadwayError for what would keep an engine from starting: CheckpointError, JournalError,
+    SettingError. Where there are several entries, it names the one.
     """
+    notes = list[str]()
+    for entry in config.entries:
+        with named(entry.model.served_name if len(config.models) > 1 else ""):
+            notes += _check_entry(entry)
+    for model in config.functions:
+        with named(model.served_name):
+            notes.append(_check_function(model.function))
+    return tuple(notes)
+
+
+def _check_function(target: str) -> str:
+    """Raises SettingError if its module does not exist. It is not imported here: it is its own
+    process's."""
+    module = target.partition(":")[0]
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = find_spec(module)
+    except ModuleNotFoundError:
+        found = None
+    if found is None:
+        raise SettingError(f"there is no module {module}")
+    return f"what {target} is, is seen at the start"
+
+
+def _check_entry(config: ServerConfig) -> tuple[str, ...]:
     engine = config.engine
     if engine.journal:
         check_journal(Path(engine.journal), new=False)
-    folder = _folder(config.model.path)
+    folder = checkpoint_folder(config.model.path)
     if folder:
         if engine.executor == TORCH:
             _check_checkpoint(folder)
@@ -69,11 +101,30 @@ def _check_checkpoint(folder: Path) -> None:
 
 
 def check_memory(config: ServerConfig) -> None:
-    """Raises MemoryPlanError or SettingError if the limits do not fit the memory that is free.
+    """Raises MemoryPlanError or SettingError if the limits do not fit the memory that is free, of
+    one model or of several together.
 
-    Checks the processor's memory only: another device's is known to torch alone.
+    Of one model it checks the processor's memory only: another device's is known to torch alone.
     """
-    folder, device = _folder(config.model.path), config.model.device
+    shares = shares_of(config, checkpoint_folder)
+    for entry in config.entries:
+        with named(entry.model.served_name if len(config.models) > 1 else ""):
+            _check_memory(entry, shares[entry.model.served_name])
+
+
+def shares_of(config: ServerConfig, folder_of: Callable[[str], Path | None]) -> dict[str, int]:
+    """As memory_shares. A GPU's memory is asked for in a process of its own."""
+
+    def free_on(device: str) -> tuple[str, int]:
+        with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+            return pool.submit(measure, device).result()
+
+    return memory_shares(config, folder_of, free_on)
+
+
+def _check_memory(config: ServerConfig, share: int) -> None:
+    """share: bytes that it may take; 0: all that are free."""
+    folder, device = checkpoint_folder(config.model.path), config.model.device
     elsewhere = any(path.exists() for path in DRIVERS) if not device else device != "cpu"
     if folder is None or elsewhere or config.engine.executor != TORCH:
         return
@@ -88,7 +139,7 @@ def check_memory(config: ServerConfig) -> None:
         )
     engine = config.engine
     step = config.policies.step_tokens
-    limits = Limits(engine.slots, step, engine.context, engine.tokens_per_block)
+    limits = Limits(engine.slots, step, engine.context, engine.tokens_per_block, memory=share)
     try:
         plan = plan_memory(model, limits, itemsize, weights, free - weights, gather_budget("cpu"))
     except MemoryPlanError as error:
@@ -96,7 +147,7 @@ def check_memory(config: ServerConfig) -> None:
     config.check_shares(plan.num_blocks)
 
 
-def _folder(path: str) -> Path | None:
+def checkpoint_folder(path: str) -> Path | None:
     """The checkpoint's folder; None for a hub id. Raises CheckpointError if it is neither."""
     folder = Path(path).expanduser() if path else EMBEDDED
     if folder.is_dir():

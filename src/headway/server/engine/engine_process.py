@@ -7,9 +7,6 @@ the inbox. The kernel's buffer holds what the server has not read yet.
 import gc
 import logging
 import os
-import signal
-import socket
-import struct
 import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, suppress
@@ -18,6 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from secrets import token_bytes
 
+from headway.core.accounts.accounts import Accounts
 from headway.core.commands import Add, Command
 from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
@@ -43,7 +41,9 @@ from headway.journal.file import JournalFile, begun, check
 from headway.live.clock import WallClock, date
 from headway.live.inbox import LiveInbox
 from headway.models import EMBEDDED, display_name
+from headway.server.engine.device_work import device_work
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
+from headway.server.engine.own_process import set_up
 from headway.server.heap import ScoreTrimmer
 from headway.tokenizer import Tokenizer
 from headway.vectors.model_card import read_card
@@ -51,7 +51,6 @@ from headway.vectors.model_card import read_card
 SMALL = 64 << 20  # bytes of weights; one thread computes a smaller model as fast as several
 PREPARING = 20.0  # seconds at most, before the server is ready
 UNMARKED = str.maketrans("", "", "-:")  # a date as part of a file's name
-STALL = 30  # seconds for which the server may read nothing while the buffer is full
 
 
 class CountingInbox(LiveInbox):
@@ -80,19 +79,8 @@ class CountingInbox(LiveInbox):
 
 def run(options: EngineOptions, channel: Connection, words: Connection | None = None) -> None:
     """The process's main function. It ends when it was told to close and all is done, or when the
-    server is gone.
-
-    words: takes the standard output and error, native code's too. SIGINT and SIGTERM are ignored:
-    they reach the whole process group, and the server decides what they mean.
-    """
-    if words:
-        for descriptor in (1, 2):
-            os.dup2(words.fileno(), descriptor)
-        words.close()
-        logging.basicConfig(format="%(levelname)s: %(message)s")  # the server reads the level
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    _limit_stall(channel)
+    server is gone. words: takes its output."""
+    set_up(channel, words)
     inbox = CountingInbox(WallClock())
     threading.Thread(target=_listen, args=(channel, inbox), daemon=True).start()
     process = EngineProcess(options, channel, inbox)
@@ -121,19 +109,17 @@ def _end_process(cause: str) -> None:
     os._exit(1)
 
 
-def _set_threads(asked: int, weights: int) -> None:
-    """asked: of the user; 0: one if the weights are small, so that the front has a core."""
+def _set_threads(asked: int, weights: int, engines: int) -> None:
+    """asked: of the user; 0: one if the weights are small, so that the front has a core, else an
+    equal part of the cores where several engines compute: threads that wait for each other wait
+    long if others have their cores."""
     from headway.executor.torch.threads import set_thread_count
 
-    if threads := asked or int(weights < SMALL):
+    threads = asked or int(weights < SMALL)
+    if not threads and engines > 1:
+        threads = max(1, len(os.sched_getaffinity(0)) // engines)
+    if threads:
         set_thread_count(threads)
-
-
-def _limit_stall(channel: Connection) -> None:
-    """Bound both memory and waiting if the server reads nothing: first the kernel's buffer fills,
-    then the engine waits, and after STALL seconds it ends."""
-    with socket.socket(fileno=os.dup(channel.fileno())) as ours:
-        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", STALL, 0))
 
 
 class EngineProcess:
@@ -141,6 +127,7 @@ class EngineProcess:
 
     def __init__(self, options: EngineOptions, channel: Connection, inbox: CountingInbox) -> None:
         self.options, self.channel, self.inbox = options, channel, inbox
+        self._began = inbox.clock.now()
         self._journal: JournalFile | None = None
         self._closing = ExitStack()  # the last one first, and each of them if another raises
         self._unkept = ""  # why there is no journal although one was asked for
@@ -158,7 +145,8 @@ class EngineProcess:
             fault = self._journal.fault if self._journal else self._unkept
             load = engine.load
             rows, changes = scheduler.ledger.take(), scheduler.ledger.take_changes()
-            send(Step(events, *rows, load, inbox.taken, fault, changes))
+            stages = scheduler.accounts.take()
+            send(Step(events, *rows, load, inbox.taken, fault, changes, stages))
             left.after(events, load.running)
 
     def close(self) -> None:
@@ -188,7 +176,7 @@ class EngineProcess:
             cost = calibration.cost
         plan = loaded.plan
         if loaded.threads == 0:
-            _set_threads(options.threads, plan.weights)
+            _set_threads(options.threads, plan.weights, options.engines)
         self.channel.send(Progress("preparing steps of every size"))
         loaded.executor.prepare(policies.step_tokens, options.slots, PREPARING)
         self.inbox.compile = loaded.executor.compile
@@ -213,6 +201,8 @@ class EngineProcess:
             load=engine.load,
             traits=loaded.executor.traits,
             card=read_card(loaded.folder),
+            work=device_work(loaded, calibration),
+            load_ns=self.inbox.clock.now() - self._began,
             doubt=calibration.doubt if calibration else "",
         )
 
@@ -228,7 +218,8 @@ class EngineProcess:
         from headway.executor.torch.memory.memory_plan import Limits
 
         options = self.options
-        limits = Limits.of(options.policies, options.slots, options.context, options.block_size)
+        sizes = options.slots, options.context, options.block_size, options.memory
+        limits = Limits.of(options.policies, *sizes)
         loaded = load(
             options.executor,
             source,
@@ -243,6 +234,7 @@ class EngineProcess:
 
     def _engine(self, settings: Settings, executor: Executor) -> Engine:
         scheduler = Scheduler(settings, token_bytes(16))
+        scheduler.accounts = Accounts(scheduler.roster)
         keep = self._journal.keep if self._journal else forgotten
         return Engine(scheduler, GuardedExecutor(executor), self.inbox, self.inbox.clock, keep)
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
+from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
 from headway.core.commands import Retune
 from headway.core.ledger import RequestRow, SizeChange, StepRow
@@ -13,6 +14,7 @@ from headway.live.callers import Caller
 
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
 Resized = Callable[[Sequence[SizeChange]], object]
+Staged = Callable[[Sequence[RequestStages]], object]
 
 
 class EngineState(StrEnum):
@@ -24,14 +26,8 @@ class EngineState(StrEnum):
     DOWN = "down"
 
 
-class EngineHandle(Protocol):
-    """An engine to submit requests to. Everything happens on the event loop's thread."""
-
-    rows: Rows  # called with the ledger's rows, before the step's events
-    events: Callable[[list[Event]], object]  # called with the step's events, before its callers are
-
-    @property
-    def load(self) -> Load: ...
+class Backend(Protocol):
+    """Whatever answers requests in a process of its own."""
 
     @property
     def state(self) -> EngineState: ...
@@ -40,6 +36,17 @@ class EngineHandle(Protocol):
     def down(self) -> str:
         """Why it is down or being restarted; empty if it is neither."""
         ...
+
+
+class EngineHandle(Backend, Protocol):
+    """An engine to submit requests to. Everything happens on the event loop's thread."""
+
+    rows: Rows  # called with the ledger's rows, before the step's events
+    staged: Staged  # called before the rows, with where the time of their requests went
+    events: Callable[[list[Event]], object]  # called with the step's events, before its callers are
+
+    @property
+    def load(self) -> Load: ...
 
     @property
     def journal(self) -> str:

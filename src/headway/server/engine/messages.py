@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from itertools import repeat
 from typing import Any, NamedTuple
 
+from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, SizeChange, StepRow
@@ -17,6 +18,7 @@ from headway.core.policies.policies import Policies
 from headway.errors import HeadwayError
 from headway.executor.load import TORCH
 from headway.executor.traits import Traits
+from headway.server.engine.device_work import DeviceWork
 from headway.tokenizer import Tokenizer
 from headway.vectors.model_card import ModelCard
 
@@ -44,6 +46,8 @@ class EngineOptions:
     journal: str = ""  # the files' name, to which a date is added; empty: no journal
     journal_bytes: int = 0  # of a part, then the next one begins; 0: all in one file
     cost: str = ""  # a cost.json to compare steps with; empty: none
+    memory: int = 0  # bytes that it may take, its weights included; 0: all that are free
+    engines: int = 1  # that share the processor, this one included
 
     @property
     def daemon(self) -> bool:
@@ -76,6 +80,8 @@ class Welcome:
     load: Load  # before the first step
     traits: Traits = Traits()  # the executor's
     card: ModelCard = ModelCard()  # what the checkpoint says of its vectors
+    work: DeviceWork = DeviceWork()  # what a step asks of the device
+    load_ns: int = 0  # nanoseconds from the start of its process until it was ready
     doubt: str = ""  # why the cost file's prices are unreliable; empty: they are not
 
 
@@ -96,6 +102,7 @@ class Step(NamedTuple):
     taken: int  # requests taken in so far, which `load` has seen
     journal: str = ""  # why it has stopped; empty: it has not, or there is none
     changes: Sequence[SizeChange] = ()  # of sizes that follow the load
+    stages: Sequence[RequestStages] = ()  # where the time of `requests` went
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (columns(self.events), *self[1:])

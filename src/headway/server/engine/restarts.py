@@ -1,10 +1,13 @@
-"""Restarts a failed engine process, after growing pauses and a limited number of times."""
+"""Restarts a process that failed, after growing pauses and a limited number of times."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeVar
 
 from structlog.typing import FilteringBoundLogger as Log
 
+from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
 from headway.core.commands import Retune
 from headway.core.cost.lane_sizes import WINDOW
@@ -15,7 +18,7 @@ from headway.errors import EngineDownError, first_line
 from headway.live.callers import Caller
 from headway.server import clock
 from headway.server.engine.client import EngineClient
-from headway.server.engine.handle import EngineState, Rows
+from headway.server.engine.handle import EngineState, Rows, Staged
 from headway.server.engine.messages import EngineOptions, Welcome
 
 PAUSE = 1.0  # seconds before the first restart; each next pause is four times as long
@@ -25,34 +28,62 @@ LEVELS = ERRORS | {"WARNING"}
 STEADY = 600.0  # seconds of service after which earlier restarts no longer count
 
 
-class RestartingEngine:
-    """Engine processes, one at a time; server.engine.handle.EngineHandle.
+class Client(Protocol):
+    """The server's half of one process, which is started once."""
+
+    @property
+    def state(self) -> EngineState: ...
+
+    @property
+    def down(self) -> str: ...
+
+    @property
+    def pid(self) -> int: ...
+
+    async def start(self, progress: Callable[[str], object] = ...) -> Any: ...
+    async def over(self) -> None: ...
+    async def end(self) -> bool: ...
+    def fail(self, fault: str) -> None: ...
+    async def drain(self, timeout: float) -> None: ...
+    async def close(self) -> None: ...
+
+
+W = TypeVar("W")  # what a process says of itself when it is ready
+C = TypeVar("C", bound=Client)
+
+
+class Restarting(Generic[C, W]):
+    """Processes that answer requests, one at a time; server.engine.handle.Backend.
 
     READY --fault--> LOADING (a pause, a new process, its model) --> READY
                      once too often: DOWN, for good
 
-    The callers of an engine that failed have heard why. The next engine begins with empty lines, an
-    empty prefix cache and a journal of its own; ids, lanes and metrics are the server's and go on.
-    most: restarts in a row. STEADY seconds of service end the row.
+    The callers of one that failed have heard why. most: restarts in a row. STEADY seconds of
+    service end the row. what: it is, as the log calls it.
     """
 
-    def __init__(self, options: EngineOptions, most: int, log: Log) -> None:
-        self._options, self._most, self._log = options, most, log
-        self.rows: Rows = lambda steps, requests: None
-        self.events: Callable[[list[Event]], object] = lambda events: None
+    def __init__(self, most: int, log: Log, what: str = "engine") -> None:
+        self._most, self._log, self._what = most, log, what
         self.renewed: Callable[[], object] = lambda: None  # called when the next one is ready
-        self._between = False  # an engine has failed, and the next is not ready yet
+        self._between = False  # one has failed, and the next is not ready yet
         self._leaving = False
-        self._fault = ""  # why the last engine failed, until the next is ready
-        self._since = 0  # when the present engine became ready, nanoseconds; 0: not yet
-        self._retune: Retune | None = None  # the latest, for the next engine
+        self._fault = ""  # why the last one failed, until the next is ready
+        self._since = 0  # when the present one became ready, nanoseconds; 0: not yet
         self._client = self._next()
 
-    # -- an EngineHandle
+    def _next(self) -> C:
+        """One that has not been started."""
+        raise NotImplementedError
+
+    def _prepare(self) -> None:
+        """It is ready, and has no request yet."""
+
+    def _check(self, first: W, welcome: W) -> None:
+        """Raises EngineDownError if it is another model than the first one's."""
 
     @property
     def state(self) -> EngineState:
-        """The current engine's state; between two engines LOADING, or DRAINING while closing."""
+        """The current one's state; between two of them LOADING, or DRAINING while closing."""
         if self._between:
             return EngineState.DRAINING if self._leaving else EngineState.LOADING
         return self._client.state
@@ -60,6 +91,102 @@ class RestartingEngine:
     @property
     def down(self) -> str:
         return self._client.down or self._fault
+
+    @property
+    def pid(self) -> int:
+        """The present process's; 0: there is none."""
+        return self._client.pid
+
+    async def start(self, progress: Callable[[str], object]) -> W:
+        """Start the first one. Raises the error that kept it from starting."""
+        self._welcome: W = await self._client.start(progress)
+        self._since = clock.now()
+        return self._welcome
+
+    async def stand(self) -> None:
+        """Start the next one whenever one fails, until the server closes or they have failed too
+        often."""
+        restarts = 0
+        while True:
+            await self._client.over()
+            if self._leaving or self._client.state is not EngineState.DOWN:
+                return
+            self._fault = self._client.down
+            if self._since and clock.now() - self._since >= STEADY * 1e9:
+                restarts = 0
+            if restarts >= self._most:
+                return self._give_up(restarts)
+            pause = min(PAUSE * 4**restarts, LONGEST)
+            restarts += 1
+            self._between, self._since = True, 0
+            details = {"cause": self._fault, "restart": restarts, "of": self._most}
+            self._log.error(f"{self._what} down", **details, restart_in_s=pause)
+            if not await self._client.end():
+                self._fault = f"the {self._what}'s process cannot be ended"
+                return self._give_up(restarts)
+            await asyncio.sleep(pause)
+            await self._renew(restarts)
+
+    def _give_up(self, restarts: int) -> None:
+        self._between = False
+        self._log.critical(f"{self._what} down for good", cause=self._fault, restarts=restarts)
+
+    async def _renew(self, count: int) -> None:
+        """Start the next process. One that cannot start counts as failed, and its `down` says why.
+        It is given no request before its model was checked."""
+        if self._leaving:
+            return
+        self._client = self._next()
+        began = clock.now()
+        try:
+            welcome = await self._client.start()
+            self._check(self._welcome, welcome)
+            self._prepare()
+        except Exception as error:  # perhaps there is no memory for a process, or no thread
+            return self._client.fail(first_line(error))
+        self._since, self._fault = clock.now(), ""
+        took = round((self._since - began) / 1e9, 3)
+        self._log.warning(f"{self._what} restarted", restart=count, took_s=took, pid=self.pid)
+        self.renewed()
+        self._between = False
+
+    def _hear(self, line: str) -> None:
+        """Log a line that the process printed: as an error if it says so, else as a warning."""
+        level, colon, rest = line.partition(": ")
+        log = self._log.error if colon and level in ERRORS else self._log.warning
+        log(rest if colon and level in LEVELS else line, source=self._what)
+
+    async def drain(self, timeout: float) -> None:
+        """As the client's; no other is started."""
+        self._leaving = True
+        await self._client.drain(timeout)
+
+    async def close(self) -> None:
+        """Close the current one. No other is started after it."""
+        self._leaving = True
+        await self._client.close()
+
+
+class RestartingEngine(Restarting[EngineClient, Welcome]):
+    """Engine processes, one at a time; server.engine.handle.EngineHandle.
+
+    The next engine begins with empty lines, an empty prefix cache and a journal of its own; ids,
+    lanes and metrics are the server's and go on.
+    """
+
+    def __init__(self, options: EngineOptions, most: int, log: Log) -> None:
+        self._options = options
+        self.rows: Rows = lambda steps, requests: None
+        self.staged: Staged = lambda stages: None
+        self._retune: Retune | None = None  # the latest, for the next engine
+        self.events: Callable[[list[Event]], object] = lambda events: None
+        super().__init__(most, log)
+
+    def give_memory(self, size: int, beside: int) -> None:
+        """Before it is started: how many bytes it may take, and how many engines share the
+        processor with it, itself included."""
+        self._options = replace(self._options, memory=size, engines=beside)
+        self._client = self._next()
 
     @property
     def journal(self) -> str:
@@ -87,87 +214,27 @@ class RestartingEngine:
         if not self._between:
             self._client.retune(retune)
 
-    # -- its life
-
-    @property
-    def pid(self) -> int:
-        """The present process's; 0: there is none."""
-        return self._client.pid
-
-    async def start(self, progress: Callable[[str], object]) -> Welcome:
-        """Start the first engine. Raises the error that kept it from starting."""
-        self._welcome = await self._client.start(progress)
-        self._since = clock.now()
-        return self._welcome
-
-    async def stand(self) -> None:
-        """Start the next engine whenever one fails, until the server closes or engines have failed
-        too often."""
-        restarts = 0
-        while True:
-            await self._client.over()
-            if self._leaving or self._client.state is not EngineState.DOWN:
-                return
-            self._fault = self._client.down
-            if self._since and clock.now() - self._since >= STEADY * 1e9:
-                restarts = 0
-            if restarts >= self._most:
-                return self._give_up(restarts)
-            pause = min(PAUSE * 4**restarts, LONGEST)
-            restarts += 1
-            self._between, self._since = True, 0
-            details = {"cause": self._fault, "restart": restarts, "of": self._most}
-            self._log.error("engine down", **details, restart_in_s=pause)
-            if not await self._client.end():
-                self._fault = "the engine's process cannot be ended"
-                return self._give_up(restarts)
-            await asyncio.sleep(pause)
-            await self._renew(restarts)
-
-    def _give_up(self, restarts: int) -> None:
-        self._between = False
-        self._log.critical("engine down for good", cause=self._fault, restarts=restarts)
-
-    async def _renew(self, count: int) -> None:
-        """Start the next process. One that cannot start counts as failed, and its `down` says why.
-        It is given no request before its model was checked."""
-        if self._leaving:
-            return
-        self._client = self._next()
-        began = clock.now()
-        try:
-            welcome = await self._client.start()
-            self._check(welcome)
-        except Exception as error:  # perhaps there is no memory for a process, or no thread
-            return self._client.fail(first_line(error))
+    def _prepare(self) -> None:
         if self._retune:
             self._client.retune(self._retune)
-        self._since, self._fault = clock.now(), ""
-        took = round((self._since - began) / 1e9, 3)
-        self._log.warning("engine restarted", restart=count, took_s=took, pid=self.pid)
-        self.renewed()
-        self._between = False
 
-    def _check(self, welcome: Welcome) -> None:
+    def _check(self, first: Welcome, welcome: Welcome) -> None:
         """The model must be the same as before, since the server keeps its first tokenizer."""
         for name in ("folder", "eos", "context"):
-            if getattr(welcome, name) != getattr(self._welcome, name):
+            if getattr(welcome, name) != getattr(first, name):
                 raise EngineDownError(f"the model's {name} is another than when the server started")
 
     def _next(self) -> EngineClient:
         remote = EngineClient(self._options, self._hear)
         remote.rows, remote.events = self._rows, self._events
-        remote.resized = self._resized
+        remote.resized, remote.staged = self._resized, self._staged
         return remote
-
-    def _hear(self, line: str) -> None:
-        """Log a line that the process printed: as an error if it says so, else as a warning."""
-        level, colon, rest = line.partition(": ")
-        log = self._log.error if colon and level in ERRORS else self._log.warning
-        log(rest if colon and level in LEVELS else line, source="engine")
 
     def _rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self.rows(steps, requests)
+
+    def _staged(self, stages: Sequence[RequestStages]) -> None:
+        self.staged(stages)
 
     def _events(self, events: list[Event]) -> None:
         self.events(events)
@@ -179,13 +246,3 @@ class RestartingEngine:
             if each.what == WINDOW:
                 sizes = {f"{name}_ms": round(size / 1e6, 3) for name, size in sizes.items()}
             self._log.info("size changed", **said, **sizes)
-
-    async def drain(self, timeout: float) -> None:
-        """As EngineClient.drain; no other is started."""
-        self._leaving = True
-        await self._client.drain(timeout)
-
-    async def close(self) -> None:
-        """Close the current engine. No other is started after it."""
-        self._leaving = True
-        await self._client.close()

@@ -31,12 +31,12 @@ def make_app(
     limits = config.server.limits
     trimmer = BodyTrimmer()
     bodies = BodyReader(limits.bodies_bytes, config.server.connections.body_time, trimmer.add)
-    routes = FunctionRoutes(service, bodies, limits)
+    routes = FunctionRoutes(service, service.target.name, bodies, limits)
     app.include_router(routes.router())
     registry = app.state.registry = CollectorRegistry()
     registry.register(service.metrics)
     app.include_router(state_routes(service, registry))
-    app.add_middleware(DirectCalls, routes=routes)
+    app.add_middleware(DirectCalls, paths={routes.path: routes.one})
     if jobs:
         jobs.install(app, bodies)
     add_middleware(app, config, UPLOADS)

@@ -1,7 +1,7 @@
 """The routes of a function: one item, several, and what is known of it."""
 
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Self
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Protocol, Self
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -10,95 +10,104 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server.config.sections.limits import LimitSettings
-from headway.server.functions.codecs import (
-    JSON,
-    KINDS,
-    checked,
-    decode,
-    encode,
-    kind_of,
-)
+from headway.server.config.tenant import Tenant
+from headway.server.functions.codecs import JSON, KINDS, kind_of
+from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.service import FunctionService
 from headway.server.http.body import BodyReader
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.http.sse import HEADERS
-from headway.server.protocol.problem import Problem, wrong
+from headway.server.intake.limits.concurrency import Permit
+from headway.server.protocol.problem import Problem
 
 AT = "/v1/functions"
 STATUSES = 400, 401, 404, 408, 413, 415, 429, 500, 503
+Answering = Callable[[Request], Awaitable[Response]]
+
+
+class FunctionFront(Protocol):
+    """A function, and who may call it."""
+
+    open: int  # requests that are being answered
+
+    @property
+    def about(self) -> About: ...
+
+    def admit(self, headers: Mapping[str, str]) -> Permit:
+        """Raises Problem."""
+        ...
+
+    def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
+        """Raises Problem."""
+        ...
+
+    async def answer(self, ask: Ask) -> bytes:
+        """Raises Problem."""
+        ...
+
+    def events(self, ask: Ask) -> AsyncIterator[bytes]:
+        """Raises Problem before the first one."""
+        ...
 
 
 class FunctionRoutes:
     """POST /v1/functions/NAME (`one`) and /batch (`several`)."""
 
-    def __init__(self, service: FunctionService, bodies: BodyReader, limits: LimitSettings) -> None:
-        self._service, self._bodies, self._limits = service, bodies, limits
-        self.path = f"{AT}/{service.target.name}"
+    def __init__(
+        self, front: FunctionFront, name: str, bodies: BodyReader, limits: LimitSettings
+    ) -> None:
+        self._front, self._bodies, self._limits = front, bodies, limits
+        self.path = f"{AT}/{name}"
 
     def router(self) -> APIRouter:
         """For the application, with what /openapi.json says."""
-        router, service = APIRouter(tags=["functions"]), self._service
-        router.post(self.path, name=service.target.name, **_documented(service, several=False))(
-            self.one
-        )
-        if not service.target.streams:
-            router.post(f"{self.path}/batch", **_documented(service, several=True))(self.several)
+        router, about = APIRouter(tags=["functions"]), self._front.about
+        router.post(self.path, name=about.name, **_documented(about, several=False))(self.one)
+        if not about.streams:
+            router.post(f"{self.path}/batch", **_documented(about, several=True))(self.several)
         return router
 
     async def one(self, request: Request) -> Response:
         """The result of an item, or its pieces as events. Raises Problem."""
-        service, target = self._service, self._service.target
-        headers = dict(request.headers)  # each look at starlette's goes through all of them
-        with _Admitted(service, headers) as admitted:
-            value, kind = await self._read(request, headers)
-            item = checked(value, target.item, target.arrays)
-            if target.streams:
-                return await _stream(service, item, headers, admitted)
-            result = await service.call(item, headers)
-            return Response(_encoded(service, result, kind), media_type=kind)
+        front, headers = self._front, dict(request.headers)  # each look at starlette's is slow
+        with _Admitted(front, headers) as admitted:
+            ask = await self._read(request, headers, admitted.tenant)
+            if front.about.streams:
+                return await _stream(front.events(ask), admitted)
+            return Response(await front.answer(ask), media_type=ask.accept)
 
     async def several(self, request: Request) -> Response:
         """The results in the order of the items. An item that fails has an `error`."""
-        service, target, most = self._service, self._service.target, self._limits.inputs
         headers = dict(request.headers)
-        with _Admitted(service, headers):
-            values, kind = await self._read(request, headers)
-            if not isinstance(values, list):
-                raise wrong("the body must be a list of items")
-            if len(values) > most:
-                raise wrong(f"{len(values)} items, where {most} are the most of one call")
-            items = [
-                checked(each, target.item, target.arrays, str(i)) for i, each in enumerate(values)
-            ]
-            done = await service.call_each(items, headers)
-            results = [
-                each.body if isinstance(each, Problem) else {"result": each} for each in done
-            ]
-            return Response(_encoded(service, {"results": results}, kind), media_type=kind)
+        with _Admitted(self._front, headers) as admitted:
+            ask = await self._read(request, headers, admitted.tenant)
+            body = await self._front.answer(ask._replace(most=self._limits.inputs))
+            return Response(body, media_type=ask.accept)
 
-    async def _read(self, request: Request, headers: Mapping[str, str]) -> tuple[Any, str]:
-        """The body's value and the kind that the answer has. Raises Problem."""
+    async def _read(self, request: Request, headers: Mapping[str, str], tenant: Tenant) -> Ask:
+        """The body, and the kind that the answer has. Raises Problem."""
         kind = kind_of(headers.get("content-type", ""), JSON)
         async with self._bodies.read(request, self._limits.body_bytes, KINDS) as raw:
-            value = decode(raw, kind)
-        return value, kind_of(headers.get("accept", ""), kind)
+            body = bytes(raw)
+        wishes = self._front.wishes(headers, tenant)
+        return Ask(body, kind, kind_of(headers.get("accept", ""), kind), wishes)
 
 
 class DirectCalls:
-    """Middleware, the innermost: answers calls of one item before the framework's router, whose
-    layers take twice as long as all the rest."""
+    """Middleware, the innermost: answers calls before the framework's router, whose layers take
+    twice as long as all the rest."""
 
-    def __init__(self, app: ASGIApp, routes: FunctionRoutes) -> None:
-        self._app, self._routes = app, routes
+    def __init__(self, app: ASGIApp, paths: Mapping[str, Answering]) -> None:
+        self._app, self._paths = app, paths
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["path"] != self._routes.path:
+        if scope["type"] != "http" or scope["method"] != "POST":
             return await self._app(scope, receive, send)
-        if scope["method"] != "POST":
+        if not (answering := self._paths.get(scope["path"])):
             return await self._app(scope, receive, send)
         try:
-            response = await self._routes.one(Request(scope, receive))
+            response = await answering(Request(scope, receive))
         except Problem as problem:
             response = error_response(problem)
         await response(scope, receive, send)
@@ -113,18 +122,12 @@ def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRo
     async def functions(request: Request) -> JSONResponse:
         """The function, its lanes, and what waits in them."""
         service.keys.caller(request.headers)
-        target, lines = service.target, service.batcher.load.lanes
+        lines = service.batcher.load.lanes
         lanes = {
-            name: {"waiting": each.waiting, "budget": _budget(each.lane.budget.e2e)}
+            name: {"waiting": each.waiting, "budget": budget(each.lane.budget.e2e)}
             for name, each in lines.items()
         }
-        about = {
-            "name": target.name,
-            "path": f"{AT}/{target.name}",
-            "about": target.summary,
-            "lanes": lanes,
-        }
-        return JSONResponse({"object": "list", "data": [about | {"streams": target.streams}]})
+        return JSONResponse({"object": "list", "data": [listed(service.about, lanes)]})
 
     @router.get("/health", responses=responses())
     async def health() -> JSONResponse:
@@ -145,13 +148,30 @@ def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRo
     return router
 
 
+def listed(about: About, lanes: Mapping[str, Any]) -> dict[str, Any]:
+    """A function as /v1/functions has it."""
+    path = f"{AT}/{about.name}"
+    found = {"name": about.name, "path": path, "about": about.summary, "lanes": lanes}
+    return {**found, "streams": about.streams}
+
+
+def budget(e2e: int) -> float | None:
+    """In seconds; None: there is none."""
+    seconds = e2e / 1e9
+    return seconds if seconds < 1e9 else None
+
+
 class _Admitted:
     """A request that is being answered: to the end of the block or, if it is `kept`, to `end`."""
 
-    def __init__(self, service: FunctionService, headers: Mapping[str, str]) -> None:
+    def __init__(self, front: FunctionFront, headers: Mapping[str, str]) -> None:
         """Raises Problem."""
-        self._service, self._permit, self.kept = service, service.admit(headers), False
-        service.open += 1
+        self._front, self._permit, self.kept = front, front.admit(headers), False
+        front.open += 1
+
+    @property
+    def tenant(self) -> Tenant:
+        return self._permit.tenant
 
     def __enter__(self) -> Self:
         return self
@@ -162,29 +182,20 @@ class _Admitted:
 
     def end(self) -> None:
         """Once."""
-        self._service.open -= 1
+        self._front.open -= 1
         self._permit.release()
 
 
-def _encoded(service: FunctionService, value: Any, kind: str) -> bytes:
-    """The body of a result. Raises Problem if the result has no such form."""
-    try:
-        return encode(value, kind)
-    except Exception as error:  # pydantic, msgpack and numpy raise many kinds
-        why = f"{service.target.name} returned what is no {kind}: {error}"
-        raise Problem(500, why, code="function_error") from error
+async def _stream(events: AsyncIterator[bytes], admitted: _Admitted) -> Response:
+    """The first event is waited for, so that a refusal has its own status."""
+    first = await anext(events)
 
+    async def all_events() -> AsyncIterator[bytes]:
+        yield first
+        async for event in events:
+            yield event
 
-async def _stream(
-    service: FunctionService, item: Any, headers: Mapping[str, str], admitted: _Admitted
-) -> Response:
-    """Server-sent events. The first piece is waited for, so that a refusal has its own status."""
-    pieces = service.pieces(item, headers)
-    try:
-        first = [await anext(pieces)]
-    except StopAsyncIteration:
-        first = []
-    return _EventStream(_events(service, first, pieces), admitted)
+    return _EventStream(all_events(), admitted)
 
 
 class _EventStream(StreamingResponse):
@@ -201,28 +212,9 @@ class _EventStream(StreamingResponse):
             self._admitted.end()
 
 
-async def _events(
-    service: FunctionService, first: list[Any], pieces: AsyncIterator[Any]
-) -> AsyncIterator[bytes]:
-    try:
-        for piece in first:
-            yield b"data: " + _encoded(service, piece, JSON) + b"\n\n"
-        async for piece in pieces:
-            yield b"data: " + _encoded(service, piece, JSON) + b"\n\n"
-    except Problem as problem:
-        yield b"data: " + encode(problem.body, JSON) + b"\n\n"
-    yield b"data: [DONE]\n\n"
-
-
-def _budget(e2e: int) -> float | None:
-    seconds = e2e / 1e9
-    return seconds if seconds < 1e9 else None
-
-
-def _documented(service: FunctionService, *, several: bool) -> dict[str, Any]:
+def _documented(about: About, *, several: bool) -> dict[str, Any]:
     """What /openapi.json says: the schemas of items and results are those of the type hints."""
-    target = service.target
-    item, result = ({k: v for k, v in each.items() if k != "$defs"} for each in target.schemas)
+    item, result = dict(about.item), dict(about.result)
     if several:
         item = {"type": "array", "items": item}
         entry = {"type": "object", "properties": {"result": result, "error": {"type": "object"}}}
@@ -231,8 +223,8 @@ def _documented(service: FunctionService, *, several: bool) -> dict[str, Any]:
             "properties": {"results": {"type": "array", "items": entry}},
         }
     found = responses(*STATUSES)
-    answer = "text/event-stream" if target.streams else JSON
+    answer = "text/event-stream" if about.streams else JSON
     found[200]["content"] = {answer: {"schema": result}}
     body = {"required": True, "content": {kind: {"schema": item} for kind in sorted(KINDS)}}
-    about = target.summary or f"{target.name} of {'several items' if several else 'an item'}."
-    return {"responses": found, "description": about, "openapi_extra": {"requestBody": body}}
+    what = about.summary or f"{about.name} of {'several items' if several else 'an item'}."
+    return {"responses": found, "description": what, "openapi_extra": {"requestBody": body}}

@@ -18,10 +18,12 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.durations import SECOND, format_duration
 from headway.server.config.sources import DEFAULT, Layers
 from headway.server.functions.app import make_app
+from headway.server.functions.calls import TURN
 from headway.server.functions.codecs import KINDS
 from headway.server.functions.routes import AT
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find
+from headway.server.intake.limits.spend import NO_CAPS
 from headway.server.jobs.host import JobHost
 from headway.server.jobs.opening import open_jobs
 from headway.server.listening.descriptors import raise_limit
@@ -30,9 +32,6 @@ from headway.server.listening.sockets import BESIDES, listen
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Logs, bridged
 
-# Seconds for which a thread keeps Python to itself. With the usual 5 ms, p95 at 80 % load was 89 to
-# 102 ms, with 1 ms 74 to 85 (benchmarks.batcher_http); rates differed less than the runs did.
-TURN = 0.001
 CLOSING = 5.0  # seconds for the function to end, once nobody waits for it
 LOOK = 0.05  # seconds between two looks at whether all has been answered
 OURS = frozenset({"server", "logs", "jobs", "keys"})  # the sections that apply to functions
@@ -50,6 +49,8 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
             f"a function has no {', '.join(sorted(strange))}: how it is batched is said with "
             "@headway.batch"
         )
+    if any(key.caps != NO_CAPS for key in config.keys):
+        raise SettingError("a function has no tokens and no prices: its keys have no caps")
     service = FunctionService(find(name), config.keys)
     sys.setswitchinterval(TURN)
     logs = Logs(config.logs, console)
@@ -114,7 +115,7 @@ class _Server:
             raise SettingError(f"jobs.lane: {target.name} has no lane {lane!r}")
         keys = self.service.keys
         most = lanes[lane].lane.max_waiting
-        return JobHost(keys, {f"{AT}/{target.name}": KINDS}, lane, most, takes_objects=False)
+        return JobHost(keys, {f"{AT}/{target.name}": KINDS}, lane, most, objects=frozenset())
 
     def _greet(self, listening: socket.socket) -> None:
         target, url = self.service.target, self._url(listening)

@@ -1,7 +1,6 @@
 """The function that is served (Target): found by its name, with the types of its items."""
 
 import importlib
-import re
 import sys
 import types
 import typing
@@ -15,9 +14,8 @@ from pydantic import PydanticSchemaGenerationError, TypeAdapter
 from headway.batching.calling import is_stream
 from headway.batching.decorator import BatchedFunction
 from headway.errors import SettingError, did_you_mean, first_line
+from headway.server.config.sections.models import FUNCTION
 from headway.server.http.openapi import REF
-
-NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ class Target:
 
 def names_a_function(text: str) -> bool:
     """Whether a command's argument is module:function, and not a folder or a hub id."""
-    return bool(NAME.fullmatch(text)) and not Path(text).exists()
+    return bool(FUNCTION.fullmatch(text)) and not Path(text).exists()
 
 
 def find(text: str) -> Target:

@@ -44,6 +44,7 @@ class EventStream(Response):
         super().__init__(b"", 200, HEADERS | call.headers)
         del self.headers["content-length"]
         self._call, self._client = call, client
+        client.waited = 0
         self._loop = asyncio.get_running_loop()
         self._last_sent = self._loop.time()
         self._timer: asyncio.TimerHandle | None = None
@@ -73,8 +74,10 @@ class EventStream(Response):
                 more = not call.is_over
                 if call.problem:
                     data += failed(call.problem) + DONE
+                began = time()
                 await send({"type": "http.response.body", "body": data, "more_body": more})
                 self._last_sent = time()
+                self._client.waited += int(1e9 * (self._last_sent - began))
         except asyncio.CancelledError:
             if not (call.problem and call.problem.code == SLOW):
                 raise

@@ -14,6 +14,7 @@ class AccessRecord:
 
     key: str = ""  # its name
     lane: str = ""
+    model: str = ""  # the entry that answers; empty where there is only one
     code: str = ""  # of the error that it was answered with
     call: Call | None = None
 
@@ -24,6 +25,16 @@ _RECORD: ContextVar[AccessRecord] = ContextVar("access_record")
 def access_record() -> AccessRecord:
     """Of the request that this task answers; outside of one a record that nobody reads."""
     return _RECORD.get(None) or AccessRecord()
+
+
+@contextmanager
+def recorded() -> Iterator[AccessRecord]:
+    """The record of the request that this task answers; one for the block, if there is none."""
+    if record := _RECORD.get(None):
+        yield record
+    else:
+        with recording() as record:
+            yield record
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Admission: which calls enter their lanes, and how calls end. On the event loop's thread."""
+"""Admission: which calls enter the lanes of a model, and how calls end. On the loop's thread."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -13,36 +13,41 @@ from headway.errors import EngineDownError, RefusedError
 from headway.server.answering.call import Call, down
 from headway.server.answering.refusal import Refusal
 from headway.server.answering.routed import Routed
-from headway.server.engine.handle import EngineHandle, EngineState, Rows
-from headway.server.heap import BodyTrimmer
+from headway.server.config.sections.prices import PriceSettings
+from headway.server.engine.handle import Backend, EngineHandle, EngineState, Rows
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.retry_schedule import RetrySchedule
 from headway.server.intake.supersede import Cancellable, Supersession
 from headway.server.intake.watcher import Watcher
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import SOON, jittered
 
-MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
-
 
 class Admission:
-    """Lets calls into the engine or refuses them, and gives each the ledger's rows of its requests.
+    """Lets calls into one engine or refuses them, and gives each the ledger's rows of its requests.
 
-    watchers: told of calls. listeners: told the ledger's rows after that, each with the budget that
-    its own request had.
+    supersession: of all models together, as the keys are. watchers: told of calls. listeners: told
+    the ledger's rows after that, each with the budget that its own request had.
     """
 
-    def __init__(self, engine: EngineHandle, keys: KeyRing, now: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        engine: EngineHandle,
+        keys: KeyRing,
+        now: Callable[[], int],
+        supersession: Supersession,
+        spend: SpendControl | None = None,
+    ) -> None:
         self.engine, self._keys, self._now = engine, keys, now
+        self.spend = spend or SpendControl((), PriceSettings(), lambda: 0)
         self.listeners: list[Rows] = []
         self.watchers: list[Watcher] = []
         self._retries = RetrySchedule()
         self._calls: dict[str, Call] = {}  # by each request's id
-        self._supersession = Supersession()
+        self._supersession = supersession
         self.preparing: Counter[str] = Counter()  # requests being tokenized, by lane
         self._clients: dict[Cancellable, Routed] = {}  # whose calls are being prepared
-        self._held = 0  # bytes of the bodies that are being tokenized or detokenized
-        self.trimmer = BodyTrimmer()
         engine.rows = self.rows
 
     @property
@@ -57,30 +62,8 @@ class Admission:
 
     def check_open(self) -> None:
         """Raises Problem unless the engine takes requests. Asked before any work on a call."""
-        match self.engine.state:
-            case EngineState.LOADING:
-                raise loading(self.engine.down)
-            case EngineState.DRAINING:
-                message = "the server is shutting down and takes no more"
-                raise Problem(503, message, code="draining", retry=jittered(SOON))
-            case EngineState.DOWN:
-                raise down(EngineDownError(self.engine.down or "the engine is down"))
-            case EngineState.READY:
-                pass
-
-    @contextmanager
-    def holding(self, size: int) -> Iterator[None]:
-        """Count a body's bytes while it is tokenized or detokenized. Raises Problem when all such
-        bodies together would exceed MOST_HELD; a body alone is always let through."""
-        if self._held and self._held + size > MOST_HELD:
-            message = "too much text is waiting to be tokenized"
-            raise Problem(429, message, code="too_much_text", retry=jittered(SOON))
-        self._held += size
-        try:
-            yield
-        finally:
-            self._held -= size
-            self.trimmer.add(size)
+        if self.engine.state is not EngineState.READY:
+            raise not_open(self.engine)
 
     @contextmanager
     def reserving(self, routed: Routed, client: Cancellable) -> Iterator[None]:
@@ -139,12 +122,20 @@ class Admission:
     def _enter(self, call: Call) -> None:
         self.check_open()
         left = self._supersession.end_superseded(call)
-        self._charge(call)
+        routed, prompt = call.routed, call.tokens[0]
+        self.spend.reserve(call.id, routed.tenant, routed.lane, (prompt, call.most - prompt))
         try:
+            self._charge(call)
+            call.entered_at = self._now()
             self.engine.submit(call.requests, call, left)
         except (RefusedError, EngineDownError) as error:
-            self._keys.give_back(call.routed.tenant, call.charged, self._now())
+            self.spend.release(call.id, 0)
+            self._keys.give_back(routed.tenant, call.charged, self._now())
             raise self._refused(call, error) from error
+        except Problem:  # of its key's rate
+            self.spend.release(call.id, 0)
+            raise
+        call.told = self.spend.headers(routed.tenant, routed.lane)
         self._calls.update(dict.fromkeys(call.choices, call))
         self._supersession.enter(call)
 
@@ -227,6 +218,18 @@ class Admission:
             tightened.append(row)
         for listener in self.listeners:
             listener(steps, tightened)
+
+
+def not_open(backend: Backend) -> Problem:
+    """The answer while it takes no requests."""
+    match backend.state:
+        case EngineState.LOADING:
+            return loading(backend.down)
+        case EngineState.DRAINING:
+            message = "the server is shutting down and takes no more"
+            return Problem(503, message, code="draining", retry=jittered(SOON))
+        case _:
+            return down(EngineDownError(backend.down or "the engine is down"))
 
 
 def loading(fault: str = "") -> Problem:

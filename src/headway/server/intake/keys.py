@@ -10,7 +10,7 @@ from headway.core.request import NEVER
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.config.tenant import Tenant
 from headway.server.intake.access_record import access_record
-from headway.server.intake.rate_limits import RateLimit
+from headway.server.intake.limits.rate_limits import RateLimit
 from headway.server.protocol.problem import Problem
 
 

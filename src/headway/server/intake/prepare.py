@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from headway.answer import Answer
-from headway.core.request import Request
+from headway.core.request import NEVER, Request
 from headway.options import Options
 from headway.server.answering.choice import Choice
 from headway.server.answering.routed import Routed
@@ -25,6 +25,7 @@ class ServedModel:
     scores: int  # log-probabilities that one call may have
     text_bytes: int  # that one text may have
     adapters: Collection[str] = ()  # the names of its LoRA adapters
+    most_tokens: int = NEVER  # that are generated where the caller does not say how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ async def tokenize(request: ApiRequest, model: ServedModel) -> Tokenized:
     cut = model.capacity if request.cut < 0 else min(request.cut, model.capacity)
     encoded = await tokenizer.encode(*request.prompts, most=cut)
     prompts = [ids[-options.truncate :] for ids in encoded]
-    most = tuple([_max_tokens(request, len(prompt), model.capacity) for prompt in prompts])
+    most = tuple([_max_tokens(request, len(prompt), model) for prompt in prompts])
     if options.logprobs >= 0:
         most = _scored(request, prompts, most, model.scores)
     echoes = [""] * len(prompts)
@@ -148,8 +149,9 @@ def _scored(
     return tuple([min(each, max(1, left)) for each in most])
 
 
-def _max_tokens(request: ApiRequest, prompt: int, capacity: int) -> int:
-    """The caller's max_tokens, or what the prompt leaves of the context."""
+def _max_tokens(request: ApiRequest, prompt: int, model: ServedModel) -> int:
+    """The caller's max_tokens, or what the prompt leaves of the context and the key may have."""
+    capacity = model.capacity
     if not prompt:
         raise wrong("the prompt is empty", _field(request))
     most = request.options.max_tokens
@@ -162,4 +164,4 @@ def _max_tokens(request: ApiRequest, prompt: int, capacity: int) -> int:
             _field(request),
             "context_length_exceeded",
         )
-    return left if most is None else most
+    return min(left, model.most_tokens) if most is None else most

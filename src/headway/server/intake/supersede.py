@@ -58,20 +58,21 @@ class Supersession:
             del self._preparing[key]
 
     def replaces(self, routed: Routed) -> bool:
-        """Whether the call will take the place of another in the same lane."""
+        """Whether the call will take the place of another in the same line."""
         key = _key(routed)
         other = self._entered.get(key) if key else None
-        return other is not None and other.routed.lane == routed.lane
+        return other is not None and _same_line(other.routed, routed)
 
     def end_superseded(self, call: Call) -> list[Request]:
         """End the call that this one supersedes, just before this one enters its lane. Returns the
-        other's requests that had no token yet. Raises Problem if a later one has arrived."""
+        other's requests that had no token yet, if they waited for the same engine. Raises Problem
+        if a later one has arrived."""
         if key := _key(call.routed):
             self._check(key, call.arrived)
             if other := self._entered.get(key):
                 left = other.unheard
                 other.end(_superseded())
-                return left
+                return left if other.routed.served == call.routed.served else []
         return []
 
     def enter(self, call: Call) -> None:
@@ -87,6 +88,10 @@ class Supersession:
     def _check(self, key: Key, arrived: int) -> None:
         if arrived < self._arrived.get(key, 0):
             raise _superseded()
+
+
+def _same_line(one: Routed, other: Routed) -> bool:
+    return (one.served, one.lane) == (other.served, other.lane)
 
 
 def _key(routed: Routed) -> Key | None:

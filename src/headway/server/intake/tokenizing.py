@@ -1,8 +1,9 @@
 """Tokenizing and detokenizing, beside the event loop where it takes long."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,8 +11,10 @@ from headway.core.grammar import Grammar
 from headway.errors import PromptError
 from headway.executor.grammars.grammar_check import grammar_problem
 from headway.server import heap
+from headway.server.heap import BodyTrimmer
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import Pair, Prompt
+from headway.server.protocol.retry_after import SOON, jittered
 from headway.tokenizer import Message, Tokenizer
 
 T = TypeVar("T")
@@ -24,6 +27,30 @@ CHECKED = 16  # ids that are checked in the time that one character takes
 DEFAULT_BYTES = 2 << 20  # that one text may have, where the operator gives no bound
 FITTING = 16  # bytes of text per token of the context, which may be more than DEFAULT_BYTES
 DECODED = 4  # bytes of text that an id to be decoded counts as
+MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
+
+
+class HeldText:
+    """How much text is being turned into tokens at once, by all models together. On the event
+    loop's thread. trimmer: told of bodies that leave freed memory behind."""
+
+    def __init__(self) -> None:
+        self.trimmer = BodyTrimmer()
+        self.size = 0  # bytes of the bodies that are being tokenized or detokenized
+
+    @contextmanager
+    def holding(self, size: int) -> Iterator[None]:
+        """Count a body's bytes while it is tokenized or detokenized. Raises Problem when all such
+        bodies together would exceed MOST_HELD; a body alone is always let through."""
+        if self.size and self.size + size > MOST_HELD:
+            message = "too much text is waiting to be tokenized"
+            raise Problem(429, message, code="too_much_text", retry=jittered(SOON))
+        self.size += size
+        try:
+            yield
+        finally:
+            self.size -= size
+            self.trimmer.add(size)
 
 
 class AsyncTokenizer:

@@ -9,15 +9,15 @@ from headway.server.intake.keys import KeyRing
 @dataclass(frozen=True, slots=True)
 class JobHost:
     """endpoints: the paths that items may have, each with the content types that it takes. lane: of
-    the items. max_waiting: requests that may wait in it. takes_objects: whether a body is always a
-    JSON object.
+    the items. max_waiting: requests that may wait in it. objects: the paths whose bodies are always
+    JSON objects.
     """
 
     keys: KeyRing
     endpoints: Mapping[str, frozenset[str]]
     lane: str
     max_waiting: int
-    takes_objects: bool
+    objects: frozenset[str]
 
     @property
     def room(self) -> int:

@@ -24,6 +24,7 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict)  # names in lower case
     body: bytes = b""
     code: str = ""  # of the error that it is
+    model: str = ""  # the entry that answered; empty where there is only one
     tokens: tuple[int, int, int] = (0, 0, 0)  # input, of them cached, output
 
     @property
@@ -65,7 +66,7 @@ async def post(
 
     with recording() as record, acting_as(tenant):
         await app(_scope(path, headers), receive, send)
-    answer.body, answer.code = b"".join(pieces), record.code
+    answer.body, answer.code, answer.model = b"".join(pieces), record.code, record.model
     if call := record.call:
         prompt, output = call.tokens
         answer.tokens = prompt, call.cached, output

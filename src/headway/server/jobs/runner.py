@@ -23,6 +23,7 @@ LOOK = 1.0  # seconds after which the store is asked for items though nobody tol
 PAUSE = 1.0  # seconds before a store that failed is used again
 ATTEMPTS = 3  # at an item with which the engine fails
 ENGINE_FAULTS = frozenset({"engine_error", "engine_down"})
+MOST_RESTING = 1_000  # jobs
 LIMITS_OF_KEYS = frozenset({"rate_limit_exceeded", "concurrency_limit_exceeded"})
 
 
@@ -39,8 +40,9 @@ class Runner:
     """Keeps up to `at_once` items in the application.
 
     A result holds its place until it is stored, so that memory is bounded also while the store is
-    slow or away. An item that is refused for now is given back, and its tenant, or everybody, rests
-    for the time that the refusal names.
+    slow or away. An item that is refused for now is given back. For the time that the refusal names
+    its tenant rests, if its key has reached a limit; its job, if one of several models refused it;
+    else everybody.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Runner:
         self._results: list[Result] = []
         self._back: list[GivenBack] = []
         self._resting: dict[str, int] = {}  # by tenant: until when, nanoseconds
+        self._resting_jobs: dict[str, int] = {}  # likewise
         self._everybody_rests = 0  # until when
         self._is_unsure = False  # whether the store may have given items that were not heard of
         self._work = asyncio.Event()
@@ -96,10 +99,10 @@ class Runner:
         results, self._results = self._results, []
         back, self._back = self._back, []
         room = self._settings.at_once - len(self.running) if now >= self._everybody_rests else 0
-        resting = {name for name, until in self._resting.items() if until > now}
+        resting, jobs = _after(self._resting, now), _after(self._resting_jobs, now)
         exchange = self._store.items.exchange
         try:
-            taken = await self._store.ask(exchange, results, back, room, resting)
+            taken = await self._store.ask(exchange, results, back, room, resting, jobs)
         except BaseException:  # nothing of it was done, or it may be done a second time
             self._results, self._back = results + self._results, back + self._back
             raise
@@ -158,6 +161,8 @@ class Runner:
         until = clock.now() + round(seconds * SECOND)
         if answer.code in LIMITS_OF_KEYS:
             self._resting[item.tenant] = until
+        elif answer.model and len(self._resting_jobs) < MOST_RESTING:  # others may be there
+            self._resting_jobs[item.job] = until
         else:
             self._everybody_rests = until
 
@@ -170,6 +175,13 @@ class Runner:
             await self._store.ask(self._store.items.leave)
         except StoreError as error:  # another start, or another server, frees what this one had
             self._log.error("jobs could not be given back", cause=str(error))
+
+
+def _after(resting: dict[str, int], now: int) -> set[str]:
+    """Who still rests; others are forgotten."""
+    for name in [name for name, until in resting.items() if until <= now]:
+        del resting[name]
+    return set(resting)
 
 
 def result_of(item: Item, answer: Answer) -> Result:

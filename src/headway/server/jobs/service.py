@@ -150,7 +150,7 @@ class JobService:
         self.webhooks.announce(connection, job, now)
 
     def _reader(self, endpoint: str) -> InputReader:
-        lines, takes_objects = self.settings.lines, self.host.takes_objects
+        lines, takes_objects = self.settings.lines, endpoint in self.host.objects
         return InputReader(endpoint, lines, self.body_bytes, takes_objects)
 
     async def _stands(self, work: Coroutine[Any, Any, None]) -> None:

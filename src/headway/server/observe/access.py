@@ -95,7 +95,8 @@ def _request_values(scope: Scope) -> dict[str, object]:
 
 def _learned(record: AccessRecord) -> dict[str, object]:
     """What the record knows of a request; empty values are left out."""
-    values: dict[str, object] = {"lane": record.lane, "key": record.key, "code": record.code}
+    values: dict[str, object] = {"model": record.model, "lane": record.lane}
+    values |= {"key": record.key, "code": record.code}
     if call := record.call:
         problem = call.problem
         tokens_in, tokens_out = call.tokens

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
@@ -28,6 +28,7 @@ from headway.server.answering.choice import REASONS
 from headway.server.answering.refusal import Refusal
 from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import EngineState
+from headway.server.intake.model import Model
 from headway.server.intake.service import Service
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import ApiRequest
@@ -53,16 +54,37 @@ class CallTrace:
         return self.over and len(self.rows) == len(self.call.choices)
 
 
-class Spans:
-    """A Watcher that writes a trace of each call."""
+class Tracing:
+    """The traces of a server's calls: Spans for each model, and one exporter."""
 
     def __init__(self, processor: SpanProcessor, service: Service, port: int) -> None:
         self._provider = TracerProvider(resource=_resource(), shutdown_on_exit=False)
         self._provider.add_span_processor(processor)
-        self._tracer = self._provider.get_tracer("headway", __version__)
-        self._engine, self._model = service.engine, service.names[0]
+        tracer = self._provider.get_tracer("headway", __version__)
         host = service.config.server.host
-        self._server: Attributes = {"server.address": host, "server.port": port}
+        server: Attributes = {"server.address": host, "server.port": port}
+        self.models = [Spans(tracer, model, server) for model in service.models]
+        for model, spans in zip(service.models, self.models, strict=True):
+            model.watch(spans)
+        if self.models:
+            service.unrouted.append(self.models[0].refused_early)
+
+    def close(self) -> None:
+        """Write the open traces and send everything, within PATIENCE seconds."""
+        for each in self.models:
+            each.close()
+        # The exporter would try an endpoint that is not there for half a minute.
+        last = threading.Thread(target=self._provider.shutdown, daemon=True)
+        last.start()
+        last.join(PATIENCE)
+
+
+class Spans:
+    """A Watcher that writes a trace of each call of a model."""
+
+    def __init__(self, tracer: Tracer, model: Model, server: Attributes) -> None:
+        self._tracer, self._server = tracer, server
+        self._engine, self._model = model.engine, model.name
         self._open: dict[str, CallTrace] = {}  # by id of each request
 
     def entered(self, call: Call) -> None:
@@ -110,13 +132,9 @@ class Spans:
                 self._say(trace)
 
     def close(self) -> None:
-        """Write the open traces and send everything, within PATIENCE seconds."""
+        """Write the open traces."""
         while self._open:
             self._say(next(iter(self._open.values())))
-        # The exporter would try an endpoint that is not there for half a minute.
-        last = threading.Thread(target=self._provider.shutdown, daemon=True)
-        last.start()
-        last.join(PATIENCE)
 
     # -- a call's spans
 

@@ -7,14 +7,14 @@ from headway.errors import SettingError
 from headway.server.intake.service import Service
 
 if TYPE_CHECKING:
-    from headway.server.observe.spans import Spans
+    from headway.server.observe.spans import Tracing
 
 ENDPOINTS = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
 HTTP = "http/protobuf"
 
 
-def start_tracing(service: Service, port: int) -> "Spans | None":
+def start_tracing(service: Service, port: int) -> "Tracing | None":
     """Trace the service's calls from now on, if an endpoint is set. The caller closes the result.
 
     port: that the server listens on. Raises SettingError if an endpoint is set and calls cannot be
@@ -31,12 +31,10 @@ def start_tracing(service: Service, port: int) -> "Spans | None":
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
         from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
-        from headway.server.observe.spans import Spans
+        from headway.server.observe.spans import Tracing
     except ImportError as error:
         raise SettingError(
             f"{endpoint} is set, and {error.name} is not installed: "
             "pip install 'headway[otel]', or unset it"
         ) from error
-    spans = Spans(BatchSpanProcessor(OTLPSpanExporter()), service, port)
-    service.watch(spans)
-    return spans
+    return Tracing(BatchSpanProcessor(OTLPSpanExporter()), service, port)

@@ -1,11 +1,14 @@
 """An error answer: its status, OpenAI's nested error body, and when to come back."""
 
+from collections.abc import Mapping
 from json import dumps
 from math import ceil
+from types import MappingProxyType
 
 from headway.errors import HeadwayError
 
 MOST_WAIT = 120.0  # seconds; the openai client does not come back at all for more
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 KINDS = {
     401: "authentication_error",
     403: "permission_error",
@@ -24,6 +27,7 @@ class Problem(HeadwayError):
     param: the field at fault, as a path with dots. code: a word for programs.
     retry: seconds until it is worth asking again, already jittered; 0: no time is given.
     final: tells the client not to retry, whatever it does on this status otherwise.
+    told: further headers of the answer.
     """
 
     def __init__(
@@ -34,11 +38,12 @@ class Problem(HeadwayError):
         code: str = "",
         retry: float = 0.0,
         final: bool = False,
+        told: Mapping[str, str] = NO_HEADERS,
     ) -> None:
         super().__init__(message)
         self.status, self.param, self.code = status, param, code
         self.retry = min(retry, MOST_WAIT)
-        self.final = final
+        self.final, self.told = final, told
 
     @property
     def body(self) -> dict[str, dict[str, str | None]]:
@@ -55,7 +60,7 @@ class Problem(HeadwayError):
     @property
     def headers(self) -> dict[str, str]:
         """retry-after is in whole seconds, by its standard; the openai client prefers the -ms."""
-        headers = {}
+        headers = {**self.told}
         if self.retry:
             headers["retry-after"] = str(ceil(self.retry))
             headers["retry-after-ms"] = str(round(self.retry * 1_000))

@@ -1,7 +1,7 @@
 """A chat or completion request, from the body's fields to headway's own options."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from headway.options import Options
@@ -56,6 +56,7 @@ class ApiRequest:
     shaped: str  # the field that holds the grammar
     cut: int = 0  # keep so many of each prompt's first tokens; 0: all, -1: those that fit
     vectors: VectorForm | None = None  # None: the answer is text
+    unsaid: bool = False  # max_tokens is the endpoint's default: the client did not say
 
 
 def chat_request(body: ChatBody, limits: RequestLimits) -> ApiRequest:
@@ -79,7 +80,8 @@ def completion_request(body: CompletionBody, limits: RequestLimits) -> ApiReques
         raise wrong(f"'prompt': {len(prompts)} prompts; one call has {limits.prompts}", "prompt")
     most = COMPLETION_TOKENS if body.max_tokens is None else body.max_tokens
     logprobs = -1 if body.logprobs is None else body.logprobs
-    return _api_request(body, prompts, _options(body, limits, most, logprobs, bool(body.echo)))
+    made = _api_request(body, prompts, _options(body, limits, most, logprobs, bool(body.echo)))
+    return replace(made, unsaid=True) if body.max_tokens is None else made
 
 
 def messages_of(messages: Sequence[ChatMessage], limits: RequestLimits) -> tuple[Message, ...]:

@@ -98,7 +98,7 @@ class VersionKeeper:
         """The service whose engine obeys."""
         self.service = service
         self.metrics = VersionMetrics(
-            service.names[0], lambda: service.engine.load.version, lambda: self.live
+            service.model.name, lambda: service.model.engine.load.version, lambda: self.live
         )
 
     async def ask(self, function: Callable[..., Found], *given: Any) -> Found:
@@ -128,7 +128,7 @@ class VersionKeeper:
             config = self._configs[number]
             policies = policies_of(self.service, config)
             retune = Retune(number, policies, config.core_lanes)
-            self.service.engine.retune(retune)
+            self.service.model.engine.retune(retune)
             self.service.retune(config)
             self.number = number
             tell = self._log.debug if self.live else self._log.info  # a trial switches all the time
@@ -172,8 +172,8 @@ class VersionKeeper:
         live = LiveTrial(number, self.promoted.number, plan, names, clock.now())
         live.promotes = body.promote_if_better
         self.live = live
-        self.service.admission.watchers.append(live)
-        self.service.admission.listeners.append(live.rows)
+        self.service.model.admission.watchers.append(live)
+        self.service.model.admission.listeners.append(live.rows)
         self._task = asyncio.create_task(self._try(live, found))
         self._log.info("trial begun", version=number, against=live.control, seed=plan.seed)
         return found
@@ -241,7 +241,7 @@ class VersionKeeper:
 
     async def _try(self, live: LiveTrial, version: StoredVersion | None) -> None:
         assert version, "it was found before"
-        admission = self.service.admission
+        admission = self.service.model.admission
         try:
             await live.run(clock.now, self._oldest, self._obey)
             await self._conclude(live, version)
@@ -255,7 +255,7 @@ class VersionKeeper:
             self.live = None
 
     def _oldest(self) -> Mapping[str, int]:
-        engine = self.service.engine
+        engine = self.service.model.engine
         if engine.state is not EngineState.READY and self.live:
             self.live.stop(f"the engine was {engine.state} during the trial", Outcome.TRIPPED)
         return {name: each.oldest for name, each in engine.load.lanes.items()}

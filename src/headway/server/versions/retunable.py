@@ -17,14 +17,14 @@ def check_retune(service: Service, base: ServerConfig, config: ServerConfig) -> 
 
     base: the file's configuration, with which the engine was started: for it memory is planned.
     """
-    load, after = service.engine.load, policies_of(service, config)
+    load, after = service.model.engine.load, policies_of(service, config)
     started = policies_of(service, base)
     cost = StepCost.of(1) if base.engine.cost else StepCost()
     blocks, context = load.num_blocks or NEVER, load.capacity or NEVER
     lanes = tuple(service.config.core_lanes)
     present = Settings(blocks, base.engine.tokens_per_block, lanes, started, context, cost)
     present.retuned(after, config.core_lanes, 1)
-    service.vectors.traits.check_policies(after)
+    service.model.vectors.traits.check_policies(after)
     padded = "the tokens of a step, padding included,"
     planned = (
         ("engine.slots", started.slots, after.slots),
@@ -41,6 +41,6 @@ def check_retune(service: Service, base: ServerConfig, config: ServerConfig) -> 
 
 def policies_of(service: Service, config: ServerConfig) -> Policies:
     """As the engine's process has them: an encoder computes prompts whole."""
-    if service.vectors.traits.splits_prompts:
+    if service.model.vectors.traits.splits_prompts:
         return config.policies
     return replace(config.policies, chunk=Whole())

@@ -164,7 +164,7 @@ def present(keeper: VersionKeeper) -> dict[str, Any]:
     """What is in force, and the trial."""
     live = keeper.live
     told: dict[str, Any] = {
-        "in_force": keeper.service.engine.load.version,
+        "in_force": keeper.service.model.engine.load.version,
         "promoted": keeper.promoted.number,
         "trial": None,
     }

@@ -26,6 +26,17 @@ def free_on_default_device() -> tuple[str, int]:
     return "cpu", free_on_host()
 
 
+def measure(device: str) -> tuple[str, int]:
+    """A device as torch names it, and its free bytes. device: empty for the default one.
+
+    It imports torch and takes memory of the device: for a process that ends after it.
+    """
+    import torch
+
+    chosen = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return str(chosen), free_memory(chosen)
+
+
 def free_memory(device: "torch.device") -> int:
     """Free bytes on a device."""
     if device.type == "cuda":

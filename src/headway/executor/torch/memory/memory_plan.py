@@ -35,6 +35,7 @@ class Limits:
     block_size: int = 16  # tokens
     num_blocks: int = 0  # 0: as many as fit and can be used
     policies: Policies | None = None  # None: the usual ones for so many sequences
+    memory: int = 0  # bytes that the model may take, its weights included; 0: all that are free
 
     def __post_init__(self) -> None:
         for name in ("sequences", "block_size"):
@@ -45,9 +46,22 @@ class Limits:
                 raise SettingError(f"{name} must be 0 (open) or more, not {getattr(self, name)}")
 
     @classmethod
-    def of(cls, policies: Policies, slots: int, context: int, block_size: int) -> "Limits":
+    def of(
+        cls, policies: Policies, slots: int, context: int, block_size: int, memory: int = 0
+    ) -> "Limits":
         """The limits of an engine with these policies. slots: used if they set no limit."""
-        return cls(policies.slots or slots, 0, context, block_size, policies=policies)
+        sequences = policies.slots or slots
+        return cls(sequences, 0, context, block_size, policies=policies, memory=memory)
+
+    def left(self, weights: int, free: int) -> int:
+        """Of so many free bytes, those that are the model's own beside its weights. Raises
+        MemoryPlanError if there are none."""
+        if not self.memory:
+            return free
+        if weights >= self.memory:
+            have = human_bytes(self.memory)
+            raise MemoryPlanError(f"the weights take {human_bytes(weights)}, and it has {have}")
+        return min(free, self.memory - weights)
 
     def cells(self, context: int) -> int:
         """Tokens that the largest step computes, if sequences have `context` tokens."""
@@ -100,7 +114,8 @@ def plan_memory(
     """Divide the memory. Pure; all sizes in bytes.
 
     itemsize: of one number of the dtype to compute in. weights: what the weights have taken. free:
-    what is left beside them. gather_budget: KV that decode rows of one layer gather at once.
+    what is left beside them, of which no more is used than the limits allow. gather_budget: KV that
+    decode rows of one layer gather at once.
 
     Raises MemoryPlanError if no block fits, or not as many as were asked for; SettingError if the
     context asked for is longer than the model's.
@@ -109,6 +124,7 @@ def plan_memory(
         raise SettingError(
             f"context {limits.context} is longer than the {config.context} the model was made for"
         )
+    free = limits.left(weights, free)
     context = limits.context or config.context
     per_block = config.kv_elements * itemsize * limits.block_size
     room = int(free * USABLE_SHARE)

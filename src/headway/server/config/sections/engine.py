@@ -118,3 +118,21 @@ class EngineSettings(Section):
                 f"step_tokens {self.step_tokens} is less than slots {self.slots}: in a full batch "
                 "some sequences would never get their next token"
             )
+
+
+class OwnEngineSettings(EngineSettings):
+    """The `engine` mapping of an entry of `models`: what it sets differs from the section."""
+
+    def check(self) -> None:
+        """Nothing: what is left out is another section's."""
+
+    def over(self, section: EngineSettings) -> EngineSettings:
+        """The settings in force: these where they are given, else the section's. Raises
+        SettingError if they do not go together."""
+        if not self.model_fields_set:
+            return section
+        made = section.model_copy(
+            update={name: getattr(self, name) for name in self.model_fields_set}
+        )
+        made.check()
+        return made

@@ -22,7 +22,10 @@ from pydantic import (
 
 from headway.core.policies.fairly import MOST_WEIGHT
 from headway.errors import SettingError
+from headway.server.config.ledger.caps import CapSettings
+from headway.server.config.ledger.ledger import LedgerSettings
 from headway.server.config.sections.lanes import LaneName
+from headway.server.config.sections.prices import PriceSettings
 from headway.server.config.sections.section import Number, Section, SettingAtError
 from headway.server.config.tenant import Tenant
 
@@ -68,6 +71,12 @@ class KeySettings(Section):
     lanes: Annotated[
         tuple[LaneName, ...], Field(description="Lanes that the key may use. Default: all.")
     ] = ()
+    models: Annotated[
+        tuple[str, ...],
+        Field(
+            description="Entries of `models` that the key may use, by their names. Default: all."
+        ),
+    ] = ()
     default_lane: Annotated[
         str,
         Field(
@@ -98,6 +107,7 @@ class KeySettings(Section):
         Field(description="Requests at once, each from its first byte to its last; 0: no limit."),
     ] = 0
 
+    caps: CapSettings = CapSettings()
     admin: Annotated[
         bool,
         Field(
@@ -119,7 +129,10 @@ class KeySettings(Section):
         default = self.default_lane or default_lane
         if default not in allowed:
             default = self.lanes[0]
-        return Tenant(self.owner, self.name, allowed, default, self.owner, self.admin)
+        models = frozenset(self.models) or None
+        return Tenant(
+            self.owner, self.name, allowed, default, self.owner, models, is_admin=self.admin
+        )
 
     @property
     def owner(self) -> str:
@@ -138,6 +151,16 @@ def weights_of(keys: Collection[KeySettings], *, count: bool) -> dict[str, int]:
             why = "engine.strategy has fair: false, and then no weight counts"
             raise SettingAtError(("keys", at, "weight"), why)
     return weights
+
+
+def check_caps(key: KeySettings, at: int, prices: PriceSettings, ledger: LedgerSettings) -> None:
+    """SettingAtError if its caps on money could not be kept. at: its place among the keys."""
+    if key.caps.cap_money and not ledger.url:
+        why = f"{key.name}: a cap on money needs ledger.url, where its total is kept"
+        raise SettingAtError(("keys", at, "caps"), why)
+    if key.caps.cap_money and not prices.charges_tokens:
+        why = f"{key.name}: a cap on money needs prices of tokens: all requests would cost nothing"
+        raise SettingAtError(("keys", at, "caps"), why)
 
 
 def digest(key: str) -> bytes:

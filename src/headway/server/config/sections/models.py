@@ -1,5 +1,6 @@
-"""`models`: which model is served, and under which names."""
+"""`models`: which checkpoints and functions are served, and under which names."""
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -8,13 +9,18 @@ from pydantic import Field
 from headway.errors import SettingError
 from headway.executor.precision import with_quantize
 from headway.models import EMBEDDED
-from headway.server.config.sections.section import Section
+from headway.server.config.amounts import MemoryField
+from headway.server.config.sections.engine import OwnEngineSettings
+from headway.server.config.sections.section import Section, SettingAtError
 
 AT = "@"  # between a model's name and a lane's, in a request
+FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+IN_A_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+OF_FUNCTIONS = frozenset({"function", "name", "memory", "engine"})
 
 
 class ModelSettings(Section):
-    """A checkpoint and the names that clients call it by."""
+    """A checkpoint or a function, and the names that clients call it by."""
 
     name: Annotated[
         str,
@@ -46,10 +52,31 @@ class ModelSettings(Section):
             "that clients give as the model. Default: none."
         ),
     ] = {}
+    function: Annotated[
+        str,
+        Field(
+            description="In place of a checkpoint: module:name of a function of a list, which is "
+            "served at /v1/functions/NAME. Default: none."
+        ),
+    ] = ""
+    memory: Annotated[
+        MemoryField,
+        Field(
+            description="What it may take, weights included: a share of the free memory such as "
+            "0.3, or an amount such as 4GiB. Default: alone all that is free; beside others what "
+            "it can use of an equal part."
+        ),
+    ] = None
+    engine: Annotated[
+        OwnEngineSettings,
+        Field(description="What differs for this entry from the section `engine`."),
+    ] = OwnEngineSettings()
 
     @property
     def served_name(self) -> str:
-        """The model's name in answers, lists and metrics."""
+        """The entry's name in answers, lists and metrics."""
+        if self.function and not self.name:
+            return self.function.partition(":")[2]
         if self.name or not self.path:
             return self.name or EMBEDDED.name
         folder = Path(self.path)
@@ -60,9 +87,16 @@ class ModelSettings(Section):
         """The dtype and the quantisation under one name. SettingError for an unknown one."""
         return with_quantize(self.dtype, self.quantize)
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All names that clients may use, its own first."""
+        return (self.served_name, *self.aliases, *self.adapters)
+
     def check(self) -> None:
+        if self.function:
+            return self._check_function()
         with_quantize(self.dtype, self.quantize)
-        names = (self.served_name, *self.aliases, *self.adapters)
+        names = self.names
         if len(set(names)) < len(names):
             raise SettingError(
                 f"its name, aliases and adapters are not distinct: {', '.join(names)}"
@@ -70,4 +104,16 @@ class ModelSettings(Section):
         if wrong := [each for each in names if not each.strip() or AT in each]:
             raise SettingError(
                 f"{wrong[0]!r} cannot name a model: {AT} is for lanes, as in MODEL{AT}offline"
+            )
+
+    def _check_function(self) -> None:
+        if not FUNCTION.fullmatch(self.function):
+            raise SettingAtError(("function",), f"is module:name, not {self.function!r}")
+        for name in sorted(self.model_fields_set - OF_FUNCTIONS):
+            raise SettingAtError((name,), "is for checkpoints, not for a function")
+        for name in sorted(self.engine.model_fields_set - {"restart"}):
+            raise SettingAtError(("engine", name), "is for checkpoints, not for a function")
+        if not IN_A_PATH.fullmatch(self.served_name):
+            raise SettingAtError(
+                ("name",), f"{self.served_name!r} cannot be a part of a path: letters, digits, _.-"
             )

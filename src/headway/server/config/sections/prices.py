@@ -7,6 +7,7 @@ from pydantic import Field
 from headway.server.config.sections.section import Number, Section
 
 MILLION = 1_000_000
+BILLION = 1_000_000_000
 HOUR = 3_600_000_000_000  # nanoseconds
 DIGITS = 12  # after the decimal point: one token costs a millionth of a price
 
@@ -31,6 +32,29 @@ class PriceSettings(Section):
         Price, Field(description="Price of a million generated tokens.")
     ] = 0
 
+    @property
+    def hour_billionths(self) -> int:
+        """What the machine costs per hour, in billionths."""
+        return round(self.per_hour * BILLION)
+
+    def charge(self, fresh: int, cached: int, answer: int) -> int:
+        """What a caller is charged for so many tokens, in billionths, rounded down. fresh: of the
+        prompt, those that are computed."""
+        again = (
+            self.per_million_prompt
+            if self.per_million_cached is None
+            else (self.per_million_cached)
+        )
+        prices = self.per_million_prompt, again, self.per_million_answer
+        counts = fresh, cached, answer
+        total = sum([round(p * BILLION) * n for p, n in zip(prices, counts, strict=True)])
+        return total // MILLION
+
+    @property
+    def charges_tokens(self) -> bool:
+        """Whether any token has a price."""
+        return any((self.per_million_prompt, self.per_million_cached, self.per_million_answer))
+
     def machine_cost(self, nanoseconds: int) -> float:
         """What the machine costs for this time."""
         return self.per_hour * nanoseconds / HOUR
@@ -45,7 +69,7 @@ class PriceSettings(Section):
     def bill(self, prompt: int, cached: int, answer: int, nanoseconds: int) -> dict[str, float]:
         """`cost` and `machine_cost` of a call, each only if its prices are set."""
         costs: dict[str, float] = {}
-        if self.per_million_prompt or self.per_million_cached or self.per_million_answer:
+        if self.charges_tokens:
             costs["cost"] = round(self.token_cost(prompt, cached, answer), DIGITS)
         if self.per_hour:
             costs["machine_cost"] = round(self.machine_cost(nanoseconds), DIGITS)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from fastapi import APIRouter
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -15,14 +14,16 @@ from headway.server.http.json_answer import json_answer
 from headway.server.http.openapi import generation, responses
 from headway.server.http.sse import stream_answer
 from headway.server.intake.service import Service
-from headway.server.protocol.fields import ChatBody, CompletionBody
+from headway.server.protocol.fields import ChatBody, CompletionBody, GenerationBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import ApiRequest, chat_request, completion_request
+from headway.server.protocol.vectors.fields import VectorBody
+from headway.server.protocol.vectors.request import VectorModel
 
 ANSWERS = frozenset({"/v1/chat/completions", "/v1/completions"})
 
-Body = TypeVar("Body", bound=BaseModel)
+Body = TypeVar("Body", bound=GenerationBody | VectorBody)
 
 
 def answer_routes(service: Service, bodies: BodyReader) -> APIRouter:
@@ -32,19 +33,19 @@ def answer_routes(service: Service, bodies: BodyReader) -> APIRouter:
     @router.post("/v1/chat/completions", **generation(ChatBody))
     async def chat_completions(request: Request) -> Response:
         """The assistant's next turn."""
-        return await answer(service, bodies, request, ChatBody, "chat", chat_request)
+        return await answer(service, bodies, request, ChatBody, "chat", _of_any(chat_request))
 
     @router.post("/v1/completions", **generation(CompletionBody))
     async def completions(request: Request) -> Response:
         """A completion of each prompt."""
-        kind = "text_completion"
-        return await answer(service, bodies, request, CompletionBody, kind, completion_request)
+        made, kind = _of_any(completion_request), "text_completion"
+        return await answer(service, bodies, request, CompletionBody, kind, made)
 
     @router.post("/v1/requests/{id}/cancel", responses=responses(401, 404))
     async def cancel(request: Request, id: str) -> JSONResponse:
         """End your own calls, by the id of an answer or by the X-Request-Id they were sent with."""
         arrival = service.authenticate(request.headers)
-        if not (count := service.admission.cancel(arrival.tenant.name, id)):
+        if not (count := service.cancel(arrival.tenant.name, id)):
             raise Problem(404, f"nothing of yours runs as {id[:200]!r}", "id", "no_such_request")
         return JSONResponse({"id": id, "object": "request.cancelled", "cancelled": count})
 
@@ -55,9 +56,9 @@ async def answer(
     service: Service,
     bodies: BodyReader,
     request: Request,
-    model: type[Body],
+    kind: type[Body],
     operation: str,
-    api_request: Callable[[Body, LimitSettings], ApiRequest],
+    api_request: Callable[[Body, LimitSettings, VectorModel], ApiRequest],
 ) -> Response:
     """Read the body, put the call in its lane and answer it, whole or as a stream. operation: as
     traces call it."""
@@ -68,13 +69,23 @@ async def answer(
     try:
         with service.reporting(arrival, operation):
             async with bodies.read(request, limits.body_bytes) as raw:
-                parsed, size = api_request(read(model, raw), limits), len(raw)
+                body, size = read(kind, raw), len(raw)
             del raw
-        client = Client(request.receive, permit)
-        call = await service.call(arrival, parsed, client, size)
+        found = service.find(arrival, body.model or "", operation)
+        parsed = api_request(body, limits, found.model.vectors)
+        del body
+        client = Client(request.receive, permit, found.model.sent)
+        call = await service.call(arrival, parsed, found, client, size)
         return await (stream_answer if parsed.stream else json_answer)(call, client)
     except BaseException:
         if client:
             client.close()
         permit.release()
         raise
+
+
+def _of_any(
+    api_request: Callable[[Body, LimitSettings], ApiRequest],
+) -> Callable[[Body, LimitSettings, VectorModel], ApiRequest]:
+    """As a function of the model, too, which changes nothing."""
+    return lambda body, limits, model: api_request(body, limits)

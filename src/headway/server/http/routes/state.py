@@ -7,13 +7,12 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from headway.core.cost.step_cost import WHOLE
-from headway.core.load import LaneLoad
-from headway.core.request import NEVER
-from headway.server.engine.handle import EngineState
+from headway.server.engine.handle import Backend, EngineState
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
-from headway.server.intake.model_and_lane import model_of
+from headway.server.http.routes.lanes import lane_states
+from headway.server.intake.admission import not_open
+from headway.server.intake.model import Model
 from headway.server.intake.service import Service
 from headway.server.observe.metrics.metrics import Metrics
 from headway.server.protocol.problem import Problem
@@ -21,21 +20,28 @@ from headway.server.protocol.problem import Problem
 
 def probe_routes(service: Service, exporter: Metrics) -> APIRouter:
     """Routes for orchestrators and Prometheus; they need no key."""
-    router = APIRouter(tags=["state"])
+    router, backends = APIRouter(tags=["state"]), service.models.backends
 
     @router.get("/health", responses=responses(503))
     async def health() -> JSONResponse:
-        """Whether the process is worth keeping: 503 once its engine is down for good."""
-        state = service.engine.state
-        if state is EngineState.DOWN:
-            return error_response(Problem(503, service.engine.down, code="engine_down"))
-        return JSONResponse({"status": "ok", "engine": state.value})
+        """Whether the process is worth keeping: 503 once all that it serves is down for good."""
+        states = [each.state for each in backends.values()]
+        if all(state is EngineState.DOWN for state in states):
+            why = "; ".join(each.down for each in backends.values())
+            return error_response(Problem(503, why, code="engine_down"))
+        some_are_down = EngineState.DOWN in states
+        return JSONResponse({"status": "degraded" if some_are_down else "ok", **_states(service)})
 
     @router.get("/ready", responses=responses(503))
     async def ready() -> JSONResponse:
-        """Whether to send requests here: 503 also while loading or draining."""
-        _ = service.tokenizer  # raises Problem
-        return JSONResponse({"status": "ok", "engine": service.engine.state.value})
+        """Whether to send requests here: 503 while draining, until all that it serves has been
+        loaded, and when nothing of it takes requests."""
+        for each in service.models:
+            if service.models.is_one or not each.was_ready:
+                _ = each.tokenizer  # raises Problem
+        if not any(each.state is EngineState.READY for each in backends.values()):
+            raise _closed(backends)
+        return JSONResponse({"status": "ok", **_states(service)})
 
     @router.get("/metrics", responses=responses(401, 403, kind="text/plain"))
     async def metrics(request: Request) -> Response:
@@ -49,42 +55,35 @@ def probe_routes(service: Service, exporter: Metrics) -> APIRouter:
 
 
 def state_routes(service: Service) -> APIRouter:
-    """Routes about the model and its lanes."""
-    router = APIRouter(tags=["state"])
+    """Routes about the models and their lanes."""
+    router, models = APIRouter(tags=["state"]), service.models
 
     @router.get("/v1/models", responses=responses(401))
-    async def models(request: Request) -> JSONResponse:
-        """The model under all its names, and as name@lane for each lane that the key may use."""
-        lanes = service.authenticate(request.headers).tenant.lanes
-        names = [
-            f"{name}@{lane}" for name in service.names for lane in service.lanes if lane in lanes
-        ]
-        data = [_model(service, name) for name in (*service.names, *names)]
+    async def listed(request: Request) -> JSONResponse:
+        """The models under all their names, and as name@lane for each lane that the key may use."""
+        tenant = service.authenticate(request.headers).tenant
+        lanes = [lane for lane in service.lanes if lane in tenant.lanes]
+        data = []
+        for each in models.usable(tenant):
+            names = [f"{name}@{lane}" for name in each.names for lane in lanes]
+            data += [_model(service, each, name) for name in (*each.names, *names)]
         return JSONResponse({"object": "list", "data": data})
 
     @router.get("/v1/models/{id:path}", responses=responses(401, 404))
     async def model(request: Request, id: str) -> JSONResponse:
         """One entry of /v1/models."""
-        service.authenticate(request.headers)
-        model_of(id, service.names, service.lanes)
-        return JSONResponse(_model(service, id))
+        tenant = service.authenticate(request.headers).tenant
+        return JSONResponse(_model(service, models.find(id, service.lanes, tenant).model, id))
 
     @router.get("/v1/lanes", responses=responses(401))
     async def lanes(request: Request) -> JSONResponse:
-        """Each lane's line and budget, and the KV memory that the lanes share."""
-        may = service.authenticate(request.headers).tenant.lanes
-        load = service.engine.load
-        preparing = service.admission.preparing
-        data = [
-            _lane(name, lane, preparing[name], load.now)
-            for name, lane in load.lanes.items()
-            if name in may
-        ]
-        shared = {"running": load.running, "free_blocks": load.free_blocks}
-        blocks: dict[str, Any] = {"blocks": load.num_blocks, "capacity": load.capacity}
-        if load.drift:  # of step times from the cost file, if there is one
-            blocks["drift"] = load.drift / WHOLE
-        return JSONResponse({"object": "list", "data": data, **shared, **blocks})
+        """Each lane's line and budget, and the KV memory that the lanes share: of each model."""
+        tenant = service.authenticate(request.headers).tenant
+        if models.is_one:
+            return JSONResponse({"object": "list", **lane_states(models.first, tenant)})
+        each = [{"model": one.name, **lane_states(one, tenant)} for one in models.usable(tenant)]
+        data = [{**lane, "model": state["model"]} for state in each for lane in state.pop("data")]
+        return JSONResponse({"object": "list", "data": data, "models": each})
 
     @router.get("/v1/config/effective", responses=responses(401))
     async def effective(request: Request) -> JSONResponse:
@@ -94,51 +93,25 @@ def state_routes(service: Service) -> APIRouter:
     return router
 
 
-def _model(service: Service, name: str) -> dict[str, Any]:
+def _states(service: Service) -> dict[str, Any]:
+    """Of the engine or, where there are several entries, of each."""
+    if service.models.is_one:
+        return {"engine": service.model.engine.state.value}
+    return {"models": {name: each.state.value for name, each in service.models.backends.items()}}
+
+
+def _closed(backends: dict[str, Backend]) -> Problem:
+    """The answer when nothing takes requests. What is loading goes before what is down."""
+    loading = [each for each in backends.values() if each.state is EngineState.LOADING]
+    return not_open(next(iter([*loading, *backends.values()])))
+
+
+def _model(service: Service, model: Model, name: str) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
         "created": service.created,
         "owned_by": "headway",
-        "root": service.names[0],
-        "max_model_len": service.engine.load.capacity,
+        "root": model.name,
+        "max_model_len": model.engine.load.capacity,
     }
-
-
-def _lane(name: str, load: LaneLoad, preparing: int, now: int) -> dict[str, Any]:
-    lane, budget = load.lane, load.lane.budget
-    limits = {"ttft": budget.ttft, "tpot": budget.tpot, "e2e": budget.e2e, "queue": budget.queue}
-    return {
-        "id": name,
-        "object": "lane",
-        "preparing": preparing,  # requests being tokenized; they have their places in the line
-        "waiting": load.waiting,
-        "waiting_tokens": load.tokens,
-        "relegated": load.relegated,  # of those that wait
-        "drain_tokens_per_second": round(load.drain, 3),  # 0: not measured yet
-        "eta": _eta(load, now),
-        "max_waiting": _bound(lane.max_waiting),
-        "max_waiting_tokens": _bound(lane.max_waiting_tokens),
-        "priority": lane.priority,
-        "slots": _bound(load.slots),  # that may run at once, at present
-        # How long its oldest may be held, at present; null: nobody is held.
-        "window_ms": None if load.window == NEVER else load.window / 1e6,
-        "budget_ms": {
-            name: None if limit == NEVER else limit / 1e6 for name, limit in limits.items()
-        },
-    }
-
-
-def _eta(load: LaneLoad, now: int) -> dict[str, float] | None:
-    """Of the first token of a request that came now; null: not known."""
-    if load.eta == NEVER:
-        return None
-    return {
-        "first_token_ms": round(load.eta / 1e6, 1),
-        "prompt_tokens": load.eta_prompt,
-        "age_ms": round((now - load.eta_at) / 1e6, 1),  # until the latest step
-    }
-
-
-def _bound(limit: int) -> int | None:
-    return None if limit == NEVER else limit

@@ -12,7 +12,6 @@ from headway.errors import PromptError
 from headway.server.answering.arrival import Arrival
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import request_of, responses
-from headway.server.intake.model_and_lane import model_of
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import check_count, check_size
 from headway.server.protocol.fields import DetokenizeBody, TokenizeBody
@@ -33,20 +32,21 @@ def text_routes(service: Service, bodies: BodyReader) -> APIRouter:
         """The token ids of a prompt, or of a chat through the model's template."""
         with _permitted(service, request, "tokenize") as arrival:
             body, size = await _body(service, bodies, request, TokenizeBody)
+            model = service.find(arrival, body.model or "", "tokenize").model
             if (body.prompt is None) == (body.messages is None):
                 raise wrong("give 'prompt' or 'messages'", "prompt")
             prompt: Prompt = body.prompt or ""
             if body.messages is not None:
                 prompt = messages_of(body.messages, service.config.server.limits)
             field = "prompt" if body.messages is None else "messages"
-            check_size(prompt, service.text_bytes, field)
+            check_size(prompt, model.text_bytes, field)
             try:
-                with service.admission.holding(size):
-                    (ids,) = await service.tokenizer.encode(prompt)
+                with service.held.holding(size):
+                    (ids,) = await model.tokenizer.encode(prompt)
             except PromptError as error:
                 raise wrong(str(error)) from error
             service.charge(arrival, len(ids))
-        capacity = service.engine.load.capacity
+        capacity = model.engine.load.capacity
         return JSONResponse({"count": len(ids), "max_model_len": capacity, "tokens": ids})
 
     @router.post("/detokenize", responses=refusals, openapi_extra=request_of(DetokenizeBody))
@@ -54,12 +54,13 @@ def text_routes(service: Service, bodies: BodyReader) -> APIRouter:
         """The text of token ids; special tokens are spelled out."""
         with _permitted(service, request, "detokenize") as arrival:
             body, size = await _body(service, bodies, request, DetokenizeBody)
-            check_count(body.tokens, service.text_bytes, "tokens")
+            model = service.find(arrival, body.model or "", "detokenize").model
+            check_count(body.tokens, model.text_bytes, "tokens")
             try:
-                with service.admission.holding(size):
+                with service.held.holding(size):
                     # encode checks that the ids are the model's.
-                    (ids,) = await service.tokenizer.encode(tuple(body.tokens))
-                    (text,) = await service.tokenizer.decode(ids, skip_special=False)
+                    (ids,) = await model.tokenizer.encode(tuple(body.tokens))
+                    (text,) = await model.tokenizer.decode(ids, skip_special=False)
             except PromptError as error:
                 raise wrong(str(error), "tokens") from error
             service.charge(arrival, len(ids))
@@ -71,11 +72,9 @@ def text_routes(service: Service, bodies: BodyReader) -> APIRouter:
 async def _body(
     service: Service, bodies: BodyReader, request: Request, kind: type[Body]
 ) -> tuple[Body, int]:
-    """A body, whose model is ours, and its bytes. Raises Problem."""
+    """A body, and its bytes. Raises Problem."""
     async with bodies.read(request, service.config.server.limits.body_bytes) as raw:
-        body, size = read(kind, raw), len(raw)
-    model_of(body.model or "", service.names, service.lanes)
-    return body, size
+        return read(kind, raw), len(raw)
 
 
 @contextmanager

@@ -39,10 +39,7 @@ def vector_routes(service: Service, bodies: BodyReader) -> APIRouter:
     router = APIRouter(tags=["vectors"])
 
     async def answered(request: Request, body: type[Body], name: str, make: Make[Body]) -> Response:
-        def api_request(given: Body, limits: RequestLimits) -> ApiRequest:
-            return make(given, limits, service.vectors)
-
-        return await answer(service, bodies, request, body, name, api_request)
+        return await answer(service, bodies, request, body, name, make)
 
     @router.post("/v1/embeddings", **generation(EmbeddingBody, streams=False))
     async def embeddings(request: Request) -> Response:

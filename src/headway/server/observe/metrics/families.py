@@ -48,9 +48,15 @@ class Families:
         self, name: str, help: str, lanes: Mapping[str, Histogram]
     ) -> HistogramMetricFamily:
         """A histogram family with one histogram per lane."""
-        family = HistogramMetricFamily(name, help, labels=(*LABELS, "lane"))
-        for lane, one in lanes.items():
-            family.add_metric((*self._shared, lane), one.buckets, one.sum / one.unit)
+        return self.labelled(name, help, {(lane,): one for lane, one in lanes.items()}, ("lane",))
+
+    def labelled(
+        self, name: str, help: str, histograms: Mapping[Key, Histogram], labels: tuple[str, ...]
+    ) -> HistogramMetricFamily:
+        """A histogram family with one histogram per tuple of label values."""
+        family = HistogramMetricFamily(name, help, labels=(*LABELS, *labels))
+        for values, one in histograms.items():
+            family.add_metric((*self._shared, *values), one.buckets, one.sum / one.unit)
         return family
 
 

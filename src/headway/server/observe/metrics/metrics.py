@@ -7,7 +7,8 @@ registry.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from prometheus_client import (
@@ -19,25 +20,16 @@ from prometheus_client import (
 )
 from prometheus_client.core import Metric
 
-from headway.core.batch import Event
-from headway.core.lane import Lane
-from headway.core.ledger import RequestRow, StepRow
-from headway.core.request import Finish
 from headway.server import clock
-from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
-from headway.server.engine.handle import EngineHandle, EngineState
+from headway.server.intake.model import Model
 from headway.server.intake.service import Service
 from headway.server.observe.metrics.families import Families
-from headway.server.observe.metrics.gauges import gauges
 from headway.server.observe.metrics.keys import Keys
-from headway.server.observe.metrics.promises import Promises
-from headway.server.observe.metrics.requests import FAILED, Requests
-from headway.server.observe.metrics.steps import Steps
-from headway.server.observe.metrics.tokens import Silent, Tokens
-from headway.server.protocol.problem import Problem
+from headway.server.observe.metrics.model import ModelMetrics
+from headway.server.observe.metrics.requests import Requests
 
-REFUSED = (429, 503)  # statuses after which a later retry may be accepted
+NO_MODEL = ""  # the label of what was refused before its model was known
 
 
 class SingleFamily(NamedTuple):
@@ -50,113 +42,42 @@ class SingleFamily(NamedTuple):
         return (self.family,)
 
 
-class Metrics:
-    """All metrics of a server. It watches the intake, the ledger's rows and the engine's events."""
+class Unrouted:
+    """Requests that were refused before it was known which of several models they mean."""
 
-    def __init__(
-        self,
-        model: str,
-        lanes: Sequence[Lane],
-        engine: EngineHandle,
-        block_size: int,
-        now: Callable[[], int],
-    ) -> None:
-        names = [lane.name for lane in lanes]
-        self._families = Families(model)
-        self._lanes, self._engine, self._block_size, self._now = lanes, engine, block_size, now
-        self._tokens, self._requests, self._steps = Tokens(names), Requests(names), Steps(names)
-        self._keys, self._promises = Keys(), Promises(names)
-        self._preemptions = 0  # by the present engine
-        self._earlier_preemptions = 0  # by engines that have failed
-        self._step_ended = 0  # when the step ended whose events come next
+    def __init__(self) -> None:
+        self._families = Families(NO_MODEL)
+        self._keys, self._requests = Keys(), Requests(())
+
+    def refused(self, refusal: Refusal) -> None:
+        """Count one."""
+        self._keys.refused(refusal.arrival.tenant.key, refusal.count)
+        self._requests.refused(refusal.lane, refusal.problem.code, refusal.count)
+
+    def collect(self) -> Iterator[Metric]:
+        """The families that have such requests."""
+        yield from self._keys.collect(self._families)
+        yield from self._requests.refusals(self._families)
+
+
+class Metrics:
+    """All metrics of a server."""
+
+    def __init__(self, models: Sequence[ModelMetrics], unrouted: Sequence[Unrouted] = ()) -> None:
+        self.models, self._unrouted = models, unrouted
         self.registry = CollectorRegistry()  # others may add theirs
         self.registry.register(self)
+        self.refreshing: list[Callable[[], Awaitable[object]]] = []  # asked before each scrape
         for own in (ProcessCollector, PlatformCollector, GCCollector):
             own(registry=self.registry)
 
-    def ready(self) -> None:
-        """An engine is ready: the first one, or the next one after a fault."""
-        self._steps.begin(self._now())
-        self._requests.begin()
-        self._earlier_preemptions += self._preemptions
-        self._preemptions = 0
-
-    # -- the intake
-
-    def refused_early(self, refusal: Refusal) -> None:
-        """Count requests that were refused before their prompts were tokenized."""
-        key = refusal.arrival.tenant.key
-        self._count_refused(refusal.problem, key, refusal.lane, refusal.count)
-
-    def _count_refused(self, problem: Problem, key: str, lane: str, count: int) -> None:
-        self._keys.refused(key, count)
-        self._requests.refused(lane, problem.code, count)
-
-    def entered(self, call: Call) -> None:
-        """Count the requests of a call that was accepted into its lane."""
-        lane = call.routed.lane
-        self._keys.accepted(call.routed.tenant.key, len(call.choices))
-        for each in call.requests:
-            self._tokens.silent[each.id] = Silent(lane, each.arrived, len(each.prompt))
-
-    def refused(self, call: Call, problem: Problem) -> None:
-        """Count the requests of a call that was refused after its prompts were tokenized."""
-        if problem.status in REFUSED:
-            routed = call.routed
-            self._count_refused(problem, routed.tenant.key, routed.lane, len(call.choices))
-
-    def left(self, call: Call, open: Sequence[str]) -> None:
-        """Count what became of a call. open: ids of its requests that did not end by themselves."""
-        self._keys.left(call.routed.tenant.key, *call.tokens)
-        silent = [id for id in open if self._tokens.silent.pop(id, None)]
-        reason = call.problem.code if call.problem else ""
-        self._requests.abandoned(call.routed.lane, reason, len(silent))
-        if reason in FAILED:  # except where the row came already, ahead of the step's events
-            self._requests.failed(call.routed.lane, [id for id in open if id not in call.rows])
-
-    # -- the engine
-
-    def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        """Count the ledger's rows of a step, and of the requests that ended in it."""
-        load = self._engine.load
-        self._step_ended = steps[-1].began + steps[-1].nanoseconds if steps else load.now
-        self._steps.add(steps, load)
-        self._preemptions = load.preemptions
-        for row in requests:
-            self._requests.ended(row)
-            self._promises.ended(row)
-            if row.finish is Finish.COMPUTED:  # it ends without a token
-                self._tokens.prompted += row.prompt
-
-    def events(self, events: list[Event]) -> None:
-        """Count the events of a step. They come after its rows."""
-        self._tokens.count(events, self._step_ended)
-
-    # -- Prometheus
-
     def collect(self) -> Iterator[Metric]:
-        """All metric families of the server, as they are now."""
-        families, load, now = self._families, self._engine.load, self._now()
-        state = self._engine.state
-        busy = load.running or any(lane.waiting for lane in load.lanes.values())
-        idle_until = 0 if busy or state in (EngineState.DOWN, EngineState.LOADING) else now
-        known = {name: each.lane for name, each in load.lanes.items()}  # as they are in force
-        lanes = [known.get(lane.name, lane) for lane in self._lanes]
-        yield from gauges(families, load, state, lanes, self._block_size, now)
-        yield families.gauge(
-            "headway_journal_stopped",
-            "1 if the journal could not be written and has ended; the log says why. Else 0.",
-            {(): int(bool(self._engine.journal))},
-        )
-        preempted = {(): self._earlier_preemptions + self._preemptions}
-        yield families.counter(
-            "vllm:num_preemptions", "How often a sequence was preempted.", preempted
-        )
-        yield from self._keys.collect(families)
-        yield from self._tokens.collect(families)
-        yield from self._requests.collect(families)
-        yield from self._promises.collect(families)
-        yield from self._steps.collect(families, self._requests.wasted, idle_until)
+        """All families of the models, as they are now."""
+        if len(self.models) == 1 and not self._unrouted:
+            yield from self.models[0].collect()
+        else:
+            models = [each.collect() for each in self.models]
+            yield from merged([*models, *[each.collect() for each in self._unrouted]])
 
     async def text(self) -> bytes:
         """All metrics in Prometheus' text format.
@@ -164,6 +85,7 @@ class Metrics:
         They are written family by family, and streams get their tokens in between. All at once
         would block the event loop for 8 ms.
         """
+        await asyncio.gather(*[refresh() for refresh in self.refreshing])
         written = []
         for family in self.registry.collect():
             written.append(generate_latest(SingleFamily(family)))
@@ -171,11 +93,30 @@ class Metrics:
         return b"".join(written)
 
 
+def merged(collected: Iterable[Iterable[Metric]]) -> Iterator[Metric]:
+    """Each of these families once, with the samples of all. They themselves stay as they are."""
+    found: dict[str, Metric] = {}
+    for family in chain.from_iterable(collected):
+        one = found.get(family.name)
+        if not one:
+            one = found[family.name] = Metric(family.name, family.documentation, family.type)
+        one.samples += family.samples
+    yield from found.values()
+
+
 def attach_metrics(service: Service) -> Metrics:
     """Make the metrics of a server. They count from now on."""
-    config, engine = service.config, service.engine
+    unrouted = [] if service.models.is_one else [Unrouted()]
+    service.unrouted += [each.refused for each in unrouted]
+    return Metrics([_attached(each) for each in service.models], unrouted)
+
+
+def _attached(model: Model) -> ModelMetrics:
+    config, engine = model.config, model.engine
     size = config.engine.tokens_per_block
-    metrics = Metrics(service.names[0], config.core_lanes, engine, size, clock.now)
-    service.watch(metrics)
+    slots = config.policies.slots or config.engine.slots
+    metrics = ModelMetrics(model.name, config.core_lanes, engine, size, clock.now, slots)
+    model.sent, model.loaded = metrics.sent, metrics.loaded
+    model.watch(metrics)
     engine.events = metrics.events
     return metrics

@@ -140,7 +140,8 @@ class Requests:
         yield from self._counts(families)
         yield from self._histograms(families)
 
-    def _counts(self, families: Families) -> Iterator[Metric]:
+    def refusals(self, families: Families) -> Iterator[Metric]:
+        """The families that count requests which never reached an engine."""
         count = families.counter
         yield count(
             "headway_requests",
@@ -162,6 +163,10 @@ class Requests:
             self._left,
             ("lane", "reason"),
         )
+
+    def _counts(self, families: Families) -> Iterator[Metric]:
+        yield from self.refusals(families)
+        count = families.counter
         yield count(
             "vllm:request_success",
             "Ended requests by reason: stop, length, abort (cancelled or too late), error.",

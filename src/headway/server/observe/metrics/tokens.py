@@ -3,7 +3,7 @@
 They are counted once per step. In steady decoding no token is looked at by itself.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import compress
 from typing import NamedTuple
 
@@ -22,6 +22,10 @@ class Silent(NamedTuple):
     prompt: int  # tokens
 
 
+def _nobody(rows: int, nanoseconds: int) -> None:
+    """Takes what nobody asks for."""
+
+
 class Tokens:
     """Counts times to first token, gaps between tokens, and the tokens themselves."""
 
@@ -30,6 +34,7 @@ class Tokens:
         self.prompted = self.generated = 0  # tokens
         self._ttft = {lane: Histogram(TIMES) for lane in lanes}
         self._gaps = Histogram(TIMES)
+        self.steady: Callable[[int, int], object] = _nobody  # told of each gap that all rows share
         # When each request last got a token: the latest step's requests share one time.
         self._latest: tuple[str, ...] = ()  # ids of the latest step
         self._latest_time = 0
@@ -44,6 +49,7 @@ class Tokens:
         with_token = ids if all(tokens) else tuple(compress(ids, tokens))
         if with_token == self._latest:
             self._gaps.add(now - self._latest_time, len(with_token))
+            self.steady(len(with_token), now - self._latest_time)
         else:
             self._count_each(with_token, now)
         self._latest, self._latest_time = with_token, now

@@ -12,13 +12,13 @@ class Permit:
 
     def __init__(self, keys: KeyRing, tenant: Tenant) -> None:
         """Made when `KeyRing.begin` has returned True."""
-        self._keys, self._tenant, self._open = keys, tenant, True
+        self._keys, self.tenant, self._open = keys, tenant, True
 
     def release(self) -> None:
         """Give the permit back. Only the first call counts."""
         if self._open:
             self._open = False
-            self._keys.end(self._tenant)
+            self._keys.end(self.tenant)
 
 
 def permit(keys: KeyRing, tenant: Tenant) -> Permit:

@@ -1,0 +1,1 @@
+"""Does `headway diagnose` name a planted fault? See __main__."""

@@ -1,0 +1,1 @@
+"""`headway diagnose`: the likely cause of what hurts, from rows alone."""

@@ -1,0 +1,1 @@
+"""One rule for each cause. A rule asks one question of the evidence."""

@@ -1,0 +1,120 @@
+"""Did more come than can be served: for a moment (a burst), or all the time (overload)?"""
+
+from dataclasses import dataclass
+from statistics import median
+
+from headway.commands.diagnose.circumstances import Circumstances
+from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.missed import Missed
+from headway.commands.diagnose.step_times import StepTimes
+from headway.commands.diagnose.timeline import Timeline
+from headway.core.request import NEVER
+from headway.report.formatting import duration
+
+TOO_FEW = "there are too few step rows to know how much work a request is"
+SLICES = 30  # that the run is divided into, to know its usual rate
+FULL = 0.85  # device-seconds of work per second: from here on the device has no time to spare
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """The work that came, in device-time at full batches: at small ones a request takes more."""
+
+    work: Timeline
+    usual: float  # device-nanoseconds per nanosecond: the median of the run's slices
+    peak: float  # the largest of them
+
+    @classmethod
+    def of(cls, case: Circumstances, times: StepTimes) -> "Offered":
+        """Of every request that was not refused."""
+        begin, end = case.evidence.begin, case.evidence.end
+        came, slots = dict[int, float](), case.evidence.slots
+        for row in case.evidence.requests:
+            spent = times.work(row.prompt - row.cached, row.generated, slots)
+            came[row.arrived] = came.get(row.arrived, 0.0) + spent
+        last = max(came, default=0)
+        work = Timeline((at, at + 1, spent) for at, spent in sorted(came.items()))
+        width = max(1, (min(end, last + 1) - begin) // SLICES)
+        rates = [work.between(at, at + width) / width for at in range(begin, last + 1, width)]
+        return cls(work, median(rates) if rates else 0.0, max(rates, default=0.0))
+
+
+def _crowded(case: Circumstances) -> list[Missed]:
+    """Those that a line can have held up."""
+    return [each for each in case.missed if each.waited]
+
+
+@dataclass(frozen=True, slots=True)
+class Burst:
+    """A request is explained if, since the line was last empty, more work came than usually does,
+    by its excess."""
+
+    cause: str = "burst"
+
+    def ask(self, case: Circumstances) -> Finding | NotKnown | None:
+        """See Rule."""
+        if not (times := case.times):
+            return NotKnown(self.cause, TOO_FEW)
+        offered, explained, surplus = Offered.of(case, times), list[Missed](), list[float]()
+        for each in _crowded(case):
+            since, came = case.delayed_since(each), each.row.arrived
+            more = offered.work.between(since, came + 1) - offered.usual * (came - since)
+            if case.explains(more, each):
+                explained.append(each)
+                surplus.append(more)
+        if not explained or offered.usual >= FULL:
+            return None
+        lane = explained[0].row.lane
+        limit = case.evidence.lanes[lane].max_waiting
+        return Finding(
+            self.cause,
+            case.score(explained),
+            (
+                f"{case.counted(explained)} came in a burst, {case.when(explained)}",
+                f"up to {duration(max(surplus))} of work more than usual had come; per second, "
+                f"{duration(1e9 * offered.usual)} of work usually come and "
+                f"{duration(1e9 * offered.peak)} at the peak",
+            ),
+            Trial(
+                "engine:\n  strategy: budgets\n  cost: cost.json\nlanes:\n"
+                f"  {lane}:\n    late: refuse",
+                "Refuse at once, with a time to retry, what cannot be in time"
+                + ("" if limit == NEVER else f" (today {limit} may wait)")
+                + ". Those who wait go by their deadlines",
+                sets={"order": "deadline", "relegate": "hopeless"},
+            ),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Overload:
+    """A request is explained if it waited while, in the usual moment, the device had no time to
+    spare."""
+
+    cause: str = "overload"
+
+    def ask(self, case: Circumstances) -> Finding | NotKnown | None:
+        """See Rule."""
+        if not (times := case.times):
+            return NotKnown(self.cause, TOO_FEW)
+        offered = Offered.of(case, times)
+        if offered.usual < FULL:
+            return None
+        if not (explained := _crowded(case)):
+            return None
+        return Finding(
+            self.cause,
+            case.score(explained),
+            (
+                f"{case.counted(explained)} came while more was asked than the device can do, "
+                f"{case.when(explained)}",
+                f"per second, {duration(1e9 * offered.usual)} of work come (n = "
+                f"{len(case.evidence.requests)} requests)",
+            ),
+            Trial(
+                "# another replica, or\nengine:\n  strategy: budgets\n  cost: cost.json",
+                "No order serves more than the device can compute; by budgets, those who can be "
+                "in time are",
+                sets={"order": "deadline", "relegate": "hopeless"},
+            ),
+        )

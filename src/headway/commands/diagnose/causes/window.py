@@ -1,0 +1,79 @@
+"""Did requests wait while the device had room for them? Then a window, or a group, held them."""
+
+from dataclasses import dataclass
+
+from headway.commands.diagnose.circumstances import Circumstances
+from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.missed import Missed
+from headway.commands.diagnose.timeline import of_steps
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER
+from headway.report.formatting import duration
+
+SHARE = 0.25  # of the tightest TTFT limit: the window that `headway compare` gives a lane
+
+
+@dataclass(frozen=True, slots=True)
+class WindowTooLong:
+    """A request is explained if it was held for its excess while no step ran, or while a group ran
+    with places left: under group batching nobody joins a group that has begun."""
+
+    cause: str = "window too long"
+
+    def ask(self, case: Circumstances) -> Finding | NotKnown | None:
+        """See Rule."""
+        steps = case.evidence.steps
+        if not steps:
+            return NotKnown(self.cause, "there are no step rows, so idle time is not known")
+        is_group = case.evidence.policies is not None and case.evidence.policies.in_groups
+        slots = case.evidence.slots
+        # A group runs to its last member, and nobody joins it: its free places are no use either.
+        useful = of_steps(
+            steps,
+            [0 if is_group and row.running < slots else row.nanoseconds for row in steps],
+        )
+        explained, held = list[Missed](), list[int]()
+        for each in case.missed:
+            spent = _queued(each.row) - useful.between(each.row.arrived, _started(each.row))
+            if each.waited and case.explains(spent, each):
+                explained.append(each)
+                held.append(round(spent))
+        if not explained:
+            return None
+        middle = sorted(held)[len(held) // 2]
+        return Finding(
+            self.cause,
+            case.score(explained),
+            (
+                f"{case.counted(explained)} were held while the device had room, "
+                f"{duration(middle)} in the median (n = {len(held)}), {case.when(explained)}",
+            ),
+            _trial(case),
+        )
+
+
+def _started(row: RequestRow) -> int:
+    return row.finished if row.first_scheduled == NEVER else row.first_scheduled
+
+
+def _queued(row: RequestRow) -> int:
+    return _started(row) - row.arrived
+
+
+def _trial(case: Circumstances) -> Trial:
+    limits = [lane.budget.ttft for lane in case.evidence.lanes.values()]
+    limits += [lane.budget.queue for lane in case.evidence.lanes.values()]
+    tightest = min([limit for limit in limits if limit != NEVER], default=0)
+    window = max(1, round(SHARE * tightest / 1e6))
+    join = case.evidence.policies.join if case.evidence.policies else None
+    if hasattr(join, "window"):
+        return Trial(
+            f"engine:\n  strategy:\n    window: {window}ms",
+            "A quarter of the tightest limit. Groups get smaller, so a token costs more",
+            sets={"window": window},
+        )
+    return Trial(
+        "engine:\n  strategy: continuous-chunk-256",
+        "Nobody waits for a group to fill",
+        strategy="continuous-chunk-256",
+    )

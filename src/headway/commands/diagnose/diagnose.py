@@ -1,0 +1,88 @@
+"""`headway diagnose`: the likely cause of what hurts, from a journal, a report or a live server."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+
+from headway.commands.diagnose.diagnosis import Diagnosis, diagnose
+from headway.commands.diagnose.diagnosis_report import DiagnosisReport
+from headway.commands.diagnose.evidence import Evidence
+from headway.commands.diagnose.replayed import NO_JOURNAL, Replayed, replayed
+from headway.commands.diagnose.sources.from_journal import journal_evidence
+from headway.commands.diagnose.sources.from_report import report_evidence
+from headway.commands.diagnose.sources.from_server import read_server, server_diagnosis
+from headway.commands.diagnose.step_times import step_times
+from headway.commands.replay.recording import load
+from headway.commands.replay.rerun import Rerun
+from headway.core.cost.step_cost import StepCost
+from headway.costing.calibration import read_cost_file
+from headway.errors import SettingError
+from headway.report import report_json
+
+FINE, HURTS = 0, 1  # exit statuses
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnoseOptions:
+    """The command line's options. One of the sources is given."""
+
+    journal: Path | None = None
+    report: Path | None = None
+    url: str = ""  # of a live server
+    key: str = ""  # of an API key for it
+    seconds: float = 10.0  # between the two looks at a live server
+    cost: Path | None = None  # a cost file: how long steps should take
+    strategy: str = ""  # of a report with several runs
+    as_json: bool = False
+
+
+def run_diagnose(options: DiagnoseOptions, console: Console) -> int:
+    """Run the command; returns the exit status. Raises HeadwayError for what the user can fix."""
+    given = [bool(options.journal), bool(options.report), bool(options.url)]
+    if sum(given) != 1:
+        raise SettingError("name one source: --journal FILE, --report report.json or --url URL")
+    if options.cost and not options.journal:
+        raise SettingError("--cost goes with --journal: only a journal says what a step computed")
+    if options.strategy and not options.report:
+        raise SettingError("--strategy names a run of a --report")
+    if options.journal:
+        report = _of_journal(options.journal, options.cost)
+    elif options.report:
+        name = options.report.name
+        evidence = report_evidence(report_json.read(options.report), options.strategy, name)
+        report = DiagnosisReport(diagnose(evidence), NO_JOURNAL.format(source="a report"))
+    else:
+        looks = read_server(options.url, options.key, options.seconds)
+        report = DiagnosisReport(
+            server_diagnosis(*looks, source=options.url), NO_JOURNAL.format(source="a live server")
+        )
+    if options.as_json:
+        console.file.write(json.dumps(report.as_json) + "\n")
+    else:
+        report.print(console)
+    return HURTS if report.diagnosis.hurts else FINE
+
+
+def _of_journal(path: Path, cost_file: Path | None) -> DiagnosisReport:
+    recording, cost = load(path), StepCost()
+    if cost_file:
+        calibration = read_cost_file(cost_file)
+        if model := recording.about.get("model"):
+            calibration.check_model(str(model), str(recording.about.get("dtype", "")))
+        cost = calibration.cost
+    evidence, rerun = journal_evidence(recording, cost)
+    found = diagnose(evidence)
+    return DiagnosisReport(found, _trial(found, evidence, rerun))
+
+
+def _trial(found: Diagnosis, evidence: Evidence, rerun: Rerun) -> Replayed | str:
+    if not found.findings:
+        return "not asked: there is no change to try"
+    trial = found.findings[0].trial
+    if evidence.cost.is_known:
+        return replayed(trial, rerun, evidence.cost, is_fitted=False)
+    if not (times := step_times(evidence)):
+        return "not possible by replay: there are too few steps to price others"
+    return replayed(trial, rerun, times.cost, is_fitted=True)

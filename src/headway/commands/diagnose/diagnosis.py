@@ -1,0 +1,109 @@
+"""All rules asked, and their answers ranked (Diagnosis)."""
+
+from dataclasses import dataclass
+
+from headway.commands.diagnose.causes.batch import BatchTooLarge
+from headway.commands.diagnose.causes.budget import MisSetBudget
+from headway.commands.diagnose.causes.cache import ColdCache
+from headway.commands.diagnose.causes.client import SlowClient
+from headway.commands.diagnose.causes.grammar import GrammarCompile
+from headway.commands.diagnose.causes.machine import DriftOfTheMachine, NoisyNeighbour
+from headway.commands.diagnose.causes.memory import KvThrash
+from headway.commands.diagnose.causes.prompts import LongPromptsBlocking
+from headway.commands.diagnose.causes.starvation import SlotStarvation
+from headway.commands.diagnose.causes.traffic import Burst, Overload
+from headway.commands.diagnose.causes.window import WindowTooLong
+from headway.commands.diagnose.circumstances import circumstances
+from headway.commands.diagnose.evidence import Evidence
+from headway.commands.diagnose.finding import NAMED, Finding, NotKnown, Rule
+from headway.core.request import Finish
+
+# Where two causes explain as much, the earlier one is named: those that no other cause can bring
+# about come first, and those that anything which slows the engine brings about come last.
+RULES: tuple[Rule, ...] = (
+    MisSetBudget(),
+    GrammarCompile(),
+    SlowClient(),
+    DriftOfTheMachine(),
+    NoisyNeighbour(),
+    WindowTooLong(),
+    ColdCache(),
+    KvThrash(),
+    SlotStarvation(),
+    LongPromptsBlocking(),
+    BatchTooLarge(),
+    Burst(),
+    Overload(),
+)
+OF_TRAFFIC = ("burst", "overload")  # causes outside the system
+KEPT = 0.95  # of the requests inside their budgets: attainment that counts as healthy
+FEW = 5  # missed requests; with fewer a cause would be read out of chance
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """What hurts, and the causes, likeliest first."""
+
+    source: str
+    offered: int  # requests with a limit, or with a known client
+    missed: int
+    refused: int
+    failed: int
+    findings: tuple[Finding, ...]  # ranked; empty if nothing hurts, or nothing explains it
+    not_known: tuple[NotKnown, ...]
+    few: int = FEW  # missed requests from which on something hurts
+    by_rows: bool = True  # False: from counters, so that scores are no shares of the missed
+
+    @property
+    def attainment(self) -> float:
+        """Share of the offered requests that missed nothing and were not refused."""
+        lost = self.missed + self.refused + self.failed
+        return 1 - lost / self.offered if self.offered else 1.0
+
+    @property
+    def hurts(self) -> bool:
+        """Whether there is anything to explain."""
+        return self.missed >= self.few and self.attainment < KEPT
+
+    @property
+    def first(self) -> Finding | None:
+        """The likely cause; None: nothing hurts, or no cause explains half of it."""
+        if self.findings and self.findings[0].score >= NAMED:
+            return self.findings[0]
+        return None
+
+
+def diagnose(evidence: Evidence) -> Diagnosis:
+    """Ask every rule. Pure: the same evidence, the same diagnosis."""
+    case = circumstances(evidence)
+    counted = [
+        row
+        for row in evidence.requests
+        if row.budget.is_timed or evidence.client_waits or row.finish in (Finish.REFUSED,)
+    ]
+    answers = [rule.ask(case) for rule in RULES]
+    found = [each for each in answers if isinstance(each, Finding)]
+    made = Diagnosis(
+        evidence.source,
+        len(counted),
+        len(case.missed),
+        sum(row.finish is Finish.REFUSED for row in counted),
+        sum(row.finish is Finish.ERROR for row in counted),
+        tuple(sorted(found, key=_rank)),
+        tuple([each for each in answers if isinstance(each, NotKnown)]),
+    )
+    return made if made.hurts else _healthy(made)
+
+
+def _rank(finding: Finding) -> tuple[bool, float, int]:
+    """A cause inside the system that explains half goes before the traffic, which brings about
+    nothing alone; then by score, in steps of a tenth; then in the rules' order."""
+    order = [rule.cause for rule in RULES]
+    strong = finding.score >= NAMED and finding.cause not in OF_TRAFFIC
+    return not strong, -round(finding.score, 1), order.index(finding.cause)
+
+
+def _healthy(made: Diagnosis) -> Diagnosis:
+    return Diagnosis(
+        made.source, made.offered, made.missed, made.refused, made.failed, (), made.not_known
+    )

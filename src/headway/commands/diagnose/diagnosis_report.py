@@ -1,0 +1,99 @@
+"""A diagnosis for people, on one screen, and as JSON."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from headway.commands.diagnose.diagnosis import KEPT, Diagnosis
+from headway.commands.diagnose.finding import NAMED, Finding
+from headway.commands.diagnose.replayed import Replayed
+from headway.report.formatting import share
+
+WIDTH = 80
+SHOWN = 4  # causes in the table
+
+
+@dataclass(frozen=True, slots=True)
+class DiagnosisReport:
+    """What was found, and what replay says of the first change."""
+
+    diagnosis: Diagnosis
+    replay: Replayed | str  # of the first finding; in words where there is none
+
+    def print(self, console: Console) -> None:
+        """One sentence, one table, the change to try."""
+        found = self.diagnosis
+        console.print(Text(self.sentence, style="bold"))
+        console.print(Text(f"{found.source}.", style="dim"))
+        if found.findings:
+            console.print()
+            console.print(self._table(), width=min(console.width, WIDTH))
+            self._print_trial(console, found.findings[0])
+        if found.not_known:
+            console.print()
+            console.print("Not known from this source:")
+            for each in found.not_known:
+                console.print(f"- {each.cause}: {each.why}.")
+
+    @property
+    def sentence(self) -> str:
+        """The verdict."""
+        found = self.diagnosis
+        kept = f"{share(found.attainment)} of {found.offered} requests met their limits"
+        if not found.hurts:
+            if not found.offered:
+                return "Nothing hurts: no request has a limit that it could miss."
+            why = f"{kept}, and {share(KEPT)} count as healthy"
+            return f"Nothing hurts: {why}. {found.missed} missed one."
+        if (first := found.first) and not found.by_rows:
+            return f"Likely cause: {first.cause}, as far as counters show; {kept}."
+        if first:
+            return (
+                f"Likely cause: {first.cause}. It explains {share(first.score)} of the "
+                f"{found.missed} misses; {kept}."
+            )
+        return (
+            f"It hurts, and no cause explains {share(NAMED)} of the {found.missed} misses; {kept}."
+        )
+
+    def _table(self) -> Table:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("cause", no_wrap=True)
+        score = "explains" if self.diagnosis.by_rows else "score"
+        table.add_column(score, justify="right", no_wrap=True)
+        table.add_column("evidence")
+        for each in self.diagnosis.findings[:SHOWN]:
+            table.add_row(each.cause, share(each.score), "\n".join(each.evidence))
+        return table
+
+    def _print_trial(self, console: Console, first: Finding) -> None:
+        console.print()
+        console.print(Text(f"To try: {first.trial.words}."))
+        for line in first.trial.snippet.splitlines():
+            console.print(Text(f"    {line}"))
+        said = self.replay if isinstance(self.replay, str) else self.replay.words
+        console.print(Text(f"Replay: {said}."))
+
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        found = self.diagnosis
+        return {
+            "headway_diagnosis": 1,
+            "source": found.source,
+            "by_rows": found.by_rows,
+            "hurts": found.hurts,
+            "offered": found.offered,
+            "missed": found.missed,
+            "refused": found.refused,
+            "failed": found.failed,
+            "attainment": found.attainment,
+            "cause": found.first.cause if found.first else None,
+            "findings": [asdict(each) for each in found.findings],
+            "replay": self.replay if isinstance(self.replay, str) else asdict(self.replay),
+            "simulated": not isinstance(self.replay, str),
+            "not_known": [asdict(each) for each in found.not_known],
+        }

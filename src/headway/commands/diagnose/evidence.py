@@ -1,0 +1,51 @@
+"""What a diagnosis is made from (Evidence): rows, lanes, and what else the source knows."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from headway.core.cost.features import Features
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Lane
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.policies.policies import Policies
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """Rows of one run on one machine. Times are nanoseconds of one clock.
+
+    Only the request rows and the lanes are always there. A rule that needs more says so.
+    """
+
+    source: str  # where it is from, in words
+    requests: tuple[RequestRow, ...]
+    lanes: Mapping[str, Lane]
+    steps: tuple[StepRow, ...] = ()  # in order of time; empty: the source has none
+    features: tuple[Features, ...] = ()  # what each step computed; empty: the rows have to do
+    cost: StepCost = StepCost()  # of the machine as it should be; unknown: fitted to the steps
+    policies: Policies | None = None  # None: not recorded
+    num_blocks: int = 0  # of KV memory; 0: not recorded
+    block_size: int = 16  # tokens of one
+    # By request: when the engine took it in. Before that it is read, tokenized, and its grammar is
+    # compiled. Empty: not recorded.
+    taken: Mapping[str, int] = field(default_factory=dict)
+    with_grammar: frozenset[str] = frozenset()  # ids of requests that asked for a grammar
+    # By request: nanoseconds in which its answer was ready and its client did not take it. Empty:
+    # not recorded.
+    client_waits: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def slots(self) -> int:
+        """Sequences that may run at once; without recorded settings, the most that ever did."""
+        known = self.policies.slots if self.policies else 0
+        return known or max((row.running for row in self.steps), default=0)
+
+    @property
+    def begin(self) -> int:
+        """When the first request arrived."""
+        return min((row.arrived for row in self.requests), default=0)
+
+    @property
+    def end(self) -> int:
+        """When the last request ended."""
+        return max((row.finished for row in self.requests), default=0)

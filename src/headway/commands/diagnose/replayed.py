@@ -1,0 +1,80 @@
+"""What replay says a change would do (Replayed): the journal's requests, simulated twice."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headway.commands.diagnose.finding import Trial
+from headway.commands.replay.change import Change
+from headway.commands.replay.rerun import Rerun
+from headway.commands.replay.what_if import what_if
+from headway.core.cost.step_cost import StepCost
+from headway.errors import SettingError
+from headway.figures.warm_up import without_warm_up
+from headway.report.formatting import share
+from headway.runs.outcome import Outcome
+
+OUTSIDE = "not possible by replay: the cause lies outside what a scheduler decides"
+NO_JOURNAL = "not possible from {source}: a what-if run needs a journal (--journal)"
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """Attainment by lane in two simulated runs of the same requests, at the same prices.
+
+    Nothing in it was measured. Requests come as they came, whatever the answers before.
+    """
+
+    before: Mapping[str, float]  # the recorded settings
+    after: Mapping[str, float]  # with the change
+    offered: Mapping[str, int]  # requests with a budget, by lane
+    prices: str  # where the step times are from, in words
+
+    @property
+    def words(self) -> str:
+        """In a sentence."""
+        lanes = [
+            f"{lane} {share(self.before[lane])} -> {share(self.after[lane])} (n = {count})"
+            for lane, count in self.offered.items()
+        ]
+        worse = "; it makes things worse here" if self.is_worse else ""
+        return f"simulated, inside the budget: {', '.join(lanes)}{worse}; {self.prices}"
+
+    @property
+    def is_worse(self) -> bool:
+        """Whether fewer requests of all lanes together are inside their budgets."""
+        return (
+            sum((self.after[lane] - self.before[lane]) * n for lane, n in self.offered.items()) < 0
+        )
+
+
+def replayed(trial: Trial, rerun: Rerun, cost: StepCost, is_fitted: bool) -> Replayed | str:
+    """Or, in words, why there is no what-if run.
+
+    cost: of the steps; is_fitted: to the journal's own ones.
+    """
+    if not trial.can_be_replayed:
+        return OUTSIDE
+    change = Change(trial.strategy, trial.sets)
+    try:
+        settings = change.apply(rerun, cost)
+        before, after = (
+            without_warm_up(what_if(rerun, each, cost).outcome, rerun.recording.warm_up)
+            for each in (rerun.recording.settings, settings)
+        )
+    except SettingError as error:
+        return f"not possible by replay: {error}"
+    offered = {
+        lane.name: before.offered[lane.name]
+        for lane in rerun.recording.settings.lanes
+        if lane.budget.is_timed and before.offered[lane.name]
+    }
+    prices = "steps fitted to the journal's" if is_fitted else "steps as the cost model prices them"
+    return Replayed(_attainment(before), _attainment(after), offered, prices)
+
+
+def _attainment(outcome: Outcome) -> dict[str, float]:
+    return {
+        lane: sum(row.good for row in outcome.requests if row.lane == lane) / count
+        for lane, count in outcome.offered.items()
+        if count
+    }

@@ -1,0 +1,1 @@
+"""Evidence from a journal, a report, stored rows, or a live server."""

@@ -1,0 +1,26 @@
+"""Evidence from a report.json: rows, without the settings that made them."""
+
+from headway.commands.diagnose.evidence import Evidence
+from headway.errors import SettingError
+from headway.figures.warm_up import without_warm_up
+from headway.report.report_json import Report
+
+
+def report_evidence(report: Report, strategy: str, name: str) -> Evidence:
+    """One strategy's first run. strategy: its name; empty: the only one.
+
+    name: of the file, for people. SettingError if there are several and none is named.
+    """
+    names = list(report.outcomes)
+    if not strategy and len(names) > 1:
+        raise SettingError(f"{name} has {len(names)} runs: name one with --strategy: {names}")
+    strategy = strategy or names[0]
+    if strategy not in report.outcomes:
+        raise SettingError(f"{name} has no run {strategy!r}; there are {', '.join(names)}")
+    outcome = without_warm_up(report.outcomes[strategy], report.warm_up)
+    return Evidence(
+        source=f"{name}, {strategy}: {len(outcome.requests)} requests, {len(outcome.steps)} steps",
+        requests=outcome.requests,
+        lanes=report.lanes,
+        steps=outcome.steps,
+    )

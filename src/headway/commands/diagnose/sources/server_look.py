@@ -1,0 +1,103 @@
+"""One look at a live server: its metrics and its lanes (ServerLook), and what lies between two."""
+
+import json
+from bisect import bisect_left
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from headway.errors import SettingError
+
+TIMEOUT = 10.0  # seconds for one answer
+SHARED = ("model_name", "engine")  # labels that all samples have
+
+Labels = tuple[tuple[str, str], ...]  # sorted, without those of SHARED
+
+
+@dataclass(frozen=True, slots=True)
+class ServerLook:
+    """What the server said at one moment."""
+
+    samples: Mapping[str, Mapping[Labels, float]]  # by the sample's name
+    lanes: Mapping[str, Mapping[str, Any]]  # of /v1/lanes, by name
+
+
+@dataclass(frozen=True, slots=True)
+class Between:
+    """Two looks, and what was counted between them."""
+
+    before: ServerLook
+    after: ServerLook
+    seconds: float
+
+    def now(self, name: str, **labels: str) -> float:
+        """The later value, summed over the samples that have these labels; 0: there is none."""
+        return _sum(self.after, name, labels)
+
+    def was(self, name: str, **labels: str) -> float:
+        """The earlier value."""
+        return _sum(self.before, name, labels)
+
+    def counted(self, name: str, **labels: str) -> float:
+        """How much a counter has grown. A server that started again counts from 0."""
+        now, was = self.now(name, **labels), self.was(name, **labels)
+        return now - was if now >= was else now
+
+    def mean(self, name: str, **labels: str) -> float:
+        """Of a histogram's values between the looks; 0: there were none."""
+        count = self.counted(f"{name}_count", **labels)
+        return self.counted(f"{name}_sum", **labels) / count if count else 0.0
+
+    def above(self, name: str, limit: float, **labels: str) -> float:
+        """How many values were above the limit, which is rounded up to a bucket's bound."""
+        found = self.after.samples.get(f"{name}_bucket", {})
+        bounds = sorted({float(dict(key)["le"]) for key in found})
+        if not bounds:
+            return 0.0
+        at = bounds[min(bisect_left(bounds, limit), len(bounds) - 1)]
+        chosen = {dict(key)["le"] for key in found if float(dict(key)["le"]) == at}
+        below = sum(self.counted(f"{name}_bucket", le=le, **labels) for le in chosen)
+        return self.counted(f"{name}_count", **labels) - below
+
+    def values(self, name: str, label: str) -> list[str]:
+        """The values that a label has."""
+        return sorted({dict(key)[label] for key in self.after.samples.get(name, {})})
+
+
+def _sum(look: ServerLook, name: str, labels: Mapping[str, str]) -> float:
+    wanted = set(labels.items())
+    return sum(v for key, v in look.samples.get(name, {}).items() if wanted <= set(key))
+
+
+def look_at(url: str, key: str) -> ServerLook:
+    """Ask for /metrics and /v1/lanes. SettingError if the server does not answer as it should."""
+    try:
+        from prometheus_client.parser import text_string_to_metric_families
+    except ImportError:
+        raise SettingError("--url needs prometheus-client: pip install 'headway[server]'") from None
+    samples = dict[str, dict[Labels, float]]()
+    for family in text_string_to_metric_families(_get(f"{url}/metrics", key)):
+        for sample in family.samples:
+            own = tuple(sorted((k, v) for k, v in sample.labels.items() if k not in SHARED))
+            found = samples.setdefault(sample.name, {})
+            found[own] = found.get(own, 0.0) + sample.value
+    if "headway_steps_total" not in samples:
+        raise SettingError(f"{url}/metrics has no metrics of a headway server with a model")
+    listed = json.loads(_get(f"{url}/v1/lanes", key))["data"]
+    return ServerLook(samples, {each["id"]: each for each in listed})
+
+
+def _get(url: str, key: str) -> str:
+    if not url.startswith(("http://", "https://")):
+        raise SettingError(f"--url is http://HOST:PORT, not {url}")
+    headers = {"authorization": f"Bearer {key}"} if key else {}
+    try:
+        with urlopen(Request(url, headers=headers), timeout=TIMEOUT) as answer:
+            return str(answer.read().decode("utf-8"))
+    except HTTPError as error:
+        hint = "; name a key with --key" if error.code in (401, 403) else ""
+        raise SettingError(f"{url} answers {error.code}{hint}") from error
+    except (URLError, OSError, ValueError) as error:
+        raise SettingError(f"{url} cannot be read: {error}") from error

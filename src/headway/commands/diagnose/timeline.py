@@ -1,0 +1,58 @@
+"""Sums over time: how much of something lay between two moments (Timeline)."""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from itertools import accumulate
+
+from headway.core.ledger import StepRow
+
+
+class Timeline:
+    """Amounts, each spread evenly over a span of time. The spans are in order and do not overlap.
+
+    span     |----- 30 -----|        |- 10 -|
+    between          |------------------|        15 + 5
+    """
+
+    def __init__(self, spans: Iterable[tuple[int, int, float]]) -> None:
+        """spans: from, until, amount. Nanoseconds."""
+        listed = [each for each in spans if each[1] > each[0]]
+        self._begins = [begin for begin, _, _ in listed]
+        self._ends = [end for _, end, _ in listed]
+        self._amounts = [amount for _, _, amount in listed]
+        self._before = [0.0, *accumulate(self._amounts)]
+
+    def between(self, begin: int, end: int) -> float:
+        """The amount from one moment to another; 0 if the second is not later."""
+        return max(0.0, self._until(end) - self._until(begin)) if end > begin else 0.0
+
+    def signed(self, begin: int, end: int) -> float:
+        """The same where amounts may be negative."""
+        return self._until(end) - self._until(begin) if end > begin else 0.0
+
+    def _until(self, time: int) -> float:
+        at = bisect_left(self._ends, time)  # spans that have ended before
+        if at == len(self._ends) or self._begins[at] >= time:
+            return self._before[at]
+        begin, end = self._begins[at], self._ends[at]
+        return self._before[at] + self._amounts[at] * (time - begin) / (end - begin)
+
+
+def of_steps(steps: Sequence[StepRow], amounts: Iterable[float]) -> Timeline:
+    """An amount for each step, over the step's own time."""
+    return Timeline(
+        (row.began, row.began + row.nanoseconds, amount)
+        for row, amount in zip(steps, amounts, strict=True)
+    )
+
+
+class EmptyLine:
+    """When nobody waited: a delay that began before then was over."""
+
+    def __init__(self, steps: Sequence[StepRow]) -> None:
+        self._ends = [row.began + row.nanoseconds for row in steps if not row.waiting]
+
+    def before(self, time: int, otherwise: int) -> int:
+        """The latest such moment up to `time`."""
+        at = bisect_right(self._ends, time)
+        return self._ends[at - 1] if at else otherwise

@@ -1,0 +1,114 @@
+"""LedgerAnalysis: a copy of the ledger in DuckDB, to be queried and exported."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from headway.errors import SettingError, first_line
+
+try:
+    from sqlalchemy import BigInteger, Boolean, Integer, select
+except ModuleNotFoundError as missing:
+    raise SettingError(
+        f"reading a ledger needs {missing.name}: pip install 'headway[ledger]'"
+    ) from missing
+from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS
+from headway.store.ledger.reading import LedgerReader, pieces
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+# What a query sees, and docs/ledger.md describes. Money in units of currency, times as timestamps.
+VIEWS = {
+    "requests": (
+        REQUESTS,
+        "make_timestamp(arrived // 1000) AS time, device_money / 1e9 AS device_cost, "
+        "charged / 1e9 AS charge",
+    ),
+    "minutes": (MINUTES, "make_timestamp(minute * 60000000) AS time, money / 1e9 AS cost"),
+    "outcomes": (OUTCOMES, 'make_timestamp("at" // 1000) AS time, value / 1e6 AS number'),
+}
+
+
+NULL = "\\N"  # as PostgreSQL's COPY writes it
+
+
+class LedgerAnalysis:
+    """Read once, as the ledger is now; what is done with it changes no ledger. Raises SettingError.
+
+    The rows go through a file, because DuckDB's own readers of SQLite and PostgreSQL would be
+    fetched from the network at first use.
+    """
+
+    def __init__(self, where: str) -> None:
+        try:
+            import duckdb
+        except ModuleNotFoundError:
+            raise SettingError(
+                "querying a ledger needs duckdb: pip install 'headway[ledger]'"
+            ) from None
+        self._error: type[Exception] = duckdb.Error
+        self._connection: DuckDBPyConnection = duckdb.connect()
+        self._is_closed_off = False
+        reader = LedgerReader(where)
+        try:
+            with TemporaryDirectory(prefix="headway-ledger-") as folder:
+                self._copy(reader, Path(folder))
+        finally:
+            reader.close()
+
+    def _copy(self, reader: LedgerReader, folder: Path) -> None:
+        with reader.begin() as connection:
+            for name, (table, more) in VIEWS.items():
+                path = folder / f"{name}.csv"
+                with path.open("w", newline="") as file:
+                    writer = csv.writer(file)
+                    writer.writerow([column.name for column in table.columns])
+                    for rows in pieces(connection, select(table)):
+                        writer.writerows(
+                            [NULL if each is None else each for each in row] for row in rows
+                        )
+                types = ", ".join(f"'{c.name}': '{_type(c.type)}'" for c in table.columns)
+                how = f"header = true, quote = '\"', nullstr = '{NULL}', columns = {{{types}}}"
+                read = f"read_csv('{path}', {how})"
+                self._connection.execute(f"CREATE TABLE {name}_stored AS FROM {read}")
+                view = f"SELECT *, {more} FROM {name}_stored"
+                self._connection.execute(f"CREATE VIEW {name} AS {view}")
+
+    def query(self, sql: str, given: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
+        """The names of the columns, and the rows. It reads the copy alone: no file and no network,
+        from the first query on. Raises SettingError."""
+        if not self._is_closed_off:
+            self._is_closed_off = True
+            self._connection.execute("SET enable_external_access = false")
+            self._connection.execute("SET lock_configuration = true")
+        return self._ask(sql, given)
+
+    def _ask(self, sql: str, given: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
+        try:
+            found = self._connection.execute(sql, given)
+        except self._error as error:
+            raise SettingError(f"the query fails: {first_line(error)}") from None
+        return [column[0] for column in found.description or ()], found.fetchall()
+
+    def export(self, to: Path, view: str) -> int:
+        """Write a view as Parquet. Returns its rows."""
+        path = str(to).replace("'", "''")
+        try:
+            self._connection.execute(f"COPY (FROM {view}) TO '{path}' (FORMAT parquet)")
+        except self._error as error:
+            raise SettingError(f"{to} cannot be written: {first_line(error)}") from None
+        (count,) = self._connection.execute(f"SELECT count(*) FROM {view}").fetchone() or (0,)
+        return int(count)
+
+    def close(self) -> None:
+        """Forget the copy."""
+        self._connection.close()
+
+
+def _type(kind: object) -> str:
+    if isinstance(kind, Boolean):
+        return "BOOLEAN"
+    return "BIGINT" if isinstance(kind, BigInteger | Integer) else "VARCHAR"

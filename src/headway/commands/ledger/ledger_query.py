@@ -1,0 +1,56 @@
+"""`headway ledger query`, `export` and `check`."""
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from headway.commands.ledger.analysis import VIEWS, LedgerAnalysis
+from headway.errors import SettingError
+from headway.store.ledger.check import problems_of
+from headway.store.ledger.reading import LedgerReader
+
+SHOWN = 200  # rows that are printed as a table
+
+
+def run_query(where: str, sql: str, as_json: bool, console: Console) -> int:
+    """Print what a query finds. The exit status is 0. Raises SettingError."""
+    analysis = LedgerAnalysis(where)
+    columns, rows = analysis.query(sql)
+    analysis.close()
+    if as_json:
+        for row in rows:
+            print(json.dumps(dict(zip(columns, row, strict=True)), default=str))
+        return 0
+    table = Table()
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    for row in rows[:SHOWN]:
+        table.add_row(*["" if each is None else str(each) for each in row])
+    console.print(table)
+    if len(rows) > SHOWN:
+        console.print(f"{len(rows) - SHOWN} more rows: --json prints all of them")
+    return 0
+
+
+def run_export(where: str, to: Path, view: str, console: Console) -> int:
+    """Write a view as Parquet. The exit status is 0. Raises SettingError."""
+    if view not in VIEWS:
+        raise SettingError(f"--view is one of {', '.join(VIEWS)}, not {view!r}")
+    analysis = LedgerAnalysis(where)
+    count = analysis.export(to, view)
+    analysis.close()
+    console.print(f"{count} rows of {view} in {to}")
+    return 0
+
+
+def run_check(where: str, console: Console) -> int:
+    """Print each sum that is wrong. The exit status is 1 if there is one. Raises SettingError."""
+    reader = LedgerReader(where)
+    problems = problems_of(reader)
+    reader.close()
+    for each in problems:
+        console.print(each, markup=False)
+    console.print("all sums are exact" if not problems else f"{len(problems)} sums are wrong")
+    return int(bool(problems))

@@ -1,0 +1,120 @@
+"""`headway tune --pipeline`: sizes the stages of a pipeline, in virtual time."""
+
+import importlib
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from headway.commands.interruption import exit_status, terminable
+from headway.commands.tune.pipeline.found import GIVEN, RECOMMENDED, Found
+from headway.commands.tune.pipeline.options import PipelineOptions
+from headway.commands.tune.pipeline.report import keep, show
+from headway.commands.tune.pipeline.search import Search
+from headway.commands.tune.pipeline.sizing import sized, sizing_of
+from headway.commands.tune.pipeline.trial import Course, drawn_windows, trace_windows
+from headway.commands.tune.tune_report import check_outs
+from headway.costing.machine import cores
+from headway.errors import SettingError, first_line
+from headway.pipelines.simulated.plan import Plan, read_plan
+from headway.runs.process_pool import worker_pool
+from headway.traffic.trace import read_trace
+
+
+def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
+    """Search, write the files, print the answer; return the exit status.
+
+    1: the recommendation keeps no rate on the held-out windows. Raises SettingError.
+    """
+    check_outs(options.out, options.json)
+    plan = plan_named(options.pipeline)
+    if not plan.deadline:
+        raise SettingError(f"{options.pipeline} has no deadline: there is nothing to keep")
+    given = sum([stage.processes for stage in plan.stages])
+    processes = options.processes or given
+    if processes < len(plan.stages):
+        raise SettingError(f"{processes} processes are too few for {len(plan.stages)} stages")
+    if options.trace:
+        windows = trace_windows(read_trace(options.trace), options.requests)
+        traffic = f"arrivals of {options.trace.name}"
+    else:
+        windows = drawn_windows(options.requests, options.seed)
+        traffic = "Poisson arrivals"
+    course = Course(plan, tuple(windows), options.seed, 2 * fastest(plan, processes))
+    workers = options.workers or cores()
+    with terminable():
+        try:
+            with worker_pool(workers if workers > 1 else 0) as pool:
+                search = Search(course, pool, console)
+                found = _searched(search, processes, traffic)
+        except KeyboardInterrupt as end:
+            return _broken_off(search, processes, traffic, options, console, exit_status(end))
+    keep(found, options.out, options.json)
+    show(found, console)
+    console.print(Text(f"The stages are in {options.out}."))
+    return 0 if found.is_kept else 1
+
+
+def _searched(search: Search, processes: int, traffic: str) -> Found:
+    plan = search.course.plan
+    search.begin(processes, search.course.most / 8)
+    search.climb()
+    found = _found(search, processes, traffic)
+    others = {RECOMMENDED: found.best.sizing, GIVEN: sizing_of(plan)}
+    return replace(found, held=search.checked(others), tried=search.tried)
+
+
+def _found(search: Search, processes: int, traffic: str) -> Found:
+    assert search.best is not None
+    course = search.course
+    best = sized(course.plan, search.best.sizing)
+    requests = len(course.windows[0])
+    return Found(
+        course.plan, best, search.best, traffic, course.seed, requests, processes, search.tried
+    )
+
+
+def _broken_off(
+    search: Search,
+    processes: int,
+    traffic: str,
+    options: PipelineOptions,
+    console: Console,
+    status: int,
+) -> int:
+    if search.best is None:
+        console.print(Text("Broken off before anything was measured: no file.", "yellow"))
+        return status
+    keep(_found(search, processes, traffic), options.out, options.json)
+    text = f"Broken off: the best so far is in {options.out}, and it was not checked."
+    console.print(Text(text, "yellow"))
+    return status
+
+
+def fastest(plan: Plan, processes: int) -> float:
+    """Workflows a second at most, if all processes could be divided evenly over the work."""
+    stages = zip(plan.stages, plan.items, strict=True)
+    work = [items * (stage.base / stage.most + stage.per_item) for stage, items in stages if items]
+    return processes / sum(work)
+
+
+def plan_named(name: str) -> Plan:
+    """The plan in a file, or the Plan or Pipeline that module:name is. Raises SettingError."""
+    module, colon, attribute = name.partition(":")
+    if not colon or Path(name).exists():
+        return read_plan(Path(name))
+    sys.path.insert(0, "")
+    try:
+        found = getattr(importlib.import_module(module), attribute)
+    except Exception as error:  # whatever a module of the user's raises
+        raise SettingError(f"{name} cannot be imported: {first_line(error)}") from error
+    finally:
+        sys.path.remove("")
+    if isinstance(found, Plan):
+        return found
+    if hasattr(found, "learned"):
+        plan: Plan = found.learned()
+        return plan
+    raise SettingError(f"{name} is a {type(found).__name__}, not a Plan or a Pipeline")

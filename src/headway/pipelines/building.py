@@ -1,0 +1,94 @@
+"""From the stages of a graph to live ones: who computes them, and what they are called."""
+
+from contextlib import ExitStack
+from typing import Any
+
+from headway.batching.batcher import Batcher
+from headway.batching.decorator import BatchedFunction
+from headway.errors import SettingError
+from headway.offered_answers import OfferedAnswers
+from headway.pipelines.course import Place
+from headway.pipelines.graph import Call, Program, Stage
+from headway.pipelines.pace import Pace
+from headway.pipelines.ports import BatcherPort, Ears
+
+# Lines are bounded at the door, by Stage.max_waiting: nothing is refused in the middle.
+UNBOUNDED = 2**62
+
+
+def live_places(program: Program, ears: Ears, closing: ExitStack) -> list[Place]:
+    """The stages of a live pipeline. Those that begin here end with `closing`.
+
+    Raises SettingError.
+    """
+    places = list[Place]()
+    for number, stage in enumerate(program.stages):
+        place = _place(stage, ears, closing)
+        name, same = place.name, 1
+        while name in [each.name for each in places]:
+            same += 1
+            name = f"{place.name} {same}"
+        is_last = number == len(program.stages) - 1
+        if streams(place) and not (is_last and program.operations[-1] == Call(number)):
+            raise SettingError(f"stage {name!r} yields pieces: only the last stage can")
+        places.append(place._replace(name=name))
+    return places
+
+
+def streams(place: Place) -> bool:
+    """Whether the stage's function yields pieces, and has no result beside them."""
+    return isinstance(place.port, BatcherPort) and place.port.batcher.streams
+
+
+def gives_pieces(program: Program, place: Place) -> bool:
+    """Whether callers may hear of the last stage's pieces. place: the last one."""
+    ends = program.operations[-1] == Call(len(program.stages) - 1)
+    return ends and (streams(place) or not isinstance(place.port, BatcherPort))
+
+
+def _place(stage: Stage, ears: Ears, closing: ExitStack) -> Place:
+    work = stage.work
+    if isinstance(work, BatchedFunction):
+        _check_no_settings(stage, "the decorator has them")
+        work = work.batcher
+    elif isinstance(work, Batcher):
+        _check_no_settings(stage, "the Batcher has them")
+    elif isinstance(work, OfferedAnswers):
+        return _llm_place(stage, ears)
+    elif callable(work):
+        work = closing.enter_context(Batcher(work, **_settings(stage)))
+    else:
+        raise SettingError(f"a {type(work).__name__} is no stage of a live pipeline")
+    if stage.lane and stage.lane not in work.settings.lanes:
+        known = ", ".join(work.settings.lanes)
+        raise SettingError(f"stage {work.name!r} has no lane {stage.lane!r}; there are {known}")
+    size = work.settings.size * max(1, work.settings.processes)
+    pace = Pace(size, stage.max_waiting)
+    name = stage.name or work.name.rpartition(".")[2]
+    return Place(name, BatcherPort(work, stage.lane, ears), pace)
+
+
+def _settings(stage: Stage) -> dict[str, Any]:
+    settings = dict(stage.settings)
+    if "lanes" in settings or stage.lane:
+        raise SettingError("a function of a pipeline has one lane: give a Batcher for more")
+    return {**settings, "max_waiting": UNBOUNDED}
+
+
+def _check_no_settings(stage: Stage, why: str) -> None:
+    if stage.settings:
+        raise SettingError(f"{next(iter(stage.settings))} cannot be set here: {why}")
+
+
+def _llm_place(stage: Stage, ears: Ears) -> Place:
+    # Not above: pipelines of functions need neither of them.
+    from headway.options import Options
+    from headway.pipelines.llm_port import LLMPort
+
+    if strange := set(stage.settings) - {"options"}:
+        raise SettingError(f"there is no setting {sorted(strange)[0]!r} of an LLM; only options")
+    if stage.lane:
+        raise SettingError("an LLM has one lane")
+    port = LLMPort(stage.work, stage.settings.get("options", Options()), ears)
+    slots = stage.work.policies.slots or 1
+    return Place(stage.name or "generate", port, Pace(slots, stage.max_waiting, calls=False))

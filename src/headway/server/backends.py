@@ -1,0 +1,123 @@
+"""Backends: the processes behind a server, one for each entry of `models`, from start to end."""
+
+import asyncio
+import gc
+import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+
+from headway.executor.torch.loading.checkpoint import locate
+from headway.models import EMBEDDED
+from headway.server.config.config import ServerConfig
+from headway.server.config.engine_options import engine_options
+from headway.server.config.memory import engines_beside, named
+from headway.server.config.validate import shares_of
+from headway.server.engine.handle import EngineState
+from headway.server.engine.messages import EngineOptions, Welcome
+from headway.server.engine.restarts import RestartingEngine
+from headway.server.functions.remote import RemoteFunction
+from headway.server.intake.model import Model
+from headway.server.intake.tokenizing import AsyncTokenizer
+from headway.server.observe.logs import Log
+
+Said = Callable[[str], object]
+UNNAMEABLE = re.compile(r"[^\w.-]")  # characters that are not wanted in a file's name
+
+
+class Backends:
+    """Each starts, fails and is restarted by itself."""
+
+    def __init__(self, config: ServerConfig, log: Log) -> None:
+        self._config, self._many = config, len(config.models) > 1
+        self.engines = [
+            RestartingEngine(
+                self._options(entry),
+                entry.engine.restart,
+                self._log(log, entry.model.served_name),
+            )
+            for entry in config.entries
+        ]
+        self.functions = {
+            each.served_name: RemoteFunction(each, config, self._log(log, each.served_name))
+            for each in config.functions
+        }
+
+    def _log(self, log: Log, name: str) -> Log:
+        """Where there are several entries, each line names the one."""
+        return log.bind(model=name) if self._many else log
+
+    def _options(self, entry: ServerConfig) -> EngineOptions:
+        """Where there are several entries, the names of journals have the entry's name."""
+        options = EngineOptions(**engine_options(entry))
+        if not (self._many and options.journal):
+            return options
+        path, name = Path(options.journal), UNNAMEABLE.sub("_", entry.model.served_name)
+        return replace(options, journal=str(path.with_name(f"{path.stem}-{name}{path.suffix}")))
+
+    def __iter__(self) -> Iterator[RestartingEngine | RemoteFunction]:
+        yield from self.engines
+        yield from self.functions.values()
+
+    async def start(self, models: list[Model], say: Said) -> list[Welcome]:
+        """Start all of them. Raises what kept one from starting. say: is told of the progress."""
+        if self._many or self._config.model.memory:
+            shares = await asyncio.to_thread(shares_of, self._config, _folder)
+            beside = engines_beside(self._config)
+            for engine, model in zip(self.engines, models, strict=True):
+                engine.give_memory(shares[model.name], beside)
+        pairs = zip(self.engines, models, strict=True)
+        async with asyncio.TaskGroup() as group:
+            loading = [group.create_task(self._load(*each, say)) for each in pairs]
+            for function in self.functions.values():
+                group.create_task(self._import(function, say))
+        gc.collect()
+        gc.freeze()  # what is there now stays: to look through it again would hold the loop
+        return [each.result() for each in loading]
+
+    async def _load(self, engine: RestartingEngine, model: Model, say: Said) -> Welcome:
+        with self._named(model.name):
+            welcome = await engine.start(self._prefixed(say, model.name))
+        tokenizer = await asyncio.to_thread(AsyncTokenizer, welcome.tokenizer, Path(welcome.folder))
+        model.loaded(welcome.work, welcome.load_ns)
+        model.ready(tokenizer, welcome.eos, welcome.traits, welcome.card)
+        return welcome
+
+    async def _import(self, function: RemoteFunction, say: Said) -> None:
+        with self._named(function.name):
+            await function.start(self._prefixed(say, function.name))
+
+    def _named(self, name: str) -> AbstractContextManager[None]:
+        """Where there are several entries, what is wrong names the one."""
+        return named(name if self._many else "")
+
+    def _prefixed(self, say: Said, name: str) -> Said:
+        return (lambda text: say(f"{name}: {text}")) if self._many else say
+
+    async def stand(self) -> None:
+        """Restart those that fail. Returns when none is left that could be restarted."""
+        await asyncio.gather(*[each.stand() for each in self])
+
+    @property
+    def are_down(self) -> bool:
+        """Whether nothing is left that could answer."""
+        return all(each.state is EngineState.DOWN for each in self)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of the processes that run."""
+        return [each.pid for each in self if each.pid]
+
+    async def drain(self, timeout: float) -> None:
+        """Let them finish what they were given, within so many seconds."""
+        await asyncio.gather(*[each.drain(timeout) for each in self])
+
+    async def close(self) -> None:
+        """End them now."""
+        await asyncio.gather(*[each.close() for each in self])
+
+
+def _folder(path: str) -> Path:
+    """A checkpoint's folder; one that is on the hub is fetched."""
+    return locate(path or EMBEDDED)

@@ -1,0 +1,57 @@
+"""Checks what settings refer to by name: lanes, keys, models."""
+
+from collections.abc import Collection, Sequence
+
+from headway.errors import did_you_mean
+from headway.server.config.sections.keys import KeySettings, weights_of
+from headway.server.config.sections.models import ModelSettings
+from headway.server.config.sections.section import SettingAtError
+
+
+def no_lane(name: str, lanes: Collection[str]) -> str:
+    """What is said of a lane that there is not."""
+    return f"there is no lane {name!r}{did_you_mean(name, lanes)}"
+
+
+def check_keys(
+    keys: Sequence[KeySettings],
+    lanes: Collection[str],
+    models: Collection[str],
+    scraper: str,
+    *,
+    count: bool,
+) -> None:
+    """Raises SettingError. models: the entries' own names. scraper: the key that may read metrics;
+    empty: any. count: whether weights count."""
+    for field in ("name", "sha256"):
+        values = [getattr(key, field) for key in keys]
+        if len(set(values)) < len(values):
+            raise SettingAtError(("keys",), f"two have the same {field}")
+    weights_of(keys, count=count)
+    names = [key.name for key in keys]
+    if scraper and scraper not in names:
+        why = f"there is no key {scraper!r}{did_you_mean(scraper, names)}"
+        raise SettingAtError(("metrics", "key"), why if names else f"{why}none")
+    for at, key in enumerate(keys):
+        for lane in (*key.lanes, key.default_lane, *key.caps.lanes):
+            if lane and lane not in lanes:
+                raise SettingAtError(("keys", at), f"{key.name}: {no_lane(lane, lanes)}")
+        for model in key.models:
+            if model not in models:
+                why = f"there is no model {model!r}{did_you_mean(model, models)}"
+                raise SettingAtError(("keys", at, "models"), why)
+
+
+def check_models(models: Sequence[ModelSettings]) -> None:
+    """Raises SettingError if two entries share a name, or more than all memory is given away."""
+    if not models:
+        raise SettingAtError(("models",), "at least one is needed")
+    owners: dict[str, int] = {}
+    for at, model in enumerate(models):
+        for name in model.names:
+            if (other := owners.setdefault(name, at)) != at:
+                raise SettingAtError(("models", at), f"{name!r} is a name of models[{other}], too")
+    if (total := sum(model.memory.share for model in models if model.memory)) > 1 + 1e-9:
+        raise SettingAtError(
+            ("models",), f"the shares of memory come to {total:g}, which is more than all of it"
+        )

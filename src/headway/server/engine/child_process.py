@@ -1,0 +1,151 @@
+"""ChildProcess: a process that computes, and the pipe to it, as the server's event loop sees them.
+
+Two threads read and write the pipe, so that neither a slow process nor a long message holds up the
+loop. What may gather here is bounded: BEHIND messages that the loop has not taken yet; then no more
+are read, and the kernel's buffer fills.
+"""
+
+import asyncio
+import atexit
+import multiprocessing
+import select
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
+from queue import SimpleQueue
+from typing import Any
+
+BEHIND = 256  # messages that may wait for the loop; then no more are read
+GRACE = 5.0  # seconds for a process to end that nothing keeps
+MOST_LINE = 4_096  # characters of a line that the process prints; longer ones are split
+NOTHING = object()  # ends the writing thread
+
+
+class ChildProcess:
+    """Started when it is made, on the loop's thread.
+
+    target: called there with `given`, our end of the pipe, and where its output goes (None: where
+    ours goes). echo: called with each line that it prints, by a thread of its own; None: it prints
+    where we do. take: called on the loop with each message. ended: called on the loop when it is
+    gone, with its exit status.
+    """
+
+    def __init__(
+        self,
+        target: Callable[..., None],
+        given: Any,
+        take: Callable[[Any], object],
+        ended: Callable[[int | None], object],
+        echo: Callable[[str], object] | None,
+        *,
+        daemon: bool = True,
+    ) -> None:
+        self._take, self._when_ended = take, ended
+        self._loop, self.gone = asyncio.get_running_loop(), asyncio.Event()
+        self._outbox: SimpleQueue[Any] = SimpleQueue()
+        self.room = threading.Semaphore(BEHIND)
+        context = multiprocessing.get_context("spawn")  # a fork would take our threads' locks along
+        ours, theirs = context.Pipe()
+        output, words = context.Pipe(duplex=False) if echo else (None, None)
+        args = (given, theirs, words)
+        process = context.Process(target=target, args=args, name="headway-engine", daemon=daemon)
+        process.start()
+        theirs.close()  # or its end would not be seen here
+        if output and words and echo:
+            words.close()
+            threading.Thread(target=_overhear, args=(output, echo), daemon=True).start()
+        self._process = process
+        atexit.register(self.kill)  # multiprocessing would ask it politely, and wait
+        writer = threading.Thread(target=self._write, args=(ours,), daemon=True)
+        writer.start()
+        threading.Thread(target=self._read, args=(process, ours, writer), daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """0: it is gone."""
+        return 0 if self.gone.is_set() else self._process.pid or 0
+
+    def send(self, message: Any) -> None:
+        """Send it, unless the process is gone. It is pickled in another thread."""
+        if not self.gone.is_set():
+            self._outbox.put(message)
+
+    def kill(self) -> None:
+        """Do not wait for it."""
+        with suppress(ValueError):  # its end has been seen
+            self._process.kill()
+
+    async def ends_within(self, seconds: float) -> bool:
+        """Whether it is gone by then."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.gone.wait()
+        return self.gone.is_set()
+
+    async def end(self) -> bool:
+        """Kill it. Returns whether it is gone; it may not be while its device hangs."""
+        self.kill()
+        return await self.ends_within(2 * GRACE)
+
+    # -- the writing thread
+
+    def _write(self, channel: Connection) -> None:
+        with suppress(OSError):  # it has died: the reader says so
+            while (message := self._outbox.get()) is not NOTHING:
+                channel.send(message)
+
+    # -- the reading thread
+
+    def _read(self, process: SpawnProcess, channel: Connection, writer: threading.Thread) -> None:
+        """Pass on messages until the process ends, in whatever way, and then its exit status."""
+        ready = select.poll()
+        for each in (channel.fileno(), process.sentinel):
+            ready.register(each, select.POLLIN)
+        code: int | None = None
+        try:
+            with suppress(EOFError, OSError):
+                while channel.fileno() in [fd for fd, _ in ready.poll()]:
+                    message = channel.recv()
+                    self.room.acquire()
+                    self._loop.call_soon_threadsafe(self._taken, message)
+        finally:
+            process.join(GRACE)
+            process.kill()
+            process.join()
+            code = process.exitcode
+            process.close()
+            self._outbox.put(NOTHING)
+            writer.join()
+            channel.close()
+            with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+                self._loop.call_soon_threadsafe(self._ended, code)
+
+    # -- on the loop
+
+    def _taken(self, message: Any) -> None:
+        self.room.release()
+        self._take(message)
+
+    def _ended(self, code: int | None) -> None:
+        atexit.unregister(self.kill)
+        self.gone.set()
+        self._when_ended(code)
+
+
+def manner(code: int | None) -> str:
+    """How a process ended, for people. code: its exit status."""
+    if code is None or code >= 0:
+        return f"exit status {code}; its own words are on the error stream"
+    name = signal.Signals(-code).name
+    hint = "; perhaps the machine ran out of memory" if -code == signal.SIGKILL else ""
+    return f"killed by {name}{hint}"
+
+
+def _overhear(output: Connection, on_line: Callable[[str], object]) -> None:
+    """Pass on the process's output line by line, until it is closed."""
+    with output, open(output.fileno(), encoding="utf-8", errors="replace", closefd=False) as lines:
+        while line := lines.readline(MOST_LINE):
+            on_line(line.rstrip())

@@ -1,0 +1,192 @@
+"""FunctionClient: the server's half of a function's process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from typing import Any
+
+from headway.errors import DrainingError, EngineDownError, HeadwayError
+from headway.server.answering.call import down
+from headway.server.engine.child_process import ChildProcess, manner
+from headway.server.engine.handle import EngineState
+from headway.server.engine.messages import Failed, Progress
+from headway.server.functions.messages import (
+    About,
+    Answer,
+    Ask,
+    Cancel,
+    Close,
+    FunctionOptions,
+    Look,
+    Refused,
+    Seen,
+)
+from headway.server.functions.process import run
+from headway.server.protocol.problem import Problem
+
+SEEN = 1.0  # seconds for the process to say how it is
+
+News = Answer | Refused | Seen | Problem
+
+
+class Asked:
+    """What is said of one request, as it comes."""
+
+    def __init__(self) -> None:
+        self.queue: asyncio.Queue[News] = asyncio.Queue()
+        self.ended = False  # nothing more comes
+
+    async def next(self) -> Answer | Seen:
+        """Raises Problem."""
+        news = await self.queue.get()
+        self.ended = not isinstance(news, Answer) or news.is_last
+        if isinstance(news, Refused):
+            raise news.problem
+        if isinstance(news, Problem):
+            raise news
+        return news
+
+
+class FunctionClient:
+    """Started once; server.engine.restarts.Client. On the event loop's thread."""
+
+    def __init__(self, options: FunctionOptions, echo: Callable[[str], object] | None) -> None:
+        self._options, self._echo = options, echo
+        self.state, self.down = EngineState.LOADING, ""
+        self._numbers = count(1)
+        self._asked: dict[int, Asked] = {}
+        self._process: ChildProcess | None = None
+        self._error: HeadwayError | None = None  # the process's last words
+        self._leaving = False
+        self._over, self._idle = asyncio.Event(), asyncio.Event()
+
+    @property
+    def pid(self) -> int:
+        """0: there is none."""
+        return self._process.pid if self._process else 0
+
+    async def start(self, progress: Callable[[str], object] = lambda text: None) -> About:
+        """Import the function. Raises what kept it from that."""
+        assert not self._process, "it is started once"
+        self._progress = progress
+        self._about: asyncio.Future[About] = asyncio.get_running_loop().create_future()
+        about = self._options, self._take, self._ended, self._echo
+        self._process = ChildProcess(run, *about, daemon=False)  # it may have processes itself
+        return await asyncio.shield(self._about)
+
+    async def answer(self, ask: Ask) -> bytes:
+        """The body of the answer. Raises Problem."""
+        with self._asking(ask) as asked:
+            news = await asked.next()
+        assert isinstance(news, Answer)
+        return news.body
+
+    async def events(self, ask: Ask) -> AsyncIterator[bytes]:
+        """The events of a stream. Raises Problem."""
+        with self._asking(ask) as asked:
+            while not asked.ended:
+                news = await asked.next()
+                assert isinstance(news, Answer)
+                if news.body:
+                    yield news.body
+
+    async def look(self) -> Seen | None:
+        """How it is now; None: it does not say so in time."""
+        with suppress(TimeoutError, Problem):
+            async with asyncio.timeout(SEEN):
+                with self._asking(Look(0)) as asked:
+                    news = await asked.next()
+            assert isinstance(news, Seen)
+            return news
+        return None
+
+    @contextmanager
+    def _asking(self, ask: Ask | Look) -> Iterator["Asked"]:
+        """Send it; if the block is left before all was said, it is cancelled. Raises Problem."""
+        if self.state is EngineState.DOWN or not self._process:
+            raise down(EngineDownError(self.down))
+        id, asked = next(self._numbers), Asked()
+        self._asked[id] = asked
+        self._process.send(ask._replace(id=id))
+        try:
+            yield asked
+        finally:
+            del self._asked[id]
+            if not asked.ended:
+                self._process.send(Cancel(id))
+            if not self._asked:
+                self._idle.set()
+
+    # -- its life
+
+    async def over(self) -> None:
+        """Wait until it is down or gone."""
+        await self._over.wait()
+
+    async def end(self) -> bool:
+        """Kill the process. Returns whether it is gone."""
+        return await self._process.end() if self._process else True
+
+    def fail(self, fault: str) -> None:
+        """It is down; every caller hears why."""
+        self.down, self.state = self.down or fault, EngineState.DOWN
+        self._over.set()
+        self._tell_all(EngineDownError(self.down))
+
+    async def drain(self, timeout: float) -> None:
+        """Finish what was accepted, and close."""
+        self._leave()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                while self._asked:
+                    self._idle.clear()
+                    await self._idle.wait()
+                if self._process:
+                    self._process.send(Close())
+                    await self._process.gone.wait()
+        await self.close()
+
+    async def close(self) -> None:
+        """End the process now. Callers that wait get a Problem: the server is closing."""
+        self._leave()
+        self._tell_all(DrainingError("the server has closed"))
+        await self.end()
+
+    def _leave(self) -> None:
+        self._leaving = True
+        if self.state is not EngineState.DOWN:
+            self.state = EngineState.DRAINING
+
+    def _tell_all(self, error: EngineDownError) -> None:
+        """Each its own Problem: raised by several, one would gather the tracebacks of all."""
+        for asked in self._asked.values():
+            asked.queue.put_nowait(down(error))
+
+    # -- what it says
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case list():
+                for each in message:
+                    if asked := self._asked.get(each.id):
+                        asked.queue.put_nowait(each)
+            case Progress(text):
+                self._progress(text)
+            case Failed(error):
+                self._error = error
+            case About() if not self._leaving:
+                self.state = EngineState.READY
+                if not self._about.cancelled():
+                    self._about.set_result(message)
+
+    def _ended(self, code: int | None) -> None:
+        why = f"the function's process has died: {manner(code)}"
+        error = self._error or EngineDownError(why)
+        self._over.set()
+        if not self._about.done():
+            self._about.set_exception(error)
+            self._about.exception()  # whoever waited may have left
+        if not self._leaving or self._error:
+            self.fail(str(error))
+        self._tell_all(DrainingError("the function is closed"))

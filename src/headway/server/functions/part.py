@@ -1,0 +1,156 @@
+"""FunctionsPart: the functions of a server that has models, too; their paths and metrics."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import replace
+
+from fastapi import APIRouter
+from prometheus_client.core import GaugeMetricFamily, Metric
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from headway.core.request import NEVER
+from headway.server import clock
+from headway.server.config.tenant import Tenant
+from headway.server.engine.handle import EngineState
+from headway.server.functions.codecs import KINDS
+from headway.server.functions.messages import About, Ask, Seen, Wishes
+from headway.server.functions.remote import RemoteFunction
+from headway.server.functions.routes import (
+    AT,
+    Answering,
+    DirectCalls,
+    FunctionRoutes,
+    budget,
+    listed,
+)
+from headway.server.http.application import DocumentedApp
+from headway.server.http.body import BodyReader
+from headway.server.http.openapi import responses
+from headway.server.intake.access_record import access_record
+from headway.server.intake.limits.concurrency import Permit, permit
+from headway.server.intake.model_and_lane import lane_of
+from headway.server.intake.service import Service
+from headway.server.jobs.host import JobHost
+from headway.server.observe.metrics.metrics import merged
+from headway.server.protocol.deadlines import deadlines_of
+from headway.server.protocol.problem import Problem
+
+
+class Front:
+    """A functions.routes.FunctionFront: a function behind the server's keys and lanes."""
+
+    def __init__(self, function: RemoteFunction, service: Service) -> None:
+        self._function, self._service = function, service
+        self.open = 0
+
+    @property
+    def about(self) -> About:
+        return self._function.about
+
+    def admit(self, headers: Mapping[str, str]) -> Permit:
+        record, name = access_record(), self._function.name
+        record.model = name
+        tenant = self._service.keys.caller(headers)
+        if not tenant.may_use(name):
+            raise Problem(404, f"there is no function {name!r}", code="model_not_found")
+        self._function.check_open()
+        return permit(self._service.keys, tenant)
+
+    def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
+        lanes, now = self._service.lanes, clock.now()
+        lane = lane_of(headers.get("x-headway-lane", ""), "", "", tenant, lanes)
+        access_record().lane = lane
+        end_by = deadlines_of(lanes[lane].budget, headers, now).end_by
+        return Wishes(lane, 0.0 if end_by == NEVER else (end_by - now) / 1e9)
+
+    async def answer(self, ask: Ask) -> bytes:
+        return await self._function.answer(ask)
+
+    def events(self, ask: Ask) -> AsyncIterator[bytes]:
+        return self._function.events(ask)
+
+
+class FunctionsPart:
+    """Installed before the functions are loaded, and described when they are."""
+
+    def __init__(self, service: Service, functions: Mapping[str, RemoteFunction]) -> None:
+        self._service, self._functions = service, functions
+        self._fronts = {name: Front(each, service) for name, each in functions.items()}
+        self._routes: dict[str, FunctionRoutes] = {}
+        self._seen: dict[str, Seen] = {}  # of each function, the latest
+
+    @property
+    def open(self) -> int:
+        """Requests of functions that are being answered."""
+        return sum(front.open for front in self._fronts.values())
+
+    def install(self, app: DocumentedApp, bodies: BodyReader) -> None:
+        limits, paths = self._service.config.server.limits, dict[str, Answering]()
+        for name, front in self._fronts.items():
+            routes = self._routes[name] = FunctionRoutes(front, name, bodies, limits)
+            paths[routes.path] = routes.one
+            paths[f"{routes.path}/batch"] = routes.several
+        app.add_middleware(DirectCalls, paths=paths)
+        app.include_router(self._state_routes())
+        app.state.registry.register(self)
+        app.state.metrics.refreshing.append(self._refresh)
+
+    def document(self, app: DocumentedApp) -> None:
+        """All functions are known: /openapi.json has their types from now on."""
+        for routes in self._routes.values():
+            app.include_router(routes.router())
+        models, others = dict[str, object](), app.models
+        for function in self._functions.values():
+            models |= function.about.models
+        app.models = lambda: {**others(), **models}
+        app.openapi_schema = None
+
+    def with_jobs(self, host: JobHost) -> JobHost:
+        """The host with the functions' paths."""
+        paths = {f"{AT}/{name}": KINDS for name in self._functions}
+        return replace(host, endpoints={**host.endpoints, **paths})
+
+    def collect(self) -> Iterator[Metric]:
+        """The families of all functions, as they said last."""
+        state = GaugeMetricFamily(
+            "headway_function_state",
+            "1 for the function's present state, 0 for the others.",
+            labels=["function", "state"],
+        )
+        for name, function in self._functions.items():
+            for each in EngineState:
+                state.add_metric([name, each.value], int(each is function.state))
+        yield state
+        yield from merged([each.families for each in self._seen.values()])
+
+    async def _refresh(self) -> None:
+        looked = [self._look(each) for each in self._functions.values()]
+        await asyncio.gather(*looked)
+
+    async def _look(self, function: RemoteFunction) -> Seen | None:
+        if seen := await function.look():
+            self._seen[function.name] = seen
+        return seen
+
+    def _state_routes(self) -> APIRouter:
+        router = APIRouter(tags=["state"])
+
+        @router.get(AT, responses=responses(401))
+        async def functions(request: Request) -> JSONResponse:
+            """The functions, their lanes, and what waits in them."""
+            tenant = self._service.keys.caller(request.headers)
+            usable = [each for each in self._functions.values() if tenant.may_use(each.name)]
+            seen = await asyncio.gather(*[self._look(each) for each in usable])
+            data = [self._listed(*each) for each in zip(usable, seen, strict=True)]
+            return JSONResponse({"object": "list", "data": data})
+
+        return router
+
+    def _listed(self, function: RemoteFunction, seen: Seen | None) -> dict[str, object]:
+        waiting = seen.waiting if seen else {}
+        lanes = {
+            name: {"waiting": waiting.get(name, 0), "budget": budget(lane.budget.e2e)}
+            for name, lane in function.lanes.items()
+        }
+        return {**listed(function.about, lanes), "state": function.state.value}

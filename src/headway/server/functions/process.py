@@ -1,0 +1,146 @@
+"""A function's own process: its module, its batcher, and a pipe to the server.
+
+Its threads: the event loop, the batcher's and the function's own, and one at each end of the pipe.
+Bodies come and go as bytes: the server knows none of the function's types.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+import threading
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from multiprocessing.connection import Connection
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from headway.core.lane import Lane
+from headway.errors import EngineDownError, HeadwayError, SettingError, first_line
+from headway.server.engine.messages import Failed, Progress
+from headway.server.engine.own_process import set_up
+from headway.server.functions.calls import TURN, FunctionCalls
+from headway.server.functions.messages import (
+    Answer,
+    Ask,
+    Cancel,
+    Close,
+    FunctionOptions,
+    Look,
+    Refused,
+    Seen,
+)
+from headway.server.functions.target import Target, find
+from headway.server.protocol.problem import Problem
+
+TOGETHER = 256  # messages that are sent at once
+
+
+def run(options: FunctionOptions, channel: Connection, words: Connection | None = None) -> None:
+    """The process's main function. It ends when it was told to close and all is answered, or when
+    the server is gone."""
+    set_up(channel, words)
+    sys.setswitchinterval(TURN)
+    try:
+        channel.send(Progress(f"importing {options.target}"))
+        target, notes = in_lanes(find(options.target), options.name, options.lanes)
+        asyncio.run(FunctionProcess(FunctionCalls(target), channel).serve(notes))
+    except HeadwayError as error:
+        channel.send(Failed(error))
+    except BaseException as error:  # the process's edge: tell the server, and stderr
+        channel.send(Failed(EngineDownError(f"the function is down: {first_line(error)}")))
+        raise
+
+
+def in_lanes(target: Target, name: str, lanes: Sequence[Lane]) -> tuple[Target, tuple[str, ...]]:
+    """The target under its name and with the server's lanes, and what an operator should know.
+    Raises SettingError for a window of a lane that there is not."""
+    settings, known = dict(target.settings), {lane.name: lane for lane in lanes}
+    own = settings.get("lanes", {})
+    for lane in settings.get("windows", {}):
+        if lane not in known:
+            raise SettingError(f"windows: there is no lane {lane!r}; there are {', '.join(known)}")
+    notes: tuple[str, ...] = ()
+    if own:
+        notes = (f"its own lanes ({', '.join(own)}) do not apply: those of the server do",)
+    settings["lanes"] = known
+    return replace(target, name=name, settings=settings), notes
+
+
+class FunctionProcess:
+    """Answers what the server asks, all of it at once."""
+
+    def __init__(self, calls: FunctionCalls, channel: Connection) -> None:
+        self._calls, self._channel = calls, channel
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._out: SimpleQueue[Any] = SimpleQueue()
+
+    async def serve(self, notes: tuple[str, ...]) -> None:
+        """Until it is told to close, and all is answered."""
+        loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
+        self._channel.send(replace(self._calls.about, notes=notes))
+        threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
+        writer = threading.Thread(target=self._write, daemon=True)
+        writer.start()
+        await self._closing.wait()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)  # cancelled ones, too
+        await asyncio.to_thread(self._calls.close)
+        self._out.put(None)
+        await asyncio.to_thread(writer.join)
+
+    # -- the threads of the pipe
+
+    def _listen(self, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            while True:
+                loop.call_soon_threadsafe(self._take, self._channel.recv())
+        except (EOFError, OSError):
+            os._exit(0)  # the server is gone: nobody waits for an answer
+
+    def _write(self) -> None:
+        with suppress(OSError):  # the server is gone, which the other thread hears
+            while (first := self._out.get()) is not None:
+                self._channel.send([first, *self._waiting()])
+
+    def _waiting(self) -> list[Any]:
+        found = list[Any]()
+        with suppress(Empty):
+            while len(found) < TOGETHER and (message := self._out.get_nowait()) is not None:
+                found.append(message)
+            if len(found) < TOGETHER:  # that was the end
+                self._out.put(None)
+        return found
+
+    # -- on the loop
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case Ask():
+                task = asyncio.create_task(self._answer(message))
+                self._tasks[message.id] = task
+                task.add_done_callback(lambda done: self._tasks.pop(message.id))
+            case Cancel(id):
+                if id in self._tasks:
+                    self._tasks[id].cancel()
+            case Look(id):
+                lines = self._calls.batcher.load.lanes
+                waiting = {name: each.waiting for name, each in lines.items()}
+                self._out.put(Seen(id, list(self._calls.metrics.collect()), waiting))
+            case Close():
+                self._closing.set()
+
+    async def _answer(self, ask: Ask) -> None:
+        try:
+            if not self._calls.target.streams:
+                self._out.put(Answer(ask.id, await self._calls.answer(ask)))
+                return
+            async for event in self._calls.events(ask):
+                self._out.put(Answer(ask.id, event, is_last=False))
+            self._out.put(Answer(ask.id, b""))
+        except Problem as problem:
+            self._out.put(Refused.of(ask.id, problem))
+        except Exception as error:  # the task's edge
+            logging.getLogger("headway.functions").exception("a request could not be answered")
+            why = f"the function's process has failed: {type(error).__name__}"
+            self._out.put(Refused.of(ask.id, Problem(500, why, code="fault")))

@@ -1,0 +1,63 @@
+"""RemoteFunction: an entry of `models` that is a function, in processes one after another."""
+
+from collections.abc import AsyncIterator, Callable
+
+from headway.core.lane import Budget, Lane
+from headway.core.request import NEVER
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.models import ModelSettings
+from headway.server.engine.handle import EngineState
+from headway.server.engine.restarts import Restarting
+from headway.server.functions.client import FunctionClient
+from headway.server.functions.messages import About, Ask, FunctionOptions, Seen
+from headway.server.intake.admission import not_open
+from headway.server.observe.logs import Log
+
+
+class RemoteFunction(Restarting[FunctionClient, About]):
+    """Restarted as an engine is, with what waited lost to its callers."""
+
+    def __init__(self, settings: ModelSettings, config: ServerConfig, log: Log) -> None:
+        self.name = settings.served_name
+        self.lanes = {lane.name: lane_of_items(lane) for lane in config.core_lanes}
+        lanes = tuple(self.lanes.values())
+        self._options = FunctionOptions(settings.function, self.name, lanes)
+        most = settings.engine.over(config.engine).restart
+        super().__init__(most, log, "function")
+        self.about = About(self.name, "", False, 0)  # until it is known
+
+    async def start(self, progress: Callable[[str], object]) -> About:
+        self.about = await super().start(progress)
+        return self.about
+
+    async def answer(self, ask: Ask) -> bytes:
+        """As FunctionClient.answer."""
+        self.check_open()
+        return await self._client.answer(ask)
+
+    async def events(self, ask: Ask) -> AsyncIterator[bytes]:
+        """As FunctionClient.events."""
+        self.check_open()
+        async for event in self._client.events(ask):
+            yield event
+
+    async def look(self) -> Seen | None:
+        """How it is now; None: it is not there, or does not say so in time."""
+        return await self._client.look() if self.state is EngineState.READY else None
+
+    def check_open(self) -> None:
+        """Raises Problem unless it takes requests."""
+        if self.state is not EngineState.READY:
+            raise not_open(self)
+
+    def _next(self) -> FunctionClient:
+        return FunctionClient(self._options, self._hear)
+
+
+def lane_of_items(lane: Lane) -> Lane:
+    """A server's lane as a function has it. A result is an item's first token and its last one;
+    there are no tokens between, no slots and no blocks."""
+    budget = lane.budget
+    within = Budget(e2e=min(budget.ttft, budget.e2e), queue=budget.queue)
+    bound = lane.max_waiting
+    return Lane(lane.name, within, lane.priority, bound, max_waiting_tokens=NEVER)

@@ -1,0 +1,134 @@
+"""DeviceTime: every nanosecond since the engine was ready, in one account of one minute."""
+
+from collections.abc import Iterable, Iterator
+
+from headway.core.ledger import RequestRow, StepRow
+from headway.core.load import Load
+from headway.store.ledger.flush import MINUTE, Account, MinuteKey, MinutePart
+
+MOST_PARTS = 20_000  # remembered; then their minutes are joined into one unrecorded interval
+
+
+class DeviceTime:
+    """Divides time as steps and requests end. Times are Unix nanoseconds.
+
+    step     |-- waste --|------------- open -------------|        |-- waste --|-- open --|
+    between                                               | idle   |
+    a row is kept: its request's share moves from `open` to `requests`, in the minute in which that
+    is, so that rows and accounts are written together
+    """
+
+    def __init__(self, epoch: int) -> None:
+        """epoch: Unix nanoseconds at the zero of the engine's clock."""
+        self._epoch = epoch
+        self.until = 0  # all time up to here has its account; 0: no engine has been ready yet
+        self._open = 0  # shares of requests without a row
+        self._ended = 0  # of them, of requests that have ended: their rows are not made yet
+        self._parts: dict[MinuteKey, MinutePart] = {}
+
+    def begin(self, now: int) -> None:
+        """An engine is ready. What its predecessor did since its last message is lost."""
+        if self.until:
+            self.lose(now)
+        self.until = max(self.until, now)
+
+    def lose(self, now: int) -> None:
+        """The engine has failed: nobody knows what became of the time since its last message, and
+        its requests will not end."""
+        running = self._open - self._ended
+        self._add(Account.UNRECORDED, self.until, max(0, now - self.until) + running)
+        self._add(Account.OPEN, self.until, -running)
+        self.until, self._open = max(self.until, now), self._ended
+
+    def rows(self, steps: Iterable[StepRow], ended: Iterable[RequestRow], load: Load) -> None:
+        """What one step brought."""
+        for step in steps:
+            self._step(step, load)
+        self._ended += sum([row.nanoseconds for row in ended])
+
+    def keep(self, nanoseconds: int, lane: str) -> int:
+        """The row of a request that has ended is kept. Returns the minute that has its time."""
+        self._settle(nanoseconds, Account.REQUESTS, lane)
+        return self.until // MINUTE
+
+    def drop(self, nanoseconds: int) -> None:
+        """A request has ended, and its row is not kept."""
+        self._settle(nanoseconds, Account.UNRECORDED)
+
+    def _settle(self, nanoseconds: int, account: Account, lane: str = "") -> None:
+        self._open -= nanoseconds
+        self._ended -= nanoseconds
+        self._add(Account.OPEN, self.until, -nanoseconds)
+        self._add(account, self.until, nanoseconds, lane).requests += 1
+
+    def _step(self, step: StepRow, load: Load) -> None:
+        began = self._epoch + step.began
+        end = began + step.nanoseconds
+        self._pass_idle(began)
+        wasted = 0
+        for at, passed in pieces(began, end):
+            so_far = at + passed - began
+            waste = step.waste_nanoseconds * so_far // step.nanoseconds - wasted
+            wasted += waste
+            self._add(Account.WASTE, at, waste)
+            self._add(Account.OPEN, at, passed - waste)
+        self._open += step.nanoseconds - step.waste_nanoseconds
+        self.until = end
+        part = self._add(Account.OPEN, end, 0)
+        part.steps += 1
+        part.rows += step.rows
+        for name, lane in load.lanes.items():
+            if lane.batch:
+                mine = self._add(Account.REQUESTS, end, 0, name)
+                mine.steps += 1
+                mine.rows += lane.batch
+
+    def idle(self, now: int) -> None:
+        """The engine has nothing to do, and had nothing since its last step."""
+        if self.until and now > self.until:
+            self._pass_idle(now)
+            self.until = now
+
+    def _pass_idle(self, now: int) -> None:
+        """A step may turn out to have begun before we saw that the engine was no longer idle: then
+        some idle time is taken back."""
+        if now < self.until:
+            self._add(Account.IDLE, now, now - self.until)
+        for at, passed in pieces(self.until, now):
+            self._add(Account.IDLE, at, passed)
+
+    def take(self) -> tuple[dict[MinuteKey, MinutePart], int, int]:
+        """What was added since the last call, its nanoseconds in all, and those of `open`."""
+        taken, self._parts = self._parts, {}
+        total = sum([part.nanoseconds for part in taken.values()])
+        open = sum([p.nanoseconds for key, p in taken.items() if key.account is Account.OPEN])
+        return taken, total, open
+
+    def _add(self, account: Account, at: int, nanoseconds: int, lane: str = "") -> MinutePart:
+        key = MinuteKey(at // MINUTE, account, lane)
+        part = self._parts.get(key)
+        if part is None:
+            if len(self._parts) >= MOST_PARTS:
+                self._join()
+            part = self._parts.setdefault(key, MinutePart())
+        part.nanoseconds += nanoseconds
+        return part
+
+    def _join(self) -> None:
+        """There is no room: what is remembered becomes one unrecorded interval. Time of requests
+        stays where their rows say, and open time stays open."""
+        first = min(self._parts).minute
+        kept = (Account.REQUESTS, Account.OPEN)
+        lost = sum([p.nanoseconds for key, p in self._parts.items() if key.account not in kept])
+        opened = sum([p.nanoseconds for key, p in self._parts.items() if key.account is kept[1]])
+        self._parts = {k: p for k, p in self._parts.items() if k.account is Account.REQUESTS}
+        self._parts[MinuteKey(first, Account.UNRECORDED)] = MinutePart(lost)
+        self._parts[MinuteKey(first, Account.OPEN)] = MinutePart(opened)
+
+
+def pieces(began: int, end: int) -> Iterator[tuple[int, int]]:
+    """An interval minute by minute: where each piece begins, and its nanoseconds."""
+    while began < end:
+        until = min(end, (began // MINUTE + 1) * MINUTE)
+        yield began, until - began
+        began = until

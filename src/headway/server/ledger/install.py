@@ -1,0 +1,50 @@
+"""Puts the ledger into an application (install_ledger)."""
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic.json_schema import models_json_schema
+from starlette.requests import Request
+from starlette.responses import Response
+
+from headway.server.http.application import DocumentedApp
+from headway.server.http.body import BodyReader
+from headway.server.http.errors import error_response
+from headway.server.http.openapi import REF
+from headway.server.intake.service import Service
+from headway.server.ledger.books import Books
+from headway.server.ledger.metrics import LedgerMetrics
+from headway.server.ledger.routes import OutcomeBody, Sent, outcome_routes, request_routes
+from headway.server.protocol.problem import Problem
+
+if TYPE_CHECKING:
+    from headway.server.ledger.ledger_service import LedgerService
+
+
+def install_ledger(
+    app: DocumentedApp, service: Service, bodies: BodyReader, kept: "LedgerService | None"
+) -> None:
+    """Add the paths, and the middleware that sees the last byte. kept: None if nothing is kept;
+    requests are explained as long as they are remembered."""
+    books = kept.books if kept else Books(service, keeps=False, most=0)
+    app.include_router(request_routes(service, books, kept))
+    app.add_middleware(Sent, books=books)
+    if kept is None:
+        return
+    from headway.store.database import StoreError
+
+    app.include_router(outcome_routes(service, bodies, kept))
+    app.add_exception_handler(StoreError, _store_down)
+    app.state.registry.register(LedgerMetrics(books, kept.writers))
+    others = app.models
+
+    def models() -> dict[str, Any]:
+        _, mine = models_json_schema([(OutcomeBody, "validation")], ref_template=REF)
+        return {**others(), **mine["$defs"]}
+
+    app.models = models
+
+
+async def _store_down(request: Request, error: Exception) -> Response:
+    """The error's own text is for the log: it may name places."""
+    what = "the store cannot be used now"
+    return error_response(Problem(503, what, code="store_down", retry=5.0))

@@ -1,0 +1,88 @@
+"""LedgerService: the books with their writers, and what is asked of both."""
+
+import asyncio
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from headway.errors import SettingError
+from headway.server import clock
+from headway.server.intake.service import Service
+from headway.server.ledger.books import Books
+from headway.server.ledger.request_rows import Row
+from headway.server.ledger.writer import LedgerWriter
+from headway.server.observe.logs import Log
+from headway.server.protocol.problem import Problem
+from headway.store.database import Database, StoreError, url_of
+from headway.store.ledger.outcomes import REQUEST, Outcome, Outcomes
+
+
+class LedgerService:
+    """Opened before the server listens. Raises SettingError if the store cannot be opened."""
+
+    def __init__(self, service: Service, log: Log) -> None:
+        settings, jobs = service.config.ledger, service.config.jobs.store
+        # Where jobs live in the same file, theirs is the lock; each thread has its own connection.
+        shared = bool(jobs) and url_of(jobs) == url_of(settings.url)
+        self.writers: list[LedgerWriter] = []  # of the models, in their order
+        for at, _ in enumerate(service.models):
+            database = Database(settings.url, alone=not (shared or at))
+            LedgerWriter(settings, database, service.spend, log, self.writers)
+        service.spend.is_away = lambda: any(each.away for each in self.writers)
+        try:
+            self.writers[0].open()
+        except StoreError as error:
+            for each in self.writers:
+                each.close()
+            raise SettingError(str(error)) from error
+        self.books = Books(service, keeps=True, most=settings.rows)
+        self._asked = Database(settings.url, alone=False)
+        self._outcomes = Outcomes(self._asked)
+        self._thread = ThreadPoolExecutor(1, "ledger-reader")
+
+    def start(self) -> None:
+        """Write from now on."""
+        for writer, book in zip(self.writers, self.books.all, strict=True):
+            writer.start(book.take)
+
+    async def close(self) -> None:
+        """Once the engine is closed and nobody asks any more."""
+        self.books.close()
+        await asyncio.gather(*[asyncio.to_thread(each.close) for each in self.writers])
+        self._thread.shutdown(wait=False)
+        self._asked.close()
+
+    # -- what routes ask
+
+    async def rows_of(self, tenant: str, id: str) -> Sequence[Row]:
+        """The stored rows of a call. Raises StoreError."""
+        loop, outcomes = asyncio.get_running_loop(), self._outcomes
+        call = await loop.run_in_executor(self._thread, outcomes.call_of, tenant, id)
+        return await loop.run_in_executor(self._thread, outcomes.rows_of, tenant, call)
+
+    async def add_outcome(
+        self, tenant: str, kind: str, subject: str, label: str, value: int | None
+    ) -> Outcome:
+        """Keep an outcome of a request or workflow of the tenant's. Raises Problem, StoreError."""
+        known = await (
+            self._call(tenant, subject) if kind == REQUEST else self._workflow(tenant, subject)
+        )
+        if not known:
+            what = f"there is no {kind} {subject[:100]!r} of yours"
+            raise Problem(404, what, kind, f"no_such_{kind}")
+        at = clock.epoch() + clock.now()
+        outcome = Outcome(tenant, kind, known, label, value, at)
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, self._outcomes.add, outcome)
+        return outcome
+
+    async def _call(self, tenant: str, id: str) -> str:
+        if rows := self.books.find(tenant, id):
+            return str(rows[0]["call"])
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._outcomes.call_of, tenant, id)
+
+    async def _workflow(self, tenant: str, workflow: str) -> str:
+        if self.books.knows_workflow(tenant, workflow):
+            return workflow
+        loop, ask = asyncio.get_running_loop(), self._outcomes.has_workflow
+        return workflow if await loop.run_in_executor(self._thread, ask, tenant, workflow) else ""

@@ -1,0 +1,48 @@
+"""Recent: the rows of the latest calls, by the ids that their callers know."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from headway.server.ledger.request_rows import Row
+
+MOST_ROWS = 4  # of a call, on average
+
+
+class Recent:
+    """Bounded: the oldest calls are forgotten first. A call is known by its id and by the
+    X-Request-Id that it was sent with; of several with the same one, the latest counts."""
+
+    def __init__(self, most: int) -> None:
+        """most: calls that are remembered."""
+        self._most = most
+        self._calls: OrderedDict[tuple[str, str], Sequence[Row]] = OrderedDict()  # tenant, id
+        self._names: dict[tuple[str, str], str] = {}  # tenant and X-Request-Id: the call's id
+        self._rows = 0
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """The rows of a call that has ended."""
+        first = rows[0]
+        self._calls[first["tenant"], first["call"]] = rows
+        self._names[first["tenant"], first["request_id"]] = first["call"]
+        self._rows += len(rows)
+        most = self._most * MOST_ROWS
+        while len(self._calls) > self._most or (self._rows > most and len(self._calls) > 1):
+            self._forget()
+
+    def find(self, tenant: str, id: str) -> Sequence[Row]:
+        """The rows of one of the tenant's calls; none: it is not remembered."""
+        return self._calls.get((tenant, self._names.get((tenant, id), id)), ())
+
+    def has_workflow(self, tenant: str, workflow: str) -> bool:
+        """Whether a call of the tenant named this workflow."""
+        return any(
+            owner == tenant and rows[0]["workflow"] == workflow
+            for (owner, _), rows in self._calls.items()
+        )
+
+    def _forget(self) -> None:
+        (tenant, call), rows = self._calls.popitem(last=False)
+        self._rows -= len(rows)
+        name = tenant, rows[0]["request_id"]
+        if self._names.get(name) == call:
+            del self._names[name]

@@ -1,0 +1,103 @@
+"""A row of the ledger for each request of a call, when the call is over (request_rows)."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER, Finish
+from headway.server.answering.choice import Choice
+from headway.server.config.sections.prices import PriceSettings
+from headway.server.ledger.open_call import OpenCall
+from headway.server.ledger.wall import wall_stages
+from headway.store.ledger.flush import money
+
+Row = dict[str, Any]  # by column of ledger_requests
+
+
+def request_rows(known: OpenCall, prices: PriceSettings, epoch: int) -> list[Row]:
+    """One for each of its requests. epoch: Unix nanoseconds at the zero of the engine's clock."""
+    return [_row(known, choice, prices, epoch) for choice in known.call.choices.values()]
+
+
+def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> Row:
+    call, routed, id = known.call, known.call.routed, choice.answer.request.id
+    row, staged = known.rows.get(id), known.stages.get(id)
+    stages = wall_stages(known, row, staged)
+    about = {
+        "id": id,
+        "call": call.id,
+        "request_id": routed.request_id[:255],
+        "tenant": routed.tenant.name,
+        "key": routed.tenant.key,
+        "lane": routed.lane,
+        "model": routed.served or routed.model,
+        "operation": routed.operation,
+        "version": row.version if row else 0,
+        "prompt_version": routed.labels.prompt_version,
+        "workflow": routed.labels.workflow,
+        "attempt": routed.labels.attempt,
+        "arrived": epoch + call.arrived,
+        "minute": 0,  # until it is kept
+        "wall_ns": known.sent - call.arrived,
+        "code": call.problem.code if call.problem else "",
+        "stages": json.dumps(dict(stages)),
+        "ran_before": json.dumps(staged.before if staged else []),
+    }
+    return about | _measured(row, choice, prices)
+
+
+def _measured(row: RequestRow | None, choice: Choice, prices: PriceSettings) -> Row:
+    """What the engine has measured; of a request that it lost, nothing."""
+    if row is None:
+        return unmeasured(Finish.ERROR.value)
+    started = row.first_scheduled != NEVER
+    fresh = row.prompt - row.cached if started else 0
+    billed = (fresh, row.cached) if started and choice.leader is None else (0, 0)
+    charged = prices.charge(*billed, row.generated)
+    return {
+        "queue_ns": _known(row.queue),
+        "ttft_ns": _known(row.ttft),
+        "tpot_ns": row.tpot if row.generated > 1 else None,
+        "finish": row.finish.value,
+        "good": row.good,
+        "relegated": row.relegated,
+        "preemptions": row.preemptions,
+        "fresh_tokens": fresh,
+        "cached_tokens": row.cached,
+        "output_tokens": row.generated,
+        "recomputed_tokens": row.recomputed,
+        "discarded_tokens": row.discarded,
+        "device_ns": row.nanoseconds,
+        "device_money": money(prices.hour_billionths, row.nanoseconds),
+        "charged": charged,
+        "promised_first_ns": _after(row.promised_first, row.arrived),
+        "promised_end_ns": _after(row.promised_end, row.arrived),
+    }
+
+
+def unmeasured(finish: str) -> Row:
+    """The columns of a request that the engine knows nothing of."""
+    counts = ("fresh", "cached", "output", "recomputed", "discarded")
+    return {
+        **dict.fromkeys(("queue_ns", "ttft_ns", "tpot_ns"), None),
+        "finish": finish,
+        **dict.fromkeys(("good", "relegated"), False),
+        "preemptions": 0,
+        **{f"{each}_tokens": 0 for each in counts},
+        **dict.fromkeys(("device_ns", "device_money", "charged"), 0),
+        **dict.fromkeys(("promised_first_ns", "promised_end_ns"), None),
+    }
+
+
+def charged(rows: Sequence[Row]) -> int:
+    """What the key of these rows is charged."""
+    return sum([row["charged"] for row in rows])
+
+
+def _known(nanoseconds: int) -> int | None:
+    return None if nanoseconds == NEVER else nanoseconds
+
+
+def _after(time: int, arrived: int) -> int | None:
+    return None if time == NEVER else time - arrived

@@ -1,0 +1,221 @@
+"""LedgerWriter: the thread that writes the ledger, behind the loop."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from headway.errors import first_line
+from headway.server import clock
+from headway.server.config.durations import SECOND
+from headway.server.config.ledger.ledger import LedgerSettings
+from headway.server.intake.limits.spend import SpendControl
+from headway.server.observe.logs import Log
+from headway.store.database import Database, StoreError
+from headway.store.ids import new_id
+from headway.store.ledger.flush import (
+    MINUTE,
+    Account,
+    Flush,
+    MinuteKey,
+    MinutePart,
+    divide_money,
+)
+from headway.store.ledger.ledger_store import LedgerStore, Writer
+
+LEASE = 30 * SECOND  # after its last flush a server on another machine counts as dead
+LOOK = 10 * SECOND  # from one look at others' spend and at dead servers to the next
+CLEAN = 60 * SECOND  # from one deletion of old rows to the next
+CLOSING = 10.0  # seconds for the last flush
+STALLED = 3 * SECOND  # without an answer, a database counts as away
+STUBBORN = 5  # failures of one flush, while the database answers; then its rows are given up
+
+
+class LedgerWriter:
+    """Writes one flush after the other, and each until it is stored: a flush that the database did
+    not take is tried again as it is, and what comes meanwhile waits in the book."""
+
+    def __init__(
+        self,
+        settings: LedgerSettings,
+        database: Database,
+        spend: SpendControl,
+        log: Log,
+        siblings: "list[LedgerWriter]",
+    ) -> None:
+        """siblings: the writers of this server, to which it adds itself. The first of them also
+        looks at other servers, and deletes what is old."""
+        siblings.append(self)
+        self._siblings = siblings
+        self._settings, self._database, self._spend, self._log = settings, database, spend, log
+        self._store = LedgerStore(database)
+        self._alone = database.is_file
+        now = _unix()
+        id, host, pid = new_id("ledger-", clock.unix()), socket.gethostname(), os.getpid()
+        self._writer = Writer(id, host, pid, now, spend.prices.hour_billionths)
+        self._is_failing = False  # the database did not take the last flush
+        self._asked_at = 0  # when it was asked something that it has not answered; 0: it was not
+        self.failures = self.written = self.given_up = 0  # flushes that failed; rows
+        self.last_written = now
+        self._pending: Flush | None = None
+        self._number = self._stubborn = 0
+        # Of the flushes that are stored: device time, the account `open`, and the end.
+        self._stored_ns = self._open_ns = self._until = 0
+        self._look_at = self._clean_at = 0
+        self._registered = False
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def away(self) -> bool:
+        """Whether the database fails, or does not answer."""
+        asked = self._asked_at
+        return self._is_failing or (asked > 0 and clock.now() - asked > STALLED)
+
+    def open(self) -> None:
+        """Close what others have left open, and learn what was spent today. Raises StoreError."""
+        self._look(_unix())
+
+    def start(self, take: Callable[[int], Flush]) -> None:
+        """Write what `take` gives, from now on. It is called with the flush's number."""
+        self._take = take
+        self._thread = threading.Thread(target=self._run, name="headway-ledger", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Write what is left, within CLOSING seconds. Nothing is gathered any more."""
+        self._end.set()
+        if self._thread:
+            self._thread.join(CLOSING + 1)
+        if not (self._thread and self._thread.is_alive()):
+            self._database.close()
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            while not self._end.wait(self._settings.flush / SECOND):
+                self._turn()
+            until = clock.now() + round(CLOSING * SECOND)
+            while not self._write(closes=True) and clock.now() < until:
+                self._end.clear()
+                self._end.wait(0.2)
+        except Exception:  # the thread's edge
+            self._log.critical("the ledger has stopped", exc_info=True)
+            self._is_failing = True
+            raise
+
+    def _turn(self) -> None:
+        self._asked_at = clock.now()
+        try:
+            self._work()
+        finally:
+            self._asked_at = 0
+
+    def _work(self) -> None:
+        if not self._write():
+            return
+        now = _unix()
+        if self is not self._siblings[0]:
+            return
+        try:
+            if now >= self._look_at:
+                self._look(now)
+            if now >= self._clean_at and not self._store.forget(now - self._settings.keep):
+                self._clean_at = now + CLEAN
+        except StoreError as error:
+            self._failed(error)
+
+    def _look(self, now: int) -> None:
+        host, mine = self._writer.host, os.getpid()
+        pids = self._store.open_pids(host)
+        running = {pid: Path(f"/proc/{pid}").exists() for pid in pids}
+        registered = any(each._registered for each in self._siblings)
+        running[mine] = registered  # else it was another's before it was ours
+        alone = self._alone and not registered
+        if closed := self._store.close_dead(alone, host, running, now):
+            self._log.warning("ledger: intervals closed as unrecorded", servers=closed)
+        if self._spend.caps_money:
+            day = clock.day()
+            others = self._store.spend_of(day, without=[each._writer.id for each in self._siblings])
+            self._spend.refresh(day, {(key.key, key.lane): m for key, m in others.items()})
+        self._look_at = now + LOOK
+
+    def _write(self, *, closes: bool = False) -> bool:
+        """Store the pending flush and, if it is the last, the one after it. Returns whether all is
+        stored."""
+        while True:
+            if self._pending is None:
+                self._number += 1
+                taken, since, open = self._take(self._number), self._until, self._open_ns
+                self._pending = replace(taken, since=since, open_before=open, closes=closes)
+            flush = self._pending
+            try:
+                if flush.until:  # else no engine has been ready yet
+                    self._register(flush)
+                    self._store.write(self._writer, flush, _unix() + LEASE)
+            except StoreError as error:
+                self._failed(error)
+                self._lighten(flush)
+                return False
+            self._done(flush)
+            if flush.closes or not closes:
+                return True
+
+    def _register(self, first: Flush) -> None:
+        """With the first flush: its time begins when the engine was ready."""
+        if not self._registered:
+            self._writer = replace(self._writer, began=first.until - first.device_ns)
+            self._store.begin(self._writer, _unix() + LEASE)
+            self._registered = True
+
+    def _done(self, flush: Flush) -> None:
+        self._pending, self._stubborn = None, 0
+        if not flush.until:
+            self._number -= 1
+        self._stored_ns += flush.device_ns
+        self._open_ns += flush.open_ns
+        self._until = flush.until or self._until
+        self.written += len(flush.requests)
+        self.last_written = _unix()
+        if self._is_failing:
+            self._log.info("ledger: the database is back")
+        self._is_failing = False
+
+    def _failed(self, error: StoreError) -> None:
+        self.failures += 1
+        if not self._is_failing:
+            self._log.error("ledger: the database is away; rows wait", cause=first_line(error))
+        self._is_failing = True
+
+    def _lighten(self, flush: Flush) -> None:
+        """A flush that the database does not take although it answers would hold up all others: its
+        rows are given up, and their device time becomes unrecorded."""
+        try:
+            self._store.open_pids(self._writer.host)
+        except StoreError:
+            return
+        self._stubborn += 1
+        if self._stubborn < STUBBORN or not flush.requests:
+            return
+        self.given_up += len(flush.requests)
+        self._log.critical("ledger: rows given up", rows=len(flush.requests))
+        lost = sum([row["device_ns"] for row in flush.requests])
+        minute = flush.until // MINUTE
+        parts = dict(flush.minutes)
+        for row in flush.requests:
+            key = MinuteKey(row["minute"], Account.REQUESTS, row["lane"])
+            part = parts.setdefault(key, MinutePart())
+            part.nanoseconds -= row["device_ns"]
+            part.requests -= 1
+        unrecorded = parts.setdefault(MinuteKey(minute, Account.UNRECORDED), MinutePart())
+        unrecorded.nanoseconds += lost
+        unrecorded.requests += len(flush.requests)
+        divide_money(parts, self._writer.per_hour, self._stored_ns)
+        self._pending = replace(flush, requests=(), minutes=parts)
+
+
+def _unix() -> int:
+    return clock.epoch() + clock.now()

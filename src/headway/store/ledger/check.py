@@ -1,0 +1,70 @@
+"""Whether a ledger's sums are exact (problems_of)."""
+
+import json
+from collections import Counter
+from typing import Any
+
+from sqlalchemy import Row, func, select
+
+from headway.store.ledger.flush import MINUTE, Account, money
+from headway.store.ledger.ledger_tables import MINUTES, REQUESTS, WRITERS
+from headway.store.ledger.reading import LedgerReader, pieces
+
+
+def problems_of(reader: LedgerReader) -> list[str]:
+    """A line for each sum that is wrong; none: every nanosecond and all money is accounted for.
+
+    - A minute's account `requests` of a lane is what the rows of that minute and lane sum to.
+    - A server's accounts sum to the time that it has served, and their money to what that costs.
+    - Nothing is open once a server has ended.
+    - A request's stages sum to its wall time.
+
+    Rows older than ledger.keep are deleted, and with them the totals of their servers can no longer
+    be compared; a server whose first minute is still there is compared whole.
+    """
+    with reader.begin() as connection:
+        found: list[str] = []
+        shares: Counter[tuple[str, int, str]] = Counter()
+        for rows in pieces(connection, select(REQUESTS)):
+            for row in rows:
+                shares[row.writer, row.minute, row.lane] += row.device_ns
+                if (total := sum(json.loads(row.stages).values())) != row.wall_ns:
+                    found.append(f"{row.id}: stages of {total} ns in {row.wall_ns} ns")
+        mine = MINUTES.c.account == Account.REQUESTS.value
+        for row in connection.execute(select(MINUTES).where(mine)):
+            key = row.writer, row.minute, row.lane
+            if (rows_ns := shares.pop(key, 0)) != row.nanoseconds:
+                found.append(f"{key}: rows of {rows_ns} ns, the minute has {row.nanoseconds}")
+        found += [
+            f"{key}: rows of {ns} ns, the minute has none" for key, ns in shares.items() if ns
+        ]
+        sums = {
+            row.writer: (int(row.ns), int(row.money), row.first)
+            for row in connection.execute(
+                select(
+                    MINUTES.c.writer,
+                    func.sum(MINUTES.c.nanoseconds).label("ns"),
+                    func.sum(MINUTES.c.money).label("money"),
+                    func.min(MINUTES.c.minute).label("first"),
+                ).group_by(MINUTES.c.writer)
+            )
+        }
+        for writer in connection.execute(select(WRITERS)):
+            found += _problems_of_writer(writer, *sums.get(writer.id, (0, 0, 0)))
+        return found
+
+
+def _problems_of_writer(row: Row[Any], nanoseconds: int, cost: int, first: int) -> list[str]:
+    """first: the first minute that is left of its accounts."""
+    found = []
+    if row.until - row.began != row.device_ns:
+        found.append(f"{row.id}: {row.device_ns} ns in {row.until - row.began} ns")
+    if row.closed and row.open_ns:
+        found.append(f"{row.id}: it has ended, and {row.open_ns} ns are open")
+    if first > row.began // MINUTE:
+        return found  # the others were deleted
+    if nanoseconds != row.device_ns:
+        found.append(f"{row.id}: accounts of {nanoseconds} ns in {row.device_ns} ns")
+    if cost != (due := money(row.per_hour, row.device_ns)):
+        found.append(f"{row.id}: money of {cost} billionths, where its time costs {due}")
+    return found

@@ -1,0 +1,193 @@
+"""LedgerStore: writes flushes, closes what others have left open, and forgets what is old."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy import Connection, Table, and_, delete, func, insert, or_, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from headway.store.database import Database
+from headway.store.ledger.flush import (
+    MINUTE,
+    Account,
+    Flush,
+    MinuteKey,
+    MinutePart,
+    SpendKey,
+    divide_money,
+)
+from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS, SPEND, WRITERS
+
+PIECE = 1_000  # rows that one transaction deletes
+AT_ONCE = 50  # of them, by one statement
+DAY_NS = 86_400_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Writer:
+    """A server's run, as the ledger knows it."""
+
+    id: str
+    host: str  # and
+    pid: int  # of its process
+    began: int  # Unix nanoseconds
+    per_hour: int  # what an hour of the device costs, in billionths
+
+
+class LedgerStore:
+    """The ledger's part of a store. Used by one thread at a time.
+
+    A flush is one transaction and counts once, however often it is tried: it is stored only if it
+    is the next one of its writer.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._insert = sqlite.insert if database.is_file else postgresql.insert
+
+    def begin(self, writer: Writer, alive_until: int) -> None:
+        """Register a writer. Does nothing a second time."""
+        values = {
+            **{name: getattr(writer, name) for name in Writer.__slots__},
+            "until": writer.began,
+            "alive_until": alive_until,
+            "closed": False,
+            "flushes": 0,
+            "device_ns": 0,
+            "open_ns": 0,
+        }
+        with self._database.begin() as connection:
+            connection.execute(self._insert(WRITERS).values(values).on_conflict_do_nothing())
+
+    def write(self, writer: Writer, flush: Flush, alive_until: int) -> None:
+        """Store a flush, unless it is stored already."""
+        mine = WRITERS.c.id == writer.id
+        with self._database.begin() as connection:
+            row = connection.execute(select(WRITERS).where(mine).with_for_update()).one()
+            if row.flushes >= flush.number:
+                return  # its answer was lost the last time
+            device_ns = row.device_ns + flush.device_ns
+            if row.closed:
+                device_ns -= self._reopen(connection, row, flush)
+            values = {
+                "flushes": flush.number,
+                "until": flush.until,
+                "alive_until": alive_until,
+                "closed": flush.closes,
+                "device_ns": device_ns,
+                "open_ns": flush.open_before + flush.open_ns,
+            }
+            connection.execute(update(WRITERS).where(mine).values(values))
+            if flush.requests:
+                rows = [{**row, "writer": writer.id} for row in flush.requests]
+                connection.execute(insert(REQUESTS), rows)
+            self._add_minutes(connection, writer.id, flush.minutes)
+            for key, money in flush.spend.items():
+                spent = {**key._asdict(), "writer": writer.id, "money": money}
+                self._add(connection, SPEND, spent, ("money",))
+
+    def _add_minutes(
+        self, connection: Connection, writer: str, parts: Mapping[MinuteKey, MinutePart]
+    ) -> None:
+        counts = MinutePart.__slots__
+        for key, part in parts.items():
+            row = {**key._asdict(), "account": key.account.value, "writer": writer}
+            row |= {name: getattr(part, name) for name in counts}
+            self._add(connection, MINUTES, row, counts)
+
+    def _add(
+        self, connection: Connection, table: Table, row: dict[str, Any], counts: tuple[str, ...]
+    ) -> None:
+        """Add these counts to a row, or make it."""
+        made = self._insert(table).values(row)
+        more = {name: table.c[name] + made.excluded[name] for name in counts}
+        keys = list(table.primary_key.columns)
+        connection.execute(made.on_conflict_do_update(index_elements=keys, set_=more))
+
+    # -- what others have left open
+
+    def close_dead(self, alone: bool, host: str, running: Mapping[int, bool], now: int) -> int:
+        """Close the intervals of writers that have ended without a word. Returns how many.
+
+        alone: no other server has this store. running: whether a process of this host runs, by pid.
+        now: Unix nanoseconds. What a writer has not stored, from its last flush to now, and the
+        shares of requests that never ended, become `unrecorded`.
+        """
+        closed = 0
+        with self._database.begin() as connection:
+            open = select(WRITERS).where(~WRITERS.c.closed).with_for_update()
+            for row in connection.execute(open).all():
+                gone = row.host == host and not running.get(row.pid, False)
+                if alone or gone or (row.host != host and row.alive_until < now):
+                    self._close(connection, row, now)
+                    closed += 1
+        return closed
+
+    def open_pids(self, host: str) -> list[int]:
+        """The processes on this host that have not closed their interval."""
+        wanted = select(WRITERS.c.pid).where(~WRITERS.c.closed, WRITERS.c.host == host)
+        with self._database.begin() as connection:
+            return list(connection.execute(wanted).scalars())
+
+    def _close(self, connection: Connection, row: Any, now: int) -> None:
+        lost = max(0, now - row.until)
+        self._move(connection, row, row.until, (-row.open_ns, lost + row.open_ns))
+        until = row.until + lost
+        values = {"closed": True, "until": until, "open_ns": 0, "device_ns": row.device_ns + lost}
+        connection.execute(update(WRITERS).where(WRITERS.c.id == row.id).values(values))
+
+    def _reopen(self, connection: Connection, row: Any, flush: Flush) -> int:
+        """Others took the writer for dead, and it was not: take back what they wrote. Returns the
+        nanoseconds that they took for lost; the flush has them."""
+        lost, open = row.until - flush.since, flush.open_before
+        self._move(connection, row, flush.since, (open, -lost - open))
+        return int(lost)
+
+    def _move(self, connection: Connection, row: Any, at: int, change: tuple[int, int]) -> None:
+        """Change a writer's accounts `open` and `unrecorded` by so many nanoseconds."""
+        accounts = (Account.OPEN, Account.UNRECORDED)
+        parts = {
+            MinuteKey(at // MINUTE, account): MinutePart(nanoseconds)
+            for account, nanoseconds in zip(accounts, change, strict=True)
+        }
+        divide_money(parts, row.per_hour, row.device_ns)
+        self._add_minutes(connection, row.id, parts)
+
+    # -- spend
+
+    def spend_of(self, day: int, without: Collection[str]) -> dict[SpendKey, int]:
+        """What others than these writers charged on a day (Unix days, UTC), by key and lane."""
+        total = func.sum(SPEND.c.money)
+        wanted = select(SPEND.c.key, SPEND.c.lane, total).group_by(SPEND.c.key, SPEND.c.lane)
+        wanted = wanted.where(SPEND.c.day == day, SPEND.c.writer.not_in(without))
+        with self._database.begin() as connection:
+            rows = connection.execute(wanted).all()
+        return {SpendKey(day, key, lane): int(money) for key, lane, money in rows}
+
+    # -- retention
+
+    def forget(self, before: int) -> bool:
+        """Delete a piece of what is older than that, in Unix nanoseconds. False: nothing is left.
+
+        A request goes with the minute that has its device time, so that the sums of the others stay
+        exact.
+        """
+        requests = self._forget(REQUESTS, REQUESTS.c.minute < before // MINUTE)
+        minutes = self._forget(MINUTES, MINUTES.c.minute < before // MINUTE)
+        spend = self._forget(SPEND, SPEND.c.day < before // DAY_NS)
+        outcomes = self._forget(OUTCOMES, OUTCOMES.c.at < before)
+        old = and_(WRITERS.c.closed, WRITERS.c.until < before)
+        return max(requests, minutes, spend, outcomes, self._forget(WRITERS, old)) == PIECE
+
+    def _forget(self, table: Table, old: Any) -> int:
+        keys = list(table.primary_key.columns)
+        with self._database.begin() as connection:
+            rows = connection.execute(select(*keys).where(old).limit(PIECE)).all()
+            for start in range(0, len(rows), AT_ONCE):
+                same = [
+                    and_(*[column == each for column, each in zip(keys, row, strict=True)])
+                    for row in rows[start : start + AT_ONCE]
+                ]
+                connection.execute(delete(table).where(or_(*same)))
+        return len(rows)

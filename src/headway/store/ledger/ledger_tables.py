@@ -1,0 +1,108 @@
+"""The ledger's tables. The migrations make them; a test holds the two against each other.
+
+    ledger_writers  ---< ledger_requests     a server's run, and the requests that ended in it
+    ledger_writers  ---< ledger_minutes      and where its device time went
+    ledger_spend                             what each key was charged, by day and lane
+    ledger_outcomes                          labels that callers gave to requests and workflows
+
+Times are Unix nanoseconds, durations nanoseconds, money billionths of a unit of currency: all of
+them integers, so that sums are exact. No prompt and no answer is in them.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, Index, Integer, String, Table, Text
+
+from headway.store.tables import ID, METADATA, NAME
+
+SHORT = String(32)
+
+WRITERS = Table(
+    "ledger_writers",
+    METADATA,
+    Column("id", ID, primary_key=True),
+    Column("host", NAME, nullable=False),
+    Column("pid", BigInteger, nullable=False),
+    Column("began", BigInteger, nullable=False),
+    Column("until", BigInteger, nullable=False),  # the device's time is accounted for up to here
+    Column("alive_until", BigInteger, nullable=False),  # later it counts as dead
+    Column("closed", Boolean, nullable=False),  # it has ended, or its last interval was closed
+    Column("flushes", BigInteger, nullable=False),  # how many of its batches are stored
+    Column("per_hour", BigInteger, nullable=False),  # what an hour of the device costs
+    Column("device_ns", BigInteger, nullable=False),  # the sum of its minutes
+    Column("open_ns", BigInteger, nullable=False),  # of them, of requests that have not ended
+)
+REQUESTS = Table(
+    "ledger_requests",
+    METADATA,
+    Column("id", ID, primary_key=True),  # of a choice; a call has one for each
+    Column("call", ID, nullable=False),  # the id of the answer
+    Column("writer", ID, nullable=False),
+    Column("request_id", NAME, nullable=False),  # X-Request-Id
+    Column("tenant", NAME, nullable=False),
+    Column("key", NAME, nullable=False),
+    Column("lane", NAME, nullable=False),
+    Column("model", Text, nullable=False),
+    Column("operation", SHORT, nullable=False),
+    Column("version", BigInteger, nullable=False),  # of the configuration; 0: none
+    Column("prompt_version", NAME, nullable=False),
+    Column("workflow", NAME, nullable=False),
+    Column("attempt", BigInteger, nullable=False),  # 0: it did not say
+    Column("arrived", BigInteger, nullable=False),
+    Column("minute", BigInteger, nullable=False),  # of ledger_minutes that has its device time
+    Column("wall_ns", BigInteger, nullable=False),  # from receipt to the last byte
+    Column("queue_ns", BigInteger),  # from receipt to its first step
+    Column("ttft_ns", BigInteger),
+    Column("tpot_ns", BigInteger),
+    Column("finish", SHORT, nullable=False),
+    Column("code", NAME, nullable=False),  # of the error that it was answered with
+    Column("good", Boolean, nullable=False),
+    Column("relegated", Boolean, nullable=False),
+    Column("preemptions", BigInteger, nullable=False),
+    Column("fresh_tokens", BigInteger, nullable=False),
+    Column("cached_tokens", BigInteger, nullable=False),
+    Column("output_tokens", BigInteger, nullable=False),
+    Column("recomputed_tokens", BigInteger, nullable=False),
+    Column("discarded_tokens", BigInteger, nullable=False),
+    Column("device_ns", BigInteger, nullable=False),
+    Column("device_money", BigInteger, nullable=False),  # what that costs
+    Column("charged", BigInteger, nullable=False),  # what its key was charged
+    Column("promised_first_ns", BigInteger),  # after its arrival
+    Column("promised_end_ns", BigInteger),
+    Column("stages", Text, nullable=False),  # JSON: nanoseconds by stage, which sum to wall_ns
+    Column("ran_before", Text, nullable=False),  # JSON: [lane, rows, tokens] while it waited
+    Index("ix_ledger_requests_call", "tenant", "call"),
+    Index("ix_ledger_requests_request_id", "tenant", "request_id"),
+    Index("ix_ledger_requests_workflow", "tenant", "workflow"),
+    Index("ix_ledger_requests_minute", "minute"),
+)
+MINUTES = Table(
+    "ledger_minutes",
+    METADATA,
+    Column("minute", BigInteger, primary_key=True),  # Unix seconds / 60
+    Column("writer", ID, primary_key=True),
+    Column("account", SHORT, primary_key=True),  # requests, waste, idle, open or unrecorded
+    Column("lane", NAME, primary_key=True),  # of `requests`; else empty
+    Column("nanoseconds", BigInteger, nullable=False),
+    Column("money", BigInteger, nullable=False),
+    Column("steps", BigInteger, nullable=False),  # with a row of the lane; of `open`: all
+    Column("rows", BigInteger, nullable=False),  # of these steps
+    Column("requests", BigInteger, nullable=False),  # that ended; of `unrecorded`: rows not stored
+)
+SPEND = Table(
+    "ledger_spend",
+    METADATA,
+    Column("day", Integer, primary_key=True),  # Unix days, UTC
+    Column("key", NAME, primary_key=True),
+    Column("lane", NAME, primary_key=True),
+    Column("writer", ID, primary_key=True),
+    Column("money", BigInteger, nullable=False),
+)
+OUTCOMES = Table(
+    "ledger_outcomes",
+    METADATA,
+    Column("tenant", NAME, primary_key=True),
+    Column("kind", String(16), primary_key=True),  # request or workflow
+    Column("subject", NAME, primary_key=True),  # the call's id, or the workflow's
+    Column("label", NAME, primary_key=True),
+    Column("value", BigInteger),  # in millionths; null: none was given
+    Column("at", BigInteger, nullable=False),
+)

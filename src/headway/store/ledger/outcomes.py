@@ -1,0 +1,64 @@
+"""Outcomes: what became of a request or a workflow, as its caller says later."""
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from headway.store.database import Database
+from headway.store.ledger.ledger_tables import OUTCOMES, REQUESTS
+
+REQUEST, WORKFLOW = "request", "workflow"
+MILLION = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A label. A subject may have several; the same one again changes its value alone."""
+
+    tenant: str
+    kind: str  # REQUEST or WORKFLOW
+    subject: str  # a call's id, or a workflow's
+    label: str
+    value: int | None  # in millionths
+    at: int  # Unix nanoseconds
+
+
+class Outcomes:
+    """Used by one thread at a time."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._insert = sqlite.insert if database.is_file else postgresql.insert
+
+    def add(self, outcome: Outcome) -> None:
+        """Keep it. To say the same again changes nothing but the time."""
+        values = {name: getattr(outcome, name) for name in Outcome.__slots__}
+        made = self._insert(OUTCOMES).values(values)
+        keys = list(OUTCOMES.primary_key.columns)
+        again = {"value": outcome.value, "at": outcome.at}
+        with self._database.begin() as connection:
+            connection.execute(made.on_conflict_do_update(index_elements=keys, set_=again))
+
+    def call_of(self, tenant: str, id: str) -> str:
+        """The id of the tenant's latest call with this id or X-Request-Id; empty: there is none."""
+        same = (REQUESTS.c.call == id) | (REQUESTS.c.request_id == id)
+        wanted = select(REQUESTS.c.call).where(REQUESTS.c.tenant == tenant, same)
+        with self._database.begin() as connection:
+            found = connection.execute(wanted.order_by(REQUESTS.c.arrived.desc()).limit(1))
+            return str(found.scalar() or "")
+
+    def rows_of(self, tenant: str, call: str) -> list[dict[str, object]]:
+        """The rows of one of the tenant's calls, by column."""
+        wanted = select(REQUESTS).where(REQUESTS.c.tenant == tenant, REQUESTS.c.call == call)
+        with self._database.begin() as connection:
+            rows = connection.execute(wanted.order_by(REQUESTS.c.id))
+            return [dict(row._mapping) for row in rows]
+
+    def has_workflow(self, tenant: str, workflow: str) -> bool:
+        """Whether a request of the tenant's belongs to it."""
+        mine = REQUESTS.c.tenant == tenant, REQUESTS.c.workflow == workflow
+        with self._database.begin() as connection:
+            return (
+                connection.execute(select(REQUESTS.c.id).where(*mine).limit(1)).first() is not None
+            )

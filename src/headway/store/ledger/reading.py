@@ -1,0 +1,75 @@
+"""LedgerReader: a store's ledger, read while a server writes it."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import URL, Connection, Engine, Select, create_engine, inspect, or_, select
+from sqlalchemy.exc import SQLAlchemyError
+
+from headway.errors import SettingError
+from headway.store.database import PATIENCE, StoreError, cause, url_of
+from headway.store.ledger.ledger_tables import REQUESTS
+
+PIECE = 10_000  # rows that are held at a time
+
+
+class LedgerReader:
+    """Changes nothing and holds nobody up. Raises SettingError if there is no ledger."""
+
+    def __init__(self, where: str) -> None:
+        url = url_of(where)
+        self.name = url.render_as_string(hide_password=True)
+        self._engine = _reading_engine(url, self.name)
+        try:
+            found = inspect(self._engine).has_table("ledger_requests")
+        except SQLAlchemyError as error:
+            raise SettingError(f"the ledger {self.name} cannot be read: {cause(error)}") from error
+        if not found:
+            raise SettingError(f"there is no ledger in {self.name}; see headway serve --ledger")
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """One view of the ledger: what is written meanwhile is not in it. Raises StoreError."""
+        try:
+            with self._engine.begin() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            raise StoreError(f"the ledger {self.name}: {cause(error)}") from error
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._engine.dispose()
+
+
+def rows_of_call(connection: Connection, id: str) -> list[dict[str, Any]]:
+    """The rows of the latest call with this id or X-Request-Id, whoever's it is."""
+    same = or_(REQUESTS.c.call == id, REQUESTS.c.request_id == id)
+    latest = select(REQUESTS.c.call).where(same).order_by(REQUESTS.c.arrived.desc()).limit(1)
+    wanted = select(REQUESTS).where(REQUESTS.c.call == latest.scalar_subquery())
+    return [dict(row._mapping) for row in connection.execute(wanted.order_by(REQUESTS.c.id))]
+
+
+def pieces(connection: Connection, wanted: Select[Any]) -> Iterator[list[Any]]:
+    """The rows of a query, some at a time."""
+    found = connection.execution_options(yield_per=PIECE).execute(wanted)
+    for rows in found.partitions():
+        yield list(rows)
+
+
+def _reading_engine(url: URL, name: str) -> Engine:
+    if url.get_backend_name() != "sqlite":
+        level = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
+        try:
+            return create_engine(
+                url, connect_args={"connect_timeout": PATIENCE}, execution_options=level
+            )
+        except ModuleNotFoundError:
+            why = "PostgreSQL needs psycopg: pip install 'headway[postgres]'"
+            raise SettingError(why) from None
+    path = Path(url.database or "")
+    if not path.is_file():
+        raise SettingError(f"there is no ledger {name}")
+    file = URL.create("sqlite", database=f"file:{path}", query={"mode": "ro", "uri": "true"})
+    return create_engine(file, connect_args={"timeout": PATIENCE})

@@ -1,0 +1,374 @@
+"""Each planted cause is named first, from a journal, a report, stored rows or a live server."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from headway.cli.app import app
+from headway.commands.diagnose.causes.machine import SlowSteps
+from headway.commands.diagnose.circumstances import circumstances
+from headway.commands.diagnose.diagnosis import RULES, diagnose
+from headway.commands.diagnose.diagnosis_report import DiagnosisReport
+from headway.commands.diagnose.evidence import Evidence
+from headway.commands.diagnose.missed import missed_requests
+from headway.commands.diagnose.replayed import Replayed, replayed
+from headway.commands.diagnose.sources.from_journal import journal_evidence
+from headway.commands.diagnose.sources.from_ledger import ledger_evidence
+from headway.commands.diagnose.sources.from_server import server_diagnosis
+from headway.commands.diagnose.sources.server_look import ServerLook
+from headway.commands.diagnose.step_times import step_times
+from headway.commands.diagnose.timeline import EmptyLine, Timeline
+from headway.core.cost.step_cost import StepCost
+from headway.core.ledger import StepRow
+from headway.core.request import NEVER, Finish
+from headway.errors import SettingError
+from headway.journal import journal
+from headway.report import report_json
+from headway.server.config.config import ServerConfig
+from headway.strategies.strategy import Strategy
+from tests.commands.diagnose import small_world
+from tests.commands.diagnose.small_world import CHAT, COST, FAULTS, MS, SECOND, USUAL
+from tests.server.running_server import fake, serving
+
+
+@pytest.fixture(scope="module")
+def cases():
+    """Evidence, rerun and diagnosis of each world, served once."""
+    served = {}
+
+    def case(name):
+        if name not in served:
+            recording = {**FAULTS, "healthy": small_world.healthy}[name]()
+            evidence, rerun = journal_evidence(recording, StepCost())
+            served[name] = evidence, rerun, diagnose(evidence)
+        return served[name]
+
+    return case
+
+
+@pytest.mark.parametrize("cause", FAULTS)
+def test_a_planted_fault_is_named_first(cases, cause):
+    found = cases(cause)[2]
+    assert found.hurts and found.first.cause == cause
+    assert all("n = " in line or " of " in line for line in found.first.evidence)
+
+
+def test_a_healthy_run_hurts_nowhere_and_says_why(cases):
+    found = cases("healthy")[2]
+    assert not found.hurts and found.first is None and found.findings == ()
+    assert DiagnosisReport(found, "").sentence == (
+        "Nothing hurts: 100 % of 150 requests met their limits, and 95 % count as healthy. "
+        "0 missed one."
+    )
+
+
+def test_without_a_cost_model_a_neighbour_shows_and_a_drift_is_said_to_be_unknown():
+    evidence, _ = journal_evidence(small_world.neighbour(StepCost()), StepCost())
+    found = diagnose(evidence)
+    assert found.first.cause == "noisy neighbour"
+    assert "drift of the machine" in {each.cause for each in found.not_known}
+
+
+def test_a_fit_recovers_the_prices_of_steps_that_were_not_slowed(cases):
+    evidence = cases("noisy neighbour")[0]
+    fitted = step_times(replace(evidence, cost=StepCost()))
+    given_ = step_times(evidence)
+    assert fitted.is_fitted and not given_.is_fitted
+    ratios = sorted(a / b for a, b in zip(fitted.expected, given_.expected, strict=True))
+    assert ratios[len(ratios) // 10] == pytest.approx(1, abs=0.1)
+    assert ratios[9 * len(ratios) // 10] == pytest.approx(1, abs=0.1)
+
+
+def test_too_few_steps_are_no_evidence_of_time(cases):
+    evidence = cases("drift of the machine")[0]
+    found = diagnose(replace(evidence, steps=evidence.steps[:20], features=evidence.features[:20]))
+    unknown = {each.cause: each.why for each in found.not_known}
+    assert unknown["drift of the machine"] == "there are too few step rows to tell slow ones"
+    assert found.first is None or found.first.cause not in unknown
+
+
+# -- what only the server's edges know
+
+
+def quick(cases):
+    """Evidence of a healthy run, and its ids."""
+    evidence = cases("healthy")[0]
+    return evidence, [row.id for row in evidence.requests]
+
+
+def test_a_slow_client_is_named_although_every_answer_was_in_time(cases):
+    evidence, ids = quick(cases)
+    waits = {id: 9 * SECOND if n % 3 == 0 else 0 for n, id in enumerate(ids)}
+    found = diagnose(replace(evidence, client_waits=waits))
+    assert found.first.cause == "slow client" and found.first.score == 1.0
+    assert found.missed == 50
+
+
+def test_a_grammar_that_takes_long_is_named(cases):
+    """Every third request comes 600 ms before the engine has it."""
+    evidence, ids = quick(cases)
+    slow = frozenset(ids[::3])
+    rows = tuple(
+        replace(row, arrived=row.arrived - 600 * MS) if row.id in slow else row
+        for row in evidence.requests
+    )
+    found = diagnose(replace(evidence, requests=rows, with_grammar=slow))
+    assert found.first.cause == "grammar compile"
+    plain = diagnose(replace(evidence, requests=rows, with_grammar=frozenset()))
+    assert "grammar compile" not in {each.cause for each in plain.findings}
+
+
+def test_the_first_limit_that_was_missed_counts(cases):
+    row = cases("healthy")[0].requests[0]
+    budget = replace(CHAT.budget, queue=1 * MS, ttft=2 * MS, tpot=3 * MS, e2e=4 * MS)
+    row = replace(
+        row, budget=budget, arrived=0, first_scheduled=5 * MS, first_token=9 * MS,
+        last_token=9 * MS + 23 * 8 * MS, finished=SECOND, generated=24,
+    )  # fmt: skip
+
+    def missed(**changed):
+        (found,) = missed_requests(Evidence("", (replace(row, **changed),), {}))
+        return found.limit, found.excess, found.span
+
+    assert missed() == ("queue", 4 * MS, (0, 5 * MS))
+    assert missed(first_scheduled=0) == ("ttft", 7 * MS, (0, 9 * MS))
+    loose = replace(budget, queue=NEVER, ttft=NEVER)
+    assert missed(budget=loose) == ("tpot", 23 * 5 * MS, (9 * MS, 193 * MS))
+    assert missed(budget=replace(loose, tpot=NEVER)) == ("e2e", 996 * MS, (0, SECOND))
+    never = {"first_token": NEVER, "first_scheduled": NEVER, "finish": Finish.EXPIRED}
+    assert missed(**never) == ("queue", 999 * MS, (0, SECOND))
+    assert not missed_requests(Evidence("", (replace(row, finish=Finish.REFUSED),), {}))
+
+
+# -- parts
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(-9, 9)), max_size=9),
+    st.lists(st.integers(-5, 99), min_size=3, max_size=3),
+)
+def test_a_timeline_adds_up(spans, times):
+    at, listed = 0, []
+    for gap, length, amount in spans:
+        listed.append((at + gap, at + gap + length, float(amount)))
+        at += gap + length
+    line, (a, b, c) = Timeline(listed), sorted(times)
+    whole = sum(amount for _, _, amount in listed)
+    assert line.signed(-9, at + 9) == pytest.approx(whole)
+    assert line.signed(a, b) + line.signed(b, c) == pytest.approx(line.signed(a, c), abs=1e-9)
+    assert line.signed(c, c) == 0
+
+
+def step(number, waiting=0, nanoseconds=10):
+    return StepRow(number, 10 * number, nanoseconds, 0, 1, 1, 1, 0, 0, 1, waiting, 9)
+
+
+def test_a_delay_begins_where_the_line_was_last_empty():
+    line = EmptyLine([step(0), step(1), step(2, waiting=1), step(3)])
+    assert [line.before(time, -1) for time in (9, 10, 25, 39, 40)] == [-1, 10, 20, 20, 40]
+
+
+def test_a_slowness_lasts_if_it_reaches_to_the_end(cases):
+    evidence, _, _ = cases("drift of the machine")
+    times, steps = circumstances(evidence).times, evidence.steps
+    assert SlowSteps.of(steps, times).lasts
+    assert not SlowSteps.of(cases("healthy")[0].steps, step_times(cases("healthy")[0])).lasts
+
+
+def test_every_snippet_of_headway_yaml_is_taken_by_the_server(cases):
+    checked = 0
+    for cause in FAULTS:
+        for finding in cases(cause)[2].findings:
+            try:
+                plain = yaml.safe_load(finding.trial.snippet)
+            except yaml.YAMLError:  # for a proxy, or a shell
+                continue
+            if not isinstance(plain, dict) or not {"engine", "lanes", "server"} & set(plain):
+                continue
+            for lane in plain.get("lanes", {}).values():
+                lane.setdefault("ttft", "1s")
+            if (engine := plain.get("engine", {})).pop("cost", None):
+                engine.pop("strategy", None)
+            strategy = engine.get("strategy")
+            if isinstance(strategy, dict) and "window" in strategy:
+                strategy["join"] = "dynamic"
+            ServerConfig(**plain)
+            checked += 1
+    assert checked >= 8
+    assert len({rule.cause for rule in RULES}) == len(RULES) == 13
+
+
+# -- what replay says
+
+
+@pytest.mark.parametrize("cause", ["window too long", "slot starvation by a lane"])
+def test_replay_says_what_the_change_would_do(cases, cause):
+    evidence, rerun, found = cases(cause)
+    said = replayed(found.first.trial, rerun, evidence.cost, is_fitted=False)
+    assert isinstance(said, Replayed)
+    assert said.after["chat"] > said.before["chat"] + 0.1
+    assert said.words.startswith("simulated") and "the cost model" in said.words
+    assert not said.is_worse and "worse" not in said.words
+
+
+def test_a_change_that_makes_things_worse_is_said_to():
+    said = Replayed({"a": 0.9, "b": 0.5}, {"a": 0.8, "b": 0.6}, {"a": 30, "b": 10}, "")
+    assert said.is_worse and "makes things worse" in said.words
+
+
+def test_replay_says_where_it_cannot_help(cases):
+    evidence, rerun, found = cases("noisy neighbour")
+    said = replayed(found.first.trial, rerun, evidence.cost, is_fitted=False)
+    assert said == "not possible by replay: the cause lies outside what a scheduler decides"
+
+
+# -- the command
+
+
+def written(recording, folder):
+    path = folder / "small.jsonl"
+    with path.open("w") as file:
+        journal.begin(recording.settings, file)
+        for record in recording.records:
+            journal.write(record, file)
+    return path
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["diagnose", *map(str, arguments)])
+
+
+def test_the_command_reads_a_journal(tmp_path):
+    path = written(small_world.window(), tmp_path)
+    said = run("--journal", path)
+    assert said.exit_code == 1
+    assert said.stdout.startswith("Likely cause: window too long.")
+    assert "Replay: simulated" in said.stdout and "window: 125ms" in said.stdout
+    assert max(map(len, said.stdout.splitlines())) <= 80
+    plain = json.loads(run("--journal", path, "--json").stdout)
+    assert plain["cause"] == "window too long" and plain["simulated"] and plain["hurts"]
+    assert plain["replay"]["after"]["chat"] > plain["replay"]["before"]["chat"]
+
+
+def test_the_command_reads_a_report_and_says_what_it_lacks(cases, tmp_path):
+    outcome = cases("KV thrash")[1].outcome
+    report = report_json.Report({}, {"chat": CHAT}, {"mine": (outcome,), "other": (outcome,)})
+    strategies = [Strategy(name, "", USUAL) for name in ("mine", "other")]
+    report_json.write(report, strategies, {}, tmp_path / "report.json")
+    which = run("--report", tmp_path / "report.json").exception
+    assert isinstance(which, SettingError) and "name one with --strategy" in str(which)
+    said = run("--report", tmp_path / "report.json", "--strategy", "mine", "--json")
+    plain = json.loads(said.stdout)
+    assert plain["cause"] == "KV thrash" and not plain["simulated"]
+    assert plain["replay"].startswith("not possible from a report")
+    assert {"slow client", "grammar compile"} <= {each["cause"] for each in plain["not_known"]}
+
+
+def test_the_command_wants_one_source_and_options_that_go_with_it():
+    for arguments, words in (
+        ((), "name one source"),
+        (("--journal", "a", "--url", "http://b"), "name one source"),
+        (("--url", "ftp://b"), "http://HOST:PORT"),
+        (("--url", "http://127.0.0.1:9"), "cannot be read"),
+        (("--report", "a", "--cost", "b"), "--cost goes with --journal"),
+        (("--journal", "a", "--strategy", "b"), "names a run of a --report"),
+    ):
+        said = run(*arguments).exception
+        assert isinstance(said, SettingError) and words in str(said)
+
+
+def test_the_command_reads_a_live_server():
+    with serving(ServerConfig(), fake) as (url, _):
+        said = run("--url", url, "--seconds", "0.1", "--json")
+    plain = json.loads(said.stdout)
+    assert said.exit_code == 0 and not plain["hurts"]
+    assert {each["cause"] for each in plain["not_known"]} >= {"cold cache", "noisy neighbour"}
+
+
+def look(**values):
+    """A look at a server with two lanes. values: samples of the lane chat, by a short name."""
+    budget = {"ttft": 500.0, "tpot": 50.0, "e2e": None, "queue": None}
+    lanes = {"chat": {"budget_ms": budget}, "bulk": {"budget_ms": dict.fromkeys(budget)}}
+    samples = {}
+    for name, value in values.items():
+        name, _, label = name.partition("__")
+        labels = tuple(sorted(tuple(each.split("_is_")) for each in label.split("__") if each))
+        samples.setdefault(name, {})[labels] = value
+    return ServerLook(samples, lanes)
+
+
+def live(before, after):
+    return server_diagnosis(look(**before), look(**after), 10.0, "a server")
+
+
+def test_a_live_server_whose_requests_wait_for_a_window():
+    held = "headway_step_seconds_total__kind_is_waiting"
+    late = "headway_requests_total__outcome_is_late"
+    found = live({held: 5.0, late: 2.0}, {held: 11.0, late: 9.0})
+    assert found.hurts and found.missed == 7
+    assert found.first.cause == "window too long" and found.first.score == pytest.approx(0.6)
+    assert "as far as counters show" in DiagnosisReport(found, "").sentence
+
+
+def test_a_live_server_one_of_whose_lanes_takes_the_slots():
+    after = {
+        "headway_batch_slots": 8.0,
+        "headway_active_sequences__lane_is_bulk": 8.0,
+        "headway_active_sequences__lane_is_chat": 0.0,
+        "headway_oldest_wait_seconds__lane_is_chat": 3.0,
+    }
+    found = live({}, after)
+    assert found.hurts and found.first.cause == "slot starvation by a lane"
+
+
+# -- stored rows
+
+
+def stored(row, **stages):
+    """A row of ledger_requests, as the store has it."""
+    return {
+        "id": row.id, "lane": row.lane, "tenant": "", "arrived": row.arrived,
+        "wall_ns": row.e2e + sum(stages.get(n, 0) for n in ("delivery", "sending")),
+        "queue_ns": row.queue, "ttft_ns": row.ttft, "tpot_ns": row.tpot,
+        "finish": str(row.finish), "relegated": False, "preemptions": row.preemptions,
+        "fresh_tokens": row.prompt - row.cached, "cached_tokens": row.cached,
+        "output_tokens": row.generated, "recomputed_tokens": row.recomputed,
+        "discarded_tokens": row.discarded, "device_ns": row.nanoseconds,
+        "stages": json.dumps(list(stages.items())),
+    }  # fmt: skip
+
+
+def test_stored_rows_are_the_same_requests(cases):
+    evidence = cases("healthy")[0]
+    rows = [stored(row, tokenizing=3, inbox=4, sending=5) for row in evidence.requests]
+    found = ledger_evidence(rows, evidence.lanes, "the store")
+    again = {row.id: row for row in found.requests}
+    for row in evidence.requests:
+        same = again[row.id]
+        assert (same.queue, same.ttft, same.tpot, same.e2e) == (
+            row.queue,
+            row.ttft,
+            row.tpot,
+            row.e2e,
+        )
+        assert same.good == row.good and same.prompt == row.prompt
+        assert found.taken[row.id] == row.arrived + 7 and found.client_waits[row.id] == 5
+    assert diagnose(found).first is None
+
+
+def test_stored_rows_name_a_slow_client_and_leave_out_lanes_that_are_gone(cases):
+    evidence = cases("healthy")[0]
+    rows = [stored(row, sending=9 * SECOND) for row in evidence.requests]
+    assert diagnose(ledger_evidence(rows, evidence.lanes, "")).first.cause == "slow client"
+    assert ledger_evidence(rows, {}, "").requests == ()
+
+
+def test_the_cost_model_of_the_small_world_is_what_the_worlds_ran_with(cases):
+    evidence = cases("healthy")[0]
+    priced = [COST.predict(each) for each in evidence.features]
+    assert priced == [row.nanoseconds for row in evidence.steps]

@@ -1,0 +1,130 @@
+"""`headway ledger` and `headway explain`, on the ledger of a server that has run."""
+
+import json
+import sys
+
+import httpx2
+import pytest
+from typer.testing import CliRunner
+
+from headway.cli import app
+from headway.commands.explain.explain import from_server
+from headway.errors import SettingError
+from headway.server.config.config import ServerConfig
+from tests.server.running_server import fake, serving, until
+
+PRICES = {"per_hour": 3.6, "per_million_prompt": 1.0, "per_million_answer": 2.0}
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    """A ledger with six requests of two prompt versions, and three outcomes."""
+    where = str(tmp_path_factory.mktemp("ledger") / "ledger.db")
+    config = ServerConfig(ledger={"url": where, "flush": "50ms"}, prices=PRICES)
+    with serving(config, fake) as (url, front), httpx2.Client(base_url=url) as client:
+        ids = []
+        for number in range(6):
+            said = {"x-headway-prompt-version": f"v{number % 2}", "x-headway-workflow": "w"}
+            said |= {"x-request-id": f"mine-{number}"}
+            body = {"prompt": "def f(", "max_tokens": 2 + number}
+            ids.append(client.post("/v1/completions", json=body, headers=said).json()["id"])
+        until(lambda: front.ledger.writers[0].written == 6)
+        for id in (ids[0], ids[2]):
+            client.post("/v1/outcomes", json={"request": id, "label": "resolved"})
+        client.post("/v1/outcomes", json={"workflow": "w", "label": "accepted", "value": 2})
+        asked = from_server(ids[0], f"{url}/v1")
+        with pytest.raises(SettingError, match="there is no request 'nothing' of yours"):
+            from_server("nothing", url)
+    return where, ids, asked
+
+
+def run(*given, columns="80"):
+    return CliRunner().invoke(app, list(map(str, given)), env={"COLUMNS": columns})
+
+
+def test_spend_by_prompt_version(ledger):
+    where, _, _ = ledger
+    done = run("ledger", "spend", "--ledger", where, "--by", "prompt_version", "--json")
+    found = json.loads(done.stdout)
+    rows = {row["group"]: row for row in found["rows"]}
+    assert (rows["v0"]["n"], rows["v0"]["resolved"], rows["v1"]["resolved"]) == (3, 2, 0)
+    assert rows["v0"]["per_resolved"] == pytest.approx(rows["v0"]["device_cost"] / 2)
+    assert rows["v0"]["per_good"] == pytest.approx(rows["v0"]["device_cost"] / 3)
+    assert rows["v1"]["per_resolved"] is None
+    assert rows["v0"]["charged"] == pytest.approx(2e-6 * (2 + 4 + 6), abs=2e-5)
+    accounts = {each["account"]: each["nanoseconds"] for each in found["accounts"]}
+    assert accounts["requests"] > 0 and accounts["open"] == 0
+    text = run("ledger", "spend", "--ledger", where, "--by", "lane", "--label", "accepted").stdout
+    assert "accepted" in text and "standard" in text and "idle" in text
+    assert max(map(len, text.splitlines())) <= 80
+    (row,) = [line for line in text.splitlines() if "standard" in line]
+    assert "│ 6 │" in row and "│        1 │" in row, "a workflow counts once"
+
+
+def test_queries_read_the_ledger_and_nothing_else(ledger, tmp_path):
+    where, ids, _ = ledger
+    sql = "SELECT lane, count(*) AS n, sum(output_tokens)::BIGINT AS t FROM requests GROUP BY 1"
+    done = run("ledger", "query", sql, "--ledger", where, "--json")
+    assert json.loads(done.stdout) == {"lane": "standard", "n": 6, "t": sum(range(2, 8))}
+    assert ids[0] in run("ledger", "query", "SELECT call FROM requests", "--ledger", where).stdout
+    times = "SELECT time, queue_ns, code FROM requests WHERE queue_ns IS NOT NULL AND code = ''"
+    assert len(run("ledger", "query", times, "--ledger", where, "--json").stdout.splitlines()) == 6
+    for bad, why in (
+        (f"COPY requests TO '{tmp_path}/x.csv'", "the query fails"),
+        ("SELECT * FROM read_csv('/etc/hostname')", "the query fails"),
+        ("SELECT nothing FROM requests", "the query fails"),
+    ):
+        failed = run("ledger", "query", bad, "--ledger", where)
+        assert isinstance(failed.exception, SettingError) and why in str(failed.exception)
+    assert not list(tmp_path.iterdir())
+
+
+def test_parquet(ledger, tmp_path):
+    import duckdb
+
+    where, _, _ = ledger
+    file = tmp_path / "ledger's.parquet"
+    assert run("ledger", "export", "--ledger", where, "--to", file).exit_code == 0
+    found = duckdb.connect().execute(
+        "SELECT count(*), max(attempt) FROM read_parquet(?)", [str(file)]
+    )
+    assert found.fetchone() == (6, 0)
+    wrong = run("ledger", "export", "--ledger", where, "--to", file, "--view", "keys")
+    assert "--view is one of requests, minutes, outcomes" in str(wrong.exception)
+    nowhere = run("ledger", "export", "--ledger", where, "--to", tmp_path / "no" / "a.parquet")
+    assert "cannot be written" in str(nowhere.exception)
+
+
+def test_the_sums_are_checked(ledger):
+    where, _, _ = ledger
+    done = run("ledger", "check", "--ledger", where)
+    assert (done.exit_code, done.stdout) == (0, "all sums are exact\n")
+
+
+def test_explain(ledger):
+    where, ids, asked = ledger
+    kept = json.loads(run("explain", ids[0], "--ledger", where, "--json").stdout)
+    assert kept == asked, "a server says the same as its ledger"
+    text = run("explain", "mine-3", "--ledger", where).stdout
+    assert ids[3] in text and "decode.own" in text and "inside its budget" in text
+    assert "tokens:" in text and "cost: device" in text
+    assert max(map(len, text.splitlines())) <= 80
+    missing = run("explain", "nothing", "--ledger", where)
+    assert "there is no request 'nothing'" in str(missing.exception)
+    both = run("explain", "a", "--ledger", where, "--url", "http://127.0.0.1:1")
+    assert "give one of them" in str(both.exception)
+    closed = run("explain", "a", "--url", "http://127.0.0.1:1")
+    assert "cannot be asked" in str(closed.exception)
+
+
+def test_without_duckdb_the_extra_is_named(ledger, monkeypatch):
+    where, _, _ = ledger
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    failed = run("ledger", "spend", "--ledger", where)
+    assert "pip install 'headway[ledger]'" in str(failed.exception)
+
+
+def test_a_group_that_there_is_not(ledger):
+    where, _, _ = ledger
+    failed = run("ledger", "spend", "--ledger", where, "--by", "city")
+    assert "--by is one of lane, tenant" in str(failed.exception)

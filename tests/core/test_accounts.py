@@ -1,0 +1,177 @@
+"""Where each request's time went: the stages sum to it, and name the rule that it waited under."""
+
+from hypothesis import event, given, settings
+
+from headway.core.accounts.accounts import Accounts, Flight
+from headway.core.accounts.request_time import Stage
+from headway.core.accounts.rules import Rule
+from headway.core.accounts.stages import LaneWork
+from headway.core.commands import Add, Cancel
+from headway.core.lane import Budget, Lane, Share
+from headway.core.policies.chunk import Fixed
+from headway.core.policies.join import Continuous, Dynamic, Static
+from headway.core.policies.mix import PrefillFirst
+from headway.core.policies.policies import Policies
+from headway.core.policies.relegate import Hopeless
+from headway.core.request import Finish
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.sim.inbox import arrivals
+from headway.sim.simulate import simulate
+from tests.traces import BLOCK, COST, MS, ask, cases, make, spy
+from tests.traces import run as run_case
+
+ONE = (Lane(),)
+
+
+def explained(requests, policies, blocks=64, lanes=ONE, more=(), cost=None):
+    """Each request's stages in milliseconds and its row, by id. A step takes 10 ms, and 1 ms a
+    token."""
+    known = {"cost": cost} if cost else {}
+    scheduler = Scheduler(Settings(blocks, BLOCK, lanes, policies, **known))
+    scheduler.accounts = Accounts(scheduler.roster)
+    timed = sorted([*arrivals(requests), *more], key=lambda pair: pair[0])
+    simulate(scheduler, timed, COST, spy(blocks))
+    rows = {row.id: row for row in scheduler.ledger.requests}
+    found = {each.id: each for each in scheduler.accounts.take()}
+    for id, each in found.items():
+        assert each.total == rows[id].finished - each.taken_in
+    stages = {id: {name: ns / MS for name, ns in each.stages} for id, each in found.items()}
+    return stages, found
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_the_stages_of_every_request_sum_to_its_time(case):
+    scheduler = run_case(case).scheduler
+    rows = {row.id: row for row in scheduler.ledger.requests}
+    found = scheduler.accounts.take()
+    assert {each.id for each in found} == {
+        row.id for row in rows.values() if row.finish is not Finish.REFUSED
+    } or any(row.finish is Finish.REFUSED for row in rows.values())
+    for each in found:
+        row, stages = rows[each.id], dict(each.stages)
+        assert each.total == row.finished - each.taken_in
+        assert min(stages.values(), default=1) > 0, "no stage is negative"
+        own = stages.get("prefill.own", 0) + stages.get("decode.own", 0)
+        assert own == row.nanoseconds
+        assert "preempted" not in stages or row.preemptions
+        for name in stages:
+            event(name)
+
+
+def test_a_request_alone_is_its_own_share_from_first_to_last():
+    stages, found = explained([ask("a", 4, 3)], Policies(Continuous(2)))
+    assert stages["a"] == {"prefill.own": 14, "decode.own": 22}
+    assert found["a"].before == () and found["a"].taken_in == 0
+
+
+def test_a_request_waits_for_a_slot_while_others_run():
+    stages, found = explained([ask("a", 4, 3), ask("b", (7,) * 4, 1)], Policies(Continuous(1)))
+    assert stages["b"] == {"queue.slots": 36, "prefill.own": 14}
+    assert found["b"].before == (LaneWork("default", 3, 6),)
+
+
+def test_rows_of_one_step_share_it():
+    stages, _ = explained([ask("a", 4, 2), ask("b", (7,) * 4, 2)], Policies(Continuous(2)))
+    assert stages["a"] == {
+        "prefill.own": 9,
+        "prefill.others": 9,
+        "decode.own": 6,
+        "decode.others": 6,
+    }
+
+
+def test_a_request_waits_for_its_window_and_then_for_a_group():
+    requests = [ask("a", 4, 2), ask("b", (7,) * 4, 1, arrived=60 * MS)]
+    stages, _ = explained(requests, Policies(Dynamic(2, 50 * MS)))
+    assert stages["a"]["queue.window"] == 50
+    # It came at 60 ms and is taken in at 64, when the first step is back; the second takes 11 ms.
+    assert stages["b"]["queue.group"] == 11 and "queue.window" not in stages["b"]
+
+
+def test_a_member_of_a_group_that_is_answered_together_is_held():
+    requests = [ask("a", 4, 1), ask("b", (7,) * 4, 3)]
+    stages, _ = explained(requests, Policies(Static(2, together=True)))
+    assert stages["a"]["held"] == 24 and "held" not in stages["b"]
+
+
+def test_a_full_step_keeps_the_next_prompt_waiting():
+    policies = Policies(Continuous(4), chunk=Fixed(4), step_tokens=8)
+    stages, _ = explained([ask("a", 12, 1), ask("b", (7,) * 4, 1)], policies)
+    assert stages["b"]["queue.step"] == 3 * 14
+
+
+def test_a_lane_with_all_that_it_may_have():
+    lanes = (Lane("chat", slots=Share(0, 1)), Lane("bulk"))
+    requests = [ask("a", 4, 3, lane="chat"), ask("b", (7,) * 4, 1, lane="chat")]
+    requests.append(ask("c", (8,) * 4, 3, lane="bulk"))
+    stages, found = explained(requests, Policies(Continuous(4)), lanes=lanes)
+    assert stages["b"]["queue.lane"] == 18 + 12 + 12 and not any("queue" in s for s in stages["c"])
+    assert found["b"].before == (LaneWork("chat", 3, 6), LaneWork("bulk", 3, 6))
+
+
+def test_a_request_lacks_blocks_and_the_one_behind_it_stands_behind_it():
+    requests = [ask("a", 12, 4), ask("b", (7,) * 12, 1), ask("c", (8,) * 12, 1)]
+    stages, _ = explained(requests, Policies(Continuous(4)), blocks=4)
+    assert stages["b"]["queue.blocks"] == 22 + 11 * 3 and stages["c"]["queue.blocks"] > 0
+
+
+def test_the_choices_of_a_prompt_wait_for_the_first():
+    requests = [ask("a", 4, 2), ask("b", 4, 2, follows="a")]
+    stages, _ = explained(requests, Policies(Continuous(4)))
+    assert stages["b"]["queue.prefix"] == 14
+
+
+def test_decodes_are_deferred_by_steps_of_prompts_alone():
+    requests = [ask("a", 4, 9), ask("b", (7,) * 4, 2, arrived=20 * MS)]
+    stages, _ = explained(requests, Policies(Continuous(4), mix=PrefillFirst()))
+    assert stages["a"]["deferred"] == 14 and "deferred" not in stages["b"]
+
+
+def test_a_request_that_lost_its_blocks_waits_again():
+    requests = [ask("a", (5,) * 8, 14), ask("b", (6,) * 8, 14)]
+    stages, _ = explained(requests, Policies(Continuous(4)), blocks=6)
+    assert stages["b"]["preempted"] > 0 and "preempted" not in stages["a"]
+    assert stages["b"]["prefill.own"] > 0, "and was computed again"
+
+
+def test_a_relegated_request_waits_behind_those_in_time():
+    lanes = (Lane("chat", Budget(ttft=30 * MS)),)
+    policies = Policies(Continuous(1), relegate=Hopeless())
+    requests = [ask(f"r{i}", (i,) * 4, 6, lane="chat") for i in range(3)]
+    stages, _ = explained(requests, policies, lanes=lanes, cost=COST)
+    assert stages["r2"]["queue.relegated"] > 0 and stages["r2"]["queue.slots"] > 0
+
+
+def test_a_request_that_is_cancelled_while_it_waits():
+    more = [(20 * MS, Cancel("b"))]
+    requests = [ask("a", 4, 9), ask("b", (7,) * 4, 1)]
+    stages, _ = explained(requests, Policies(Continuous(1)), more=more)
+    assert stages["b"] == {"queue.slots": 25}, "until the step's end"
+
+
+def test_each_rule_has_a_stage_of_its_own():
+    assert len({rule.stage for rule in Rule}) == len(Rule)
+    assert Rule.LANE.stage == "queue.lane"
+
+
+def test_who_has_ended_or_lost_its_blocks_meanwhile_is_left_alone():
+    scheduler = make(8)
+    accounts = scheduler.accounts = Accounts(scheduler.roster)
+    scheduler.apply([Add(ask("a", 4, 3))], 0)
+    a = scheduler.roster.by_id["a"]
+    accounts._turn(a, Stage.PREEMPTED)
+    accounts.moved([a])
+    assert accounts._open[a].stage is Stage.PREEMPTED, "though it was relegated, too"
+    accounts._flights += [Flight(0, [a]), Flight(0, [a])]
+    accounts.came_back(5, 5)
+    accounts.close(a)
+    accounts.came_back(9, 4)
+    assert accounts.take()[0].stages == (("preempted", 5),)
+
+
+def test_a_scheduler_keeps_no_accounts_unless_asked():
+    scheduler = make(8)
+    scheduler.apply([Add(ask("a", 4, 3)), Cancel("a")], 0)
+    assert scheduler.accounts.take() == []

@@ -1,0 +1,98 @@
+"""The Helm chart, the images and the alerts: checked by their programs, if installed, and by what
+they must agree with."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from headway.server.config.config import ServerConfig
+from headway.server.config.durations import SECOND
+
+DEPLOY = Path(__file__).parents[2] / "deploy"
+CHART = DEPLOY / "helm" / "headway"
+VALUES = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+DOCKERFILES = [DEPLOY / "docker" / name for name in ("Dockerfile", "Dockerfile.vllm")]
+
+
+def checked(*command, cwd=None):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=cwd)
+    assert done.returncode == 0, done.stderr + done.stdout
+    return done.stdout
+
+
+def needs(program):
+    return pytest.mark.skipif(not shutil.which(program), reason=f"there is no {program} here")
+
+
+@needs("promtool")
+def test_the_alerts_fire_in_their_scenarios():
+    folder = DEPLOY / "prometheus"
+    checked("promtool", "check", "rules", "alerts.yaml", cwd=folder)
+    checked("promtool", "test", "rules", "alerts.test.yaml", cwd=folder)
+
+
+@needs("hadolint")
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda each: each.name)
+def test_the_images_are_linted(file):
+    checked("hadolint", str(file))
+
+
+@needs("helm")
+def test_the_chart_is_linted_and_rendered():
+    checked("helm", "lint", "--strict", str(CHART))
+    checked("helm", "template", "headway", str(CHART))
+
+
+def test_the_charts_values_are_as_its_schema_says():
+    jsonschema.validate(VALUES, SCHEMA)
+    for wrong in ({"replica": 2}, {"config": {"keys": []}}, {"image": {"tags": "a"}}):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate({**VALUES, **wrong}, SCHEMA)
+
+
+def test_the_charts_configuration_is_taken_by_the_server():
+    config = ServerConfig(**VALUES["config"])
+    drain = config.server.drain_timeout // SECOND
+    assert VALUES["terminationGracePeriodSeconds"] > VALUES["preStopSeconds"] + drain
+    assert VALUES["keys"] == [], "keys are the Secret's, not the ConfigMap's"
+
+
+def test_every_value_is_used_by_a_template_and_every_template_uses_values_that_exist():
+    text = "\n".join(path.read_text() for path in (CHART / "templates").iterdir())
+    used = set(re.findall(r"\.Values\.(\w+)(?:\.(\w+))?", text))
+    assert {name for name, _ in used} - {"nameOverride"} == set(VALUES)
+    for name, part in used:
+        if part and name not in ("config",):
+            assert part in VALUES[name], f"{name}.{part}"
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
+def test_the_charts_paths_are_the_servers(path):
+    text = "\n".join(each.read_text() for each in (CHART / "templates").iterdir())
+    assert path in text
+    routes = Path(__file__).parents[2] / "src/headway/server/http/routes/state.py"
+    assert f'"{path}"' in routes.read_text()
+
+
+@pytest.mark.parametrize("file", DOCKERFILES, ids=lambda each: each.name)
+def test_the_images_copy_what_they_install_and_run_as_a_number(file):
+    text = file.read_text()
+    ignored = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
+    kept = {line[1:] for line in ignored if line.startswith("!")}
+    assert {"pyproject.toml", "README.md", "LICENSE", "constraints.txt", "src"} == kept
+    assert re.search(r"^USER \d+$", text, re.M) and 'ENTRYPOINT ["headway", "serve"]' in text
+    extras = set(re.search(r"/src\[([\w,]+)\]", text)[1].split(","))
+    project = (DEPLOY.parent / "pyproject.toml").read_text()
+    assert all(re.search(rf"^{extra} = \[", project, re.M) for extra in extras)
+
+
+def test_the_vllm_image_leaves_vllms_torch_alone():
+    text = (DEPLOY / "docker" / "Dockerfile.vllm").read_text()
+    assert "[torch" not in text and "pip install --no-cache-dir torch" not in text

@@ -1,0 +1,255 @@
+"""Live pipelines: the real batchers, threads and event loops."""
+
+import asyncio
+import logging
+import threading
+import time
+
+import pytest
+
+import headway
+from headway import Batcher, Pipeline, each, stage
+from headway.core.request import NEVER, Finish
+from headway.errors import DeadlineError, EngineDownError, RefusedError, SettingError
+from headway.pipelines.split import Fixed
+
+
+class Held:
+    """A function of a list whose calls wait until they are let go."""
+
+    def __init__(self, function=lambda items: items):
+        self.function, self.calls = function, []
+        self.began, self.go = threading.Semaphore(0), threading.Semaphore(0)
+
+    def __call__(self, items):
+        self.calls.append(list(items))
+        self.began.release()
+        assert self.go.acquire(timeout=30)
+        return self.function(items)
+
+    def free(self):
+        self.go.release(1_000)
+
+
+@pytest.fixture
+def held():
+    made = Held()
+    yield made
+    made.free()
+
+
+def found(queries):
+    return [[(query, document) for document in range(query)] for query in queries]
+
+
+def scored(pairs):
+    return [10 * query + document for query, document in pairs]
+
+
+def added(lists):
+    return [sum(scores) for scores in lists]
+
+
+def same(items):
+    return items
+
+
+def expected(query):
+    return sum(10 * query + document for document in range(query))
+
+
+def test_retrieve_rerank_and_add_up():
+    rows = []
+    with Pipeline(found >> each(stage(scored)) >> added, rows=rows.append, deadline=60) as made:
+        assert made.call(3) == expected(3)
+        assert list(made.map(range(60))) == [expected(query) for query in range(60)]
+    assert len(rows) == 61 and all(row.good for row in rows)
+    for row in rows:
+        row.check()
+        assert [visit.stage for visit in row.visits if row.items > 2] in (
+            [],
+            ["found", "scored", "added"],
+        )
+    first = rows[0]
+    assert first.items == 5 and first.nanoseconds > 0
+    assert [visit.batch for visit in first.visits] == [1, 1, 1]
+    assert first.visits[1].batch_items == 3, "the elements of a list come together"
+    assert first.visits[2].given <= 60e9
+
+
+def test_elements_of_several_workflows_share_a_call(held):
+    gate = Held(scored)
+    with Pipeline(stage(found) >> each(stage(gate, size=64)) >> added) as made:
+        one = made.submit(2)
+        assert gate.began.acquire(timeout=30)
+        others = [made.submit(3) for _ in range(4)]
+        waiting = made._course.places[1].pace
+        wait_until(lambda: waiting.inside == 14)
+        gate.free()
+        assert one.result(30) == expected(2)
+        assert [other.result(30) for other in others] == [expected(3)] * 4
+    assert [len(call) for call in gate.calls] == [2, 12]
+
+
+def wait_until(holds):
+    """What another thread does next is waited for."""
+    end = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def picky(items):
+    if bad := [item for item in items if item[1] == 7]:
+        raise ValueError(f"{bad[0]} is bad")
+    return [item[1] for item in items]
+
+
+def test_one_bad_item_fails_its_own_workflow_alone(caplog):
+    with (
+        caplog.at_level(logging.CRITICAL, "headway.batching"),
+        Pipeline(stage(found) >> each(stage(picky))) as made,
+    ):
+        futures = [made.submit(width) for width in (3, 9, 5)]
+        assert futures[0].result(30) == [0, 1, 2]
+        with pytest.raises(ValueError, match="bad"):
+            futures[1].result(30)
+        assert futures[2].result(30) == [0, 1, 2, 3, 4]
+
+
+def test_cancelling_a_future_drops_its_items_and_nobody_elses(held):
+    rows = []
+    with Pipeline(stage(found) >> each(stage(held, size=1)), rows=rows.append) as made:
+        one = made.submit(3)
+        assert held.began.acquire(timeout=30)
+        two = made.submit(1)
+        wait_until(lambda: made._course.places[1].pace.inside == 4)
+        assert one.cancel()
+        held.free()
+        assert two.result(30) == [(1, 0)]
+    assert (3, 2) not in [call[0] for call in held.calls], "the next one is decided already"
+    assert sorted(row.finish for row in rows) == [Finish.CANCELLED, Finish.COMPUTED]
+    for row in rows:
+        row.check()
+
+
+def test_a_deadline_ends_the_workflow_wherever_it_is(held):
+    rows = []
+    with Pipeline(stage(found) >> each(stage(held, size=1)), rows=rows.append) as made:
+        late = made.submit(3, deadline=0.05)
+        assert held.began.acquire(timeout=30)
+        other = made.submit(1)
+        began = time.monotonic()
+        wait_until(lambda: time.monotonic() > began + 0.06)
+        held.free()
+        with pytest.raises(DeadlineError, match="deadline was over in stage 'Held'"):
+            late.result(30)
+        assert other.result(30) == [(1, 0)]
+    assert (3, 2) not in [call[0] for call in held.calls]
+    assert {row.finish for row in rows} == {Finish.EXPIRED, Finish.COMPUTED}
+
+
+def test_a_full_line_refuses_at_the_door(held):
+    with Pipeline(stage(same) >> stage(held, size=1, max_waiting=3, name="slow")) as made:
+        futures = [made.submit(at) for at in range(3)]
+        with pytest.raises(RefusedError, match="the line of 'slow' is full: 3 items") as refused:
+            made.submit(3)
+        assert refused.value.retry_at < NEVER
+        held.free()
+        assert [future.result(30) for future in futures] == [0, 1, 2]
+        assert made.call(4) == 4
+        assert list(made.map(range(20))) == list(range(20)), "it waits for places"
+
+
+def test_coroutines_and_their_cancellation(held):
+    with Pipeline(stage(same) >> stage(held, size=1)) as made:
+
+        async def main():
+            first = asyncio.create_task(made.acall(1))
+            second = asyncio.create_task(made.acall(2))
+            assert await asyncio.to_thread(held.began.acquire, timeout=30)
+            third = asyncio.create_task(made.acall(3))
+            await asyncio.sleep(0)
+            third.cancel()
+            held.free()
+            assert await first == 1 and await second == 2
+            with pytest.raises(asyncio.CancelledError):
+                await third
+
+        asyncio.run(main())
+
+
+def test_the_last_stage_may_stream():
+    def spelled(words):
+        for at in range(max(map(len, words))):
+            yield [word[at] if at < len(word) else headway.DONE for word in words]
+
+    with Pipeline(stage(lambda words: [word * 2 for word in words], name="twice") >> spelled) as p:
+        assert list(p.stream("ab")) == ["a", "b", "a", "b"]
+        with pytest.raises(SettingError, match="use stream or astream"):
+            p.call("ab")
+        left = p.stream("abc")
+        assert next(left) == "a"
+        left.close()
+
+        async def main():
+            return [piece async for piece in p.astream("xy")]
+
+        assert asyncio.run(main()) == ["x", "y", "x", "y"]
+    with pytest.raises(SettingError, match="'spelled' yields pieces: only the last stage can"):
+        Pipeline(stage(spelled) >> same)
+
+
+def test_a_plain_last_stage_streams_one_piece():
+    with Pipeline(stage(same) >> same) as made:
+        assert list(made.stream(3)) == [3]
+        with pytest.raises(DeadlineError):
+            list(made.stream(3, deadline=1e-9))
+
+
+def test_stages_of_others_stay_open():
+    batched = headway.batch(same)
+    with Batcher(same) as batcher:
+        with Pipeline(batched >> batcher) as made:
+            assert made.call(1) == 1 and batched(2) == 2 and batcher.call(3) == 3
+            names = [place.name for place in made._course.places]
+        assert batcher.call(3) == 3 and batched(2) == 2
+    assert names == ["same", "same 2"]
+    batched.close()
+    with pytest.raises(EngineDownError, match="the pipeline is closed"):
+        made.call(1)
+
+
+def test_a_stage_that_was_closed_fails_the_workflow():
+    batcher = Batcher(same)
+    with Pipeline(stage(same) >> batcher) as made:
+        assert made.call(1) == 1
+        batcher.close()
+        with pytest.raises(EngineDownError):
+            made.call(1)
+
+
+def test_closing_waits_for_workflows(held):
+    made = Pipeline(stage(same) >> stage(held, size=1))
+    futures = [made.submit(at) for at in range(3)]
+    closer = threading.Thread(target=made.close)
+    closer.start()
+    held.free()
+    closer.join(30)
+    assert [future.result(30) for future in futures] == [0, 1, 2]
+
+
+def test_rows_that_raise_cost_nobody_an_answer(caplog):
+    def broken(row):
+        raise RuntimeError("no")
+
+    with Pipeline(stage(same) >> same, rows=broken) as made:
+        assert made.call(1) == 1 and made.call(2) == 2
+    assert "`rows` failed" in caplog.text
+
+
+def test_a_split_must_fit_the_stages():
+    with pytest.raises(SettingError, match="2 shares do not fit 1 stages"):
+        Pipeline(stage(same), split=Fixed((0.5, 0.5)))
+    with pytest.raises(SettingError, match="sum to 1"):
+        Fixed((0.5, 0.6))

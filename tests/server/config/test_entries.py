@@ -1,0 +1,203 @@
+"""Several entries under `models`: what each has of the engine's section, and what is refused."""
+
+import json
+
+import pytest
+import yaml
+
+from headway.commands.check_together import run_check_together
+from headway.core.policies.chunk import Fixed
+from headway.errors import CheckpointError, MemoryPlanError, SettingError
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import digest
+from headway.server.config.show import file_schema, show_settings, validate_file
+
+HASH = digest("a key").hex()
+
+
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.py").write_text("raise AssertionError('validate imports no function')\n")
+
+    def written(config):
+        path = tmp_path / "headway.yaml"
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    return written
+
+
+def test_an_entry_has_the_section_and_what_it_sets_itself(file):
+    strategy = {"chunk": 64}
+    config = ServerConfig.load(
+        file(
+            {
+                "models": [
+                    {"name": "a"},
+                    {"name": "b", "engine": {"slots": 3, "strategy": strategy}},
+                    {"function": "mine:f"},
+                ],
+                "engine": {"slots": 9, "context": 64},
+            }
+        )
+    )
+    first, second = config.entries
+    assert [each.engine.slots for each in (config, first, second)] == [9, 9, 3]
+    assert second.engine.context == 64, "what it leaves out is the section's"
+    assert second.policies.chunk == Fixed(64) and second.policies.step_tokens == 67
+    assert (first.model.name, second.model.name) == ("a", "b")
+    assert [each.served_name for each in config.functions] == ["f"]
+    again = ServerConfig(**config.effective())
+    assert [each.engine for each in again.entries] == [
+        ServerConfig(**each.effective()).engine for each in config.entries
+    ]
+
+
+def test_one_checkpoint_is_shown_as_before():
+    shown = ServerConfig().effective()["models"][0]
+    assert {"engine", "memory", "function"}.isdisjoint(shown)
+
+
+@pytest.mark.parametrize(
+    "config, message",
+    [
+        (
+            {"models": [{"name": "a"}, {"name": "b", "engine": {"slots": 0}}]},
+            "headway.yaml: models[1].engine.slots should be greater than or equal to 1, not 0",
+        ),
+        (
+            {"models": [{"engine": {"slotss": 1}}]},
+            "headway.yaml: models[0].engine.slotss is not known; did you mean slots?",
+        ),
+        (
+            {"models": [{"name": "a"}, {"name": "b", "engine": {"step_tokens": 2}}]},
+            "headway.yaml: models[1].engine: step_tokens 2 is less than slots 32",
+        ),
+        (
+            {"models": [{"name": "a"}, {"name": "b", "engine": {"strategy": "budgets"}}]},
+            "headway.yaml: models[1].engine.strategy: it goes by what steps will take",
+        ),
+        (
+            {"models": [{"name": "a"}, {"name": "b"}], "engine": {"strategy": "budgets"}},
+            "headway.yaml: engine.strategy: it goes by what steps will take",
+        ),
+        (
+            {"models": [{"name": "a"}, {"name": "b", "engine": {"executor": "vllm"}}]}
+            | {"engine": {"threads": 2}},
+            "headway.yaml: models[1].engine: threads are vLLM's own",
+        ),
+        (
+            {"models": [{"name": "a", "adapters": {"tuned": "x"}}]},
+            "headway.yaml: models[0].adapters: ",
+        ),
+        (
+            {"models": [{"name": "a", "aliases": ["b"]}, {"name": "b"}]},
+            "headway.yaml: models[1]: 'b' is a name of models[0], too",
+        ),
+        (
+            {"models": [{"name": "f"}, {"function": "mine:f"}]},
+            "headway.yaml: models[1]: 'f' is a name of models[0], too",
+        ),
+        ({"models": []}, "headway.yaml: models: at least one is needed"),
+        (
+            {"models": [{"name": "a", "memory": 0.7}, {"name": "b", "memory": 0.4}]},
+            "headway.yaml: models: the shares of memory come to 1.1, which is more than all of it",
+        ),
+        (
+            {"models": [{"memory": "4GB"}]},
+            "headway.yaml: models[0].memory is a share of the free memory, above 0 and at most 1, "
+            "or an amount such as 4GiB, in MiB, GiB, TiB; not '4GB'",
+        ),
+        ({"models": [{"memory": 4}]}, "headway.yaml: models[0].memory is a share"),
+        ({"models": [{"memory": True}]}, "headway.yaml: models[0].memory is a share"),
+        (
+            {"models": [{"function": "mine"}]},
+            "headway.yaml: models[0].function is module:name, not 'mine'",
+        ),
+        (
+            {"models": [{"function": "mine:f", "dtype": "float32"}]},
+            "headway.yaml: models[0].dtype is for checkpoints, not for a function",
+        ),
+        (
+            {"models": [{"function": "mine:f", "engine": {"slots": 2}}]},
+            "headway.yaml: models[0].engine.slots is for checkpoints, not for a function",
+        ),
+        (
+            {"models": [{"function": "mine:f", "name": "a/b"}]},
+            "headway.yaml: models[0].name: 'a/b' cannot be a part of a path",
+        ),
+        (
+            {"models": [{"name": "a"}], "keys": [{"name": "k", "sha256": HASH, "models": ["b"]}]},
+            "headway.yaml: keys[0].models: there is no model 'b'; there are a",
+        ),
+        (
+            {"models": [{"function": "mine:f"}], "lanes": {"a": {"slots": {"most": 2}}}},
+            "headway.yaml: lanes.a.slots: it is for join continuous, not a function",
+        ),
+        (
+            {"models": [{"name": "a"}, {"name": "b", "engine": {"strategy": "first-come"}}]}
+            | {"engine": {"strategy": "first-come"}, "lanes": {"a": {"priority": 3}}},
+            "headway.yaml: lanes.a.priority: the order is first-come, which no priority changes",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_place(file, config, message):
+    with pytest.raises(SettingError) as error:
+        ServerConfig.load(file(config))
+    assert message in str(error.value)
+
+
+def test_a_lanes_setting_that_one_of_the_engines_reads_is_accepted(file):
+    dynamic = {"strategy": {"join": "dynamic"}}
+    models = [{"name": "a"}, {"name": "b", "engine": dynamic}]
+    config = ServerConfig.load(file({"models": models, "lanes": {"a": {"window": "5ms"}}}))
+    assert config.effective()["lanes"]["a"]["window"] == "5ms"
+    own = [
+        {"name": "a"},
+        {"name": "b", "engine": {"strategy": {"join": "dynamic", "window": "20ms"}}},
+    ]
+    config = ServerConfig.load(file({"models": own, "lanes": {"a": {}}}))
+    assert config.effective()["lanes"]["a"]["window"] == "20ms", "of the engine that has windows"
+
+
+def test_validate_names_the_entry_that_is_wrong(file):
+    two = [{"name": "a"}, {"name": "b", "path": "./nowhere"}]
+    with pytest.raises(CheckpointError, match=r"^b: the model ./nowhere is not a folder"):
+        validate_file(file({"models": two}))
+    with pytest.raises(SettingError, match=r"^f: there is no module absent"):
+        validate_file(file({"models": [{"name": "a"}, {"function": "absent:f"}]}))
+    said = validate_file(file({"models": [{"name": "a"}, {"function": "mine:f"}]}))
+    assert said.splitlines()[:2] == [
+        "headway.yaml is sound: models a, f, lanes interactive, standard, offline, 0 keys",
+        "what mine:f is, is seen at the start",
+    ]
+
+
+def test_what_does_not_fit_together_is_refused_by_name(file, capsys):
+    two = [{"name": "a", "memory": "2MiB"}, {"name": "b"}]
+    with pytest.raises(MemoryPlanError, match=r"^a: memory 2.0 MiB is less than the .* it needs"):
+        validate_file(file({"models": two}))
+    two = [{"name": "a", "memory": "1000TiB"}, {"name": "b"}]
+    path = file({"models": two})
+    with pytest.raises(MemoryPlanError, match=r"do not fit together: a .*, b .* at least, and .*"):
+        validate_file(path)
+    assert run_check_together(path, False) == 1
+    assert "the models do not fit together" in capsys.readouterr().out
+
+
+def test_check_shows_what_each_has(file, capsys):
+    two = [{"name": "a", "memory": "1GiB"}, {"name": "b"}, {"function": "mine:f"}]
+    assert run_check_together(file({"models": two}), True) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["fits"] and found["models"]["a"] == 1 << 30
+    assert 0 < found["models"]["b"] < 1 << 30, "no more than its slots can use"
+
+
+def test_show_and_schema(file):
+    two = [{"name": "a"}, {"name": "b", "engine": {"slots": 3}}]
+    said = show_settings(file({"models": two}), False).splitlines()
+    (slots,) = [line.split() for line in said if line.startswith("models[1].engine.slots")]
+    assert slots == ["models[1].engine.slots", "3", "headway.yaml"]
+    own = json.loads(file_schema())["$defs"]["OwnEngineSettings"]
+    assert own["additionalProperties"] is False and "slots" in own["properties"]

@@ -1,0 +1,52 @@
+"""Who rests when an item is refused for now: its tenant, its job, or everybody."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from headway.server.intake.access_record import access_record
+from headway.server.jobs.metrics import JobMetrics
+from headway.server.jobs.runner import Runner, RunnerSettings
+from headway.store.items import Item
+
+ITEM = Item("job_1", 0, "", "t", "k", "/v1/x", False, 0, 0, b"{}", "application/json", "*/*")
+
+
+class Store:
+    """Notes what it is asked for, and has nothing."""
+
+    items = SimpleNamespace(exchange="exchange")
+
+    def __init__(self):
+        self.asked = []
+
+    async def ask(self, what, results, back, room, tenants, jobs):
+        self.asked.append((room, set(tenants), set(jobs), [each.item for each in back]))
+        return []
+
+
+@pytest.mark.parametrize(
+    "model, code, wanted",
+    [
+        ("small", "loading", (4, set(), {"job_1"}, [ITEM])),
+        ("", "loading", (0, set(), set(), [ITEM])),
+        ("small", "rate_limit_exceeded", (4, {"t"}, set(), [ITEM])),
+    ],
+)
+def test_who_rests(model, code, wanted):
+    async def refusing(scope, receive, send):
+        access_record().model, access_record().code = model, code
+        headers = [(b"retry-after-ms", b"60000")]
+        await send({"type": "http.response.start", "status": 503, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def main():
+        store, tenant = Store(), SimpleNamespace(name="t")
+        settings = RunnerSettings("offline", 4, lambda key, name: tenant)
+        runner = Runner(refusing, store, settings, JobMetrics(), None)
+        await runner._answer(ITEM)
+        await runner._exchange()
+        return store.asked
+
+    assert asyncio.run(main()) == [wanted]

@@ -1,0 +1,282 @@
+"""The ledger of a running server: rows, explanations, outcomes, and a database that is away."""
+
+import json
+import threading
+
+import httpx2
+import openai
+import pytest
+from sqlalchemy import select
+
+from headway.core.accounts.rules import Rule
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import KeySettings, digest
+from headway.server.ledger.explanation import WORDS
+from headway.store.database import StoreError
+from headway.store.ledger.check import problems_of
+from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS
+from headway.store.ledger.reading import LedgerReader
+from tests.server.running_server import Permitted, fake, serving, until
+
+PATH = "/v1/completions"
+PRICES = {"per_hour": 3.6, "per_million_prompt": 1.0, "per_million_answer": 2.0}
+BODY = {"prompt": "def f(", "max_tokens": 4, "temperature": 0}
+
+
+def config_of(tmp_path, keys=(), lanes=None, **ledger):
+    kept = {"url": str(tmp_path / "ledger.db"), "flush": "50ms", **ledger}
+    made = [{"name": name, "sha256": digest(name).hex()} for name in keys]
+    more = {"lanes": lanes} if lanes else {}
+    return ServerConfig(ledger=kept, keys=made, prices=PRICES, **more)
+
+
+def client_of(url, key="x"):
+    return httpx2.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=30)
+
+
+def stored(tmp_path, table=REQUESTS):
+    reader = LedgerReader(str(tmp_path / "ledger.db"))
+    with reader.begin() as connection:
+        rows = [dict(row._mapping) for row in connection.execute(select(table))]
+    reader.close()
+    return rows
+
+
+def exact(tmp_path):
+    reader = LedgerReader(str(tmp_path / "ledger.db"))
+    found = problems_of(reader)
+    reader.close()
+    return found == []
+
+
+def stages_of(explained):
+    (choice,) = explained["choices"]
+    stages = {each["stage"]: each["ns"] for each in choice["stages"]}
+    assert sum(stages.values()) == choice["wall_ns"]
+    return stages
+
+
+def test_a_row_for_each_request_with_what_its_caller_said_of_it(tmp_path):
+    labels = {
+        "x-headway-prompt-version": "v7",
+        "x-headway-workflow": "order-1",
+        "x-headway-attempt": "2",
+    }
+    with serving(config_of(tmp_path, keys=["ci"]), fake) as (url, front):
+        client = openai.OpenAI(base_url=f"{url}/v1", api_key="ci", max_retries=0)
+        asked = {"model": "headway-tiny", "extra_headers": labels}
+        done = client.completions.create(prompt="def f(", max_tokens=5, n=2, **asked)
+        stream = client.completions.create(prompt="x", max_tokens=3, stream=True, **asked)
+        streamed = {each.id for each in stream}.pop()
+        until(lambda: len(stored(tmp_path)) == 3)
+    rows = {row["id"]: row for row in stored(tmp_path)}
+    first, second = rows[f"{done.id}-0"], rows[f"{done.id}-1"]
+    for row in rows.values():
+        assert (row["prompt_version"], row["workflow"], row["attempt"]) == ("v7", "order-1", 2)
+        assert (row["tenant"], row["key"], row["lane"]) == ("ci", "ci", "standard")
+        assert row["good"] and row["finish"] == "length" and row["device_ns"] > 0
+        assert sum(json.loads(row["stages"]).values()) == row["wall_ns"]
+    prompt = done.usage.prompt_tokens
+    assert first["fresh_tokens"] == prompt and first["output_tokens"] == 5
+    assert first["charged"] == 1_000 * prompt + 2_000 * 5, "the prompt is charged once"
+    assert second["charged"] == 2_000 * 5
+    assert f"{streamed}-0" in rows
+    assert front.ledger.writers[0].written == 3 and exact(tmp_path)
+    texts = [value for row in rows.values() for value in row.values() if isinstance(value, str)]
+    assert not any("f(" in text for text in texts), "no prompt is kept"
+
+
+@pytest.mark.parametrize(
+    "header, value",
+    [
+        ("x-headway-workflow", "a b"),
+        ("x-headway-prompt-version", "v" * 129),
+        ("x-headway-attempt", "-1"),
+        ("x-headway-attempt", "1000001"),
+    ],
+)
+def test_a_label_that_could_not_be_kept_is_refused(tmp_path, header, value):
+    with serving(config_of(tmp_path), fake) as (url, _), client_of(url) as client:
+        answer = client.post(PATH, json=BODY, headers={header: value})
+        assert answer.status_code == 400
+        assert answer.json()["error"]["code"] == "invalid_label"
+
+
+def test_a_request_is_explained_while_it_waits_and_afterwards(tmp_path):
+    lanes = {"chat": {"slots": {"most": 1}}}
+    permitted = Permitted()
+    with serving(config_of(tmp_path, lanes=lanes), permitted.engine) as (url, front):
+        answers = []
+
+        def ask(id):
+            with client_of(url) as client:
+                answers.append(client.post(PATH, json=BODY, headers={"x-request-id": id}).json())
+
+        threads = [threading.Thread(target=ask, args=(each,)) for each in ("one", "two")]
+        threads[0].start()
+        until(lambda: permitted.asked == 1)
+        threads[1].start()
+        until(lambda: front.model.admission.open == 2)
+        with client_of(url) as client:
+            open = client.get("/v1/requests/two").json()
+            assert open["status"] == "waiting" and open["lane"] == "chat"
+            permitted.permits.release(1_000)
+            for each in threads:
+                each.join(30)
+            found = {id: client.get(f"/v1/requests/{id}").json() for id in ("one", "two")}
+            by_id = client.get(f"/v1/requests/{found['two']['id']}").json()
+            assert by_id == found["two"]
+            assert client.get("/v1/requests/three").status_code == 404
+    one, two = stages_of(found["one"]), stages_of(found["two"])
+    assert "queue.lane" in two and "queue.lane" not in one
+    assert two["queue.lane"] > one["decode.own"] // 2, "it waited for the other's steps"
+    assert {"body", "tokenizing", "inbox", "prefill.own", "sending"} <= set(one) & set(two)
+    (choice,) = found["two"]["choices"]
+    (ran,) = choice["ran_before"]
+    assert ran["lane"] == "chat" and ran["rows"] >= 3
+    assert choice["cost"]["charged"] > 0 and choice["tokens"]["output"] == 4
+
+
+def test_every_rule_and_stage_has_words():
+    assert {rule.stage for rule in Rule} <= set(WORDS)
+
+
+def test_requests_are_explained_to_their_own_tenant_alone(tmp_path):
+    with serving(config_of(tmp_path, keys=["acme", "bell"]), fake) as (url, front):
+        mine, theirs = client_of(url, "acme"), client_of(url, "bell")
+        with mine, theirs:
+            id = mine.post(PATH, json=BODY).json()["id"]
+            until(lambda: mine.get(f"/v1/requests/{id}").json()["status"] == "ended")
+            assert theirs.get(f"/v1/requests/{id}").status_code == 404
+            until(lambda: len(stored(tmp_path)) == 1)
+            front.ledger.books.all[0]._recent._calls.clear()
+            kept = mine.get(f"/v1/requests/{id}").json()
+            assert kept["id"] == id and stages_of(kept)["decode.own"] > 0
+            assert theirs.get(f"/v1/requests/{id}").status_code == 404
+            for client, status in ((theirs, 404), (mine, 200), (mine, 200)):
+                outcome = {"request": id, "label": "resolved", "value": 2.5}
+                assert client.post("/v1/outcomes", json=outcome).status_code == status
+            both = {"request": id, "workflow": "w", "label": "resolved"}
+            assert mine.post("/v1/outcomes", json=both).status_code == 400
+            bad = {"request": id, "label": "Not A Label"}
+            assert mine.post("/v1/outcomes", json=bad).status_code == 400
+    (outcome,) = stored(tmp_path, OUTCOMES)
+    assert (outcome["tenant"], outcome["subject"]) == ("acme", id)
+    assert (outcome["label"], outcome["value"]) == ("resolved", 2_500_000)
+
+
+def test_without_a_ledger_requests_are_explained_and_nothing_else(tmp_path):
+    with serving(ServerConfig(), fake) as (url, _), client_of(url) as client:
+        id = client.post(PATH, json=BODY).json()["id"]
+        until(lambda: client.get(f"/v1/requests/{id}").json()["status"] == "ended")
+        assert client.post("/v1/outcomes", json={"request": id, "label": "a"}).status_code == 404
+
+
+def test_refused_cancelled_and_abandoned_requests_have_rows_too(tmp_path):
+    permitted, key = Permitted(), {"name": "ci", "sha256": digest("ci").hex()}
+    config = config_of(tmp_path).model_copy(
+        update={"keys": (KeySettings(**key, tokens_per_minute=60),)}
+    )
+    with serving(config, permitted.engine) as (url, front), client_of(url, "ci") as client:
+        with client_of(url, "ci") as leaving, pytest.raises(httpx2.TimeoutException):
+            leaving.post(PATH, json=BODY, timeout=0.3)
+        until(lambda: permitted.asked == 1)
+        asking = {"args": (PATH,), "kwargs": {"json": BODY, "headers": {"x-request-id": "mine"}}}
+        waiting = threading.Thread(target=client.post, **asking)
+        waiting.start()
+        until(lambda: front.model.admission.open == 1)
+        with client_of(url, "ci") as other:
+            much = BODY | {"max_tokens": 55}
+            refused = other.post(PATH, json=much, headers={"x-request-id": "no"})
+            assert refused.json()["error"]["code"] == "rate_limit_exceeded"
+            told = other.get("/v1/requests/no").json()
+            assert told["choices"][0]["finish"] == "refused" and stages_of(told)["door"] > 0
+            assert other.post("/v1/requests/mine/cancel").status_code == 200
+        permitted.permits.release(1_000)
+        waiting.join(30)
+        until(lambda: len(stored(tmp_path)) == 3)
+    found = {(row["finish"], row["code"]) for row in stored(tmp_path)}
+    assert found == {
+        ("refused", "rate_limit_exceeded"),
+        ("cancelled", "cancelled"),
+        ("cancelled", "client_gone"),
+    }
+    assert exact(tmp_path)
+
+
+def test_a_database_that_is_away_costs_no_request_anything(tmp_path, monkeypatch):
+    with serving(config_of(tmp_path, rows=2), fake) as (url, front), client_of(url) as client:
+        writer = front.ledger.writers[0]
+        until(lambda: client.post(PATH, json=BODY).status_code == 200 and writer.written)
+        before, write = writer.written, writer._store.write
+
+        def gone(*given):
+            raise StoreError("the disk is full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(writer._store, "write", gone)
+            patched.setattr(writer._store, "open_pids", gone)
+            until(lambda: writer.away)
+            ids = [client.post(PATH, json=BODY).json()["id"] for _ in range(6)]
+            assert all(client.get(f"/v1/requests/{id}").status_code == 200 for id in ids)
+            until(lambda: front.ledger.books.unkept)
+            said = client.get("/metrics").text
+            assert "headway_ledger_away 1.0" in said
+        assert writer._store.write == write
+        until(lambda: not writer.away)
+        until(lambda: front.ledger.books.unkept + writer.written - before >= 6)
+    rows, minutes = stored(tmp_path), stored(tmp_path, MINUTES)
+    lost = sum(each["requests"] for each in minutes if each["account"] == "unrecorded")
+    assert lost >= front.ledger.books.unkept > 0 and exact(tmp_path)
+    assert sum(each["nanoseconds"] for each in minutes if each["account"] == "open") == 0
+    assert len(rows) == writer.written
+
+
+def test_a_database_that_does_not_answer_is_away(tmp_path, monkeypatch):
+    answers, asked = threading.Event(), threading.Event()
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        writer, write = front.ledger.writers[0], front.ledger.writers[0]._store.write
+
+        def slow(*given):
+            asked.set()
+            answers.wait(30)
+            write(*given)
+
+        monkeypatch.setattr("headway.server.ledger.writer.STALLED", 10**7)
+        monkeypatch.setattr(writer._store, "write", slow)
+        assert asked.wait(30)
+        until(lambda: front.spend.is_away())
+        assert client.post(PATH, json=BODY).status_code == 200
+        answers.set()
+        until(lambda: writer.written and not writer.away)
+    assert exact(tmp_path)
+
+
+def test_rows_that_the_database_never_takes_hold_up_no_others(tmp_path, monkeypatch):
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        writer, write = front.ledger.writers[0], front.ledger.writers[0]._store.write
+
+        def picky(who, flush, alive_until):
+            if any(row["workflow"] == "bad" for row in flush.requests):
+                raise StoreError("a row is not valid")
+            write(who, flush, alive_until)
+
+        monkeypatch.setattr(writer._store, "write", picky)
+        client.post(PATH, json=BODY, headers={"x-headway-workflow": "bad"})
+        until(lambda: writer.given_up)
+        client.post(PATH, json=BODY, headers={"x-headway-workflow": "good"})
+        until(lambda: any(row["workflow"] == "good" for row in stored(tmp_path)))
+    minutes = stored(tmp_path, MINUTES)
+    assert sum(each["requests"] for each in minutes if each["account"] == "unrecorded") >= 1
+    assert exact(tmp_path) and writer.given_up >= 1
+
+
+def test_the_store_of_jobs_can_be_the_ledgers(tmp_path):
+    where = str(tmp_path / "ledger.db")
+    config = ServerConfig(ledger={"url": where, "flush": "50ms"}, jobs={"store": where})
+    with serving(config, fake) as (url, _), client_of(url) as client:
+        later = client.post(PATH, json=BODY, headers={"prefer": "respond-async"})
+        assert later.status_code == 202
+        until(lambda: len(stored(tmp_path)) == 1)
+    (row,) = stored(tmp_path)
+    assert row["lane"] == "offline" and exact(tmp_path)

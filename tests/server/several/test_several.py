@@ -1,0 +1,311 @@
+"""Two generators, an embedder and two functions in one server: real processes, real clients."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from types import SimpleNamespace
+
+import httpx2
+import numpy as np
+import openai
+import pytest
+import torch
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import select
+
+from headway.server.config.sections.keys import digest
+from headway.store.ledger.check import problems_of
+from headway.store.ledger.ledger_tables import REQUESTS, WRITERS
+from headway.store.ledger.reading import LedgerReader
+from tests.server.running_server import until
+from tests.tiny_encoders import make_encoder, reference
+from tests.tiny_encoders import tokenizer as words
+
+MODULE = "tests.server.several.served_functions"
+LONG = {"prompt": "The json module", "max_tokens": 700, "ignore_eos": True}
+NAMES = ["large", "small", "embedder", "shout", "counting"]
+
+
+def key(name, **more):
+    return {"name": name, "sha256": digest(name).hex(), **more}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory):
+    """`headway serve` with the file; what it said when it was ready, and its later lines."""
+    folder = tmp_path_factory.mktemp("several")
+    encoder = make_encoder(folder / "bert", "bert")
+    small = {"slots": 2, "context": 256, "restart": 5}
+    config = {
+        "models": [
+            {"name": "large", "memory": 0.05, "aliases": ["gpt"]},
+            {"name": "small", "engine": small},
+            {"name": "embedder", "path": str(encoder), "dtype": "float32"},
+            {"function": f"{MODULE}:shout"},
+            {"function": f"{MODULE}:count", "name": "counting"},
+        ],
+        "engine": {
+            "slots": 4,
+            "threads": 1,
+            "strategy": {"chunk": 32},
+            "journal": str(folder / "run.jsonl"),
+        },
+        "keys": [
+            key("all"),
+            key("narrow", models=["small", "counting"], lanes=["standard"]),
+            key("rare", requests_per_minute=1),
+        ],
+        "jobs": {"store": str(folder / "jobs.db")},
+        "ledger": {"url": str(folder / "jobs.db"), "flush": "100ms"},
+        "logs": {"format": "json"},
+        "server": {"port": 0},
+    }
+    (folder / "headway.yaml").write_text(yaml.safe_dump(config))
+    command = [sys.executable, "-m", "headway.cli", "serve", "--config", folder / "headway.yaml"]
+    path = {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | path, text=True)
+    lines, ready = [], threading.Event()
+
+    def read():
+        for line in process.stdout:
+            lines.append(json.loads(line))
+            if lines[-1]["event"] == "ready":
+                ready.set()
+        ready.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        assert ready.wait(120) and process.poll() is None, lines[-5:]
+        (said,) = [line for line in lines if line["event"] == "ready"]
+        url = said["url"].removesuffix("/v1")
+        yield SimpleNamespace(url=url, said=said, lines=lines, process=process, encoder=encoder)
+        drains(process, url, lines)
+        accounts_for_each_engine(folder / "jobs.db")
+    finally:
+        process.kill()
+        process.wait()
+        reader.join(30)
+        process.stdout.close()
+
+
+def drains(process, url, lines):
+    """The end of the fixture: what runs has its end after SIGTERM, on every entry."""
+    asked = {**LONG, "model": "large", "max_tokens": 400, "stream": True}
+    said = []
+    slow = threading.Thread(target=lambda: said.append(post(url, "/v1/functions/shout", "slow")))
+    with httpx2.stream("POST", f"{url}/v1/completions", json=asked, headers=bearer()) as answer:
+        events = answer.iter_lines()
+        next(events)
+        slow.start()
+        until(lambda: state(url, "shout")["lanes"] and running(url, "large"))
+        process.send_signal(signal.SIGTERM)
+        *_, last = [line for line in events if line]
+    slow.join(30)
+    assert last == "data: [DONE]" and process.wait(60) == 0
+    assert said[0].status_code in (200, 503)  # it had come before the signal, or after it
+
+
+def accounts_for_each_engine(store):
+    """After the end: each of the three engines has its own device time, and all sums are exact."""
+    reader = LedgerReader(str(store))
+    with reader.begin() as connection:
+        served = connection.execute(select(REQUESTS.c.writer, REQUESTS.c.model).distinct()).all()
+        closed = connection.execute(select(WRITERS.c.closed)).scalars().all()
+    assert problems_of(reader) == [] and closed == [True] * 3
+    models = {
+        writer: {each.model for each in served if each.writer == writer} - {""}
+        for writer in {each.writer for each in served}
+    }
+    assert sorted(map(sorted, models.values())) == [["embedder"], ["large"], ["small"]]
+    reader.close()
+
+
+def bearer(name="all"):
+    return {"authorization": f"Bearer {name}"}
+
+
+def post(url, path, body, name="all", **headers):
+    return httpx2.post(f"{url}{path}", json=body, headers=bearer(name) | headers, timeout=60)
+
+
+def get(url, path, name="all"):
+    return httpx2.get(f"{url}{path}", headers=bearer(name), timeout=60)
+
+
+def state(url, name):
+    return next(f for f in get(url, "/v1/functions").json()["data"] if f["name"] == name)
+
+
+def running(url, name):
+    models = get(url, "/v1/lanes").json()["models"]
+    return next(each["running"] for each in models if each["model"] == name)
+
+
+@pytest.fixture
+def client(served):
+    with openai.OpenAI(base_url=f"{served.url}/v1", api_key="all", max_retries=0) as made:
+        yield made
+
+
+def test_the_field_model_chooses_the_engine(client, served):
+    asked = {"prompt": "The json module", "max_tokens": 4, "temperature": 0}
+    large = client.completions.create(model="gpt", **asked)
+    small = client.completions.create(model="small@interactive", **asked)
+    assert large.model == "gpt" and large.choices[0].text == small.choices[0].text
+    default = post(served.url, "/v1/completions", asked).json()
+    assert default["model"] == "large"
+    too_long = post(served.url, "/v1/completions", {**asked, "model": "small", "max_tokens": 400})
+    assert too_long.json()["error"]["code"] == "context_length_exceeded", "its own context"
+    text = "the cat sat on the mat"
+    made = client.embeddings.create(model="embedder", input=[text], encoding_format="float")
+    model = reference(served.encoder)
+    with torch.no_grad():
+        states = model(**words()(text, return_tensors="pt")).last_hidden_state
+    wanted = torch.nn.functional.normalize(states.mean(1), dim=1)[0].numpy()
+    np.testing.assert_allclose(made.data[0].embedding, wanted, atol=1e-4)
+    with pytest.raises(openai.BadRequestError):
+        client.completions.create(model="embedder", **asked)
+
+
+def test_unknown_models_and_those_of_other_keys(client, served):
+    with pytest.raises(openai.NotFoundError, match="there is large, gpt, small, embedder") as error:
+        client.completions.create(model="other", prompt="x")
+    assert error.value.code == "model_not_found"
+    with pytest.raises(openai.BadRequestError, match="is a function: POST /v1/functions/shout"):
+        client.completions.create(model="shout", prompt="x")
+    narrow = post(served.url, "/v1/completions", {"model": "large", "prompt": "x"}, "narrow")
+    assert narrow.status_code == 404
+    assert narrow.json()["error"]["message"] == "there is no model 'large'; there is small"
+    body = {"prompt": "x", "max_tokens": 1}
+    assert post(served.url, "/v1/completions", body, "narrow").json()["model"] == "small"
+    assert post(served.url, "/v1/functions/shout", "a", "narrow").status_code == 404
+    listed = [each["id"] for each in get(served.url, "/v1/models", "narrow").json()["data"]]
+    assert listed == ["small", "small@standard"]
+    functions = get(served.url, "/v1/functions", "narrow").json()["data"]
+    assert [each["name"] for each in functions] == ["counting"]
+    shown = get(served.url, "/v1/config/effective", "narrow").json()
+    assert [each["name"] for each in shown["models"]] == ["small", "counting"]
+    assert shown["models"][0]["engine"]["slots"] == 2 and "path" not in shown["models"][0]
+
+
+def test_functions_beside_models(served):
+    assert post(served.url, "/v1/functions/shout", "hi").json() == "HI"
+    results = post(served.url, "/v1/functions/shout/batch", ["a", "bad"]).json()["results"]
+    assert results[0] == {"result": "A"} and "not here" in results[1]["error"]["message"]
+    wrong = post(served.url, "/v1/functions/shout", 5).json()["error"]
+    assert wrong["code"] == "invalid_item"
+    events = post(served.url, "/v1/functions/counting", 2).text.split("\n\n")
+    assert events == ["data: 0", "data: 1", "data: [DONE]", ""]
+    no_lane = {"x-headway-lane": "fast"}
+    assert post(served.url, "/v1/functions/shout", "a", **no_lane).status_code == 400
+    late = post(served.url, "/v1/functions/shout", "slow", **{"x-headway-timeout-ms": "30"})
+    assert late.status_code == 408
+    assert state(served.url, "shout")["lanes"]["interactive"]["budget"] == 0.5
+    said = [line for line in served.lines if "do not apply" in line["event"]]
+    assert "shout: its own lanes (fast) do not apply" in said[0]["event"]
+    post(served.url, "/v1/functions/shout", "print")
+    until(lambda: any(line["event"] == "said by the function" for line in served.lines))
+    (line,) = [line for line in served.lines if line["event"] == "said by the function"]
+    assert (line["source"], line["model"]) == ("function", "shout")
+    paths = get(served.url, "/openapi.json").json()["paths"]
+    assert paths["/v1/functions/shout"]["post"]["requestBody"]["content"]["application/json"] == {
+        "schema": {"type": "string"}
+    }
+    assert "/v1/functions/counting/batch" not in paths
+
+
+def test_everything_says_which_model(served):
+    post(served.url, "/v1/completions", {"model": "small", "prompt": "x", "max_tokens": 1})
+    post(served.url, "/v1/functions/shout", "hi")
+    assert [post(served.url, "/tokenize", {"prompt": "a"}, "rare").status_code for _ in "12"] == [
+        *(200, 429)
+    ]
+    health = get(served.url, "/health").json()
+    assert health == {"status": "ok", "models": dict.fromkeys(NAMES, "ready")}
+    lanes = get(served.url, "/v1/lanes").json()
+    assert [each["model"] for each in lanes["models"]] == NAMES[:3]
+    assert Counter(each["id"] for each in lanes["data"])["standard"] == 3
+    text = get(served.url, "/metrics").text
+    folder = served.encoder.parent
+    assert all(list(folder.glob(f"run-{name}-*.jsonl")) for name in NAMES[:3]), "their journals"
+    heads = Counter(line.split()[2] for line in text.splitlines() if line.startswith("# TYPE"))
+    assert set(heads.values()) == {1}, "each family is written once"
+    found = {family.name: family.samples for family in text_string_to_metric_families(text)}
+    good = {
+        sample.labels["model_name"]: sample.value
+        for sample in found["headway_requests"]
+        if sample.labels["lane"] == "standard" and sample.labels["outcome"] == "good"
+    }
+    assert set(good) == {"large", "small", "embedder"} and good["small"] >= 1
+    (refused,) = [each for each in found["headway_refusals"] if each.labels["model_name"] == ""]
+    assert (refused.labels["reason"], refused.value) == ("rate_limit_exceeded", 1)
+    ended = {each.labels["function"] for each in found["headway_function_items"]}
+    assert "shout" in ended
+    requests = [line for line in served.lines if line["event"] == "request"]
+    until(lambda: any(line.get("model") == "shout" for line in served.lines))
+    assert any(line.get("model") == "small" and line["lane"] == "standard" for line in requests)
+
+
+def test_jobs_run_against_all_of_them(served, client):
+    later = {"prefer": "respond-async"}
+    asked = {"model": "small", "prompt": "x", "max_tokens": 2}
+    sent = [
+        post(served.url, "/v1/completions", asked, **later),
+        post(served.url, "/v1/embeddings", {"model": "embedder", "input": "a cat"}, **later),
+        post(served.url, "/v1/functions/shout", "hi", **later),
+    ]
+    assert [each.status_code for each in sent] == [202] * 3
+    first, second, third = [
+        httpx2.get(
+            f"{served.url}{each.headers['location']}/result",
+            headers=bearer() | {"prefer": "wait=20"},
+            timeout=60,
+        ).json()
+        for each in sent
+    ]
+    assert first["model"] == "small" and len(second["data"]) == 1 and third == "HI"
+
+
+def test_an_engine_that_is_killed_touches_no_other(served):
+    pid = served.said["engine_pids"]["small"]
+    asked = {**LONG, "model": "large", "stream": True}
+    with httpx2.stream(
+        "POST", f"{served.url}/v1/completions", json=asked, headers=bearer(), timeout=60
+    ) as answer:
+        events = answer.iter_lines()
+        next(events)
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: get(served.url, "/health").json()["models"]["small"] == "loading")
+        assert get(served.url, "/ready").status_code == 200
+        down = post(served.url, "/v1/completions", {"model": "small", "prompt": "x"})
+        assert down.status_code == 503 and "killed by SIGKILL" in down.text
+        assert int(down.headers["retry-after"]) >= 1
+        for path, body in (
+            ("/v1/completions", {"model": "large", "prompt": "x", "max_tokens": 1}),
+            ("/v1/embeddings", {"model": "embedder", "input": "a"}),
+            ("/v1/functions/shout", "a"),
+        ):
+            assert post(served.url, path, body).status_code == 200
+        *_, last = [line for line in events if line]
+    assert last == "data: [DONE]"
+    until(lambda: get(served.url, "/health").json()["models"]["small"] == "ready")
+    again = post(served.url, "/v1/completions", {"model": "small", "prompt": "x", "max_tokens": 1})
+    assert again.status_code == 200
+    faults = [line for line in served.lines if line["event"].startswith("engine ")]
+    assert {line["model"] for line in faults} == {"small"}
+
+
+def test_a_function_that_ends_its_process_touches_no_other(served):
+    asked = {"model": "large", "prompt": "x", "max_tokens": 1}
+    died = post(served.url, "/v1/functions/shout", "exit")
+    assert (died.status_code, died.json()["error"]["code"]) == (503, "engine_down")
+    assert post(served.url, "/v1/completions", asked).status_code == 200
+    assert post(served.url, "/v1/functions/counting", 1).status_code == 200
+    until(lambda: state(served.url, "shout")["state"] == "ready")
+    assert post(served.url, "/v1/functions/shout", "a").json() == "A"

@@ -1,0 +1,48 @@
+"""An entry that cannot be started ends the server and is named. A function needs no model."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import httpx2
+import yaml
+
+FINE = "def double(items: list[int]) -> list[int]:\n    return [2 * each for each in items]\n"
+
+
+def begun(folder, models):
+    (folder / "fine.py").write_text(FINE)
+    (folder / "broken.py").write_text("raise RuntimeError('not today')\n")
+    (folder / "headway.yaml").write_text(yaml.safe_dump({"models": models, "server": {"port": 0}}))
+    command = [sys.executable, "-m", "headway.cli", "serve", "--config", "headway.yaml"]
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, env=os.environ | path, **pipes)
+
+
+def test_an_entry_that_cannot_be_started_is_named(tmp_path):
+    two = [{"function": "fine:double"}, {"function": "broken:double", "name": "other"}]
+    with begun(tmp_path, two) as process:
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "other: broken cannot be imported: RuntimeError: not today" in said
+    assert "Traceback" not in said
+
+
+def test_functions_alone_are_a_server_too(tmp_path):
+    with begun(tmp_path, [{"function": "fine:double"}]) as process:
+        try:
+            found = next(m for line in process.stdout if (m := re.search(r"(http\S+)/v1", line)))
+            url = found[1]
+            answer = httpx2.post(f"{url}/v1/functions/double", json=4, timeout=30)
+            assert answer.json() == 8
+            assert httpx2.get(f"{url}/ready").json()["models"] == {"double": "ready"}
+            none = httpx2.post(f"{url}/v1/completions", json={"prompt": "x"}, timeout=30)
+            assert (none.status_code, none.json()["error"]["code"]) == (404, "model_not_found")
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=30)
+            assert process.returncode == 0
+        finally:
+            process.kill()

@@ -1,0 +1,334 @@
+"""The stored ledger, in SQLite and in PostgreSQL: flushes count once, and all sums are exact."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import func, select
+
+from headway.errors import SettingError
+from headway.store.database import Database
+from headway.store.ledger.check import problems_of
+from headway.store.ledger.flush import (
+    HOUR,
+    MINUTE,
+    Account,
+    Flush,
+    MinuteKey,
+    MinutePart,
+    SpendKey,
+    divide_money,
+    money,
+)
+from headway.store.ledger.ledger_store import LedgerStore, Writer
+from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS, SPEND, WRITERS
+from headway.store.ledger.outcomes import Outcome, Outcomes
+from headway.store.ledger.reading import LedgerReader, rows_of_call
+from headway.store.tables import METADATA
+from tests.postgresql import postgresql
+
+ROOT = Path(__file__).parents[2]
+BEGAN = 1_800_000_000 * 10**9
+DAY = 20_833
+RATE = 3_700_000_001  # billionths an hour: no share of it is whole
+COUNTED = ("fresh", "cached", "output", "recomputed", "discarded")
+WORDS = {
+    **dict.fromkeys(("request_id", "tenant", "key", "model", "prompt_version"), ""),
+    "operation": "chat",
+    "version": 0,
+    "workflow": "",
+    "attempt": 0,
+    "finish": "stop",
+    "code": "",
+    "good": True,
+    "relegated": False,
+    "preemptions": 0,
+    "ran_before": "[]",
+    **dict.fromkeys([f"{e}_tokens" for e in COUNTED], 1),
+}
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def where(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("ledger")
+    if request.param == "sqlite":
+        yield str(folder / "ledger.db")
+        return
+    with postgresql(folder) as url:
+        yield url
+
+
+@pytest.fixture
+def database(where):
+    found = Database(where)
+    with found.begin() as connection:
+        for table in reversed(METADATA.sorted_tables):
+            connection.execute(table.delete())
+    yield found
+    found.close()
+
+
+def row_of(id, at, device_ns, lane="chat", **more):
+    wall = device_ns + 5
+    return {
+        **WORDS,
+        "id": id,
+        "call": id,
+        "lane": lane,
+        "arrived": at - wall,
+        "wall_ns": wall,
+        "minute": at // MINUTE,
+        "device_ns": device_ns,
+        "device_money": 0,
+        "charged": 0,
+        "stages": f'{{"decode.own": {wall}}}',
+        **more,
+    }
+
+
+class Run:
+    """A writer that makes flushes as a server does: some time passes, of it so much idle."""
+
+    def __init__(self, store, id="w", host="here", pid=1):
+        self.store, self.writer = store, Writer(id, host, pid, BEGAN, RATE)
+        self.number = self.total = self.open = 0
+        self.until = BEGAN
+        store.begin(self.writer, BEGAN + MINUTE)
+
+    def flush(self, idle=0, opened=0, ended=(), closes=False, **more):
+        """ended: device nanoseconds of requests that end in it."""
+        since, before = self.until, self.open
+        self.until += idle + opened
+        minute = self.until // MINUTE
+        parts = {
+            MinuteKey(minute, Account.IDLE): MinutePart(idle),
+            MinuteKey(minute, Account.OPEN): MinutePart(opened - sum(ended)),
+            MinuteKey(minute, Account.REQUESTS, "chat"): MinutePart(sum(ended)),
+        }
+        divide_money(parts, RATE, self.total)
+        self.number += 1
+        self.total += idle + opened
+        self.open += opened - sum(ended)
+        rows = [
+            row_of(f"{self.writer.id}-{self.number}-{i}", self.until, ns)
+            for i, ns in enumerate(ended)
+        ]
+        return Flush(
+            self.number,
+            self.until,
+            rows,
+            parts,
+            device_ns=idle + opened,
+            open_ns=opened - sum(ended),
+            closes=closes,
+            since=since,
+            open_before=before,
+            **more,
+        )
+
+    def write(self, flush):
+        self.store.write(self.writer, flush, self.until + MINUTE)
+
+
+def problems(where):
+    reader = LedgerReader(where)
+    found = problems_of(reader)
+    reader.close()
+    return found
+
+
+def accounts(database):
+    wanted = select(MINUTES.c.account, func.sum(MINUTES.c.nanoseconds)).group_by(MINUTES.c.account)
+    with database.begin() as connection:
+        return {account: int(ns) for account, ns in connection.execute(wanted)}
+
+
+def count(database, table):
+    with database.begin() as connection:
+        return connection.execute(select(func.count()).select_from(table)).scalar_one()
+
+
+def test_a_flush_whose_answer_was_lost_counts_once(where, database):
+    run = Run(LedgerStore(database))
+    spend = {SpendKey(DAY, "ci", "chat"): 7}
+    first = run.flush(10, 30, [20], spend=spend)
+    run.write(first)
+    run.write(first)
+    second = run.flush(1, 5, [15], spend=spend)
+    run.write(second)
+    run.write(first)
+    assert accounts(database) == {"idle": 11, "open": 0, "requests": 35}
+    assert run.store.spend_of(DAY, ["other"]) == {SpendKey(DAY, "ci", "chat"): 14}
+    assert run.store.spend_of(DAY, ["w"]) == {}
+    assert count(database, REQUESTS) == 2 and problems(where) == []
+
+
+def test_what_a_dead_server_left_open_is_unrecorded(where, database):
+    store = LedgerStore(database)
+    run = Run(store, pid=4)
+    run.write(run.flush(100, 50, [10]))
+    assert store.open_pids("here") == [4] and store.open_pids("there") == []
+    now = run.until + 1_000
+    assert store.close_dead(False, "here", {4: True}, now) == 0, "it runs"
+    assert store.close_dead(False, "there", {}, now) == 0, "it may run, and its lease is not over"
+    assert store.close_dead(False, "here", {4: False}, now) == 1
+    assert store.close_dead(False, "here", {4: False}, now) == 0
+    assert accounts(database) == {"idle": 100, "open": 0, "requests": 10, "unrecorded": 1_040}
+    assert problems(where) == []
+
+
+def test_a_server_that_seemed_dead_takes_its_time_back(where, database):
+    store = LedgerStore(database)
+    run = Run(store)
+    run.write(run.flush(100, 50, [10]))
+    assert store.close_dead(False, "there", {}, run.until + 2 * MINUTE) == 1
+    assert accounts(database)["unrecorded"] == 2 * MINUTE + 40 and problems(where) == []
+    run.write(run.flush(3 * MINUTE, 0, [40], closes=True))
+    assert accounts(database) == {
+        "idle": 3 * MINUTE + 100,
+        "open": 0,
+        "requests": 50,
+        "unrecorded": 0,
+    }
+    assert problems(where) == []
+
+
+actions = st.lists(
+    st.tuples(
+        st.integers(0, 3 * MINUTE),
+        st.lists(st.integers(0, 10**9), max_size=3),
+        st.integers(0, 10**9),
+        st.sampled_from(["write", "write", "twice", "killed", "ended"]),
+    ),
+    max_size=6,
+)
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(actions)
+def test_sums_are_exact_whatever_happens_to_servers(where, database, steps):
+    with database.begin() as connection:
+        for table in (REQUESTS, MINUTES, WRITERS):
+            connection.execute(table.delete())
+    store, number = LedgerStore(database), 0
+    run = Run(store, "w0")
+    for idle, ended, opened, how in steps:
+        flush = run.flush(
+            idle, opened + sum(ended), ended, closes=how == "ended" and not (run.open or opened)
+        )
+        if how != "killed":
+            run.write(flush)
+        if how == "twice":
+            run.write(flush)
+        if how in ("killed", "ended"):
+            store.close_dead(True, "here", {}, run.until + idle)
+            number += 1
+            run = Run(store, f"w{number}")
+        assert problems(where) == []
+    assert store.close_dead(True, "here", {}, run.until) == 1
+    sums = accounts(database)
+    assert problems(where) == [] and sums.get("open", 0) == 0
+
+
+def test_a_wrong_sum_is_found(where, database):
+    run = Run(LedgerStore(database))
+    run.write(run.flush(100, 50, [10]))
+    with database.begin() as connection:
+        connection.execute(REQUESTS.update().values(device_ns=11, wall_ns=1))
+        connection.execute(MINUTES.update().values(money=MINUTES.c.money + 1))
+        connection.execute(WRITERS.update().values(device_ns=7, closed=True))
+    found = "\n".join(problems(where))
+    for said in ("stages of 15 ns in 1 ns", "rows of 11 ns, the minute has 10", "accounts of 150"):
+        assert said in found
+    assert "it has ended, and 40 ns are open" in found and "money of" in found
+    with database.begin() as connection:
+        connection.execute(MINUTES.delete())
+    assert "the minute has none" in "\n".join(problems(where))
+
+
+def test_old_rows_go_piece_by_piece_and_the_others_sums_stay(where, database):
+    store = LedgerStore(database)
+    run = Run(store)
+    run.write(run.flush(10, 30, [20] * 1, spend={SpendKey(1, "ci", "chat"): 1}))
+    run.write(run.flush(2 * MINUTE, 30, [20, 20], closes=True))
+    with database.begin() as connection:
+        connection.execute(
+            REQUESTS.insert(),
+            [row_of(f"old{i}", MINUTE, 0) | {"writer": "w"} for i in range(1_500)],
+        )
+    Outcomes(database).add(Outcome("", "request", "a", "resolved", None, 5))
+    before = BEGAN + MINUTE
+    assert store.forget(before), "there is more"
+    assert not store.forget(before)
+    assert count(database, REQUESTS) == 2 and count(database, MINUTES) == 3
+    assert count(database, SPEND) == count(database, OUTCOMES) == 0
+    assert problems(where) == [] and count(database, WRITERS) == 1
+    store.forget(run.until + MINUTE)
+    assert count(database, WRITERS) == count(database, REQUESTS) == 0
+
+
+def test_outcomes_are_idempotent(where, database):
+    outcomes = Outcomes(database)
+    run = Run(LedgerStore(database))
+    mine = {"tenant": "acme", "request_id": "r7", "workflow": "w7"}
+    flush = run.flush(1, 30, [20])
+    run.write(
+        Flush(
+            **{n: getattr(flush, n) for n in Flush.__slots__}
+            | {"requests": [{**flush.requests[0], **mine}]}
+        )
+    )
+    call = flush.requests[0]["call"]
+    assert outcomes.call_of("acme", "r7") == outcomes.call_of("acme", call) == call
+    assert outcomes.call_of("bell", "r7") == "" and outcomes.rows_of("bell", call) == []
+    assert outcomes.has_workflow("acme", "w7") and not outcomes.has_workflow("bell", "w7")
+    assert [row["device_ns"] for row in outcomes.rows_of("acme", call)] == [20]
+    for value in (1, 2, 2):
+        outcomes.add(Outcome("acme", "request", call, "resolved", value, BEGAN))
+    outcomes.add(Outcome("acme", "request", call, "accepted", None, BEGAN))
+    with database.begin() as connection:
+        found = connection.execute(select(OUTCOMES.c.label, OUTCOMES.c.value).order_by("label"))
+        assert [tuple(row) for row in found] == [("accepted", None), ("resolved", 2)]
+    reader = LedgerReader(where)
+    with reader.begin() as connection:
+        assert [row["id"] for row in rows_of_call(connection, "r7")] == [call]
+    reader.close()
+
+
+def test_money_is_divided_without_a_rest():
+    parts = {MinuteKey(m, Account.IDLE): MinutePart(7) for m in range(1_000)}
+    divide_money(parts, HOUR // 3, 5)
+    assert sum(p.money for p in parts.values()) == money(HOUR // 3, 7_005) - money(HOUR // 3, 5)
+    assert {p.money for p in parts.values()} == {2, 3}
+
+
+def test_a_ledger_that_is_not_there(tmp_path):
+    with pytest.raises(SettingError, match="there is no ledger"):
+        LedgerReader(str(tmp_path / "nothing.db"))
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(SettingError, match="there is no ledger in"):
+        LedgerReader(str(tmp_path / "empty.db"))
+
+
+def test_a_writer_that_is_killed_leaves_whole_flushes(where, database):
+    with database.begin() as connection:
+        for table in (REQUESTS, MINUTES, WRITERS):
+            connection.execute(table.delete())
+    store, wanted = LedgerStore(database), select(WRITERS.c.flushes).where(~WRITERS.c.closed)
+    for number, least in enumerate((1, 6)):
+        command = [sys.executable, "-m", "tests.store.ledger_child", where, f"w{number}"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT) as child:
+            said = [child.stdout.readline() for _ in range(least)]
+            child.kill()
+            said += child.stdout.readlines()
+        whole = max(int(line) for line in said if line.endswith("\n"))
+        with database.begin() as connection:
+            flushes = connection.execute(wanted).scalar_one()
+        assert whole <= flushes <= whole + 1, "what was acknowledged is there"
+        assert problems(where) == []
+        assert store.close_dead(True, "here", {}, BEGAN + MINUTE) == 1
+        assert problems(where) == [] and accounts(database)["open"] == 0
+        assert count(database, REQUESTS) >= 3 * flushes
