@@ -19,10 +19,12 @@ from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
 from headway.server.ledger.install import install_ledger
 from headway.server.observe.metrics.metrics import attach_metrics
+from headway.server.versions.opening import install_versions
 
 if TYPE_CHECKING:
     from headway.server.jobs.paths import JobServer
     from headway.server.ledger.ledger_service import LedgerService
+    from headway.server.versions.keeper import VersionKeeper
 
 FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 
@@ -48,9 +50,10 @@ def make_app(
     jobs: "JobServer | None" = None,
     functions: Part | None = None,
     ledger: "LedgerService | None" = None,
+    versions: "VersionKeeper | None" = None,
 ) -> DocumentedApp:
-    """The application of a service. jobs, ledger: None if they have no store. functions: None if
-    there are none.
+    """The application of a service. jobs, ledger, versions: None if they have no store. functions:
+    None if there are none.
 
     While its models are loading, requests are answered with 503, but /health with 200.
     """
@@ -82,5 +85,7 @@ def make_app(
         functions.install(app, bodies)
     if jobs:
         jobs.install(app, bodies)
+    if versions:
+        install_versions(app, versions, bodies)
     add_middleware(app, service.config, ANSWERS | VECTORS | UPLOADS)
     return app

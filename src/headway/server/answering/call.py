@@ -74,6 +74,7 @@ class Call:
         self.charged = 0  # tokens that its key was charged
         self.entered_at = 0  # when it came into its lane, nanoseconds
         self.told: dict[str, str] = {}  # further headers of its answer
+        self.version = 0  # number of the configuration in force when it came; 0: it has none
         self.accepted = True  # False: a route's judge was not content, and there is nothing better
         self._owner = owner
         self._stream = routed.request.stream
@@ -90,6 +91,9 @@ class Call:
     def headers(self) -> dict[str, str]:
         """Of its answer, as far as is known now."""
         told = {"x-headway-lane": self.routed.lane} | self.eta.headers | self.told
+        rows = [row.version for row in self.rows.values()]  # the engine knows it exactly
+        if version := rows[0] if rows else self.version:
+            told["x-headway-version"] = str(version)
         if self.relegated:
             told["x-headway-relegated"] = "true"
         return told | self.routed.route_headers(self.accepted) if self.routed.route else told

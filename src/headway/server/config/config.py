@@ -105,6 +105,9 @@ class ServerConfig(ConfigValues):
         )
         names = [*[model.served_name for model in self.models], *self.routes]
         check_keys(self.keys, self.lanes, names, self.metrics.key, count=counts)
+        if self.versions.store and len(self.models) > 1:
+            why = f"a version is of one engine, and there are {len(self.models)} entries of models"
+            raise SettingAtError(("versions", "store"), why)
         for at, key in enumerate(self.keys):
             check_caps(key, at, self.prices, self.ledger)
         for at, model in enumerate(self.models):
@@ -241,4 +244,5 @@ class ServerConfig(ConfigValues):
                 section.get("engine", {}).pop(name, None)
         del settings["metrics"]  # it names a key
         del settings["jobs"]["store"], settings["jobs"]["webhooks"], settings["ledger"]["url"]
+        del settings["versions"]
         return settings

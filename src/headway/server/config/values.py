@@ -12,7 +12,7 @@ from headway.core.policies.policies import Policies
 from headway.server.config.ledger.ledger import LedgerSettings
 from headway.server.config.routes.settings import RouteSettings
 from headway.server.config.sections.engine import EngineSettings
-from headway.server.config.sections.jobs import JobSettings
+from headway.server.config.sections.jobs import JobSettings, VersionSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
 from headway.server.config.sections.lanes import (
     OFFLINE,
@@ -64,6 +64,7 @@ class ConfigValues(BaseSettings):
     server: ServerSettings = ServerSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
+    versions: VersionSettings = VersionSettings()
 
     @classmethod
     def settings_customise_sources(

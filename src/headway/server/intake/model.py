@@ -154,6 +154,7 @@ class Model:
         made = clock.unix(), choices, self.config.prices, self.admission
         form = request.vectors
         call = VectorCall(routed, form, *made, self.vectors.card) if form else Call(routed, *made)
+        call.version = self.engine.load.version
         self.admission.enter(call)
         client.call = access_record().call = call
         return call

@@ -79,6 +79,11 @@ class Service:
         """Requests of models that are being answered."""
         return sum([each.admission.open for each in self.models])
 
+    def retune(self, config: ServerConfig) -> None:
+        """Another version of the configuration is in force, with the same lanes by name."""
+        self.config = config
+        self.lanes = {lane.name: lane for lane in config.core_lanes}
+
     def close(self) -> None:
         """End the tokenizers' threads."""
         for each in self.models:
