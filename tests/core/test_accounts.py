@@ -4,10 +4,10 @@ from hypothesis import event, given, settings
 
 from headway.core.accounts.accounts import Accounts, Flight
 from headway.core.accounts.request_time import Stage
+from headway.core.accounts.rules import Rule
 from headway.core.accounts.stages import LaneWork
 from headway.core.commands import Add, Cancel
 from headway.core.lane import Budget, Lane, Share
-from headway.core.planning.rules import Rule
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.mix import PrefillFirst

@@ -141,3 +141,10 @@ def test_several_models_with_the_function_that_is_here():
     target = find(config.functions[0].function)
     pair = target.item.validate_python({"query": "a list", "document": "What a set is"})
     assert target.function([pair]) == [0.5]
+
+
+def test_routes_of_two_models():
+    config = ServerConfig.load(EXAMPLES / "routes.yaml")
+    kinds = {name: route.kind for name, route in config.routes.items()}
+    assert kinds == {"assistant": "cascade", "safe": "fallback", "chat": "rules"}
+    assert check_files(config) == ()

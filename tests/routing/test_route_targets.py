@@ -538,7 +538,7 @@ def test_leaving_a_remote_model_ends_its_request_there(server):
                     RouteRequest(PROMPT, Options(max_tokens=900, ignore_eos=True))
                 )
             for _ in range(2_000):
-                if not front.admission.open:
+                if not front.model.admission.open:
                     return answer
                 await asyncio.sleep(0.005)
             raise AssertionError("the server still answers")

@@ -29,6 +29,7 @@ from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.jobs.opening import open_jobs
 from headway.server.ledger.opening import open_ledger
 from headway.server.listening.http_server import HttpServer
+from headway.server.versions.opening import open_versions
 from headway.tokenizer import Tokenizer
 
 BLOCK = 16
@@ -79,6 +80,7 @@ class Local:
         self.state, self.down, self.journal = EngineState.READY, "", ""
         self.live = LiveEngine(scheduler, executor, rows=self._rows)
         self.cancel, self.stop = self.live.cancel, self.live.stop
+        self.retune = self.live.retune
 
     @property
     def load(self):
@@ -173,9 +175,9 @@ def service_of(config, engine):
     return service
 
 
-def app_of(service, jobs=None, ledger=None):
+def app_of(service, jobs=None, ledger=None, versions=None):
     """The application; tests look at its state through the front."""
-    app = make_app(service, jobs, ledger=ledger)
+    app = make_app(service, jobs, ledger=ledger, versions=versions)
     service.bodies, service.metrics = app.state.bodies, app.state.metrics
     return app
 
@@ -194,7 +196,11 @@ def serving(config=None, engine=embedded):
         service = kept["front"] = service_of(config, local)
         jobs = service.jobs = open_jobs(config, job_host(service), Quiet())
         ledger = service.ledger = open_ledger(service, Quiet())
-        app = app_of(service, jobs, ledger)
+        versions = service.versions = open_versions(config, Quiet())
+        if versions:
+            versions.attach(service)
+            versions.begin()
+        app = app_of(service, jobs, ledger, versions)
         server = kept["server"] = HttpServer(app, config.server, 1_024)
         service.http_server = server
         listening = socket.create_server(("127.0.0.1", 0))
@@ -208,6 +214,8 @@ def serving(config=None, engine=embedded):
         await task
         if jobs:
             await jobs.close()
+        if versions:
+            await versions.close()
         await asyncio.to_thread(local.live.close)
         await asyncio.sleep(0)  # its last rows
         if ledger:

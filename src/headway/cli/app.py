@@ -10,9 +10,10 @@ from headway.cli.check import check
 from headway.cli.compare import compare
 from headway.cli.config import config_app
 from headway.cli.demo import demo
-from headway.cli.diagnose import diagnose
 from headway.cli.generate import generate
-from headway.cli.ledger import explain, ledger_app
+from headway.cli.operate.diagnose import diagnose
+from headway.cli.operate.ledger import explain, ledger_app
+from headway.cli.operate.versions import versions_app
 from headway.cli.predict.calibrate import calibrate
 from headway.cli.predict.plan import plan
 from headway.cli.predict.replay import replay
@@ -44,6 +45,7 @@ app.command(rich_help_panel=SERVE)(serve)
 app.command(rich_help_panel=SERVE)(explain)
 app.add_typer(ledger_app, name="ledger", rich_help_panel=SERVE)
 app.add_typer(config_app, name="config", rich_help_panel=SERVE)
+app.add_typer(versions_app, name="versions", rich_help_panel=SERVE)
 app.command(rich_help_panel=PREDICT)(calibrate)
 app.command(rich_help_panel=PREDICT)(simulate)
 app.command(rich_help_panel=PREDICT)(replay)

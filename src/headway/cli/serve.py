@@ -1,5 +1,8 @@
 """`headway serve`."""
 
+import os
+from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -50,6 +53,20 @@ def serve(
             "may be that of --jobs. Default: nothing is kept.",
         ),
     ] = None,
+    versions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="STORE",
+            help="Keep versions of the strategy and the lanes in this file of SQLite, or at "
+            "postgresql://... It may be the one of --jobs. Default: there are none.",
+        ),
+    ] = None,
+    reload: Annotated[
+        bool,
+        typer.Option(
+            "--reload", help="Read the keys again when the file has changed, as on SIGHUP."
+        ),
+    ] = False,
     drain_timeout: Annotated[
         str | None,
         typer.Option(
@@ -70,8 +87,9 @@ def serve(
 
     Example: headway serve --config headway.yaml --port 9000
     """
-    from headway.server.config.config import ServerConfig
+    from headway.server.config.config import FILE, ServerConfig
     from headway.server.functions.target import names_a_function
+    from headway.server.run import Reload
     from headway.server.run import serve as run
 
     listen = {"host": host, "port": port, "drain_timeout": drain_timeout}
@@ -81,8 +99,12 @@ def serve(
         flags["jobs"] = {"store": jobs}
     if ledger is not None:
         flags["ledger"] = {"url": ledger}
+    if versions is not None:
+        flags["versions"] = {"store": versions}
     flags["engine"] = {name: value for name, value in compute.items() if value}
     if model is not None and names_a_function(model):
+        if versions is not None or reload:
+            raise SettingError("--versions and --reload are for models, not functions")
         if flags["engine"] or quantize:
             raise SettingError("--executor, --vllm and --quantize are for models, not functions")
         from headway.server.functions.run import serve_function
@@ -94,4 +116,8 @@ def serve(
         flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]
     elif quantize:
         raise SettingError("--quantize needs a MODEL here; in the file it is `quantize` of a model")
-    raise typer.Exit(run(ServerConfig.load(config, flags), Console()))
+    watched = config or (Path(os.environ[FILE]) if os.environ.get(FILE) else None)
+    if reload and watched is None:
+        raise SettingError("--reload watches a file, and there is none: give --config")
+    again = Reload(partial(ServerConfig.load, config, flags), watched if reload else None)
+    raise typer.Exit(run(ServerConfig.load(config, flags), Console(), again))

@@ -1,7 +1,9 @@
-"""What the engine is told, in one order: add, cancel, stop, close, enough."""
+"""What the engine is told, in one order: add, cancel, stop, close, enough, retune."""
 
 from dataclasses import dataclass
 
+from headway.core.lane import Lane
+from headway.core.policies.policies import Policies
 from headway.core.request import Request
 
 
@@ -37,4 +39,18 @@ class Enough:
     """Nothing more comes for now, so a group that is not full need not wait. Ends with an Add."""
 
 
-Command = Add | Cancel | Stop | Close | Enough
+@dataclass(frozen=True, slots=True)
+class Retune:
+    """Another strategy and other lanes' budgets, shares and limits, between two steps.
+
+    Nobody ends for it. While a group runs it is put off: the group ends under the rule it began
+    with. What may differ from the settings in force is checked by `Settings.retuned`, before this
+    is sent.
+    """
+
+    version: int  # the configuration's number, from 1
+    policies: Policies
+    lanes: tuple[Lane, ...]  # of the same names as those in force
+
+
+Command = Add | Cancel | Stop | Close | Enough | Retune

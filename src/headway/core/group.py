@@ -1,6 +1,7 @@
 """The exclusive group that runs (Group): its rectangle, and the events withheld until its end."""
 
 from bisect import bisect_left
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from headway.core.batch import Event
@@ -23,6 +24,10 @@ class Group:
         if longest >= self.least and self.buckets and longest <= self.buckets[-1]:
             longest = self.buckets[bisect_left(self.buckets, longest)]
         return self.slots - running, longest
+
+    def is_over(self, running: Collection[object]) -> bool:
+        """Whether it has ended, and its events are still withheld."""
+        return bool(self.withheld) and not running
 
     def forget(self, id: str) -> None:
         """This member was ended from outside: what was withheld of it is never said."""

@@ -146,6 +146,13 @@ class Line:
         self.longest = 0  # tokens of the longest prompt that has ever waited
         self.slots = lane.slots.low or lane.slots.most  # sequences that may run now, at most
 
+    def retune(self, lane: Lane) -> None:
+        """The lane has other settings from now on. Slots that follow the load begin anew only where
+        they were changed."""
+        if lane.slots != self.lane.slots:
+            self.slots = lane.slots.low or lane.slots.most
+        self.lane, self.is_timed = lane, lane.budget.is_timed
+
     @property
     def oldest(self) -> int:
         """When the first in line arrived; NEVER if nobody waits."""

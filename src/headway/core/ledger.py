@@ -213,6 +213,7 @@ class Ledger:
             promised_first=sequence.promise.first,
             promised_end=sequence.promise.end,
             tenant=request.tenant,
+            version=sequence.version,
         )
         self.requests.append(row)
         return row

@@ -50,3 +50,4 @@ class Load(NamedTuple):
     drift: int = 0  # measured over predicted step time, in thousandths; 0: no cost model
     closing: bool = False
     preemptions: int = 0  # so far
+    version: int = 0  # number of the configuration in force; 0: it has none

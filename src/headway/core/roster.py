@@ -11,8 +11,9 @@ from headway.core.fairness.fair_line import FairLine
 from headway.core.lane import Budget, Line
 from headway.core.load import LaneLoad
 from headway.core.policies.fairly import Fairly
+from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Finish, Request
-from headway.core.sequence import RELEGATED, TIMED, Sequence
+from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
 
 UNKNOWN = NEVER, 0, 0  # when a first token would come
@@ -37,9 +38,8 @@ class Roster:
             lane.name: FairLine(lane, order.weights) if isinstance(order, Fairly) else Line(lane)
             for lane in settings.lanes
         }
-        self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
-        self.keeping_lanes = tuple([lane for lane in settings.lanes if lane.step_tokens.least])
-        self._ranks = settings.ranks
+        self._take_lanes(settings)
+        self._earlier: dict[int, Budget] = {}  # by number, of those that came under another budget
         self.by_id: dict[str, Sequence] = {}  # waiting, running or withheld
         # By number, in the order in which they are served: as they joined, but see move_to_back.
         self.running: dict[int, Sequence] = {}
@@ -52,15 +52,40 @@ class Roster:
         self._dropped: list[int] = []  # numbers that the next batch names to the executor
         self._next_number = 0
 
+    def _take_lanes(self, settings: Settings) -> None:
+        self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
+        self.keeping_lanes = tuple([lane for lane in settings.lanes if lane.step_tokens.least])
+        self._ranks, self.version = settings.ranks, settings.version
+
+    def retune(self, settings: Settings) -> None:
+        """Other settings are in force. All who wait and run are served by their lane's new budget,
+        and judged by the one with which they came."""
+        relegates = settings.policies.relegate != Keep()
+        for sequence in self.by_id.values():
+            lane = self.lines[sequence.request.lane].lane
+            self._earlier.setdefault(sequence.number, lane.budget)
+        self._take_lanes(settings)
+        for lane in settings.lanes:
+            self.lines[lane.name].retune(lane)
+        for sequence in self.by_id.values():
+            budget = self.lines[sequence.request.lane].lane.budget
+            if sequence.tier == RELEGATED and not (relegates and budget.is_timed):
+                self.restore(sequence)
+            self._set_limits(sequence, budget)
+
     @property
     def waiting(self) -> int:
         """How many wait, in all lanes."""
         return sum([len(line.waiting) + len(line.relegated) for line in self.lines.values()])
 
     def budget(self, request: Request) -> Budget:
-        """The budget of the request's lane; without limits if there is no such lane."""
+        """The budget of the request's lane now; without limits if there is no such lane."""
         line = self.lines.get(request.lane)
         return Budget() if line is None else line.lane.budget
+
+    def judged_by(self, sequence: Sequence) -> Budget:
+        """The budget that its lane had when it came."""
+        return self._earlier.get(sequence.number) or self.budget(sequence.request)
 
     def add(self, request: Request) -> Sequence:
         """A new sequence waits at the end of its lane's line."""
@@ -75,14 +100,17 @@ class Roster:
 
     def imagined(self, number: int, request: Request, leader: Sequence | None = None) -> Sequence:
         """What a request would be if it came now. It is in no place."""
-        sequence = Sequence(number, request, list(request.prompt), leader)
-        budget = self.lines[request.lane].lane.budget
-        if budget.is_timed:
-            sequence.tier, sequence.tpot = TIMED, budget.tpot
-            sequence.first_by = budget.first_by(request.arrived)
-            sequence.done_by = budget.done_by(request.arrived)
-        sequence.done_by = min(sequence.done_by, request.due)
+        sequence = Sequence(number, request, list(request.prompt), leader, self.version)
+        self._set_limits(sequence, self.lines[request.lane].lane.budget)
         return sequence
+
+    def _set_limits(self, sequence: Sequence, budget: Budget) -> None:
+        """What its lane's budget means for it. Who is relegated stays so."""
+        if sequence.tier != RELEGATED:
+            sequence.tier = TIMED if budget.is_timed else UNTIMED
+        sequence.tpot, arrived = budget.tpot, sequence.request.arrived
+        sequence.first_by = budget.first_by(arrived)
+        sequence.done_by = min(budget.done_by(arrived), sequence.request.due)
 
     def join(self, sequences: Iterable[Sequence]) -> None:
         """They wait no longer: they run, with the blocks that were reserved for them."""
@@ -151,6 +179,7 @@ class Roster:
         """Its caller is told of its end. It was removed before."""
         sequence.ended = True
         del self.by_id[sequence.request.id]
+        self._earlier.pop(sequence.number, None)
 
     def settle(self, row: Row) -> None:
         """A step is back in which this row's sequence was still computed, though it had ended."""

@@ -14,7 +14,7 @@ from headway.core.admission import refuse
 from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores
 from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
-from headway.core.commands import Add, Cancel, Close, Command, Enough, Stop
+from headway.core.commands import Add, Cancel, Close, Command, Enough, Retune, Stop
 from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, step_row
@@ -24,6 +24,7 @@ from headway.core.planning.late import relegate
 from headway.core.planning.newcomers import Newcomers
 from headway.core.planning.plan import Plan
 from headway.core.planning.resizing import Resizing
+from headway.core.planning.retuning import Retuning
 from headway.core.planning.rows import build_rows
 from headway.core.policies.calls import Calls
 from headway.core.policies.relegate import Keep
@@ -35,6 +36,8 @@ from headway.core.view import View
 
 NOT_YET = Finish.NOT_YET
 make = tuple.__new__  # of an Event: as in planning/rows.py
+Tokens = tuple[int, ...]
+Scored = tuple[Logprob, ...]
 
 
 class Scheduler:
@@ -50,27 +53,29 @@ class Scheduler:
         self.resizing = Resizing(settings, self.roster, self.estimates.sizes)
         self.group = Group()  # the latest; without slots if there was none
         self.prefilled = False  # the last step had prompts
-        self._predicts = bool(settings.policies.predicting)
-        self._relegates = settings.policies.relegate != Keep()
-        self.newcomers = Newcomers(self.estimates, settings.lanes if self._relegates else ())
+        self.newcomers = Newcomers(self.estimates, settings)
+        self._retuning = Retuning(self.roster, self._in_flight, self.resizing, self.newcomers)
+        self._take(settings)
         self.accounts: Accounts | NoAccounts = NoAccounts()  # of each request's time
         self._closing = False  # Close came: nothing is accepted any more
         self._enough = False  # Enough came, and no request since then
-        self.steps = 0  # scheduled so far
-        self.committed = 0  # when the last step was committed
+        self.steps = self.committed = 0  # scheduled so far; when the last one was committed
 
     # -- in
 
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
         """Obey commands in order, drop what has missed its deadline, the earliest first, relegate
         who cannot keep its budget any more, and return what callers are to hear."""
-        events: list[Event] = []
-        by_id = self.roster.by_id
+        events, by_id = list[Event](), self.roster.by_id
         self.accounts.advance(now)
+        self._retune()
         for command in commands:
             match command:
                 case Add(request):
                     events += self._add(request, now)
+                case Retune():
+                    self._retuning.waits = command  # in place of an earlier one that still waits
+                    self._retune()
                 case Close():
                     self._closing = True
                 case Enough():
@@ -86,11 +91,24 @@ class Scheduler:
             events.append(self._end(due.sequence, Finish.EXPIRED, now, due.words))
         if self._relegates:
             events += self._relegate(now)
-        return events + self._answer_group(now) if self._group_is_over else events
+        is_over = self.group.is_over(self.roster.running)
+        return events + self._answer_group(now) if is_over else events
+
+    def _retune(self) -> None:
+        """Put the Retune that waits in force, if no group runs."""
+        if self._retuning.waits and (settings := self._retuning.due(self.settings, self.group)):
+            self.group = Group()
+            self.accounts.moved(self.roster.take_moved())
+            self._take(settings)
+
+    def _take(self, settings: Settings) -> None:
+        self.settings = settings
+        policies = settings.policies
+        self._predicts, self._relegates = bool(policies.predicting), policies.relegate != Keep()
 
     def _add(self, request: Request, now: int) -> list[Event]:
         if answer := refuse(request, self.load(now), now):
-            refused = Sequence(-1, request, list(request.prompt))
+            refused = Sequence(-1, request, list(request.prompt), None, self.settings.version)
             self.ledger.close(refused, self.roster.budget(request), Finish.REFUSED, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]
         self._enough = False
@@ -131,8 +149,7 @@ class Scheduler:
         plan.choose()
         self.accounts.decided(plan, now)
         if plan.joined and plan.start.exclusive:
-            start = plan.start
-            least = 2 if self.estimates.calls is None else 1
+            start, least = plan.start, 1 if self.estimates.calls else 2
             self.group = Group(len(plan.joined), start.buckets, start.together, least)
         self.newcomers.look_ahead(plan)
         if not plan.shares:
@@ -148,8 +165,7 @@ class Scheduler:
         total, longest = sum(plan.shares.values()), max(plan.shares.values())
         self.prefilled = plan.kinds.prefill
         held, width = self.group.rectangle(len(self.roster.running), longest)
-        dropped = self.roster.take_dropped()
-        batch = Batch(self.steps, rows, begun, dropped, held, width)
+        batch = Batch(self.steps, rows, begun, self.roster.take_dropped(), held, width)
         self._in_flight.add(batch, now, total, since)
         return batch
 
@@ -212,43 +228,30 @@ class Scheduler:
         self.accounts.first_token(sequence)
 
     def _withhold(self, events: list[Event], now: int) -> list[Event]:
-        """Nobody of a group hears of these before it has ended."""
-        self.group.withheld += events
-        return self._answer_group(now) if self._group_is_over else []
+        self.group.withheld += events  # nobody of it hears of these before it has ended
+        return self._answer_group(now) if self.group.is_over(self.roster.running) else []
 
     def _keep(self, batch: Batch, tokens: int, spent: tuple[int, int, int, int]) -> None:
         left = len(self.roster.running), self.roster.waiting, self.pool.num_free
         self.ledger.add(step_row(batch, tokens, spent, left))
         self.estimates.see(batch, spent[1])
 
-    def _complete(
-        self, sequence: Sequence, sampled: tuple[int, ...], logprobs: tuple[Logprob, ...], now: int
-    ) -> Event:
+    def _complete(self, sequence: Sequence, sampled: Tokens, scored: Scored, now: int) -> Event:
         """It has ended with one of these tokens. Those sampled after it are discarded."""
         kept, finish = sequence.cut_at_end(len(sampled))
-        return self.finish(sequence, finish, now, sampled[:kept], logprobs[:kept])
-
-    @property
-    def _group_is_over(self) -> bool:
-        """Whether a group has ended whose events are still withheld."""
-        return bool(self.group.withheld) and not self.roster.running
+        return self.finish(sequence, finish, now, sampled[:kept], scored[:kept])
 
     def finish(
-        self,
-        sequence: Sequence,
-        finish: Finish,
-        now: int,
-        sampled: tuple[int, ...] = (),
-        logprobs: tuple[Logprob, ...] = (),
+        self, sequence: Sequence, how: Finish, now: int, sampled: Tokens = (), scored: Scored = ()
     ) -> Event:
         """End a running sequence that has ended by itself, and return its last event."""
         if self.group.together:
-            self.roster.withhold(sequence, finish)
+            self.roster.withhold(sequence, how)
             self.accounts.withhold(sequence)
         else:
             self.roster.remove(sequence)
-            self._close(sequence, finish, now)
-        return Event(sequence.request.id, sampled, finish, "", logprobs)
+            self._close(sequence, how, now)
+        return Event(sequence.request.id, sampled, how, "", scored)
 
     def _answer_group(self, now: int) -> list[Event]:
         """All events of a group that has ended: its callers hear them now."""
@@ -262,16 +265,15 @@ class Scheduler:
     def _end(self, sequence: Sequence, finish: Finish, now: int, error: str = "") -> Event:
         """End a sequence from outside, wherever it is, and return its last event."""
         self.roster.remove(sequence)
-        if self.group.together:
-            self.group.forget(sequence.request.id)
+        self.group.forget(sequence.request.id)
         self._close(sequence, finish, now)
         return Event(sequence.request.id, (), finish, error)
 
     def _close(self, sequence: Sequence, finish: Finish, now: int) -> None:
+        row = self.ledger.close(sequence, self.roster.judged_by(sequence), finish, now)
         self.roster.close(sequence)
         self.accounts.close(sequence)
         self.estimates.ended(sequence, finish, now)
-        row = self.ledger.close(sequence, self.roster.budget(sequence.request), finish, now)
         self.ledger.changes += self.resizing.ended(row, self.group.slots)
 
     # -- out
@@ -283,18 +285,16 @@ class Scheduler:
 
     def load(self, now: int) -> Load:
         """The snapshot that admission and everyone else outside reads."""
-        pool, estimates = self.pool, self.estimates
-        lanes = self.roster.loads(estimates.drain_rate, self.newcomers.etas, self.resizing.windows)
-        capacity = min(pool.num_blocks * pool.block_size, self.settings.context)
-        blocks = pool.num_free, pool.num_blocks, capacity
-        known = estimates.prefill, estimates.drift
-        running, preemptions = len(self.roster.running), self.roster.preemptions
-        return Load(now, self.steps, lanes, running, *blocks, *known, self._closing, preemptions)
+        pool, roster, estimates = self.pool, self.roster, self.estimates
+        lanes = roster.loads(estimates.drain_rate, self.newcomers.etas, self.resizing.windows)
+        memory = len(roster.running), pool.num_free, pool.num_blocks
+        most = min(pool.num_blocks * pool.block_size, self.settings.context)
+        speed, late = (estimates.prefill, estimates.drift), (self._closing, roster.preemptions)
+        return Load(now, self.steps, lanes, *memory, most, *speed, *late, self.settings.version)
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and when idle."""
-        running, group = self.roster.running, self.group
         self.roster.check()
-        assert not group.slots or group.slots >= len(running)
-        assert running or not group.withheld, "a group has ended and answers nobody"
+        assert not self.group.slots or self.group.slots >= len(self.roster.running)
+        assert not self.group.is_over(self.roster.running), "it has ended and answers nobody"
         self.ledger.check(sum(s.nanoseconds for s in self.roster.by_id.values()))

@@ -33,6 +33,7 @@ class Sequence:
     request: Request
     tokens: list[int]
     leader: "Sequence | None" = None  # it shares this one's prompt and waits for its first token
+    version: int = 0  # the configuration's number when it came; 0: none
     # Copies from the request, because they are read for every token:
     limit: int = field(init=False)
     stops: frozenset[int] = field(init=False)

@@ -1,11 +1,12 @@
 """All that a scheduler is made from (Settings)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.calls import Calls
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.order import Priority
 from headway.core.policies.policies import Policies
@@ -24,6 +25,7 @@ class Settings:
     context: int = NEVER  # tokens that the model can attend to, at most
     cost: StepCost = StepCost()  # of the executor's steps; if unknown, nothing is predicted
     depth: int = 1  # steps in flight, at most: with 2, one is decided while another is computed
+    version: int = 0  # the configuration's number; 0: it has none
 
     def __post_init__(self) -> None:
         if self.depth < 1:
@@ -115,6 +117,30 @@ class Settings:
                     f"lane {lane.name!r} keeps {least} step_tokens and can use {most} at most: its "
                     f"chunk, and one for each of its slots"
                 )
+
+    def retuned(self, policies: Policies, lanes: tuple[Lane, ...], version: int) -> "Settings":
+        """These settings with others of what may change while requests are served.
+
+        Raises SettingError for what may not, and for what does not go together.
+        """
+        names, wanted = ({lane.name for lane in each} for each in (self.lanes, lanes))
+        if names != wanted:
+            raise SettingError(
+                f"lanes neither come nor go while requests are served: there are {sorted(names)}, "
+                f"not {sorted(wanted)}"
+            )
+        before, after = self.policies, policies
+        if isinstance(before.join, Calls) != isinstance(after.join, Calls):
+            raise SettingError("a function is served in calls, and a model in steps: join")
+        fair = [getattr(each.order, "weights", None) for each in (before, after)]
+        if fair[0] != fair[1]:
+            raise SettingError(
+                "whether tenants share their lanes, and their weights, cannot change while "
+                "requests are served"
+            )
+        listed = {lane.name: lane for lane in lanes}
+        ordered = tuple([listed[lane.name] for lane in self.lanes])
+        return replace(self, policies=policies, lanes=ordered, version=version)
 
     @property
     def ranks(self) -> dict[str, tuple[int, int]]:

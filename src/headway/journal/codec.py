@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from headway.core.commands import Add, Cancel, Close, Enough, Stop
+from headway.core.commands import Add, Cancel, Close, Enough, Retune, Stop
 from headway.core.cost import gathering, step_cost
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane, Share
@@ -34,7 +34,7 @@ TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Settings, Lane, Budget, Share, Policies, Request, Sampling, Grammar),
-        *(Add, Cancel, Stop, Close, Enough),
+        *(Add, Cancel, Stop, Close, Enough, Retune),
         *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous, calls.Calls),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
         *(
@@ -108,13 +108,18 @@ def check_types(value: Any) -> None:
 
 @cache
 def _hints(kind: type) -> dict[str, Any]:
-    return get_type_hints(kind)
+    hints = get_type_hints(kind)
+    return {each.name: hints[each.name] for each in fields(kind)}
 
 
 def _fits(value: Any, hint: Any) -> bool:
     origin, args = get_origin(hint) or hint, get_args(hint)
     if hint is float:
         return isinstance(value, int | float)
+    if getattr(origin, "_is_protocol", False):  # a policy: which question it answers is not told
+        return type(value) in TYPES.values() and is_dataclass(value)
+    if issubclass(origin, Mapping):
+        return isinstance(value, Mapping)
     if not isinstance(value, origin):
         return False
     if args == (int, ...) or args == (int,):  # prompts are long

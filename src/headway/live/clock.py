@@ -3,9 +3,10 @@
 from time import gmtime, monotonic_ns, sleep, strftime
 
 
-def date() -> str:
-    """The date and time in UTC, for people. Durations are measured with the WallClock."""
-    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime())
+def date(at: float | None = None) -> str:
+    """The date and time in UTC, for people; at: Unix seconds, or None for now. Durations are
+    measured with the WallClock."""
+    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(at))
 
 
 class WallClock:

@@ -7,7 +7,7 @@ from weakref import WeakKeyDictionary
 
 from headway.core.admission import Refuse, admit
 from headway.core.batch import Event
-from headway.core.commands import Add, Cancel, Close, Enough, Stop
+from headway.core.commands import Add, Cancel, Close, Enough, Retune, Stop
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.request import Request
@@ -113,6 +113,10 @@ class LiveEngine:
         finally:
             if not finished:
                 self.cancel([request.id])
+
+    def retune(self, retune: Retune) -> None:
+        """Another strategy and other lanes, which Settings.retuned has let pass."""
+        self._inbox.put([retune])
 
     def close(self) -> None:
         """Finish what was accepted, refuse what comes later, and wait for the thread to end."""

@@ -125,7 +125,10 @@ class Attempts:
 
     def _add(self, target: Target, why: Why, words: str, changes: dict[str, Any]) -> Attempt:
         id = f"{self.request.id}.{len(self.all) + 1}"
-        attempt = Attempt(target, why, words, replace(self.request, id=id, **changes))
+        above = f"{self.request.reason}; " if self.request.reason else ""
+        reason = f"{above}{why}: {words}"
+        own = replace(self.request, id=id, reason=reason, **changes)
+        attempt = Attempt(target, why, words, own)
         self.all.append(attempt)
         return attempt
 

@@ -24,6 +24,7 @@ class RouteRequest:
     # time.monotonic_ns(). A route sets it for its targets; the earlier of both counts.
     deadline: int = NEVER
     id: str = ""  # empty: the route gives it one. Its attempts have it too, and a number
+    reason: str = ""  # why this target is asked, in words: routes set it for their targets
 
     def __post_init__(self) -> None:
         if not 0 <= self.timeout < 1e9:

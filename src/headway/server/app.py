@@ -6,12 +6,14 @@ All middleware is plain ASGI: behind BaseHTTPMiddleware it goes unnoticed that a
 from typing import TYPE_CHECKING, Protocol
 
 from headway import __version__
+from headway.server.dashboard.board import no_versions
 from headway.server.dashboard.install import install_dashboard
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
 from headway.server.http.body import JSON, BodyReader
 from headway.server.http.errors import install_error_handlers
 from headway.server.http.openapi import models_of_bodies
 from headway.server.http.routes.answers import ANSWERS, answer_routes
+from headway.server.http.routes.routed import routing_routes
 from headway.server.http.routes.state import probe_routes, state_routes
 from headway.server.http.routes.text import text_routes
 from headway.server.http.routes.vectors import VECTORS, vector_routes
@@ -19,10 +21,12 @@ from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
 from headway.server.ledger.install import install_ledger
 from headway.server.observe.metrics.metrics import attach_metrics
+from headway.server.versions.opening import install_versions, version_teller
 
 if TYPE_CHECKING:
     from headway.server.jobs.paths import JobServer
     from headway.server.ledger.ledger_service import LedgerService
+    from headway.server.versions.keeper import VersionKeeper
 
 FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 
@@ -48,9 +52,10 @@ def make_app(
     jobs: "JobServer | None" = None,
     functions: Part | None = None,
     ledger: "LedgerService | None" = None,
+    versions: "VersionKeeper | None" = None,
 ) -> DocumentedApp:
-    """The application of a service. jobs, ledger: None if they have no store. functions: None if
-    there are none.
+    """The application of a service. jobs, ledger, versions: None if they have no store. functions:
+    None if there are none.
 
     While its models are loading, requests are answered with 503, but /health with 200.
     """
@@ -73,14 +78,18 @@ def make_app(
         vector_routes(service, bodies),
         text_routes(service, bodies),
         state_routes(service),
+        routing_routes(service),
         probe_routes(service, metrics),
     ):
         app.include_router(router)
     books = install_ledger(app, service, bodies, ledger)
-    install_dashboard(app, service, books, bodies)
+    told = version_teller(versions) if versions else no_versions
+    install_dashboard(app, service, books, bodies, told)
     if functions:
         functions.install(app, bodies)
     if jobs:
         jobs.install(app, bodies)
+    if versions:
+        install_versions(app, versions, bodies)
     add_middleware(app, service.config, ANSWERS | VECTORS | UPLOADS)
     return app

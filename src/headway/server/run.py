@@ -4,8 +4,10 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from rich.console import Console
 
@@ -30,6 +32,8 @@ from headway.server.listening.sockets import BESIDES, listen
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Logs, bridged
 from headway.server.observe.tracing import start_tracing
+from headway.server.reload import Reloading
+from headway.server.versions.opening import open_versions
 
 if TYPE_CHECKING:
     from headway.server.observe.spans import Tracing
@@ -37,8 +41,17 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def serve(config: ServerConfig, console: Console) -> int:
+class Reload(NamedTuple):
+    """How the configuration is read again."""
+
+    load: Callable[[], ServerConfig]
+    watched: Path | None = None  # read again when this file has changed; None: on SIGHUP alone
+
+
+def serve(config: ServerConfig, console: Console, reload: Reload | None = None) -> int:
     """Serve until SIGTERM or ctrl-C. The exit status is 1 if all engines are down for good.
+
+    reload: how SIGHUP reads the configuration again; None: SIGHUP ends the process.
 
     The first signal drains: nothing more is accepted, and what runs may end within the drain
     timeout. The second ends the server at once. Raises HeadwayError if the port cannot be listened
@@ -48,7 +61,7 @@ def serve(config: ServerConfig, console: Console) -> int:
     logs = Logs(config.logs, console)
     try:
         with bridged(logs.log, config.logs.level):
-            running = Server(config, logs)
+            running = Server(config, logs, reload)
             status = asyncio.run(running.run())
             logs.log.info("stopped", status=status)
     finally:
@@ -61,7 +74,8 @@ def serve(config: ServerConfig, console: Console) -> int:
 class Server:
     """One server, from its socket to its exit status."""
 
-    def __init__(self, config: ServerConfig, logs: Logs) -> None:
+    def __init__(self, config: ServerConfig, logs: Logs, reload: Reload | None = None) -> None:
+        self.versions = open_versions(config, logs.log)
         self.config, self.logs, self.log = config, logs, logs.log
         self.backends = Backends(config, self.log)
         functions = self.backends.functions
@@ -71,7 +85,11 @@ class Server:
         self.functions = FunctionsPart(self.service, functions) if functions else None
         self.jobs = open_jobs(config, self._job_host, self.log)
         self.ledger = open_ledger(self.service, self.log)
-        self._app = make_app(self.service, self.jobs, self.functions, self.ledger)
+        if self.versions:
+            self.versions.attach(self.service)
+        parts = self.functions, self.ledger, self.versions
+        self._app = make_app(self.service, self.jobs, *parts)
+        self._reload = reload
         heard = AccessLog(self._app, self.log, config.logs.access)
         held = config.server.connections
         self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
@@ -88,6 +106,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for each in SIGNALS:
             loop.add_signal_handler(each, self.leave)
+        watching = self._watch_configuration(loop)
         web = loop.create_task(self.web.serve([listening]))
         try:
             self._loading = loop.create_task(self._load())
@@ -105,9 +124,11 @@ class Server:
         finally:
             self.web.should_exit = True
             await web
-            for task in (self._leaving, self._standing):
+            for task in (self._leaving, self._standing, watching):
                 if task:
                     task.cancel()
+            if self.versions:
+                await self.versions.close()
             if self.jobs:
                 await self.jobs.close()
             down = self.backends.are_down
@@ -119,6 +140,15 @@ class Server:
                 await asyncio.to_thread(self._spans.close)
         return 1 if down else 0
 
+    def _watch_configuration(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
+        """Read the keys again on SIGHUP, and if asked for, when the file has changed."""
+        if self._reload is None:
+            return None
+        reloading = Reloading(self._reload.load, self.service, self.log)
+        loop.add_signal_handler(signal.SIGHUP, reloading.reload)
+        path = self._reload.watched
+        return loop.create_task(reloading.watch(path)) if path else None
+
     async def _load(self) -> list[Welcome]:
         if not self._banner:
             self.log.info("starting", version=__version__, pid=os.getpid())
@@ -128,6 +158,8 @@ class Server:
             raise _first(errors) from None
         if self.functions:
             self.functions.document(self._app)
+        if self.versions:
+            self.versions.begin()
         return welcomes
 
     async def _stand(self) -> None:
@@ -161,7 +193,8 @@ class Server:
         )
         if self.jobs:
             await self.jobs.drain()
-        await self.backends.drain(timeout / SECOND)
+        left = await self.service.drain_routes(timeout / SECOND)
+        await self.backends.drain(left)
         self.web.should_exit = True
 
     @property
@@ -199,6 +232,8 @@ class Server:
                 self.log.info(note)
             for warning in warnings:
                 self.log.warning(warning)
+        if self.versions:
+            self.versions.greet()
         for function in self.backends.functions.values():
             for note in function.about.notes:
                 self.log.warning(f"{function.about.name}: {note}")

@@ -4,6 +4,7 @@
     jobs  ---< items          a job, its requests, and the result of each
     jobs  ---< deliveries     webhooks that are due
     workers                   servers that share the store, while they are alive
+    versions ---< version_events    a configuration, and what became of it
 
 All times are Unix seconds. Ids begin with their time, so their order is that of creation.
 """
@@ -155,4 +156,24 @@ WORKERS = Table(
     METADATA,
     Column("id", ID, primary_key=True),
     Column("alive_until", BigInteger, nullable=False),
+)
+VERSIONS = Table(
+    "versions",
+    METADATA,
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("content", Text, nullable=False),  # as JSON; it never changes
+    Column("digest", String(64), nullable=False),  # of its configuration
+    Column("is_file", Boolean, nullable=False),  # it is the configuration file's own
+    Column("created_at", BigInteger, nullable=False),
+)
+VERSION_EVENTS = Table(
+    "version_events",
+    METADATA,
+    Column("version", Integer, ForeignKey("versions.number", ondelete="CASCADE"), primary_key=True),
+    Column("place", Integer, primary_key=True),  # from 0
+    Column("state", String(16), nullable=False),  # of the version from then on
+    Column("at", BigInteger, nullable=False),
+    Column("author", Text, nullable=False),
+    Column("why", Text, nullable=False),
+    Column("details", Text, nullable=False),  # a trial's plan or verdict, as JSON
 )

@@ -23,9 +23,9 @@ CHECKS = [
     content_type_conformance,
     response_schema_conformance,
 ]
-OPERATIONS = 31
+OPERATIONS = 32
 # All but those that cancel, delete, or tell of what is there.
-WITH_BODY = (0, 1, 3, 4, 5, 6, 7, 8, 17, 18, 24)
+WITH_BODY = (0, 1, 3, 4, 5, 6, 7, 8, 18, 19, 25)
 
 
 @pytest.fixture(scope="module")

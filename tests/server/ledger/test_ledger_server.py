@@ -8,7 +8,7 @@ import openai
 import pytest
 from sqlalchemy import select
 
-from headway.core.planning.rules import Rule
+from headway.core.accounts.rules import Rule
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.ledger.explanation import WORDS

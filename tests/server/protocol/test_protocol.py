@@ -152,7 +152,7 @@ def test_messages_become_texts():
 
 
 def test_fields_without_meaning_here_are_accepted_and_ignored():
-    said = {"prompt_cache_key": "k", "prompt_cache_retention": "24h", "metadata": {"a": "b"}}
+    said = {"prompt_cache_key": "k", "prompt_cache_retention": "24h", "metadata": None}
     said |= {"user": "u", "safety_identifier": "s", "verbosity": "medium", "store": False}
     assert chat(**said, reasoning_effort="none") == chat()
     off = {"stream": True, "stream_options": {"include_obfuscation": False}}
@@ -256,7 +256,11 @@ def test_a_wrong_field_is_named(ask, said, param, part):
 
 def test_values_that_change_nothing_are_accepted():
     said = {"tools": [], "tool_choice": "none", "best_of": None, "store": False, "audio": None}
-    assert chat(**said, user="u", metadata={"a": "b"}) == chat()
+    assert chat(**said, user="u", metadata={}) == chat()
+
+
+def test_metadata_is_for_the_rules_of_routes():
+    assert chat(metadata={"a": "b"}).metadata == {"a": "b"} and not chat().metadata
 
 
 @pytest.mark.parametrize(

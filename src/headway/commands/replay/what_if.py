@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headway.commands.replay.rerun import Rerun
 from headway.core.batch import Batch, Output, Want
-from headway.core.commands import Cancel, Command
+from headway.core.commands import Cancel, Command, Retune
 from headway.core.cost.step_cost import StepCost
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
@@ -86,9 +86,13 @@ def what_if(rerun: Rerun, settings: Settings, cost: StepCost) -> WhatIfRun:
     """Simulate the recorded requests under these settings.
 
     Every step takes exactly the predicted time, so two such runs differ by their settings alone.
+    Where the recorded server changed its version, so does a run with the recorded settings; under
+    others, these hold from beginning to end.
     """
     clock, scheduler = VirtualClock(), Scheduler(settings)
-    inbox = ReplayInbox(rerun.commands, clock)
+    as_recorded = settings == rerun.recording.settings
+    kept = [each for each in rerun.commands if as_recorded or not isinstance(each[1], Retune)]
+    inbox = ReplayInbox(kept, clock)
     answers = RecordedAnswers(rerun, scheduler, inbox)
     priced = PricedExecutor(cost, clock, answers)
     engine = VirtualEngine(scheduler, priced, inbox, clock, priced)

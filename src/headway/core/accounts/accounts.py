@@ -17,9 +17,9 @@ from collections.abc import Sequence as SequenceOf
 from typing import NamedTuple
 
 from headway.core.accounts.request_time import RequestTime, Stage
+from headway.core.accounts.rules import Rule
 from headway.core.accounts.stages import LaneWork, RequestStages
 from headway.core.planning.plan import Plan
-from headway.core.planning.rules import Rule
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.roster import Roster
@@ -211,15 +211,13 @@ class Accounts:
                 self._note_before(time)
 
     def _note_before(self, time: RequestTime) -> None:
-        """What has run since it came, if it has not run yet."""
-        if not time.has_run:
-            time.before = [
-                LaneWork(name, lane.rows - rows, lane.tokens - tokens)
-                for (name, lane), (rows, tokens) in zip(
-                    self._lanes.items(), time.works, strict=True
-                )
-                if lane.rows > rows
-            ]
+        """What has run since it came. Whoever has run waits in another stage (PREEMPTED)."""
+        works = zip(self._lanes.items(), time.works, strict=True)
+        time.before = [
+            LaneWork(name, lane.rows - rows, lane.tokens - tokens)
+            for (name, lane), (rows, tokens) in works
+            if lane.rows > rows
+        ]
 
 
 def closed_by(plan: Plan, *, in_groups: bool) -> Rule:

@@ -23,7 +23,7 @@ class RequestTime:
 
     __slots__ = (
         *("taken_in", "stage", "since", "spent", "waited", "works", "before"),
-        *("left_out", "has_run", "_own_stage", "_others_stage", "_own", "_stepped", "_left_out"),
+        *("left_out", "_own_stage", "_others_stage", "_own", "_stepped", "_left_out"),
     )
 
     def __init__(self, now: int) -> None:
@@ -34,7 +34,6 @@ class RequestTime:
         self.works: list[tuple[int, int]] = []  # rows and tokens of each lane when it came
         self.before: list[LaneWork] = []  # what ran before its first step
         self.left_out = 0  # nanoseconds of steps that left it out while it ran
-        self.has_run = False
         self._own_stage, self._others_stage = PREFILL
         self._own = self._stepped = self._left_out = 0
 
@@ -44,7 +43,6 @@ class RequestTime:
 
     def begin_run(self, own: int, stepped: int, has_token: bool) -> None:
         """It runs. own: its shares of steps so far. stepped: nanoseconds of all steps so far."""
-        self.has_run = True
         self._own_stage, self._others_stage = DECODE if has_token else PREFILL
         self._own, self._stepped, self._left_out = own, stepped, self.left_out
 

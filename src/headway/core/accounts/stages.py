@@ -14,7 +14,7 @@ class LaneWork(NamedTuple):
 class RequestStages(NamedTuple):
     """From when the engine took a request in to when it ended; the stages sum to that exactly.
 
-    queue.RULE      it waited, and this rule kept it out of the steps (core.planning.rules)
+    queue.RULE      it waited, and this rule kept it out of the steps (core.accounts.rules)
     prefill.own     its share of the steps that computed its prompt, and its first token
     prefill.others  the other rows' shares of these steps
     decode.own, decode.others   likewise, from its first token on

@@ -44,6 +44,11 @@ class LaneSizes:
         self.windows: dict[str, int] = {}  # nanoseconds, by lane, of those that have changed
         self._rounds: dict[tuple[str, str], tuple[int, int]] = {}  # ended, and how many kept it
 
+    def forget(self) -> None:
+        """Other policies are in force: groups and windows begin with their least."""
+        self.group, self.windows = 0, {}
+        self._rounds.clear()
+
     def ended(self, row: RequestRow, line: Line) -> SizeChange | None:
         """Learn from a request that has ended. The change that follows, which is not made yet."""
         share, full = line.lane.slots, line.batch >= line.slots

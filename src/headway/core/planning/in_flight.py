@@ -29,6 +29,10 @@ class InFlight:
     def __bool__(self) -> bool:
         return bool(self._steps)
 
+    def retune(self, settings: Settings) -> None:
+        """Other settings are in force, of the same depth."""
+        self.settings = settings
+
     def add(self, batch: Batch, now: int, tokens: int, since: int) -> None:
         """It was decided now."""
         foreseen, estimates = 0, self.estimates

@@ -72,7 +72,8 @@ class LaneLimits:
             self.holding.add(lane.name)
             return False
         need = self.pool.blocks_for(sequence.limit if whole else len(sequence.tokens))
-        if self.pool.blocks_of_lane[lane.name] + need <= lane.blocks.most:
+        held = self.pool.blocks_of_lane[lane.name]
+        if held + need <= lane.blocks.most or not held:  # alone it may: it came when this was more
             return True
         self.holding.add(lane.name)
         self._passed.append(sequence)
@@ -81,10 +82,12 @@ class LaneLimits:
         return False
 
     def may_grow(self, sequence: Sequence, blocks: int) -> bool:
-        """Whether its lane may hold so many blocks more. If it runs alone in its lane, it may: a
-        request that could never fit is not admitted."""
-        lane = self._limit_of(sequence)
-        return lane is None or self.pool.blocks_of_lane[lane.name] + blocks <= lane.blocks.most
+        """Whether its lane may hold so many blocks more. If it runs alone in its lane, it may: it
+        was admitted when the lane could have as many."""
+        if (lane := self._limit_of(sequence)) is None:
+            return True
+        held = self.pool.blocks_of_lane[lane.name]
+        return held + blocks <= lane.blocks.most or held == len(sequence.blocks)
 
     def join(self, sequence: Sequence) -> None:
         """It joins; the roster counts it only at the end of the step."""

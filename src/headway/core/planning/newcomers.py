@@ -1,16 +1,17 @@
 """Requests that have come and wait for their promise (Newcomers)."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 from headway.core.batch import Batch, Event
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import batch_features
-from headway.core.lane import Lane, Line
+from headway.core.lane import Line
 from headway.core.planning.outlook import IMAGINED, Outlook
 from headway.core.planning.plan import Plan
+from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Request
 from headway.core.sequence import Sequence
+from headway.core.settings import Settings
 
 MANY = 256  # requests that wait; where there are twice as many, they are looked at half as often
 EVERY = 64  # steps from one look at the lanes to the next, at least
@@ -29,10 +30,9 @@ class Newcomers:
     the first token of a request would come that came now, for each lane (`etas`).
     """
 
-    def __init__(self, estimates: Estimates, lanes: Iterable[Lane]) -> None:
-        """lanes: those that may refuse a request that is late."""
+    def __init__(self, estimates: Estimates, settings: Settings) -> None:
         self.estimates = estimates
-        self._refusing = {lane.name for lane in lanes if lane.refuses_late}
+        self.retune(settings)
         self._late: list[Sequence] = []  # in these lanes, promised a first token that is late
         self._new: list[Sequence] = []
         self._waits: dict[Sequence, int] = {}  # nanoseconds after this step
@@ -42,6 +42,11 @@ class Newcomers:
         self.etas: dict[str, tuple[int, int, int]] = {}
         self._imagined: dict[str, tuple[int, int]] = {}  # the first two, but after this step
         self._looked = LONG_AGO  # the step in which that was seen last
+
+    def retune(self, settings: Settings) -> None:
+        """Other settings are in force. Only a strategy that relegates refuses who is late."""
+        lanes = settings.lanes if settings.policies.relegate != Keep() else ()
+        self._refusing = {lane.name for lane in lanes if lane.refuses_late}
 
     def add(self, sequence: Sequence) -> None:
         """It has come."""

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import chain
 
+from headway.core.accounts.rules import Rule
 from headway.core.block_table import grow, reserve
 from headway.core.blocks import BlockPool
 from headway.core.planning.candidates import in_time_first, named_first
@@ -10,7 +11,6 @@ from headway.core.planning.lane_limits import PATIENCE, LaneLimits
 from headway.core.planning.leasts import Leasts
 from headway.core.planning.prefixes import Prefixes
 from headway.core.planning.remainder import Remainder
-from headway.core.planning.rules import Rule
 from headway.core.planning.victims import Victims
 from headway.core.policies.memory import has_future
 from headway.core.policies.mix import NEITHER, RowKinds

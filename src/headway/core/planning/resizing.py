@@ -17,6 +17,14 @@ class Resizing:
         self.roster, self.sizes = roster, sizes
         self._join = join if isinstance(join, Dynamic) else None
 
+    def retune(self, settings: Settings) -> None:
+        """Other settings are in force. Groups and windows that follow the load begin anew if the
+        join policy is another one."""
+        join = settings.policies.join if isinstance(settings.policies.join, Dynamic) else None
+        if join != self._join:
+            self._join = join
+            self.sizes.forget()
+
     @property
     def windows(self) -> Mapping[str, int]:
         """Nanoseconds, by lane, at present; none if nobody is held."""

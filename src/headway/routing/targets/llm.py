@@ -6,6 +6,7 @@ from math import nan
 from typing import TYPE_CHECKING
 
 from headway.core.admission import wait
+from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.options import Options
@@ -42,10 +43,7 @@ class LLMTarget:
         recent drain rate."""
         load = self._llm.load
         (line,) = load.lanes.values()
-        waits = wait(line, load)
-        if line.eta != NEVER:
-            waits = max(0, line.eta - load.prefill * line.eta_prompt)
-        return TargetLoad(max(self._outstanding, line.waiting + load.running), waits)
+        return load_of(line, load, self._outstanding)
 
     def estimate(self, request: RouteRequest) -> Estimate:
         """By the load, and by a line through the recent answers over their generated tokens."""
@@ -106,6 +104,15 @@ class LLMTarget:
                 "a route asks for one answer without an echo; an Ensemble with a target listed "
                 "several times asks for several"
             )
+
+
+def load_of(line: LaneLoad, load: Load, outstanding: int) -> TargetLoad:
+    """Of an engine, as a new request of this lane finds it. outstanding: requests that were sent to
+    it, by the caller's count."""
+    waits = wait(line, load)
+    if line.eta != NEVER:
+        waits = max(0, line.eta - load.prefill * line.eta_prompt)
+    return TargetLoad(max(outstanding, line.waiting + load.running), waits)
 
 
 def answered(completion: "Completion") -> RouteAnswer:

@@ -74,6 +74,8 @@ class Call:
         self.charged = 0  # tokens that its key was charged
         self.entered_at = 0  # when it came into its lane, nanoseconds
         self.told: dict[str, str] = {}  # further headers of its answer
+        self.version = 0  # number of the configuration in force when it came; 0: it has none
+        self.accepted = True  # False: a route's judge was not content, and there is nothing better
         self._owner = owner
         self._stream = routed.request.stream
         self._open = dict.fromkeys(self.choices)
@@ -88,8 +90,13 @@ class Call:
     @property
     def headers(self) -> dict[str, str]:
         """Of its answer, as far as is known now."""
-        lane = {"x-headway-lane": self.routed.lane} | self.eta.headers | self.told
-        return lane | {"x-headway-relegated": "true"} if self.relegated else lane
+        told = {"x-headway-lane": self.routed.lane} | self.eta.headers | self.told
+        rows = [row.version for row in self.rows.values()]  # the engine knows it exactly
+        if version := rows[0] if rows else self.version:
+            told["x-headway-version"] = str(version)
+        if self.relegated:
+            told["x-headway-relegated"] = "true"
+        return told | self.routed.route_headers(self.accepted) if self.routed.route else told
 
     @property
     def arrived(self) -> int:
@@ -161,7 +168,7 @@ class Call:
     @property
     def is_long(self) -> bool:
         """Whether its JSON may be long, as with log-probabilities: it is sent piece by piece."""
-        return self.request.options.logprobs >= 0
+        return self.request.options.logprobs >= 0 and not self.request.hides_scores
 
     def response(self) -> Iterator[str]:
         """The JSON of a finished answer that is not streamed, piece by piece."""
@@ -224,10 +231,20 @@ class Call:
             self._send(self._index[event.id], choice, delta)
         if not self._open:
             if self._stream:
-                if self.request.usage:
-                    self.out.put(self._chunks.usage(self.usage(), self._metrics()))
-                self.out.put(DONE)
+                self._send_end()
             self._close()
+
+    def stream_whole(self) -> None:
+        """Put a finished answer, which was not to be streamed, into the stream at once."""
+        for index, choice in enumerate(self.choices.values()):
+            answer = choice.answer
+            self._send(index, choice, Delta(answer.text.text, tuple(answer.tokens), answer.finish))
+        self._send_end()
+
+    def _send_end(self) -> None:
+        if self.request.usage:
+            self.out.put(self._chunks.usage(self.usage(), self._metrics()))
+        self.out.put(DONE)
 
     def _send(self, index: int, choice: Choice, delta: Delta) -> None:
         if self.request.chat and not choice.begun:

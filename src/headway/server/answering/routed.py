@@ -8,6 +8,8 @@ from headway.server.protocol.deadlines import Deadlines
 from headway.server.protocol.labels import Labels
 from headway.server.protocol.request import ApiRequest
 
+MOST_TEXT = 200  # characters of a header that says why
+
 
 @dataclass(frozen=True, slots=True)
 class Routed:
@@ -23,6 +25,8 @@ class Routed:
     served: str = ""  # the entry of `models` that answers, by its own name
     labels: Labels = Labels()  # for the ledger
     read_at: int = 0  # when its body had been read, nanoseconds
+    route: str = ""  # of an attempt of a route: the route that was asked
+    reason: str = ""  # and why this model was
 
     @property
     def tenant(self) -> Tenant:
@@ -35,13 +39,21 @@ class Routed:
 
     @property
     def supersedes(self) -> str:
-        """Its X-Headway-Supersede; empty: it supersedes nothing."""
-        return self.arrival.headers.get("x-headway-supersede", "")
+        """Its X-Headway-Supersede; empty: it supersedes nothing. Attempts of one request do not
+        supersede each other: the request does."""
+        return "" if self.route else self.arrival.headers.get("x-headway-supersede", "")
 
     @property
     def count(self) -> int:
         """Requests to the engine: one for each choice of each prompt."""
         return len(self.request.prompts) * self.request.options.n
+
+    def route_headers(self, accepted: bool) -> dict[str, str]:
+        """Who answers for a route, and why. accepted: its judge is content."""
+        told = {"route": self.route, "route-target": self.model, "route-decision": self.reason}
+        if not accepted:
+            told["route-accepted"] = "false"
+        return {f"x-headway-{name}": _in_a_header(text) for name, text in told.items()}
 
     @property
     def operation(self) -> str:
@@ -49,3 +61,8 @@ class Routed:
         if self.request.vectors:
             return self.request.vectors.kind
         return "chat" if self.request.chat else "text_completion"
+
+
+def _in_a_header(text: str) -> str:
+    """In ASCII, on one line."""
+    return " ".join(text.encode("ascii", "replace").decode().split())[:MOST_TEXT]

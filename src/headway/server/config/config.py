@@ -18,6 +18,7 @@ from headway.executor.load import check_executor, traits_of
 from headway.server.config.durations import format_window
 from headway.server.config.ignored import check_lanes, check_set, is_read, leave_out_ignored
 from headway.server.config.references import check_keys, check_models, no_lane
+from headway.server.config.routes.check import check_routes
 from headway.server.config.sections.engine import OwnEngineSettings
 from headway.server.config.sections.keys import check_caps
 from headway.server.config.sections.lanes import SHIPPED
@@ -96,8 +97,17 @@ class ServerConfig(ConfigValues):
         strategies = self.strategies
         check_lanes(self.lanes, strategies)
         counts = any(each.fair is not False for each in strategies)
-        names = [model.served_name for model in self.models]
+        check_routes(
+            self.routes,
+            self.models,
+            self.lanes,
+            list(dict.fromkeys(key.owner for key in self.keys)),
+        )
+        names = [*[model.served_name for model in self.models], *self.routes]
         check_keys(self.keys, self.lanes, names, self.metrics.key, count=counts)
+        if self.versions.store and len(self.models) > 1:
+            why = f"a version is of one engine, and there are {len(self.models)} entries of models"
+            raise SettingAtError(("versions", "store"), why)
         for at, key in enumerate(self.keys):
             check_caps(key, at, self.prices, self.ledger)
         for at, model in enumerate(self.models):
@@ -220,6 +230,11 @@ class ServerConfig(ConfigValues):
             name: lane for name, lane in settings["lanes"].items() if name in tenant.lanes
         }
         settings["models"] = [each for each in settings["models"] if tenant.may_use(each["name"])]
+        settings["routes"] = {
+            name: route.shown_to(tenant.name)
+            for name, route in self.routes.items()
+            if tenant.may_use(name)
+        }
         for model in settings["models"]:
             for name in ("adapters", "path", "function"):  # where they lie
                 model.pop(name, None)
@@ -229,4 +244,5 @@ class ServerConfig(ConfigValues):
                 section.get("engine", {}).pop(name, None)
         del settings["metrics"]  # it names a key
         del settings["jobs"]["store"], settings["jobs"]["webhooks"], settings["ledger"]["url"]
+        del settings["versions"]
         return settings

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 from headway.server.config.sections.section import Location, SettingAtError
 
 SECRET = "keys"  # a section whose values are never repeated: one may be a key
-KEY = "[key]"  # how pydantic marks a mapping's key that is itself wrong
+MARK = "["  # in what pydantic adds to a location: a mapping's key, the form of a union
 SUBJECTS = ("Input ", "String ")  # of pydantic's sentences
 PLAINER = {
     "model_type": "Input should be a mapping of names to values",
@@ -20,7 +20,7 @@ def describe_problems(error: ValidationError, origin: Callable[[Location], str])
     """One line per error, in the order of the fields. origin: who set the value at a location."""
     found = []
     for each in error.errors(include_url=False):
-        where = tuple(part for part in each["loc"] if part != KEY)
+        where = tuple(part for part in each["loc"] if MARK not in str(part))
         message = PLAINER.get(each["type"], each["msg"].removeprefix("Value error, "))
         if isinstance(raised := each.get("ctx", {}).get("error"), SettingAtError):
             where += raised.where

@@ -22,7 +22,8 @@ def validate_file(path: Path | None) -> str:
     lanes = ", ".join(config.lanes)
     served = ", ".join(model.served_name for model in config.models)
     what = "model" if len(config.models) == 1 else "models"
-    summary = f"{name} is sound: {what} {served}, lanes {lanes}, {keys}"
+    routes = f", routes {', '.join(config.routes)}" if config.routes else ""
+    summary = f"{name} is sound: {what} {served}{routes}, lanes {lanes}, {keys}"
     return "\n".join((summary, *notes, *config.all_notes, *config.warnings))
 
 

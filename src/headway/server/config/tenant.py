@@ -12,8 +12,9 @@ class Tenant:
     lanes: frozenset[str]  # that may be used
     default_lane: str
     salt: str  # root of the prefix cache's chain: tenants cannot probe each other's prompts
-    models: frozenset[str] | None = None  # entries of `models` that may be used; None: all
+    models: frozenset[str] | None = None  # models and routes that may be used; None: all
+    is_admin: bool = False  # it may change which version of the configuration is in force
 
     def may_use(self, model: str) -> bool:
-        """Whether it may use this entry, by the entry's own name."""
+        """Whether it may use this model or route, by its own name."""
         return self.models is None or model in self.models

@@ -53,6 +53,10 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
     for model in config.functions:
         with named(model.served_name):
             notes.append(_check_function(model.function))
+    for name, route in config.routes.items():
+        for function in route.functions:
+            with named(name):
+                notes.append(_check_function(function))
     return tuple(notes)
 
 

@@ -10,8 +10,9 @@ from headway.core.lane import Lane
 from headway.core.policies.fairly import Fairly
 from headway.core.policies.policies import Policies
 from headway.server.config.ledger.ledger import LedgerSettings
+from headway.server.config.routes.settings import RouteSettings
 from headway.server.config.sections.engine import EngineSettings
-from headway.server.config.sections.jobs import JobSettings
+from headway.server.config.sections.jobs import JobSettings, VersionSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
 from headway.server.config.sections.lanes import (
     OFFLINE,
@@ -53,12 +54,17 @@ class ConfigValues(BaseSettings):
         tuple[KeySettings, ...],
         Field(description="API keys. Default: none; the server is open to all who can reach it."),
     ] = ()
+    routes: Annotated[
+        dict[str, RouteSettings],
+        Field(description="Names that several models answer together. Default: none."),
+    ] = {}
     prices: PriceSettings = PriceSettings()
     jobs: JobSettings = JobSettings()
     ledger: LedgerSettings = LedgerSettings()
     server: ServerSettings = ServerSettings()
     logs: LogSettings = LogSettings()
     metrics: MetricsSettings = MetricsSettings()
+    versions: VersionSettings = VersionSettings()
 
     @classmethod
     def settings_customise_sources(

@@ -24,7 +24,7 @@ FRESH = SECOND  # nanoseconds for which a view is shown again: many viewers cost
 VersionTeller = Callable[[Tenant], Awaitable[Mapping[str, Any] | None]]
 
 
-async def _no_versions(tenant: Tenant) -> None:
+async def no_versions(tenant: Tenant) -> None:
     """Of a server without versions."""
 
 
@@ -35,7 +35,7 @@ class Board:
         self,
         watched: Sequence[Watchable],
         books: Books | None = None,
-        versions: VersionTeller = _no_versions,
+        versions: VersionTeller = no_versions,
     ) -> None:
         """books: None, if requests are not explained."""
         self.watched, self._books, self._versions = watched, books, versions

@@ -1,7 +1,7 @@
 """Puts the page into an application (install_dashboard)."""
 
 from headway.server import clock
-from headway.server.dashboard.board import Board, dashboard_routes
+from headway.server.dashboard.board import Board, VersionTeller, dashboard_routes
 from headway.server.dashboard.door import Door
 from headway.server.dashboard.watched import Watched
 from headway.server.http.application import DocumentedApp
@@ -12,10 +12,14 @@ from headway.server.ledger.books import Books
 
 
 def install_dashboard(
-    app: DocumentedApp, service: Service, books: Books, bodies: BodyReader
+    app: DocumentedApp,
+    service: Service,
+    books: Books,
+    bodies: BodyReader,
+    versions: VersionTeller,
 ) -> None:
     """Watch all models from now on, and add the paths."""
-    board = Board([_watched(model) for model in service.models], books)
+    board = Board([_watched(model) for model in service.models], books, versions)
     app.include_router(dashboard_routes(board, Door(service.keys, bodies, clock.now)))
 
 

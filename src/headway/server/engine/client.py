@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from headway.core.batch import Event
-from headway.core.commands import Add, Cancel, Close, Command, Stop
+from headway.core.commands import Add, Cancel, Close, Command, Retune, Stop
 from headway.core.load import Load
 from headway.core.request import Request
 from headway.errors import DrainingError, EngineDownError, HeadwayError, RefusedError
@@ -104,8 +104,10 @@ class EngineClient:
         self._send([Cancel(id) for id in ids])
 
     def stop(self, id: str, keep: int) -> None:
-        """The caller has seen the end in the text; `keep` generated tokens count."""
         self._send([Stop(id, keep)])
+
+    def retune(self, retune: Retune) -> None:
+        self._send([retune])
 
     async def drain(self, timeout: float) -> None:
         """Finish what was accepted, and close. What has not ended by then fails: DrainingError."""

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
+from headway.core.commands import Retune
 from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
 from headway.core.request import Request
@@ -66,3 +67,8 @@ class EngineHandle(Backend, Protocol):
         ...
 
     def stop(self, id: str, keep: int) -> None: ...
+
+    def retune(self, retune: Retune) -> None:
+        """Put another strategy and other lanes in force, once they were checked. What was sent
+        before is taken in before; `load.version` says when they are in force."""
+        ...

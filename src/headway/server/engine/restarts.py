@@ -9,6 +9,7 @@ from structlog.typing import FilteringBoundLogger as Log
 
 from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
+from headway.core.commands import Retune
 from headway.core.cost.lane_sizes import WINDOW
 from headway.core.ledger import RequestRow, SizeChange, StepRow
 from headway.core.load import Load
@@ -74,6 +75,9 @@ class Restarting(Generic[C, W]):
         """One that has not been started."""
         raise NotImplementedError
 
+    def _prepare(self) -> None:
+        """It is ready, and has no request yet."""
+
     def _check(self, first: W, welcome: W) -> None:
         """Raises EngineDownError if it is another model than the first one's."""
 
@@ -137,6 +141,7 @@ class Restarting(Generic[C, W]):
         try:
             welcome = await self._client.start()
             self._check(self._welcome, welcome)
+            self._prepare()
         except Exception as error:  # perhaps there is no memory for a process, or no thread
             return self._client.fail(first_line(error))
         self._since, self._fault = clock.now(), ""
@@ -173,6 +178,7 @@ class RestartingEngine(Restarting[EngineClient, Welcome]):
         self._options = options
         self.rows: Rows = lambda steps, requests: None
         self.staged: Staged = lambda stages: None
+        self._retune: Retune | None = None  # the latest, for the next engine
         self.events: Callable[[list[Event]], object] = lambda events: None
         super().__init__(most, log)
 
@@ -202,6 +208,15 @@ class RestartingEngine(Restarting[EngineClient, Welcome]):
 
     def stop(self, id: str, keep: int) -> None:
         self._client.stop(id, keep)
+
+    def retune(self, retune: Retune) -> None:
+        self._retune = retune
+        if not self._between:
+            self._client.retune(retune)
+
+    def _prepare(self) -> None:
+        if self._retune:
+            self._client.retune(self._retune)
 
     def _check(self, first: Welcome, welcome: Welcome) -> None:
         """The model must be the same as before, since the server keeps its first tokenizer."""

@@ -24,6 +24,7 @@ EXPOSED_HEADERS = [
     "x-headway-lane",
     "x-headway-relegated",
     "x-headway-spend-remaining",
+    "x-headway-version",
     "x-request-id",
     "x-should-retry",
 ]

@@ -226,10 +226,15 @@ def not_open(backend: Backend) -> Problem:
         case EngineState.LOADING:
             return loading(backend.down)
         case EngineState.DRAINING:
-            message = "the server is shutting down and takes no more"
-            return Problem(503, message, code="draining", retry=jittered(SOON))
+            return draining()
         case _:
             return down(EngineDownError(backend.down or "the engine is down"))
+
+
+def draining() -> Problem:
+    """The answer while the server ends what it has begun."""
+    message = "the server is shutting down and takes no more"
+    return Problem(503, message, code="draining", retry=jittered(SOON))
 
 
 def loading(fault: str = "") -> Problem:

@@ -56,6 +56,12 @@ class KeyRing:
             for key in keys
         }
 
+    def replace(self, keys: Sequence[KeySettings], lanes: Iterable[str], default_lane: str) -> None:
+        """From now on these are the keys. Requests that run are not touched."""
+        fresh = KeyRing(keys, lanes, default_lane)
+        limits = {name: new.after(self._limits.get(name)) for name, new in fresh._limits.items()}
+        self._known, self._limits = fresh._known, limits
+
     @property
     def is_open(self) -> bool:
         """Whether no keys are configured, so that whoever reaches the port may use it."""

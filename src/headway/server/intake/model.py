@@ -22,7 +22,7 @@ from headway.server.intake.keys import KeyRing
 from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, tokenize
 from headway.server.intake.supersede import Supersession
-from headway.server.intake.tokenizing import AsyncTokenizer, HeldText, most_bytes
+from headway.server.intake.tokenizing import AsyncTokenizer, HeldText, check_size, most_bytes
 from headway.server.intake.watcher import Watcher
 from headway.server.protocol.deadlines import late
 from headway.server.protocol.problem import Problem, wrong
@@ -116,6 +116,19 @@ class Model:
         """The most bytes that one text may have."""
         return most_bytes(self.config.server.limits.text_bytes, self.engine.load.capacity)
 
+    async def count(self, request: ApiRequest, size: int) -> int:
+        """Tokens of the request's longest prompt, cut to what the model can hold and one more.
+        size: bytes of its body. Raises Problem. The model must have been ready."""
+        assert self._tokenizer
+        with self._held.holding(size):
+            for prompt in request.prompts:
+                check_size(prompt, self.text_bytes, "messages" if request.chat else "prompt")
+            try:
+                encoded = await self._tokenizer.encode(*request.prompts)
+            except PromptError as error:
+                raise wrong(str(error)) from error
+        return max(map(len, encoded))
+
     def report_refusal(self, refusal: Refusal) -> None:
         """Tell the watchers of a request that never became a call, unless that is its own fault."""
         if refusal.problem.status in REPORTED:
@@ -141,6 +154,7 @@ class Model:
         made = clock.unix(), choices, self.config.prices, self.admission
         form = request.vectors
         call = VectorCall(routed, form, *made, self.vectors.card) if form else Call(routed, *made)
+        call.version = self.engine.load.version
         self.admission.enter(call)
         client.call = access_record().call = call
         return call

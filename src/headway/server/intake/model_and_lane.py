@@ -9,8 +9,10 @@ from typing import NamedTuple
 from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import Backend
 from headway.server.intake.model import Model
+from headway.server.intake.routing.routes import ServedRoute
 from headway.server.protocol.problem import Problem, wrong
 
+NO_ROUTES: dict[str, ServedRoute] = {}
 UNSAID = frozenset({"", "auto", "default"})  # service tiers that leave it to the server
 
 
@@ -20,13 +22,19 @@ class Found(NamedTuple):
     model: Model
     name: str  # as the caller knows it: its own name, an alias or an adapter
     lane: str  # of NAME@LANE; empty: it names none
+    route: ServedRoute | None = None  # that answers, by this model or another one
 
 
 class Models:
-    """All entries, in the order of the file. functions: by their names."""
+    """All entries, in the order of the file. functions, routes: by their names."""
 
-    def __init__(self, models: Sequence[Model], functions: Mapping[str, Backend]) -> None:
-        self._models, self.functions = tuple(models), functions
+    def __init__(
+        self,
+        models: Sequence[Model],
+        functions: Mapping[str, Backend],
+        routes: Mapping[str, ServedRoute] = NO_ROUTES,
+    ) -> None:
+        self._models, self.functions, self.routes = tuple(models), functions, routes
         self._by_name = {name: model for model in models for name in model.names}
         self._names = tuple(self._by_name)
 
@@ -52,6 +60,10 @@ class Models:
         """The models that a tenant may use."""
         return [each for each in self._models if tenant.may_use(each.name)]
 
+    def usable_routes(self, tenant: Tenant) -> list[ServedRoute]:
+        """The routes that a tenant may use."""
+        return [each for name, each in self.routes.items() if tenant.may_use(name)]
+
     def find(self, requested: str, lanes: Collection[str], tenant: Tenant) -> Found:
         """The model that is meant; the tenant's first one where none is named. Raises Problem."""
         if requested in self.functions and tenant.may_use(requested):
@@ -60,7 +72,10 @@ class Models:
         names: Sequence[str] = self._names
         if tenant.models is not None:
             names = [name for each in self.usable(tenant) for name in each.names]
-        name, lane = model_of(requested, names, lanes)
+        routes = [each.name for each in self.usable_routes(tenant)]
+        name, lane = model_of(requested, [*names, *routes] if routes else names, lanes)
+        if route := self.routes.get(name):
+            return Found(route.models[0], name, lane, route)
         return Found(self._by_name[name], name, lane)
 
 

@@ -53,7 +53,7 @@ async def tokenize(request: ApiRequest, model: ServedModel) -> Tokenized:
     encoded = await tokenizer.encode(*request.prompts, most=cut)
     prompts = [ids[-options.truncate :] for ids in encoded]
     most = tuple([_max_tokens(request, len(prompt), model) for prompt in prompts])
-    if options.logprobs >= 0:
+    if options.logprobs >= 0 and not request.hides_scores:
         most = _scored(request, prompts, most, model.scores)
     echoes = [""] * len(prompts)
     if options.echo:
@@ -99,6 +99,7 @@ def choices_of(
             request = first.sibling(id, choice) if leader else first
             answer = Answer(request, options, words)
             choices.append(Choice(chat, answer, model.tokenizer, echo, skip_special, leader))
+            choices[-1].scores &= not routed.request.hides_scores
             leader = leader or choices[-1]
     return choices
 

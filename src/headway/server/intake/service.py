@@ -23,20 +23,23 @@ from headway.server.answering.routed import Routed
 from headway.server.config.config import ServerConfig
 from headway.server.engine.handle import Backend, EngineHandle, EngineState
 from headway.server.intake.access_record import access_record
+from headway.server.intake.admission import draining
 from headway.server.intake.client import Client
 from headway.server.intake.keys import KeyRing
 from headway.server.intake.limits.concurrency import Permit, permit
 from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.model import REPORTED, Model
 from headway.server.intake.model_and_lane import Found, Models, lane_of
+from headway.server.intake.routing.routes import Routes
 from headway.server.intake.supersede import Supersession
 from headway.server.intake.tokenizing import HeldText
 from headway.server.protocol.deadlines import deadlines_of
 from headway.server.protocol.expected import expected_tokens
 from headway.server.protocol.labels import labels_of
-from headway.server.protocol.problem import Problem
+from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import ApiRequest
 
+GENERATING = frozenset({"chat", "text_completion"})  # operations that routes answer
 NO_FUNCTIONS: dict[str, Backend] = {}
 
 
@@ -58,7 +61,10 @@ class Service:
         self.held = HeldText()
         superseding, entries = Supersession(), zip(config.entries, engines, strict=True)
         models = [Model(*each, self.keys, superseding, self.held, self.spend) for each in entries]
-        self.models = Models(models, functions)
+        named = {name: model for model in models for name in model.names}
+        self.routes = Routes(config, named, superseding) if config.routes else None
+        self.models = Models(models, functions, self.routes.by_name if self.routes else {})
+        self._closing = False  # no more requests are let in; routes may still ask models
         # Told of requests that were refused before their model was known, where there are several.
         self.unrouted: list[Callable[[Refusal], object]] = []
         self.created = clock.unix()
@@ -72,6 +78,11 @@ class Service:
     def open(self) -> int:
         """Requests of models that are being answered."""
         return sum([each.admission.open for each in self.models])
+
+    def retune(self, config: ServerConfig) -> None:
+        """Another version of the configuration is in force, with the same lanes by name."""
+        self.config = config
+        self.lanes = {lane.name: lane for lane in config.core_lanes}
 
     def close(self) -> None:
         """End the tokenizers' threads."""
@@ -93,6 +104,7 @@ class Service:
 
     def _check_open(self) -> None:
         """Raises Problem unless some model takes requests."""
+        self.check_closing()
         ready = any(each.engine.state is EngineState.READY for each in self.models)
         if ready and not self.models.is_one:
             return
@@ -113,6 +125,19 @@ class Service:
                     told(refusal)
             raise
 
+    async def drain_routes(self, seconds: float) -> float:
+        """Let no more requests in, and let routes end, which may still ask their models, within so
+        many seconds. Returns those left."""
+        if not self.routes:
+            return seconds
+        self._closing = True
+        return await self.routes.drain(seconds)
+
+    def check_closing(self) -> None:
+        """Raises Problem once the server lets no more requests in."""
+        if self._closing:
+            raise draining()
+
     def charge(self, arrival: Arrival, tokens: int) -> None:
         """Charge the key for text that was tokenized or detokenized. It may go into debt."""
         self.keys.give_back(arrival.tenant, -tokens, clock.now())
@@ -123,6 +148,13 @@ class Service:
         """The model that answers. Raises Problem if there is none, or if it takes nothing now."""
         found = self.models.find(requested, self.lanes, arrival.tenant)
         model = found.model
+        if found.route:
+            if operation not in GENERATING:
+                paths = "/v1/chat/completions and /v1/completions"
+                raise wrong(
+                    f"{found.name!r} is a route: it answers {paths}", "model", "not_a_model"
+                )
+            return found  # its models are asked as they are
         if not self.models.is_one:
             access_record().model = model.name
         try:
@@ -136,7 +168,8 @@ class Service:
         self, arrival: Arrival, request: ApiRequest, found: Found, client: Client, size: int
     ) -> Call:
         """Put a request into its lane. size: bytes of its body. Raises Problem."""
-        return await found.model.call(self._route(arrival, request, found), client, size)
+        routed = self._route(arrival, request, found)
+        return await (found.route or found.model).call(routed, client, size)
 
     def _route(self, arrival: Arrival, request: ApiRequest, found: Found) -> Routed:
         """Which lane it means, and by when it must start and end. Raises Problem."""
@@ -152,5 +185,6 @@ class Service:
         return Routed(id, request, arrival, *named, labels_of(headers), read_at)
 
     def cancel(self, tenant: str, id: str) -> int:
-        """As Admission.cancel, whichever model answers."""
-        return sum([each.admission.cancel(tenant, id) for each in self.models])
+        """As Admission.cancel, whichever model or route answers."""
+        routed = self.routes.cancel(tenant, id) if self.routes else 0
+        return routed + sum([each.admission.cancel(tenant, id) for each in self.models])

@@ -1,6 +1,8 @@
 """Of a tenant's calls with the same X-Headway-Supersede only the latest is answered."""
 
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 from typing import NamedTuple, Protocol
 
@@ -56,6 +58,18 @@ class Supersession:
         """A call is prepared, or has been given up."""
         if (key := _key(routed)) and self._preparing.get(key) is call:
             del self._preparing[key]
+
+    @contextmanager
+    def holding(self, routed: Routed, call: Cancellable) -> Iterator[None]:
+        """While a route answers: its request ends the one that it supersedes at once, in whichever
+        lane, and may be superseded until the block is left. Raises Problem."""
+        self.begin_preparing(routed, call)
+        try:
+            if (key := _key(routed)) and (other := self._entered.get(key)):
+                other.end(_superseded())
+            yield
+        finally:
+            self.end_preparing(routed, call)
 
     def replaces(self, routed: Routed) -> bool:
         """Whether the call will take the place of another in the same line."""

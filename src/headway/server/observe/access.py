@@ -98,7 +98,8 @@ def _learned(record: AccessRecord) -> dict[str, object]:
     values: dict[str, object] = {"model": record.model, "lane": record.lane}
     values |= {"key": record.key, "code": record.code}
     if call := record.call:
-        problem = call.problem
+        problem, routed = call.problem, call.routed
+        values |= {"route": routed.route, "decision": routed.reason}
         tokens_in, tokens_out = call.tokens
         values |= {"code": problem.code if problem else "", "answer": call.id}
         values |= {"tokens_in": tokens_in, "tokens_out": tokens_out}

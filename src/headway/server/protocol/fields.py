@@ -139,7 +139,7 @@ class GenerationBody(BaseModel):
     service_tier: str | None = None  # names the lane
     user: str | None = None  # taken, and not used: the tenant is the key's
     safety_identifier: str | None = None  # likewise
-    metadata: dict[str, str] | None = None  # likewise: nothing is stored
+    metadata: dict[str, str] | None = None  # for the rules of routes; nothing is stored
     # Likewise: a tenant's prompts share one cache, in memory, as long as there is room.
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None

@@ -1,7 +1,7 @@
 """A chat or completion request, from the body's fields to headway's own options."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from headway.options import Options
@@ -57,6 +57,9 @@ class ApiRequest:
     cut: int = 0  # keep so many of each prompt's first tokens; 0: all, -1: those that fit
     vectors: VectorForm | None = None  # None: the answer is text
     unsaid: bool = False  # max_tokens is the endpoint's default: the client did not say
+    metadata: Mapping[str, str] = field(default_factory=dict)  # for the rules of routes
+    # Log-probabilities are asked of the engine (Options.logprobs) for a route's judge alone.
+    hides_scores: bool = False
 
 
 def chat_request(body: ChatBody, limits: RequestLimits) -> ApiRequest:
@@ -128,6 +131,7 @@ def _api_request(body: GenerationBody, prompts: tuple[Prompt, ...], options: Opt
         running_usage=bool(stream_options and stream_options.continuous_usage_stats),
         skip_special=body.skip_special_tokens is not False,
         shaped=field_of(body),
+        metadata=body.metadata or {},
     )
 
 

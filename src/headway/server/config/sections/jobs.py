@@ -1,4 +1,5 @@
-"""`jobs`: where files and jobs are stored, how they run, and who is told of their end."""
+"""`jobs`: where files and jobs are stored, how they run, and who is told of their end.
+`versions`: where versions of the configuration are stored."""
 
 from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
@@ -126,3 +127,16 @@ class JobSettings(Section):
         tuple[WebhookSettings, ...],
         Field(description="Endpoints that are told how jobs end. Default: none."),
     ] = ()
+
+
+class VersionSettings(Section):
+    """The `versions` section. Without a store the file's configuration is the only one."""
+
+    store: Annotated[
+        str,
+        PlainSerializer(without_password),
+        Field(
+            description="Versions of the strategy and the lanes are kept here: a file of SQLite or "
+            "postgresql://USER@HOST/NAME; it may be the one of jobs. Default: there are none."
+        ),
+    ] = ""

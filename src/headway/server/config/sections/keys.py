@@ -74,7 +74,8 @@ class KeySettings(Section):
     models: Annotated[
         tuple[str, ...],
         Field(
-            description="Entries of `models` that the key may use, by their names. Default: all."
+            description="Models and routes that the key may use, by their names. A route asks its "
+            "own models for it. Default: all."
         ),
     ] = ()
     default_lane: Annotated[
@@ -108,6 +109,13 @@ class KeySettings(Section):
     ] = 0
 
     caps: CapSettings = CapSettings()
+    admin: Annotated[
+        bool,
+        Field(
+            description="Whether the key may propose, try, promote and roll back versions of the "
+            "configuration (/v1/versions)."
+        ),
+    ] = False
 
     def check(self) -> None:
         if self.lanes and self.default_lane and self.default_lane not in self.lanes:
@@ -123,7 +131,9 @@ class KeySettings(Section):
         if default not in allowed:
             default = self.lanes[0]
         models = frozenset(self.models) or None
-        return Tenant(self.owner, self.name, allowed, default, self.owner, models)
+        return Tenant(
+            self.owner, self.name, allowed, default, self.owner, models, is_admin=self.admin
+        )
 
     @property
     def owner(self) -> str:

@@ -13,6 +13,7 @@ from headway.server.http.openapi import responses
 from headway.server.http.routes.lanes import lane_states
 from headway.server.intake.admission import not_open
 from headway.server.intake.model import Model
+from headway.server.intake.routing.routes import ServedRoute
 from headway.server.intake.service import Service
 from headway.server.observe.metrics.metrics import Metrics
 from headway.server.protocol.problem import Problem
@@ -36,6 +37,7 @@ def probe_routes(service: Service, exporter: Metrics) -> APIRouter:
     async def ready() -> JSONResponse:
         """Whether to send requests here: 503 while draining, until all that it serves has been
         loaded, and when nothing of it takes requests."""
+        service.check_closing()
         for each in service.models:
             if service.models.is_one or not each.was_ready:
                 _ = each.tokenizer  # raises Problem
@@ -67,13 +69,19 @@ def state_routes(service: Service) -> APIRouter:
         for each in models.usable(tenant):
             names = [f"{name}@{lane}" for name in each.names for lane in lanes]
             data += [_model(service, each, name) for name in (*each.names, *names)]
+        for route in models.usable_routes(tenant):
+            names = [route.name, *[f"{route.name}@{lane}" for lane in lanes]]
+            data += [_route(service, route, name) for name in names]
         return JSONResponse({"object": "list", "data": data})
 
     @router.get("/v1/models/{id:path}", responses=responses(401, 404))
     async def model(request: Request, id: str) -> JSONResponse:
         """One entry of /v1/models."""
         tenant = service.authenticate(request.headers).tenant
-        return JSONResponse(_model(service, models.find(id, service.lanes, tenant).model, id))
+        found = models.find(id, service.lanes, tenant)
+        if found.route:
+            return JSONResponse(_route(service, found.route, id))
+        return JSONResponse(_model(service, found.model, id))
 
     @router.get("/v1/lanes", responses=responses(401))
     async def lanes(request: Request) -> JSONResponse:
@@ -104,6 +112,12 @@ def _closed(backends: dict[str, Backend]) -> Problem:
     """The answer when nothing takes requests. What is loading goes before what is down."""
     loading = [each for each in backends.values() if each.state is EngineState.LOADING]
     return not_open(next(iter([*loading, *backends.values()])))
+
+
+def _route(service: Service, route: ServedRoute, name: str) -> dict[str, Any]:
+    """As of a model; it holds what its largest model does."""
+    about = _model(service, route.models[0], name)
+    return about | {"root": route.name, "max_model_len": route.capacity}
 
 
 def _model(service: Service, model: Model, name: str) -> dict[str, Any]:

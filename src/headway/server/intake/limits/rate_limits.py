@@ -52,6 +52,17 @@ class RateLimit:
         self._requests = Bucket(requests) if requests else None
         self._tokens = Bucket(tokens) if tokens else None
         self._concurrent, self._open = concurrent, 0
+        self._rates = requests, tokens, concurrent
+
+    def after(self, earlier: "RateLimit | None") -> "RateLimit":
+        """What limits the key from now on: the earlier limit if the numbers are the same, so that
+        nothing that was used comes back; else this one, which knows of the requests that run."""
+        if earlier is None:
+            return self
+        if earlier._rates == self._rates:
+            return earlier
+        self._open = earlier._open
+        return self
 
     def ask(self, now: int) -> int:
         """Take one request, before any of it is read. Returns 0, or the nanoseconds to wait, and

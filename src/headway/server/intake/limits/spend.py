@@ -52,6 +52,10 @@ class SpendControl:
         self._others: tuple[int, Mapping[Place, int]] = (0, {})  # a day, and its totals
         self.is_away: Callable[[], bool] = lambda: False  # the ledger cannot be written now
 
+    def replace(self, keys: Sequence[KeySettings]) -> None:
+        """Other keys, or the same with other caps, from now on."""
+        self._caps = {key.name: key.caps for key in keys}
+
     @property
     def caps_money(self) -> bool:
         """Whether any key has a cap on money."""

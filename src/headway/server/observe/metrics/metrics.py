@@ -28,6 +28,7 @@ from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.keys import Keys
 from headway.server.observe.metrics.model import ModelMetrics
 from headway.server.observe.metrics.requests import Requests
+from headway.server.observe.metrics.routes import RouteMetrics
 
 NO_MODEL = ""  # the label of what was refused before its model was known
 
@@ -108,7 +109,10 @@ def attach_metrics(service: Service) -> Metrics:
     """Make the metrics of a server. They count from now on."""
     unrouted = [] if service.models.is_one else [Unrouted()]
     service.unrouted += [each.refused for each in unrouted]
-    return Metrics([_attached(each) for each in service.models], unrouted)
+    metrics = Metrics([_attached(each) for each in service.models], unrouted)
+    if service.routes:
+        metrics.registry.register(RouteMetrics(service.routes.decisions))
+    return metrics
 
 
 def _attached(model: Model) -> ModelMetrics:

@@ -132,7 +132,9 @@ class ModelMetrics:
         state = self._engine.state
         busy = load.running or any(lane.waiting for lane in load.lanes.values())
         idle_until = 0 if busy or state in (EngineState.DOWN, EngineState.LOADING) else now
-        yield from gauges(families, load, state, self._lanes, self._block_size, now)
+        known = {name: each.lane for name, each in load.lanes.items()}  # as they are in force
+        lanes = [known.get(lane.name, lane) for lane in self._lanes]
+        yield from gauges(families, load, state, lanes, self._block_size, now)
         slots = {(): self._slots}
         yield families.gauge(
             "headway_batch_slots", "Sequences that may run at once, as configured.", slots

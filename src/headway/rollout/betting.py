@@ -1,0 +1,84 @@
+"""Evidence that may be looked at at any time (Bets): a fair coin for each pair of slices."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from math import exp, inf, log, log1p, tanh
+from statistics import median
+
+# How boldly one bets: on effects of about a tenth of a unit up to several. Evidence is the mean
+# over all of them, so nothing has to be chosen.
+BOLDNESS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+CLOSEST = 1e-9  # to losing everything with one bet
+
+
+@dataclass(slots=True)
+class Bets:
+    """An e-process against "the candidate is no worse than it may be".
+
+    In each pair of slices the order of the two versions was drawn by a fair coin. So if versions
+    make no difference, the difference X of a pair is as likely -X, whatever the traffic did, and
+    however much neighbouring pairs resemble each other. A bet of `b` on a positive sign multiplies
+    the capital by 1 + tanh(b X): fair by symmetry, with any tails. The capital reaches 1 / alpha
+    with a probability of at most alpha, whenever one looks (Ville 1939).
+
+    Source: betting on symmetric differences as in de la Pena, Annals of Probability, 1999, and
+    Ramdas, Ruf, Larsson and Koolen, 2020, arXiv:2009.03167; capital averaged over bets as in
+    Waudby-Smith and Ramdas, JRSS B, 2024. exp(bX) / cosh(bX) = 1 + tanh(bX) is their exact form.
+
+    allowed: how much worse the candidate may be, in X's unit; then the bets are on X - allowed.
+    """
+
+    allowed: float = 0.0
+    logs: list[float] = field(default_factory=lambda: [0.0] * len(BOLDNESS))
+
+    def see(self, difference: float) -> None:
+        """A pair's difference, the candidate's less the control's; positive is worse."""
+        gap = difference - self.allowed
+        for place, bold in enumerate(BOLDNESS):
+            self.logs[place] += log1p(max(tanh(bold * gap), CLOSEST - 1))
+
+    @property
+    def evidence(self) -> float:
+        """The natural logarithm of the e-value; 0: none."""
+        return mean_of_logs(self.logs)
+
+
+def mean_of_logs(logs: Sequence[float]) -> float:
+    """The logarithm of the mean of numbers with these logarithms."""
+    top = max(logs)
+    return top + log(sum([exp(each - top) for each in logs]) / len(logs))
+
+
+def effect_interval(differences: Sequence[float], alpha: float) -> tuple[float, float]:
+    """Shifts of all differences that the bets do not exclude, at any time: a confidence sequence.
+
+    (-inf, inf) while nothing is excluded.
+    """
+    if not differences:
+        return -inf, inf
+    needed = log(2 / alpha)
+    ordered = sorted(differences)
+    spread = ordered[-1] - ordered[0] or 1.0
+
+    def excluded(shift: float, sign: int) -> bool:
+        return _evidence([sign * (each - shift) for each in differences]) >= needed
+
+    def edge(sign: int) -> float:
+        """Where exclusion ends, from the far side inwards; sign 1: the lower end."""
+        inside = median(ordered)
+        outside = (ordered[0] if sign > 0 else ordered[-1]) - sign * spread
+        if not excluded(outside, sign) or excluded(inside, sign):
+            return -sign * inf
+        for _ in range(16):
+            middle = (inside + outside) / 2
+            inside, outside = (inside, middle) if excluded(middle, sign) else (middle, outside)
+        return inside
+
+    return edge(1), edge(-1)
+
+
+def _evidence(differences: Iterable[float]) -> float:
+    bets = Bets()
+    for each in differences:
+        bets.see(each)
+    return bets.evidence

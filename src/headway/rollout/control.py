@@ -1,0 +1,98 @@
+"""What the traffic alone would have done to a request (VirtualQueue, Expected).
+
+Bursts move the waits of a slice ten times as far as most changes of a configuration. Most of that
+can be told from the arrivals, which no version changes: one server that computes so many prompt
+tokens a second would have had this backlog when the request came. Subtracting what is usual at
+that backlog is CUPED (Deng et al., WSDM 2013) with a covariate of the arrivals.
+
+Nothing here knows which version was in force, so a pair's difference keeps its fair sign.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from math import log, sqrt
+
+STEP = 0.15  # width of a bin, in units of the logarithm of the expected wait
+SHORTEST = 1e-3  # seconds added to each expected wait: below it nothing is told apart
+RATIOS = [1.1**place for place in range(-6, 18)]  # of the mean rate of arrivals, 0.56 to 5.05
+FINE = (0.96, 0.98, 1.02, 1.04)
+
+
+class VirtualQueue:
+    """A queue of prompt tokens that is worked off at one rate. Arrivals come in order of time."""
+
+    def __init__(self, rate: float) -> None:
+        self.rate = rate  # tokens a second
+        self._left, self._at = 0.0, 0
+
+    def arrive(self, at: int, tokens: int) -> float:
+        """The logarithm of the seconds until this request's prompt would be computed."""
+        left = self._left - self.rate * (at - self._at) / 1e9
+        self._left = left = (left if left > 0 else 0.0) + tokens
+        self._at = at
+        return log(left / self.rate + SHORTEST)
+
+
+def best_rate(
+    arrivals: Sequence[tuple[int, int]], waits: Sequence[Sequence[tuple[int, float]]]
+) -> float:
+    """The rate whose waits go best with those measured: by correlation of their logarithms.
+
+    arrivals: nanoseconds and prompt tokens, by time. waits: of each lane, the place of the arrival
+    and the logarithm of its wait.
+    """
+    seconds = (arrivals[-1][0] - arrivals[0][0]) / 1e9 or 1.0
+    mean = sum([tokens for _, tokens in arrivals]) / seconds
+
+    def fit(rate: float) -> float:
+        queue = VirtualQueue(rate)
+        expected = [queue.arrive(*each) for each in arrivals]
+        fits = [_correlation([(expected[at], wait) for at, wait in lane]) for lane in waits]
+        return sum(fits)
+
+    best = max([mean * ratio for ratio in RATIOS], key=fit)
+    return max([best, *[best * ratio for ratio in FINE]], key=fit)
+
+
+def _correlation(pairs: Sequence[tuple[float, float]]) -> float:
+    if len(pairs) < 3:
+        return 0.0
+    mean_x, mean_y = (sum(each) / len(pairs) for each in zip(*pairs, strict=True))
+    xy = sum([(x - mean_x) * (y - mean_y) for x, y in pairs])
+    xx = sum([(x - mean_x) ** 2 for x, _ in pairs])
+    yy = sum([(y - mean_y) ** 2 for _, y in pairs])
+    return xy / sqrt(xx * yy) if xx > 0 and yy > 0 else 0.0
+
+
+class Expected:
+    """The mean of a figure at each expected wait, between bins on a straight line."""
+
+    def __init__(self) -> None:
+        self._bins: dict[int, tuple[int, float, float]] = {}  # count, sums of waits and of values
+        self._line: list[tuple[float, float]] = []  # means of the bins; empty: to be made again
+
+    def learn(self, wait: float, value: float) -> None:
+        """A request that would have waited so long (a logarithm), and its figure."""
+        place = int(wait // STEP)
+        count, waits, values = self._bins.get(place, (0, 0.0, 0.0))
+        self._bins[place] = count + 1, waits + wait, values + value
+        self._line = []
+
+    def at(self, wait: float) -> float:
+        """What is usual at this wait."""
+        if not self._line:
+            bins = self._bins.values()
+            self._line = sorted((waits / n, values / n) for n, waits, values in bins)
+        line = self._line
+        if len(line) == 1:
+            return line[0][1]
+        place = min(max(1, bisect_left(line, (wait, 0.0))), len(line) - 1)
+        (x, y), (to_x, to_y) = line[place - 1], line[place]
+        return y + (to_y - y) * min(1.0, max(0.0, (wait - x) / (to_x - x)))
+
+    def top(self, share: float) -> float:
+        """The wait from which on the longest waits of this share of all requests lie."""
+        ordered = sorted(self._bins.items())
+        counts = list(accumulate([each[1][0] for each in ordered]))
+        return ordered[bisect_left(counts, counts[-1] * (1 - share))][0] * STEP

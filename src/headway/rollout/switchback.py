@@ -1,0 +1,49 @@
+"""Which version is in force when, in a trial on one engine (Switchback)."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from random import Random
+
+SECOND = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Switchback:
+    """Slices of time in pairs; a fair coin says which version comes first in each.
+
+        |<------- pair 0 ------->|<------- pair 1 ------->|
+        | control   | candidate  | candidate | control    |
+        |~~ judged  |~~ judged   |           |~~ judged   |     ~~ wash-out
+
+    A request belongs to the slice in which it arrived. Who arrives in the wash-out, while the last
+    version's requests still run, is left out; so is nobody for how long it took, because that would
+    drop the slow ones. Where a pair begins with the version with which the last one ended there is
+    a wash-out too, so that both halves of a pair are alike.
+    """
+
+    began: int  # nanoseconds
+    slice: int
+    wash_out: int
+    seed: int
+
+    def place(self, at: int) -> int:
+        """The number of the slice at this time; negative: before the trial."""
+        return (at - self.began) // self.slice
+
+    def is_judged(self, at: int) -> bool:
+        """Whether a request that arrives now counts."""
+        return at >= self.began and (at - self.began) % self.slice >= self.wash_out
+
+    def has_candidate(self, place: int) -> bool:
+        """Whether the candidate is in force in this slice."""
+        return _begins(self.seed, place // 2) == (place % 2 == 0)
+
+    def end(self, place: int) -> int:
+        """When this slice is over."""
+        return self.began + (place + 1) * self.slice
+
+
+@lru_cache(maxsize=1_024)
+def _begins(seed: int, pair: int) -> bool:
+    """Whether the candidate comes first in this pair: a fair coin."""
+    return Random(f"{seed} pair {pair}").random() < 0.5

@@ -1,0 +1,220 @@
+"""A candidate against the version in force, by slices of time on one engine (Trial).
+
+It reads no clock and moves nothing: whoever runs it hands in the time, the arrivals and the
+ledger's rows, asks which version should be in force, and obeys. The server runs it, and so does
+benchmarks/trials.py.
+
+Several engines that share the traffic would be another Switchback: `has_candidate` of an engine
+instead of a slice. What is judged, and how, would stay.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from math import exp, log
+
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER, Finish
+from headway.rollout.control import VirtualQueue, best_rate
+from headway.rollout.evidence import Evidence, Verdict
+from headway.rollout.guardrail import ANY_LANE, FIGURES, Guardrail, Seen
+from headway.rollout.plan import TrialPlan
+from headway.rollout.switchback import Switchback
+from headway.rollout.watch import Watch
+
+MOST = 20_000  # requests that are remembered to learn the traffic from
+FITTED = 4_000  # the latest of them, to which the virtual queue's rate is fitted
+FAILED = (Finish.REFUSED, Finish.EXPIRED, Finish.ERROR)
+TTFT = FIGURES["ttft_p95"][0]
+
+
+class Outcome(StrEnum):
+    """How a trial is, or has ended."""
+
+    RUNNING = "running"
+    TRIPPED = "tripped"  # a guardrail or a hard stop: the candidate goes
+    ENDED = "ended"  # its time is over, and no guardrail has tripped
+    STOPPED = "stopped"  # by an operator
+
+
+class Trial:
+    """From its first slice to its verdict."""
+
+    def __init__(self, plan: TrialPlan, lanes: Iterable[str], began: int) -> None:
+        """began: nanoseconds, on the clock of the arrivals."""
+        self.plan, self.lanes, self.began = plan, tuple(lanes), began
+        self.times = Switchback(began, plan.slice, plan.wash_out, plan.seed)
+        self.verdict = Verdict(Outcome.RUNNING)
+        self.pairs = 0  # judged or learnt from
+        self.watches = [
+            Watch(Guardrail(each.figure, lane, each.allowed), lane)
+            for each in plan.guardrails
+            for lane in (self.lanes if each.lane == ANY_LANE else (each.lane,))
+        ]
+        self._weights = sum([watch.weight for watch in self.watches])
+        self._seen: dict[str, Seen] = {}  # that have not ended, by id
+        self._slices: dict[int, list[Seen]] = {}  # not judged yet
+        self._past: deque[Seen] = deque(maxlen=MOST)
+        self._queue: VirtualQueue | None = None  # until the traffic has been learnt once
+        self._relearn = plan.learning  # after so many pairs
+        self._number = 0
+        self._recent: deque[tuple[int, str, bool]] = deque()  # the candidate's: ended, lane, failed
+
+    # -- what happens
+
+    def arrived(self, id: str, lane: str, at: int, tokens: int) -> None:
+        """A request was let in."""
+        seen = self._add(lane, at, tokens)
+        if seen.at >= self.began:
+            self._seen[id] = seen
+
+    def refused(self, lane: str, at: int) -> None:
+        """A request was refused at the door. What its prompt holds is not known."""
+        if lane in self.lanes:
+            self._add(lane, at, 0).refused = True
+            self._note(at, lane, failed=True)
+
+    def ended(self, row: RequestRow) -> None:
+        """A request has ended."""
+        if seen := self._seen.pop(row.id, None):
+            seen.row = row
+            if self.times.has_candidate(self.times.place(seen.at)):
+                self._note(row.finished, row.lane, failed=row.finish in FAILED)
+
+    def _add(self, lane: str, at: int, tokens: int) -> Seen:
+        seen = Seen(lane, at, tokens, self._number)
+        self._number += 1
+        if self._queue:
+            seen.expected = self._queue.arrive(at, tokens)
+        self._past.append(seen)
+        if self.times.is_judged(at):
+            self._slices.setdefault(self.times.place(at), []).append(seen)
+        return seen
+
+    def _note(self, at: int, lane: str, *, failed: bool) -> None:
+        if self.candidate_in_force(at):
+            self._recent.append((at, lane, failed))
+
+    # -- what follows
+
+    def candidate_in_force(self, now: int) -> bool:
+        """Whether the candidate is to be in force now."""
+        running = self.verdict.outcome == Outcome.RUNNING
+        return running and self.times.has_candidate(max(0, self.times.place(now)))
+
+    def next_at(self, now: int) -> int:
+        """When the version in force may change next."""
+        return self.times.end(max(0, self.times.place(now)))
+
+    def tick(self, now: int, oldest: Mapping[str, int]) -> None:
+        """Judge what can be judged by now. oldest: when the first in each lane's line arrived;
+        NEVER or missing: nobody waits."""
+        if self.verdict.outcome != Outcome.RUNNING:
+            return
+        if why := self._broken(now, oldest):
+            self._end(Outcome.TRIPPED, why)
+            return
+        while self.times.end(2 * self.pairs + 1) + self.plan.settle <= now:
+            self._judge(now, oldest)
+            if self.verdict.outcome != Outcome.RUNNING:
+                return
+        if now >= self.began + self.plan.longest + self.plan.settle:
+            self._end(Outcome.ENDED, "its time is over, and no guardrail has tripped")
+
+    def stop(self, why: str, outcome: Outcome = Outcome.STOPPED) -> None:
+        """An operator ends it, or something that no guardrail watches."""
+        if self.verdict.outcome == Outcome.RUNNING:
+            self._end(outcome, why)
+
+    def _broken(self, now: int, oldest: Mapping[str, int]) -> str:
+        """Which absolute limit is passed; empty: none."""
+        limits, recent = self.plan.stop, self._recent
+        while recent and recent[0][0] < now - limits.within:
+            recent.popleft()
+        for lane in self.lanes:
+            mine = [failed for _, name, failed in recent if name == lane]
+            if len(mine) >= limits.fewest and sum(mine) >= limits.failing * len(mine):
+                seconds = limits.within / 1e9
+                return (
+                    f"lane {lane}: {sum(mine)} of {len(mine)} requests were refused, expired or "
+                    f"failed within {seconds:g} s"
+                )
+            since = oldest.get(lane, NEVER)
+            if since >= self.began and self.candidate_in_force(now) and now - since > limits.wait:
+                return (
+                    f"lane {lane}: its first in line has waited {(now - since) / 1e9:.3g} s, more "
+                    f"than {limits.wait / 1e9:g} s"
+                )
+        return ""
+
+    def _judge(self, now: int, oldest: Mapping[str, int]) -> None:
+        """The next pair, whose requests have had time to end."""
+        place = 2 * self.pairs
+        halves = [self._slices.pop(place, []), self._slices.pop(place + 1, [])]
+        for each in (*halves[0], *halves[1]):
+            if each.row is None and not each.refused and each.at >= oldest.get(each.lane, NEVER):
+                each.waits_until = now
+        self.pairs += 1
+        if self.pairs >= self._relearn:
+            self._learn_traffic()
+            self._relearn = 2 * self.pairs
+        elif self._queue:
+            for watch in self.watches:
+                watch.learn([s for half in halves for s in half if s.lane == watch.lane])
+        if self.pairs <= self.plan.learning:
+            return
+        control, candidate = halves if self.times.has_candidate(place + 1) else halves[::-1]
+        for watch in self.watches:
+            mine = [[s for s in half if s.lane == watch.lane] for half in (control, candidate)]
+            watch.see(*mine)
+        if why := self._tripped():
+            self._end(Outcome.TRIPPED, why)
+
+    def _learn_traffic(self) -> None:
+        """See again which virtual queue goes best with the waits, of both versions alike."""
+        past = list(self._past)
+        latest = past[-FITTED:]
+        first = latest[0].number if past else 0
+        judged = [
+            each
+            for each in past
+            if self.times.is_judged(each.at) and self.times.place(each.at) < 2 * self.pairs
+        ]
+        waits = [
+            [
+                (each.number - first, wait)
+                for each in judged
+                if each.number >= first and each.lane == lane and (wait := TTFT(each)) is not None
+            ]
+            for lane in self.lanes
+        ]
+        if len(past) < 2 or not any(waits):
+            return
+        self._queue = VirtualQueue(best_rate([(each.at, each.tokens) for each in latest], waits))
+        for each in past:
+            each.expected = self._queue.arrive(each.at, each.tokens)
+        for watch in self.watches:
+            watch.start_over([each for each in judged if each.lane == watch.lane])
+
+    # -- what it says
+
+    def needed(self, watch: Watch) -> float:
+        """The logarithm of the e-value at which this guardrail trips."""
+        return log(self._weights / (watch.weight * self.plan.alpha))
+
+    def _tripped(self) -> str:
+        for watch in self.watches:
+            if watch.pairs >= self.plan.fewest and (watch.evidence >= self.needed(watch)):
+                return (
+                    f"{watch.guardrail.figure} of lane {watch.lane} is worse: e-value "
+                    f"{exp(min(watch.evidence, 99)):.3g} after {watch.pairs} pairs of "
+                    f"slices, {exp(self.needed(watch)):.3g} were needed"
+                )
+        return ""
+
+    def evidence(self) -> list[Evidence]:
+        """What is known of each guardrail so far."""
+        return [Evidence.of(watch, self.needed(watch), self.plan.alpha) for watch in self.watches]
+
+    def _end(self, outcome: Outcome, why: str) -> None:
+        self.verdict = Verdict(outcome, why, self.pairs, tuple(self.evidence()))

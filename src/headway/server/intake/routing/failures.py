@@ -1,0 +1,72 @@
+"""Problems as routes understand them (failure), and their errors as clients are told (problem_of).
+
+A route asks another target after a refusal, a failure or lateness, and nobody after what is wrong
+with the request itself, or with its key.
+"""
+
+from headway.core.request import NEVER
+from headway.errors import (
+    DeadlineError,
+    EngineDownError,
+    EngineError,
+    HeadwayError,
+    PromptError,
+    RefusedError,
+)
+from headway.server import clock
+from headway.server.answering.routed import Routed
+from headway.server.intake.routing.asked import Asked
+from headway.server.protocol.problem import Problem, wrong
+from headway.server.protocol.retry_after import SOON, jittered
+
+OTHERS_MAY = frozenset({"context_length_exceeded", "not_supported"})  # codes of 400
+# Codes of refusals of the key itself: every target would say the same.
+OF_THE_KEY = frozenset({"rate_limit_exceeded", "spend_limit_reached", "ledger_away"})
+MARGINS = 10_000_000  # nanoseconds by which routes within routes decide before their deadline
+DOWN = frozenset({"engine_down"})
+
+
+def failure(problem: Problem, asked: Asked) -> HeadwayError:
+    """The error that a target raises for its model's answer.
+
+    A refusal has no time: to ask a model of this process again costs nothing, and the time that its
+    client is told is that client's own place in line.
+    """
+    status, code, said = problem.status, problem.code, str(problem)
+    if status == 408:
+        return DeadlineError(said)
+    if code in DOWN:
+        return EngineDownError(said)
+    if code in OF_THE_KEY:
+        return PromptError(said)
+    if status in (429, 503) or code in OTHERS_MAY:
+        asked.refusals.append(problem)
+        return RefusedError(said, NEVER)
+    return EngineError(said) if status >= 500 else PromptError(said)
+
+
+def problem_of(error: HeadwayError, asked: Asked) -> Problem:
+    """The answer to the client of a route that has raised this."""
+    route, said = asked.routed, str(error)
+    if isinstance(error.__cause__, Problem):  # of a target: as that model would have said it
+        return error.__cause__
+    match error:
+        case DeadlineError():
+            return _late(route, said)
+        case RefusedError() if asked.refusals:
+            first = min(asked.refusals, key=lambda each: each.retry or NEVER)
+            return Problem(first.status, said, first.param, first.code, first.retry)
+        case RefusedError(retry_at=at) if at == NEVER:
+            return wrong(said, "model", "no_rule")
+        case RefusedError(retry_at=at):
+            seconds = max(0, at - clock.now()) / 1e9
+            return Problem(503, said, code="no_target", retry=jittered(seconds))
+        case EngineDownError():
+            return Problem(503, said, code="engine_down", retry=jittered(SOON))
+    return Problem(500, said, code="engine_error")
+
+
+def _late(route: Routed, said: str) -> Problem:
+    if clock.now() >= route.deadlines.end_by - MARGINS:
+        return Problem(408, said, code="deadline_exceeded", final=True)
+    return Problem(503, said, code="no_target", retry=jittered(SOON))

@@ -1,0 +1,151 @@
+"""ModelTarget: one of the server's own models, for its routes."""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager, nullcontext
+from math import nan
+
+from headway.core.request import NEVER
+from headway.routing.bill import Bill
+from headway.routing.price import Price
+from headway.routing.request import RouteAnswer, RouteRequest
+from headway.routing.targets.learned import Learned
+from headway.routing.targets.llm import CHARACTERS, load_of
+from headway.routing.targets.target import Estimate, TargetLoad
+from headway.server import clock
+from headway.server.answering.call import Call
+from headway.server.engine.handle import EngineState
+from headway.server.intake.model import Model
+from headway.server.intake.routing.accounts import Account, Accounts
+from headway.server.intake.routing.asked import Asked
+from headway.server.intake.routing.failures import failure
+from headway.server.protocol.problem import Problem
+
+# Of a model that is down or loading: known to answer last, within whatever time there is.
+AWAY = Estimate(likely=NEVER - 1, surely=NEVER + 1)
+
+
+class AttemptClient:
+    """Who waits for an attempt: the route, whose own client may end all of its attempts."""
+
+    def __init__(self) -> None:
+        self.call: Call | None = None
+
+    def preparing(self) -> nullcontext[None]:
+        """The route cancels the task that prepares."""
+        return nullcontext()
+
+    def end(self, problem: Problem) -> None:
+        """End the call, if there is one."""
+        if self.call:
+            self.call.end(problem)
+
+
+class ModelTarget:
+    """Asks through Model.call, so that each attempt is a call of its lane like any other: admitted
+    or refused, charged to its key, with its row in the ledger. A RouteRequest's input is an Asked;
+    an answer's value is the Call, and a stream's only piece its Account.
+    """
+
+    streams = True
+
+    def __init__(self, model: Model, name: str, accounts: Accounts, price: Price) -> None:
+        self.model, self.name = model, name
+        self._accounts, self._price = accounts, price
+        self._outstanding = 0
+        self._learned = Learned()
+
+    @property
+    def _is_away(self) -> bool:
+        return self.model.engine.state is not EngineState.READY
+
+    @property
+    def load(self) -> TargetLoad:
+        """By the engine's latest step, as the lane that is served last finds it."""
+        load = self.model.engine.load
+        if self._is_away or not load.lanes:
+            return TargetLoad(self._outstanding, NEVER)
+        loads = [load_of(line, load, self._outstanding) for line in load.lanes.values()]
+        outstanding = sum([line.waiting for line in load.lanes.values()]) + load.running
+        return TargetLoad(max(outstanding, self._outstanding), max([each.wait for each in loads]))
+
+    def estimate(self, request: RouteRequest) -> Estimate:
+        """By the lane's line, and by a line through the recent answers over generated tokens."""
+        load, asked = self.model.engine.load, _asked(request)
+        if self._is_away or request.lane not in load.lanes:
+            return AWAY
+        expected = asked.routed.expected or self._learned.size
+        if request.options.max_tokens is not None:
+            expected = min(expected, request.options.max_tokens)
+        waits = load_of(load.lanes[request.lane], load, 0).wait
+        waits += load.prefill * (asked.tokens or asked.size // CHARACTERS)
+        return self._learned.estimate(expected, waits)
+
+    async def ask(self, request: RouteRequest, bill: Bill) -> RouteAnswer:
+        """Raises as Target.ask has it; the cause is the Problem that the model answered with."""
+        asked = _asked(request)
+        with self._counted():
+            call, _ = await self._enter(request, bill, stream=False)
+            try:
+                await call.wait()
+                _check(call, asked)
+            finally:
+                call.end(_dropped())
+        self._learn(call, bill)
+        first = next(iter(call.choices.values())).answer
+        scores = [each.sampled for each in first.logprobs]
+        mean = sum(scores) / len(scores) if scores else nan
+        return RouteAnswer(call, first.text.text, mean, call.tokens[1])
+
+    async def stream(self, request: RouteRequest, bill: Bill) -> AsyncGenerator[Account]:
+        """The call's account, once it has its first token. It ends with the call."""
+        asked = _asked(request)
+        with self._counted():
+            call, account = await self._enter(request, bill, stream=True)
+            try:
+                await call.wait()
+                _check(call, asked)
+                yield account
+                await account.over.wait()
+                _check(call, asked)
+            finally:
+                call.end(_dropped())
+        self._learn(call, bill)
+
+    async def _enter(self, request: RouteRequest, bill: Bill, stream: bool) -> tuple[Call, Account]:
+        asked = _asked(request)
+        routed = asked.attempt(request, self.name, self.model.name, stream, clock.now())
+        try:
+            call = await self.model.call(routed, AttemptClient(), asked.size)
+        except Problem as problem:
+            raise failure(problem, asked) from problem
+        return call, self._accounts.open(call, bill, self._price)
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        self._outstanding += 1
+        try:
+            yield
+        finally:
+            self._outstanding -= 1
+
+    def _learn(self, call: Call, bill: Bill) -> None:
+        rows = call.rows.values()
+        began = [row.first_token for row in rows if row.first_token != NEVER]
+        if began and bill.is_closed:
+            spent = max([row.finished for row in rows]) - min(began)
+            self._learned.see(call.tokens[1], spent, bill.nanoseconds, bill.cost)
+
+
+def _asked(request: RouteRequest) -> Asked:
+    assert isinstance(request.input, Asked)
+    return request.input
+
+
+def _check(call: Call, asked: Asked) -> None:
+    """Raises the error of a call that has ended without its answer."""
+    if call.problem:
+        raise failure(call.problem, asked) from call.problem
+
+
+def _dropped() -> Problem:
+    return Problem(499, "another answer was taken, or the client has gone", code="dropped")

@@ -1,0 +1,81 @@
+"""Reads the configuration again while serving, for keys alone (Reloading)."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+from headway.errors import SettingError
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import weights_of
+from headway.server.intake.service import Service
+from headway.server.observe.logs import Log
+
+LOOK = 1.0  # seconds between two looks at the file
+
+
+class Reloading:
+    """Keys come, change and go at once; whatever else has changed is named, and needs a restart or
+    a version. If the file is wrong, all stays as it was.
+
+    A server without keys does not get its first one so, and does not lose its last: that would
+    shut out everybody, or let everybody in, by one edit.
+    """
+
+    def __init__(self, load: Callable[[], ServerConfig], service: Service, log: Log) -> None:
+        """load: reads the file, the environment and the flags again. Raises SettingError."""
+        self._load, self._service, self._log = load, service, log
+        self._loaded = service.config
+
+    def reload(self) -> None:
+        """On SIGHUP, and when the file has changed."""
+        try:
+            found = self._load()
+            self._check(found)
+        except SettingError as error:
+            self._log.error("configuration not reloaded: all stays as it was", cause=str(error))
+            return
+        before, self._loaded = self._loaded, found
+        names = [name for name in ServerConfig.model_fields if name != "keys"]
+        others = [name for name in names if getattr(before, name) != getattr(found, name)]
+        service = self._service
+        service.keys.replace(found.keys, service.lanes, found.default_lane)
+        service.spend.replace(found.keys)
+        service.config = service.config.model_copy(update={"keys": found.keys})
+        self._log.info("keys reloaded", keys=len(found.keys))
+        for name in others:
+            by_version = name in ("lanes", "engine")
+            how = "propose a version, or restart" if by_version else "restart"
+            self._log.warning(f"{name} has changed too, and is not reloaded: {how}")
+
+    def _check(self, found: ServerConfig) -> None:
+        own = self._service.config
+        if bool(found.keys) != bool(own.keys):
+            what = "the last key went" if own.keys else "the first key came"
+            raise SettingError(f"{what}: that needs a restart")
+        for lane in {*found.lanes} ^ {*self._service.lanes}:
+            raise SettingError(f"lanes.{lane}: lanes neither come nor go while requests are served")
+        if own.is_fair or found.is_fair:
+            weights = [weights_of(each.keys, count=True) for each in (own, found)]
+            if weights[0] != weights[1]:
+                raise SettingError(
+                    "tenants share their lanes by weight, and a tenant or a weight has changed: "
+                    "that needs a restart"
+                )
+
+    async def watch(self, path: Path) -> None:
+        """Look at the file once a second, and reload when it was written. For ever."""
+        seen = _written(path)
+        while True:
+            await asyncio.sleep(LOOK)
+            if (now := _written(path)) != seen and now:
+                seen = now
+                self.reload()
+
+
+def _written(path: Path) -> tuple[int, int]:
+    """When it was written last, and its size; zeros: it cannot be read now."""
+    try:
+        found = path.stat()
+    except OSError:
+        return 0, 0
+    return found.st_mtime_ns, found.st_size

@@ -1,0 +1,1 @@
+"""Versions of the configuration: proposed, tried, promoted and taken back while serving."""

@@ -1,0 +1,119 @@
+"""The bodies of /v1/versions, and the values that they become."""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from headway.core.request import NEVER
+from headway.rollout.guardrail import ANY_LANE, EVERYWHERE, Guardrail
+from headway.rollout.plan import HardStop, TrialPlan
+from headway.rollout.proposal import Expectation, Proposal
+from headway.server.config.durations import Duration
+
+Text = Annotated[str, Field(max_length=2_000)]
+Share = Annotated[float, BeforeValidator(lambda value: float(value))]
+PLAN, STOP = TrialPlan(), HardStop()
+
+
+class Strict(BaseModel):
+    """Unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class ExpectsBody(Strict):
+    """The gain that is expected."""
+
+    figure: str
+    lane: str
+    change: Annotated[float, Field(description="-0.15: 15 % less; of a share, 15 points less.")]
+
+
+class GuardrailBody(Strict):
+    """What must not become worse."""
+
+    figure: str
+    lane: str = ANY_LANE
+    allowed: float = 0.0
+
+
+class RollbackBody(Strict):
+    """Limits that take the version back at once."""
+
+    failing: float = STOP.failing
+    fewest: int = STOP.fewest
+    within: Duration = STOP.within
+    wait: Duration = NEVER
+
+
+class ProposeBody(Strict):
+    """The body of POST /v1/versions."""
+
+    config: Annotated[
+        dict[str, Any],
+        Field(description="Changes of `engine` (strategy, slots, step_tokens) and of `lanes`."),
+    ]
+    author: Annotated[Text, Field(description="Default: the key's name.")] = ""
+    reason: Text
+    expects: ExpectsBody | None = None
+    pressure: Annotated[Text, Field(description="What it may make worse.")] = ""
+    owner: Annotated[Text, Field(description="Who answers for that.")] = ""
+    guardrails: Annotated[list[GuardrailBody], Field(max_length=64)] = []
+    rollback: RollbackBody = RollbackBody()
+
+    def proposal(self, config: dict[str, Any], author: str) -> Proposal:
+        """config: all values of the version. Raises SettingError."""
+        expects = self.expects
+        own = tuple([Guardrail(each.figure, each.lane, each.allowed) for each in self.guardrails])
+        stop = self.rollback
+        return Proposal(
+            config=config,
+            author=self.author or author,
+            reason=self.reason,
+            expects=Expectation(expects.figure, expects.lane, expects.change) if expects else None,
+            pressure=self.pressure,
+            owner=self.owner,
+            guardrails=own or EVERYWHERE,
+            rollback=HardStop(stop.failing, stop.fewest, stop.within, stop.wait),
+        )
+
+
+class StartBody(Strict):
+    """The body of POST /v1/versions/{number}/start."""
+
+    slice: Duration = PLAN.slice
+    wash_out: Duration = PLAN.wash_out
+    longest: Duration = PLAN.longest
+    settle: Duration = PLAN.settle
+    learning: Annotated[int, Field(ge=1)] = PLAN.learning
+    fewest: Annotated[int, Field(ge=1)] = PLAN.fewest
+    alpha: float = PLAN.alpha
+    seed: Annotated[int | None, Field(description="Of the order. Default: drawn.")] = None
+    promote_if_better: bool = False
+
+    def plan(self, proposal: Proposal, seed: int) -> TrialPlan:
+        """seed: if the body has none. Raises SettingError."""
+        rails, expects = proposal.guardrails, proposal.expects
+        if expects and not any(
+            each.figure == expects.figure and each.lane in (ANY_LANE, expects.lane)
+            for each in rails
+        ):
+            rails = (*rails, Guardrail(expects.figure, expects.lane))
+        return TrialPlan(
+            slice=self.slice,
+            wash_out=self.wash_out,
+            longest=self.longest,
+            settle=self.settle,
+            learning=self.learning,
+            fewest=self.fewest,
+            alpha=self.alpha,
+            seed=seed if self.seed is None else self.seed,
+            guardrails=rails,
+            stop=proposal.rollback,
+        )
+
+
+class WhyBody(Strict):
+    """The body of POST /v1/versions/{number}/promote, rollback and reject."""
+
+    why: Text = ""

@@ -1,0 +1,291 @@
+"""Which version is in force, and how that changes (VersionKeeper)."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
+from secrets import randbits
+from typing import Any, TypeVar
+
+from headway.core.commands import Retune
+from headway.errors import SettingError
+from headway.rollout.evidence import Verdict
+from headway.rollout.proposal import Proposal, differences, digest_of, merged
+from headway.rollout.trial import Outcome
+from headway.server import clock
+from headway.server.config.config import ServerConfig
+from headway.server.config.versioned import check_change, versioned, with_version
+from headway.server.engine.handle import EngineState
+from headway.server.intake.service import Service
+from headway.server.observe.logs import Log
+from headway.server.versions.bodies import ProposeBody, StartBody
+from headway.server.versions.live_trial import LiveTrial
+from headway.server.versions.metrics import VersionMetrics
+from headway.server.versions.retunable import check_retune, policies_of
+from headway.store.database import Database
+from headway.store.versions import (
+    ON_TRIAL,
+    PROMOTED,
+    PROPOSED,
+    REJECTED,
+    REPLACED,
+    ROLLED_BACK,
+    StoredVersion,
+    VersionConflictError,
+    VersionEvent,
+    Versions,
+)
+
+Found = TypeVar("Found")
+OURSELVES, NOBODY, FILE = "headway", "nobody", "the configuration file"
+FREE = (PROPOSED, ROLLED_BACK, REPLACED)  # neither in force nor on trial
+SURE = 20.0  # e-value from which on a gain counts: 1 / 0.05
+
+
+class VersionKeeper:
+    """Opened before the engine is made. Raises SettingError if the store cannot be opened, or if
+    the promoted version cannot be served.
+
+    The store's parts are used in its own thread, all else on the event loop's.
+    """
+
+    def __init__(self, config: ServerConfig, log: Log) -> None:
+        self._base, self._log = config, log  # the file's, with all that versions do not hold
+        self._database = Database(config.versions.store, alone=False)
+        self.versions = Versions(self._database)
+        self._thread = ThreadPoolExecutor(1, "versions")
+        self.promoted = self._find()
+        self.number = 0  # that the engine was told last; 0: it runs the file's, as it was started
+        self._configured(self.promoted)
+        self.live: LiveTrial | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._configs: dict[int, ServerConfig] = {}  # of the versions that may come into force
+
+    def _find(self) -> StoredVersion:
+        """The version to be in force: the promoted one or, where the file has changed, the file's.
+        The engine is started with the file's, whose memory bounds all others."""
+        now, own = clock.unix(), versioned(self._base)
+        found = self.versions.all()
+        for each in found:
+            if each.state == ON_TRIAL:
+                why = "the server ended during its trial"
+                event = VersionEvent(ROLLED_BACK, now, OURSELVES, why)
+                self.versions.happen(each.number, event)
+        files = [each for each in found if each.is_file]
+        promoted = [each for each in found if each.state == PROMOTED]
+        if promoted and files and files[-1].digest == digest_of(own):
+            return promoted[0]
+        why = f"{FILE} was changed" if files else FILE
+        content = Proposal(own, FILE, why).as_json()
+        event = VersionEvent(PROMOTED, now, FILE, why)
+        return self.versions.add(content, digest_of(own), event, is_file=True)
+
+    def begin(self) -> None:
+        """The engine is ready, and nobody was let in yet: put the promoted version in force. Raises
+        SettingError if the engine cannot change to it."""
+        config = self._configured(self.promoted)
+        self._check(config)
+        self._configs[self.promoted.number] = config
+        self._obey(self.promoted.number)
+
+    def greet(self) -> None:
+        """Say which version is in force from the start."""
+        content = self.promoted.content
+        told = {"version": self.number, "author": content["author"], "reason": content["reason"]}
+        self._log.info("version in force", **told)
+
+    def attach(self, service: Service) -> None:
+        """The service whose engine obeys."""
+        self.service = service
+        self.metrics = VersionMetrics(
+            service.model.name, lambda: service.model.engine.load.version, lambda: self.live
+        )
+
+    async def ask(self, function: Callable[..., Found], *given: Any) -> Found:
+        """Call it in the store's thread. Raises StoreError."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
+
+    async def close(self) -> None:
+        """End a trial: the candidate is taken back."""
+        if self.live and self._task:
+            self.live.stop("the server was ended during its trial")
+            await asyncio.wait([self._task], timeout=10)
+        await self.ask(self._database.close)
+        self._thread.shutdown()
+
+    # -- what may be in force
+
+    def _configured(self, version: StoredVersion) -> ServerConfig:
+        name = f"version {version.number}"
+        return with_version(self._base, version.content["config"], name)
+
+    def _check(self, config: ServerConfig) -> None:
+        check_retune(self.service, self._base, config)
+
+    def _obey(self, number: int) -> None:
+        """This version is to be in force from now on."""
+        if number != self.number:
+            config = self._configs[number]
+            policies = policies_of(self.service, config)
+            retune = Retune(number, policies, config.core_lanes)
+            self.service.model.engine.retune(retune)
+            self.service.retune(config)
+            self.number = number
+            tell = self._log.debug if self.live else self._log.info  # a trial switches all the time
+            tell("version in force", version=number)
+
+    # -- what an operator asks
+
+    async def propose(self, body: ProposeBody, author: str) -> StoredVersion:
+        """Store a change of the promoted version. Raises SettingError."""
+        base = self.promoted.content["config"]
+        check_change(body.config, base)
+        values = merged(base, body.config)
+        config = with_version(self._base, values, "the proposal")
+        self._check(config)
+        whole = versioned(config)
+        if not differences(base, whole):
+            raise SettingError("it changes nothing of the promoted version")
+        proposal = body.proposal(whole, author)
+        event = VersionEvent(PROPOSED, clock.unix(), proposal.author, proposal.reason)
+        made = await self.ask(self.versions.add, proposal.as_json(), proposal.digest, event)
+        self._log.info("version proposed", version=made.number, author=proposal.author)
+        return made
+
+    async def start(self, number: int, body: StartBody, author: str) -> StoredVersion | None:
+        """Begin its trial against the promoted version; None if there is no such version. Raises
+        SettingError, VersionConflictError."""
+        if self.live:
+            raise VersionConflictError(f"version {self.live.number} is on trial")
+        found = await self.ask(self.versions.get, number)
+        if found is None:
+            return None
+        config = self._configured(found)
+        self._check(config)
+        if body.promote_if_better and not found.content["expects"]:
+            raise SettingError("promote_if_better: the version expects no gain")
+        plan = body.plan(Proposal.from_json(found.content), randbits(32))
+        event = VersionEvent(ON_TRIAL, clock.unix(), author, "", {"plan": asdict(plan)})
+        found = await self.ask(self.versions.happen, number, event, FREE)
+        self._configs = {self.promoted.number: self._configured(self.promoted), number: config}
+        names = [lane.name for lane in config.core_lanes]
+        live = LiveTrial(number, self.promoted.number, plan, names, clock.now())
+        live.promotes = body.promote_if_better
+        self.live = live
+        self.service.model.admission.watchers.append(live)
+        self.service.model.admission.listeners.append(live.rows)
+        self._task = asyncio.create_task(self._try(live, found))
+        self._log.info("trial begun", version=number, against=live.control, seed=plan.seed)
+        return found
+
+    async def promote(self, number: int, author: str, why: str) -> StoredVersion | None:
+        """Put it in force for good. Raises SettingError, VersionConflictError."""
+        if self.live:
+            raise VersionConflictError(
+                f"version {self.live.number} is on trial: roll it back first"
+            )
+        found = await self.ask(self.versions.get, number)
+        if found is None:
+            return None
+        config = self._configured(found)
+        self._check(config)
+        return await self._promote(
+            number, config, VersionEvent(PROMOTED, clock.unix(), author, why)
+        )
+
+    async def _promote(
+        self, number: int, config: ServerConfig, event: VersionEvent
+    ) -> StoredVersion | None:
+        found = await self.ask(self.versions.happen, number, event, (*FREE, ON_TRIAL))
+        if found:
+            self.promoted, self._configs[number] = found, config
+            self._obey(number)
+            self._log.info("version promoted", version=number, author=event.author)
+        return found
+
+    async def roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
+        """End its trial; or, where it is promoted, put the one before it in force again."""
+        if self.live and self.live.number == number and self._task:
+            self.live.stopped_by = author
+            self.live.stop(why or f"{self.live.stopped_by} rolled it back")
+            await asyncio.wait([self._task])
+            return await self.ask(self.versions.get, number)
+        found = await self.ask(self.versions.get, number)
+        if found is None:
+            return None
+        if found.state != PROMOTED or self.live:
+            raise VersionConflictError(f"version {number} is {found.state}, and not in force")
+        earlier = [
+            (each.events[-1].at, each.number)
+            for each in await self.ask(self.versions.all)
+            if each.state == REPLACED
+        ]
+        if not earlier:
+            raise VersionConflictError(f"there is no version before {number}")
+        back = max(earlier)[1]
+        before = await self.ask(self.versions.get, back)
+        assert before, "it was listed"
+        self._check(self._configured(before))
+        event = VersionEvent(ROLLED_BACK, clock.unix(), author, why)
+        gone = await self.ask(self.versions.happen, number, event, (PROMOTED,))
+        self._log.warning("version rolled back", version=number, to=back, why=why, by=author)
+        await self.promote(back, author, f"version {number} was rolled back")
+        return gone
+
+    async def reject(self, number: int, author: str, why: str) -> StoredVersion | None:
+        """It will not be tried. Raises VersionConflictError."""
+        event = VersionEvent(REJECTED, clock.unix(), author, why)
+        return await self.ask(self.versions.happen, number, event, FREE)
+
+    # -- a trial
+
+    async def _try(self, live: LiveTrial, version: StoredVersion | None) -> None:
+        assert version, "it was found before"
+        admission = self.service.model.admission
+        try:
+            await live.run(clock.now, self._oldest, self._obey)
+            await self._conclude(live, version)
+        except Exception:  # the task's edge: the candidate must not stay
+            self._obey(live.control)
+            self._log.critical("the trial has failed", version=live.number, exc_info=True)
+            raise
+        finally:
+            admission.watchers.remove(live)
+            admission.listeners.remove(live.rows)
+            self.live = None
+
+    def _oldest(self) -> Mapping[str, int]:
+        engine = self.service.model.engine
+        if engine.state is not EngineState.READY and self.live:
+            self.live.stop(f"the engine was {engine.state} during the trial", Outcome.TRIPPED)
+        return {name: each.oldest for name, each in engine.load.lanes.items()}
+
+    async def _conclude(self, live: LiveTrial, version: StoredVersion) -> None:
+        """Keep the verdict with the version, and say it."""
+        verdict, now = live.trial.verdict, clock.unix()
+        measured = measure(version.content["expects"], verdict)
+        details = {"verdict": verdict.as_json(), "measured": measured}
+        self.metrics.ended[str(verdict.outcome),] += 1
+        told: dict[str, Any] = {"version": live.number, "to": live.control, "why": verdict.why}
+        if verdict.outcome == Outcome.ENDED and live.promotes and measured.get("is_better"):
+            why = "the expected figure is better"
+            event = VersionEvent(PROMOTED, now, OURSELVES, why, details)
+            await self._promote(live.number, self._configs[live.number], event)
+        elif verdict.outcome == Outcome.ENDED:
+            event = VersionEvent(PROPOSED, now, OURSELVES, verdict.why, details)
+            await self.ask(self.versions.happen, live.number, event)
+            self._log.info("trial ended", **told)
+        else:
+            by = live.stopped_by or OURSELVES
+            event = VersionEvent(ROLLED_BACK, now, by, verdict.why, details)
+            await self.ask(self.versions.happen, live.number, event)
+            self._log.warning("version rolled back", **told)
+
+
+def measure(expects: Mapping[str, Any] | None, verdict: Verdict) -> dict[str, Any]:
+    """What was expected against what was measured; empty: nothing was expected."""
+    for each in verdict.evidence if expects else ():
+        if expects and (each.figure, each.lane) == (expects["figure"], expects["lane"]):
+            found = {"change": each.change, "low": each.low, "high": each.high, "pairs": each.pairs}
+            return {"expected": expects, **found, "is_better": each.gain >= SURE}
+    return {}

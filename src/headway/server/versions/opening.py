@@ -1,0 +1,67 @@
+"""Opens the versions of a server, if its configuration names a store for them."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pydantic.json_schema import models_json_schema
+
+from headway.errors import SettingError
+from headway.server.config.config import ServerConfig
+from headway.server.config.tenant import Tenant
+from headway.server.http.application import DocumentedApp
+from headway.server.http.body import BodyReader
+from headway.server.http.openapi import REF
+from headway.server.observe.logs import Log
+
+if TYPE_CHECKING:
+    from headway.server.versions.keeper import VersionKeeper
+
+
+def open_versions(config: ServerConfig, log: Log) -> "VersionKeeper | None":
+    """None without a store. Raises SettingError if the store cannot be opened, or if the promoted
+    version cannot be served."""
+    if not config.versions.store:
+        return None
+    try:
+        from headway.server.versions.keeper import VersionKeeper
+    except ModuleNotFoundError as missing:
+        raise SettingError(
+            f"versions.store is set, and {missing.name} is not installed: "
+            "pip install 'headway[jobs]'"
+        ) from missing
+    return VersionKeeper(config, log)
+
+
+def version_teller(
+    keeper: "VersionKeeper",
+) -> Callable[[Tenant], Awaitable[Mapping[str, Any] | None]]:
+    """What the live page asks: the versions; None where they are not the tenant's business, or
+    cannot be read now."""
+    from headway.server.versions.routes import listed, may_see
+    from headway.store.database import StoreError
+
+    async def told(tenant: Tenant) -> Mapping[str, Any] | None:
+        if not may_see(keeper.service, tenant):
+            return None
+        try:
+            return await listed(keeper)
+        except StoreError:
+            return None
+
+    return told
+
+
+def install_versions(app: DocumentedApp, keeper: "VersionKeeper", bodies: BodyReader) -> None:
+    """Add the paths and the metrics, before the middleware that every application has."""
+    from headway.server.versions.routes import BODIES, version_routes
+
+    app.include_router(version_routes(keeper, bodies))
+    app.state.registry.register(keeper.metrics)
+    others = app.models
+
+    def models() -> dict[str, Any]:
+        listed = [(each, "validation") for each in BODIES]
+        _, mine = models_json_schema(listed, ref_template=REF)  # type: ignore[arg-type]
+        return {**others(), **mine["$defs"]}
+
+    app.models = models

@@ -1,0 +1,46 @@
+"""What a running engine can change to (check_retune)."""
+
+from dataclasses import replace
+
+from headway.core.cost.step_cost import StepCost
+from headway.core.policies.chunk import Whole
+from headway.core.policies.policies import Policies
+from headway.core.request import NEVER
+from headway.core.settings import Settings
+from headway.errors import SettingError
+from headway.server.config.config import ServerConfig
+from headway.server.intake.service import Service
+
+
+def check_retune(service: Service, base: ServerConfig, config: ServerConfig) -> None:
+    """Raises SettingError for what the running engine cannot change to, by name.
+
+    base: the file's configuration, with which the engine was started: for it memory is planned.
+    """
+    load, after = service.model.engine.load, policies_of(service, config)
+    started = policies_of(service, base)
+    cost = StepCost.of(1) if base.engine.cost else StepCost()
+    blocks, context = load.num_blocks or NEVER, load.capacity or NEVER
+    lanes = tuple(service.config.core_lanes)
+    present = Settings(blocks, base.engine.tokens_per_block, lanes, started, context, cost)
+    present.retuned(after, config.core_lanes, 1)
+    service.model.vectors.traits.check_policies(after)
+    padded = "the tokens of a step, padding included,"
+    planned = (
+        ("engine.slots", started.slots, after.slots),
+        ("engine.step_tokens", started.step_tokens, after.step_tokens),
+        (padded, started.cells(context), after.cells(context)),
+    )
+    for name, most, wanted in planned:
+        if wanted > most:
+            raise SettingError(
+                f"{name} cannot grow to {wanted} while requests are served: the memory was "
+                f"planned for {most}. Set it in the file, and restart"
+            )
+
+
+def policies_of(service: Service, config: ServerConfig) -> Policies:
+    """As the engine's process has them: an encoder computes prompts whole."""
+    if service.model.vectors.traits.splits_prompts:
+        return config.policies
+    return replace(config.policies, chunk=Whole())

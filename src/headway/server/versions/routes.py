@@ -1,0 +1,193 @@
+"""/v1/versions: what was proposed, tried, promoted and taken back, and to do so."""
+
+from collections.abc import Awaitable
+from dataclasses import asdict
+from typing import Any, TypeVar
+
+from fastapi import APIRouter
+from pydantic import BaseModel
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+
+from headway.errors import SettingError
+from headway.server.config.tenant import Tenant
+from headway.server.http.body import BodyReader
+from headway.server.http.openapi import request_of, responses
+from headway.server.intake.service import Service
+from headway.server.protocol.problem import Problem, wrong
+from headway.server.protocol.reading import read
+from headway.server.versions.bodies import ProposeBody, StartBody, WhyBody
+from headway.server.versions.keeper import NOBODY, VersionKeeper
+from headway.store.database import StoreError
+from headway.store.versions import StoredVersion, VersionConflictError
+
+VERSIONS = "/v1/versions"
+MOST_BODY = 256 << 10
+BODIES: list[type[BaseModel]] = [ProposeBody, StartBody, WhyBody]
+CHANGES = responses(400, 401, 403, 404, 408, 409, 413, 415, 503)
+Body = TypeVar("Body", bound=BaseModel)
+
+
+class _Asked:
+    """Who asks, and with which body."""
+
+    def __init__(self, keeper: VersionKeeper, bodies: BodyReader) -> None:
+        self._keeper, self._bodies = keeper, bodies
+
+    def caller(self, request: Request) -> Tenant:
+        """Raises Problem unless it may change versions."""
+        service = self._keeper.service
+        tenant = service.keys.caller(request.headers)
+        if not may_see(service, tenant):
+            why = "this key may not see or change versions: its entry needs `admin: true`"
+            raise Problem(403, why, code="admin_needed")
+        return tenant
+
+    def author(self, request: Request) -> str:
+        """The name of its key, which may change versions. Raises Problem."""
+        return self.caller(request).key or NOBODY
+
+    async def body(self, request: Request, kind: type[Body]) -> Body:
+        """Raises Problem."""
+        async with self._bodies.read(request, MOST_BODY) as raw:
+            return read(kind, raw or b"{}")
+
+
+def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
+    """Every path needs a key with `admin`; without keys, a server that only this machine
+    reaches."""
+    router, asked = APIRouter(tags=["versions"]), _Asked(keeper, bodies)
+    caller, author, body_of = asked.caller, asked.author, asked.body
+
+    @router.get(VERSIONS, responses=responses(401, 403, 503))
+    async def versions(request: Request) -> JSONResponse:
+        """All of them by number, which is in force, and how far a trial is."""
+        caller(request)
+        return JSONResponse(await _told(listed(keeper)))
+
+    @router.post(VERSIONS, responses=CHANGES, openapi_extra=request_of(ProposeBody))
+    async def propose(request: Request) -> JSONResponse:
+        """Propose a change of the promoted version."""
+        by = author(request)
+        made = await _told(keeper.propose(await body_of(request, ProposeBody), by))
+        return JSONResponse(version_object(made))
+
+    @router.get(f"{VERSIONS}/{{number}}", responses=responses(401, 403, 404, 503))
+    async def version(request: Request, number: int) -> JSONResponse:
+        """One of them, with all that happened to it."""
+        caller(request)
+        return found(await _told(keeper.ask(keeper.versions.get, number)), number)
+
+    @router.post(
+        f"{VERSIONS}/{{number}}/start", responses=CHANGES, openapi_extra=request_of(StartBody)
+    )
+    async def start(request: Request, number: int) -> JSONResponse:
+        """Begin its trial against the promoted version."""
+        by = author(request)
+        body = await body_of(request, StartBody)
+        return found(await _told(keeper.start(number, body, by)), number)
+
+    _add_ends(router, asked, keeper)
+    return router
+
+
+def may_see(service: Service, tenant: Tenant) -> bool:
+    """Whether versions are this tenant's business."""
+    is_open = service.keys.is_open and not service.config.server.is_exposed
+    return tenant.is_admin or is_open
+
+
+async def listed(keeper: VersionKeeper) -> dict[str, Any]:
+    """All versions, which is in force, and how far a trial is. Raises StoreError."""
+    data = [summary(each) for each in await keeper.ask(keeper.versions.all)]
+    return {"object": "list", "data": data, **present(keeper)}
+
+
+def _add_ends(router: APIRouter, asked: _Asked, keeper: VersionKeeper) -> None:
+    """The paths that decide about a version."""
+    one, extra = f"{VERSIONS}/{{number}}", request_of(WhyBody)
+
+    async def why(request: Request) -> tuple[str, str]:
+        by = asked.author(request)
+        return by, (await asked.body(request, WhyBody)).why
+
+    @router.post(f"{one}/promote", responses=CHANGES, openapi_extra=extra)
+    async def promote(request: Request, number: int) -> JSONResponse:
+        """Put it in force for good."""
+        return found(await _told(keeper.promote(number, *await why(request))), number)
+
+    @router.post(f"{one}/rollback", responses=CHANGES, openapi_extra=extra)
+    async def rollback(request: Request, number: int) -> JSONResponse:
+        """End its trial, or put the version before it in force again."""
+        return found(await _told(keeper.roll_back(number, *await why(request))), number)
+
+    @router.post(f"{one}/reject", responses=CHANGES, openapi_extra=extra)
+    async def reject(request: Request, number: int) -> JSONResponse:
+        """It will not be tried."""
+        return found(await _told(keeper.reject(number, *await why(request))), number)
+
+
+Found = TypeVar("Found")
+
+
+async def _told(asked: Awaitable[Found]) -> Found:
+    """Its result. What is wrong becomes the answer."""
+    try:
+        return await asked
+    except SettingError as error:
+        raise wrong(str(error), code="invalid_version") from error
+    except VersionConflictError as error:
+        raise Problem(409, str(error), code="version_state", final=True) from error
+    except StoreError as error:
+        raise Problem(503, str(error), code="store_down") from error
+
+
+def found(version: StoredVersion | None, number: int) -> JSONResponse:
+    """Raises Problem if there is none."""
+    if version is None:
+        raise Problem(404, f"there is no version {number}", "number", "no_such_version")
+    return JSONResponse(version_object(version))
+
+
+def summary(version: StoredVersion) -> dict[str, Any]:
+    """A line of the list."""
+    content = version.content
+    return {
+        "object": "version",
+        "number": version.number,
+        "state": version.state,
+        "author": content["author"],
+        "reason": content["reason"],
+        "created_at": version.created_at,
+        "why": version.events[-1].why,
+    }
+
+
+def version_object(version: StoredVersion) -> dict[str, Any]:
+    """All of it."""
+    rest = {name: value for name, value in version.content.items() if name not in ("author",)}
+    events = [asdict(each) for each in version.events]
+    return summary(version) | rest | {"digest": version.digest, "events": events}
+
+
+def present(keeper: VersionKeeper) -> dict[str, Any]:
+    """What is in force, and the trial."""
+    live = keeper.live
+    told: dict[str, Any] = {
+        "in_force": keeper.service.model.engine.load.version,
+        "promoted": keeper.promoted.number,
+        "trial": None,
+    }
+    if live:
+        evidence = [
+            {
+                "figure": each.guardrail.figure,
+                "lane": each.lane,
+                "evidence": round(each.evidence, 3),
+                "needed": round(live.trial.needed(each), 3),
+            }
+            for each in list(live.trial.watches)
+        ]
+        told["trial"] = {"version": live.number, "against": live.control, "pairs": live.trial.pairs}
+        told["trial"]["evidence"] = evidence  # logarithms of e-values
+    return told

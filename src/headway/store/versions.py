@@ -1,0 +1,145 @@
+"""Versions: configurations with their numbers, and what became of each.
+
+proposed --> on trial --> rolled back --> on trial ...
+    |            |             |
+    |            +----> promoted ----> rolled back (by hand), or replaced by the next promoted one
+    +--> promoted, rejected
+
+A version itself never changes. What happens to it is a row of `version_events`, and its state is
+that of the latest.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sqlalchemy import Connection, Row, func, insert, select
+
+from headway.store.database import Database
+from headway.store.tables import VERSION_EVENTS, VERSIONS
+
+PROPOSED, ON_TRIAL, PROMOTED = "proposed", "on trial", "promoted"
+ROLLED_BACK, REJECTED, REPLACED = "rolled back", "rejected", "replaced"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionEvent:
+    """A row of `version_events`. Times are Unix seconds."""
+
+    state: str  # of the version from then on
+    at: int
+    author: str  # who did it; headway, if nobody did
+    why: str
+    details: Mapping[str, Any] = field(default_factory=dict)  # a trial's plan or verdict
+
+
+@dataclass(frozen=True, slots=True)
+class StoredVersion:
+    """A row of `versions`, with its events."""
+
+    number: int  # from 1
+    content: Mapping[str, Any]  # a rollout.proposal.Proposal as JSON
+    digest: str  # of its configuration
+    is_file: bool  # it is the configuration file's own
+    created_at: int
+    events: tuple[VersionEvent, ...]  # the first one is its beginning
+
+    @property
+    def state(self) -> str:
+        return self.events[-1].state
+
+
+class VersionConflictError(Exception):
+    """The version is not in a state from which that can happen. The text says which."""
+
+
+class Versions:
+    """All versions of one server's configuration."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    def add(
+        self, content: Mapping[str, Any], digest: str, event: VersionEvent, *, is_file: bool = False
+    ) -> StoredVersion:
+        """A new one, in the state of this event. One that begins as promoted replaces another."""
+        with self._database.begin() as connection:
+            latest = connection.execute(select(func.max(VERSIONS.c.number))).scalar() or 0
+            values = {"content": json.dumps(content), "digest": digest, "is_file": is_file}
+            row = values | {"number": latest + 1, "created_at": event.at}
+            connection.execute(insert(VERSIONS).values(row))
+            _happen(connection, latest + 1, event)
+            return _get(connection, latest + 1)
+
+    def happen(
+        self, number: int, event: VersionEvent, before: Sequence[str] = ()
+    ) -> StoredVersion | None:
+        """Note what happens to a version; None if there is none of this number. before: the states
+        from which it may; empty: any. Raises VersionConflictError."""
+        with self._database.begin() as connection:
+            found = _find(connection, number)
+            if found is None:
+                return None
+            if before and found.state not in before:
+                raise VersionConflictError(f"version {number} is {found.state}")
+            _happen(connection, number, event)
+            return _get(connection, number)
+
+    def get(self, number: int) -> StoredVersion | None:
+        with self._database.begin() as connection:
+            return _find(connection, number)
+
+    def all(self) -> list[StoredVersion]:
+        """By number."""
+        with self._database.begin() as connection:
+            return _all(connection)
+
+
+def _happen(connection: Connection, number: int, event: VersionEvent) -> None:
+    """Within a transaction. Only one version is promoted at a time."""
+    if event.state == PROMOTED:
+        for other in _all(connection):
+            if other.number != number and other.events and other.state == PROMOTED:
+                why = f"version {number} was promoted"
+                gone = VersionEvent(REPLACED, event.at, event.author, why)
+                _append(connection, other.number, gone)
+    _append(connection, number, event)
+
+
+def _append(connection: Connection, number: int, event: VersionEvent) -> None:
+    mine = VERSION_EVENTS.c.version == number
+    place = connection.execute(
+        select(func.count()).select_from(VERSION_EVENTS).where(mine)
+    ).scalar()
+    values = {"version": number, "place": place, "state": event.state, "at": event.at}
+    texts = {"author": event.author, "why": event.why, "details": json.dumps(dict(event.details))}
+    connection.execute(insert(VERSION_EVENTS).values(values | texts))
+
+
+def _get(connection: Connection, number: int) -> StoredVersion:
+    found = _find(connection, number)
+    assert found, "it was added in this transaction"
+    return found
+
+
+def _find(connection: Connection, number: int) -> StoredVersion | None:
+    row = connection.execute(select(VERSIONS).where(VERSIONS.c.number == number)).one_or_none()
+    return _version(connection, row) if row else None
+
+
+def _all(connection: Connection) -> list[StoredVersion]:
+    rows = connection.execute(select(VERSIONS).order_by(VERSIONS.c.number)).all()
+    return [_version(connection, row) for row in rows]
+
+
+def _version(connection: Connection, row: Row[tuple[object, ...]]) -> StoredVersion:
+    mine = select(VERSION_EVENTS).where(VERSION_EVENTS.c.version == row.number)
+    events = tuple(
+        [
+            VersionEvent(each.state, each.at, each.author, each.why, json.loads(each.details))
+            for each in connection.execute(mine.order_by(VERSION_EVENTS.c.place))
+        ]
+    )
+    content = json.loads(row.content)
+    return StoredVersion(row.number, content, row.digest, row.is_file, row.created_at, events)

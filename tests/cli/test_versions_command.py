@@ -1,0 +1,52 @@
+"""`headway versions` against a server."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from headway.cli.app import app
+from headway.commands.versions.client import VersionsError
+from tests.server.running_server import serving
+from tests.server.versions.test_versions import ADMIN, configured, fast
+
+CHANGE = """
+config: {engine: {strategy: {chunk: 64}}}
+reason: shorter steps
+expects: {figure: ttft_p95, lane: chat, change: -0.1}
+"""
+
+
+def test_a_version_is_proposed_shown_promoted_and_rolled_back(tmp_path, monkeypatch):
+    monkeypatch.setenv("HEADWAY_ADMIN_KEY", ADMIN)
+    file = tmp_path / "change.yaml"
+    file.write_text(CHANGE)
+    with serving(configured(tmp_path), fast) as (url, _):
+
+        def say(*words):
+            done = CliRunner().invoke(app, ["versions", *words, "--url", url])
+            assert done.exit_code == 0, done.output
+            assert max(map(len, done.output.splitlines())) <= 80 or "--json" in words
+            return done.output
+
+        assert "Version 2: proposed" in say("propose", str(file))
+        assert say("diff", "1", "2") == "engine.strategy.chunk: 256 -> 64\n"
+        assert "expects: ttft_p95 of lane chat -10.0%" in say("show", "2")
+        assert json.loads(say("start", "2", "--json"))["state"] == "on trial"
+        assert "Version 2 is on trial against 1" in say("list")
+        assert "only looking" in say("rollback", "2", "--why", "only looking")
+        assert "Version 2: promoted" in say("promote", "2")
+        assert "Version 2: rolled back" in say("rollback", "2")
+        file.write_text(CHANGE.replace("64", "32"))
+        say("propose", str(file))
+        assert "Version 3: rejected" in say("reject", "3")
+        with pytest.raises(VersionsError, match="version 3 is rejected"):
+            CliRunner().invoke(
+                app, ["versions", "start", "3", "--url", url], catch_exceptions=False
+            )
+
+
+def test_a_server_that_is_not_there_is_one_line(tmp_path):
+    for url, why in (("http://127.0.0.1:9", "does not answer"), ("ftp://x", "write http://")):
+        with pytest.raises(VersionsError, match=why):
+            CliRunner().invoke(app, ["versions", "list", "--url", url], catch_exceptions=False)

@@ -1,0 +1,56 @@
+"""Bets on a fair coin are fair, whatever the differences are; and they find what is there."""
+
+from itertools import product
+from math import exp, inf, log
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.rollout.betting import Bets, effect_interval
+
+differences = st.lists(st.floats(-50, 50), min_size=1, max_size=8)
+
+
+def evidence(found, allowed=0.0):
+    bets = Bets(allowed)
+    for each in found:
+        bets.see(each)
+    return bets.evidence
+
+
+@given(differences)
+def test_over_all_signs_the_mean_e_value_is_one(sizes):
+    """With any sizes: so it is an e-value as soon as each sign is a fair coin."""
+    signs = list(product((-1, 1), repeat=len(sizes)))
+    values = [exp(evidence([s * x for s, x in zip(each, sizes, strict=True)])) for each in signs]
+    assert sum(values) / len(values) == pytest.approx(1, rel=1e-6)
+
+
+@given(differences, st.floats(0, 1))
+def test_what_is_allowed_is_never_evidence(sizes, allowed):
+    assert evidence(sizes, allowed) <= evidence(sizes) + 1e-9
+
+
+def test_a_false_alarm_at_any_time_is_as_rare_as_promised():
+    """Heavy tails, of sizes that resemble their neighbours': 1,000 walks of 100 pairs."""
+    random, alarms = Random(1), 0
+    for _ in range(1_000):
+        bets, size = Bets(), 1.0
+        for _ in range(100):
+            size *= exp(random.gauss() / 2)
+            bets.see(random.choice((-1, 1)) * size)
+            if bets.evidence >= log(20):
+                alarms += 1
+                break
+    assert alarms <= 65, "the binomial bound of 5 %"
+
+
+def test_a_shift_is_found_and_its_interval_holds_it():
+    random = Random(2)
+    found = [0.3 + random.gauss() / 5 for _ in range(60)]
+    assert evidence(found) > log(10**6) > 0 > evidence([-each for each in found])
+    low, high = effect_interval(found, 0.05)
+    assert 0 < low < 0.3 < high < 0.6
+    assert effect_interval([], 0.05) == effect_interval([0.1], 0.05) == (-inf, inf)

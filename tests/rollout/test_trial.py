@@ -1,0 +1,209 @@
+"""A trial over made-up rows: what is judged, what trips, what it says."""
+
+from dataclasses import replace
+from math import log
+from random import Random
+
+import pytest
+
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER, Finish
+from headway.errors import SettingError
+from headway.rollout.control import Expected, VirtualQueue, best_rate
+from headway.rollout.guardrail import Guardrail
+from headway.rollout.plan import HardStop, TrialPlan
+from headway.rollout.proposal import Expectation, Proposal, differences, merged
+from headway.rollout.switchback import SECOND, Switchback
+from headway.rollout.trial import Outcome, Trial
+
+MS = 1_000_000
+RATE = 2_000  # tokens a second of the made-up engine
+PLAN = TrialPlan(longest=300 * SECOND, learning=4, fewest=5)
+
+
+def row(number, at, wait, lane="chat", **more):
+    end = at + wait + 50 * MS
+    made = RequestRow(
+        *(f"r{number}", lane, Budget(ttft=5 * SECOND), Finish.LENGTH, at, at + wait - MS),
+        *(at + wait, end, end, 10, 5, 0, 0, 0, 1_000),
+    )
+    return replace(made, **more)
+
+
+def rows_of(seed, seconds=300):
+    """Bursts in a queue of one server: waits that vary a hundredfold."""
+    random, queue, at, found = Random(seed), VirtualQueue(RATE), 0, []
+    while at < seconds * SECOND:
+        busy = (at // SECOND) % 4 < 1
+        at += round(random.expovariate(40 if busy else 4) * SECOND)
+        tokens = random.randrange(20, 100)
+        wait = 2.718 ** queue.arrive(at, tokens) * random.uniform(0.8, 1.25)
+        found.append(row(len(found), at, round(wait * SECOND), prompt=tokens))
+    return found
+
+
+def tried(rows, plan=PLAN, change=lambda row: row, lanes=("chat",)):
+    """The trial's end. change: what the candidate does to a row."""
+    trial = Trial(plan, lanes, 0)
+    happened = [(each.arrived, 0, n) for n, each in enumerate(rows)]
+    happened += [(each.finished, 1, n) for n, each in enumerate(rows)]
+    happened += [(second * SECOND, 2, 0) for second in range(1, 330)]
+    for at, kind, n in sorted(happened):
+        candidate = trial.times.has_candidate(trial.times.place(rows[n].arrived))
+        if kind == 0:
+            trial.arrived(rows[n].id, rows[n].lane, at, rows[n].prompt)
+        elif kind == 1:
+            trial.ended(change(rows[n]) if candidate else rows[n])
+        else:
+            trial.tick(at, {})
+    return trial
+
+
+def slower(factor):
+    def change(row):
+        return replace(row, first_token=row.arrived + round(row.ttft * factor))
+
+    return change
+
+
+def test_a_pair_has_each_version_once_and_a_coin_says_which_is_first():
+    times = Switchback(7, 10, 3, seed=1)
+    pairs = [(times.has_candidate(2 * n), times.has_candidate(2 * n + 1)) for n in range(400)]
+    assert set(pairs) == {(True, False), (False, True)}
+    assert 150 < sum(first for first, _ in pairs) < 250
+    assert [times.is_judged(at) for at in (6, 7, 9, 10, 16, 17, 20)] == [
+        *(False, False, False, True, True, False, True),
+    ]
+    assert (times.place(6), times.place(7), times.end(0)) == (-1, 0, 17)
+
+
+def test_the_traffic_is_learnt_from_arrivals_and_waits():
+    rows = rows_of(1)
+    arrivals = [(each.arrived, each.prompt) for each in rows]
+    waits = [(n, log(each.ttft / SECOND)) for n, each in enumerate(rows)]
+    assert best_rate(arrivals, [waits]) == pytest.approx(RATE, rel=0.06)
+    expected, queue = Expected(), VirtualQueue(RATE)
+    for (at, tokens), (_, wait) in zip(arrivals, waits, strict=True):
+        expected.learn(queue.arrive(at, tokens), wait)
+    assert expected.at(-2.0) == pytest.approx(-2.0, abs=0.25), "a wait is what was expected"
+    assert expected.at(-99) >= min(wait for _, wait in waits)
+
+
+def test_equal_versions_trip_nothing_and_a_slower_one_is_taken_back():
+    rows = rows_of(3)
+    equal = tried(rows)
+    assert equal.verdict.outcome == Outcome.ENDED and equal.verdict.pairs == 25
+    assert len(equal.verdict.evidence) == 6, "each figure of the one lane"
+    trial = tried(rows, change=slower(1.5))
+    assert trial.verdict.outcome == Outcome.TRIPPED
+    assert "ttft_p95 of lane chat is worse" in trial.verdict.why
+    (found,) = [each for each in trial.verdict.evidence if each.figure == "ttft_p95"]
+    assert found.e_value >= found.needed and 0.1 < found.change < 0.9
+    assert not trial.candidate_in_force(0), "it is taken back at once"
+
+
+def test_what_may_become_worse_does_not_trip_and_a_gain_is_evidence():
+    rows = rows_of(4)
+    plan = replace(PLAN, guardrails=(Guardrail("ttft_p95", allowed=0.8),))
+    assert tried(rows, plan, slower(1.5)).verdict.outcome == Outcome.ENDED
+    (gain,) = tried(rows, plan, slower(0.7)).verdict.evidence
+    assert gain.gain > 20 and gain.change < -0.1 and gain.high < 0
+
+
+def test_misses_refusals_and_abandonment_are_watched_as_shares():
+    rows = rows_of(5)
+    for change, figure in (
+        (lambda row: replace(row, budget=Budget(ttft=1)), "attainment"),
+        (lambda row: replace(row, finish=Finish.CANCELLED), "abandonment"),
+        (lambda row: replace(row, nanoseconds=1_500), "cost_per_good"),
+    ):
+        plan = replace(PLAN, guardrails=(Guardrail(figure),))
+        trial = tried(rows, plan, change)
+        assert trial.verdict.outcome == Outcome.TRIPPED, figure
+        assert tried(rows, plan).verdict.outcome == Outcome.ENDED
+
+
+def test_an_absolute_limit_trips_within_seconds():
+    trial = Trial(TrialPlan(seed=2, stop=HardStop(wait=2 * SECOND)), ("chat",), 0)
+    place = next(n for n in range(9) if trial.times.has_candidate(n))
+    at = trial.times.end(place - 1) + 2 * SECOND
+    for n in range(20):
+        trial.arrived(f"r{n}", "chat", at, 5)
+        trial.ended(row(n, at, MS, finish=Finish.ERROR if n % 2 else Finish.LENGTH))
+    trial.tick(at + SECOND, {})
+    assert trial.verdict.why.startswith("lane chat: 10 of 20 requests were refused")
+    waiting = Trial(TrialPlan(seed=2, stop=HardStop(wait=2 * SECOND)), ("chat",), 0)
+    waiting.tick(at, {"chat": at - 2 * SECOND})
+    assert waiting.verdict.outcome == Outcome.RUNNING
+    waiting.tick(at + 1, {"chat": at - 2 * SECOND})
+    assert "has waited 2 s, more than 2 s" in waiting.verdict.why
+
+
+def test_the_other_versions_failures_are_not_the_candidates():
+    trial = Trial(TrialPlan(seed=2), ("chat",), 0)
+    place = next(n for n in range(9) if not trial.times.has_candidate(n))
+    at = trial.times.end(place - 1) + 2 * SECOND
+    for n in range(40):
+        trial.arrived(f"r{n}", "chat", at, 5)
+        trial.ended(row(n, at, MS, finish=Finish.ERROR))
+        trial.refused("chat", at)
+    trial.tick(at + SECOND, {})
+    assert trial.verdict.outcome == Outcome.RUNNING
+
+
+def test_who_still_waits_counts_with_the_wait_so_far():
+    """Else a version that starves some would look well: their rows never come."""
+    trial = Trial(replace(PLAN, learning=1, fewest=1), ("chat",), 0)
+    end = trial.times.end(1)
+    trial.arrived("starved", "chat", end - SECOND, 5)
+    (seen,) = trial._slices[1]
+    trial.tick(end + PLAN.settle, {"chat": end - SECOND})
+    assert (seen.row, seen.waits_until) == (None, end + PLAN.settle)
+
+
+def test_a_trial_that_is_stopped_stays_so():
+    trial = Trial(PLAN, ("chat",), 0)
+    trial.stop("enough")
+    trial.stop("again")
+    trial.tick(10**15, {})
+    assert (trial.verdict.outcome, trial.verdict.why) == (Outcome.STOPPED, "enough")
+    assert trial.verdict.as_json()["evidence"][0]["low"] is None
+
+
+@pytest.mark.parametrize(
+    "make, why",
+    [
+        (lambda: TrialPlan(slice=5, wash_out=5), "longer than its wash-out"),
+        (lambda: TrialPlan(longest=SECOND), "one pair of slices"),
+        (lambda: TrialPlan(alpha=1.0), "alpha is a probability"),
+        (lambda: TrialPlan(guardrails=()), "one guardrail"),
+        (lambda: Guardrail("ttft"), "there is no figure 'ttft'"),
+        (lambda: Guardrail("ttft_p95", allowed=-1.0), "allowed is from 0 on"),
+        (lambda: HardStop(failing=0.0), "failing is a share"),
+        (lambda: Expectation("ttft_p95", "chat", 0.1), "change is below 0"),
+        (lambda: Proposal({"lanes": {}}, "", "why"), "an author and a reason"),
+        (lambda: Proposal({"lanes": {}}, "me", "why", pressure="much"), "owns the pressure"),
+        (
+            lambda: Proposal({"lanes": {}}, "me", "why", Expectation("ttft_p95", "chat", -0.1)),
+            "there is no lane 'chat'",
+        ),
+    ],
+)
+def test_what_makes_no_sense_is_said(make, why):
+    with pytest.raises(SettingError, match=why):
+        make()
+
+
+def test_a_proposal_is_restored_from_its_json():
+    config = {"engine": {"slots": 4}, "lanes": {"chat": {"ttft": "1s"}}}
+    rails, stop = (Guardrail("refusals", "chat", 0.01),), HardStop(wait=9)
+    expects = Expectation("ttft_p95", "chat", -0.1)
+    made = Proposal(config, "me", "why", expects, "wait", "ops", rails, stop)
+    assert Proposal.from_json(made.as_json()) == made
+    change = merged(config, {"lanes": {"chat": {"tpot": "9ms"}}, "engine": {"slots": 2}})
+    assert differences(config, change) == [
+        ("engine.slots", 4, 2),
+        ("lanes.chat.tpot", None, "9ms"),
+    ]
+    assert NEVER not in change.values()

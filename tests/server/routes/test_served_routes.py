@@ -1,0 +1,296 @@
+"""Routes over engines that compute nothing: keys, quotas, refusals, ends, settings."""
+
+import asyncio
+from contextlib import asynccontextmanager
+
+import httpx2
+import pytest
+import yaml
+
+from headway.errors import SettingError
+from headway.executor.traits import EVERYTHING
+from headway.models import EMBEDDED
+from headway.server.app import make_app
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import digest
+from headway.server.config.validate import check_files
+from headway.server.engine.handle import EngineState
+from headway.server.intake.service import Service
+from headway.server.intake.tokenizing import AsyncTokenizer
+from tests.server.running_server import Permitted, fake, tokenizer
+
+TWO = [{"name": "small"}, {"name": "large"}]
+ROUTES = {
+    "vote": {"ensemble": ["small", "small", "large"], "choose": "best"},
+    "up": {"cascade": ["small", "large"], "accept": {"confidence": 0}},
+    "safe": {"fallback": ["large", "small"]},
+}
+ASK = {"prompt": [5], "max_tokens": 20, "temperature": 0, "ignore_eos": True}
+
+
+def key(name, **more):
+    return {"name": name, "sha256": digest(name).hex(), **more}
+
+
+@asynccontextmanager
+async def serving(engines=(fake, fake), routes=ROUTES, **sections):
+    """A client of the application, and its service. engines: make them of their configurations."""
+    config = ServerConfig(models=TWO, routes=routes, **sections)
+    made = [make(entry) for make, entry in zip(engines, config.entries, strict=True)]
+    service = Service(config, *made)
+    for model in service.models:
+        words = AsyncTokenizer(tokenizer(), EMBEDDED)
+        model.ready(words, frozenset({2}), EVERYTHING)
+    transport = httpx2.ASGITransport(make_app(service))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield client, service
+    for each in made:
+        await asyncio.to_thread(each.live.close)
+    service.close()
+
+
+def ask(client, model, key="", headers=None, **more):
+    named = {"authorization": f"Bearer {key}"} if key else {}
+    body = {**ASK, "model": model, **more}
+    return client.post("/v1/completions", json=body, headers=named | (headers or {}))
+
+
+async def holds(condition):
+    """Wait until it does, and let the others run meanwhile."""
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0)
+
+
+def test_a_key_may_use_the_routes_that_it_names():
+    keys = [key("all"), key("narrow", models=["small", "up"])]
+
+    async def main():
+        async with serving(keys=keys) as (client, service):
+            answer = await ask(client, "up", "narrow")
+            assert (answer.status_code, answer.json()["model"]) == (200, "large")
+            assert (await ask(client, "safe", "narrow")).status_code == 404
+            assert (await ask(client, "large", "narrow")).status_code == 404
+            await ask(client, "up", "all")
+            await holds(lambda: len(service.routes.decisions.rows["up"]) == 2)
+            for name, routes, decisions in (("narrow", ["up"], [1]), ("all", [*ROUTES], [0, 1, 0])):
+                headers = {"authorization": f"Bearer {name}"}
+                found = (await client.get("/v1/routes", headers=headers)).json()["data"]
+                assert [each["id"] for each in found] == routes
+                assert [each["decisions"] for each in found] == decisions
+                shown = (await client.get("/v1/config/effective", headers=headers)).json()
+                assert [*shown["routes"]] == routes
+                models = (await client.get("/v1/models", headers=headers)).json()["data"]
+                assert {each["id"] for each in models} & set(ROUTES) == set(routes)
+
+    asyncio.run(main())
+
+
+def test_a_key_is_charged_for_every_attempt_and_nobody_else_for_it():
+    keys = [key("poor", tokens_per_minute=100), key("rich")]
+
+    async def main():
+        async with serving(keys=keys) as (client, service):
+            assert (await ask(client, "vote", "poor")).status_code == 200  # 3 times 21 tokens
+            more = await ask(client, "safe", "poor", max_tokens=60)
+            assert more.status_code == 429
+            assert more.json()["error"]["code"] == "rate_limit_exceeded"
+            assert more.headers["retry-after"]
+            await holds(lambda: service.routes.decisions.rows["safe"])
+            (row,) = service.routes.decisions.rows["safe"]
+            assert [each.target for each in row.attempts] == ["large"], "small would say the same"
+            rich = await ask(client, "safe", "rich", max_tokens=60)
+            assert rich.json()["model"] == "large"
+            assert (await ask(client, "small", "poor", max_tokens=20)).status_code == 200
+
+    asyncio.run(main())
+
+
+def test_a_model_that_is_loading_is_passed_over_and_refusals_have_a_time():
+    routes = {
+        **ROUTES,
+        "only": {"fallback": ["large"]},
+        "spread": {"least_loaded": ["large", "small"]},
+        "cheap": {"cheapest": ["large", "small"]},
+    }
+
+    async def main():
+        async with serving(routes=routes) as (client, service):
+            service.models.backends["large"].state = EngineState.LOADING
+            for route in ("safe", "spread", "cheap", "up"):
+                answer = await ask(client, route)
+                assert answer.json()["model"] == "small", route
+            nobody = await ask(client, "only")
+            assert nobody.status_code == 503 and nobody.json()["error"]["code"] == "loading"
+            assert nobody.headers["retry-after"] and "every target refused" in nobody.text
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_later_request_supersedes_all_attempts(stream):
+    async def main():
+        gates = [Permitted(), Permitted()]
+        headers = {"x-headway-supersede": "draft"}
+        async with serving([gate.engine for gate in gates]) as (client, service):
+            first = asyncio.create_task(ask(client, "vote", headers=headers, stream=stream))
+            await holds(lambda: sum(one.admission.open for one in service.models) == 3)
+            second = asyncio.create_task(ask(client, "safe", headers=headers))
+            answer = await first
+            assert answer.status_code == 409
+            assert answer.json()["error"]["code"] == "superseded"
+            for gate in gates:
+                gate.permits.release(1_000)
+            assert (await second).json()["model"] == "large"
+            await holds(lambda: service.open == 0)
+
+    asyncio.run(main())
+
+
+def test_a_drain_lets_a_route_ask_its_next_model():
+    async def main():
+        gate = Permitted()
+        async with serving([gate.engine, fake]) as (client, service):
+            begun = asyncio.create_task(ask(client, "up"))
+            await holds(lambda: gate.asked)
+            draining = asyncio.create_task(service.drain_routes(30))
+            await asyncio.sleep(0)
+            for path in ("/v1/completions", "/ready"):
+                late = await (ask(client, "large") if path != "/ready" else client.get(path))
+                assert late.status_code == 503 and late.json()["error"]["code"] == "draining"
+            gate.permits.release(1_000)
+            assert (await begun).json()["model"] == "large"
+            assert 0 < await draining <= 30
+
+    asyncio.run(main())
+
+
+def test_attempts_are_a_workflow_in_the_ledger():
+    """Unless the client has named its own."""
+
+    async def main():
+        async with serving() as (client, service):
+            seen = []
+            for model in service.models:
+                model.admission.enter = noting(seen, model.admission.enter)
+            answer = await ask(client, "up")
+            whole = answer.json()["id"].removesuffix(".2")
+            assert [(each.id, each.labels.workflow, each.labels.attempt) for each in seen] == [
+                (f"{whole}.1", whole, 1),
+                (f"{whole}.2", whole, 2),
+            ]
+            await ask(
+                client, "up", headers={"x-headway-workflow": "mine", "x-headway-attempt": "3"}
+            )
+            assert [(each.labels.workflow, each.labels.attempt) for each in seen[2:]] == [
+                ("mine", 3),
+                ("mine", 3),
+            ]
+
+    def noting(seen, enter):
+        def noted(call):
+            seen.append(call.routed)
+            enter(call)
+
+        return noted
+
+    asyncio.run(main())
+
+
+def test_a_server_without_routes_has_no_part_of_them():
+    async def main():
+        async with serving(routes={}) as (client, service):
+            assert service.routes is None
+            for model in service.models:
+                told = [*model.admission.watchers, *model.admission.listeners]
+                assert not [each for each in told if "Accounts" in repr(each)]
+            assert (await client.get("/v1/routes")).json() == {"object": "list", "data": []}
+            assert "headway_route" not in (await client.get("/metrics")).text
+            assert "x-headway-route" not in (await ask(client, "small")).headers
+
+    asyncio.run(main())
+
+
+def test_a_tenant_does_not_see_the_rules_of_another():
+    rules = [{"to": "large", "tenants": ["gold", "silver"]}, {"to": "small"}]
+    keys = [key("gold"), key("silver"), key("tin")]
+
+    async def main():
+        async with serving(routes={"chat": {"rules": rules}}, keys=keys) as (client, _):
+            for name, target in (("gold", "large"), ("tin", "small")):
+                assert (await ask(client, "chat", name)).json()["model"] == target
+                headers = {"authorization": f"Bearer {name}"}
+                one = (await client.get("/v1/config/effective", headers=headers)).json()
+                two = (await client.get("/v1/routes", headers=headers)).json()["data"][0]
+                assert one["routes"]["chat"] == two["settings"]
+                seen = [each["tenants"] for each in two["settings"]["rules"]]
+                assert seen == ([["gold"], []] if name == "gold" else [[]])
+
+    asyncio.run(main())
+
+
+WRONG = {
+    "a: {cascade: [small, larg], accept: {confidence: -1}}": "routes.a.cascade: there is no model "
+    "and no route 'larg'; did you mean large?",
+    "a: {fallback: [b]}\n  b: {rules: [{to: a}]}": "routes.a: it leads back to itself: a -> b -> a",
+    "small: {fallback: [large]}": "routes.small: 'small' is a name of the model small, too",
+    "a: {fallback: [f]}": "routes.a.fallback: 'f' is a function, and a route asks models",
+    "a: {fallback: [small, large], speculate: true}": "routes.a.speculate is for cascade, not for "
+    "fallback",
+    "a: {fallback: [small], timeuot: 2s}": "routes.a.timeuot is not known; did you mean timeout?",
+    "a: {fallback: [small], timeout: fast}": "routes.a.timeout: 'fast' is not a time",
+    "a: {fallback: [small, large], timeout: [1s]}": "routes.a.timeout: 1 for 2 targets",
+    "a: {fallback: [small, large], hedge: true}": "routes.a.hedge: needs a timeout",
+    "a: {fallback: [small, small]}": "routes.a.fallback: names a target twice",
+    "a: {fallback: [small], circuit: {pause: none}}": "routes.a.circuit.pause: must end",
+    "a: {cascade: [small, large]}": "routes.a: a cascade needs `accept`",
+    "a: {cascade: [small, large], accept: {confidence: 1}}": "routes.a.accept.confidence should be",
+    "a: {cascade: [small, large], accept: {regex: x, agree: 2}}": "routes.a.accept is one of",
+    "a: {cascade: [small, large], accept: {regex: '('}}": "routes.a.accept.regex: '(' is no regul",
+    "a: {cascade: [small, large], accept: {json_schema: {type: 3}}}": "routes.a.accept.json_schema",
+    "a: {cascade: [small, large], accept: {function: x}}": "routes.a.accept.function is module",
+    "a: {cascade: [small, large], accept: {function: 'none_such:x'}}": "there is no module none_s",
+    "a: {cascade: [small, large], accept: {agree: 1}}": "routes.a.accept.agree: 1 answers cannot",
+    "a: {ensemble: [small], quorum: 3}": "routes.a.quorum: 3 of 1 targets",
+    "a: {ensemble: [small], score: 'm:f'}": "routes.a.score is for choose: best",
+    "a: {}": "routes.a: a route is one of rules, least_loaded",
+    "a: {fallback: [small], cheapest: [large]}": "not cheapest and fallback",
+    "a: {least_loaded: []}": "routes.a.least_loaded: names no target",
+    "a: [small]": "routes.a should be a mapping",
+    "a@b: {fallback: [small]}": "'a@b' cannot name a route",
+    "a: {rules: [{to: small, lanes: [voic]}]}": "routes.a.rules[0].lanes: there is no lane 'voic'",
+    "a: {rules: [{to: small, tenants: [me]}]}": "routes.a.rules[0].tenants: there is no tenant",
+    "a: {rules: [{to: small, mst_tokens: 3}]}": "routes.a.rules[0].mst_tokens is not known; did",
+}
+
+
+@pytest.mark.parametrize("written", WRONG)
+def test_a_wrong_route_is_named_with_its_place(written, tmp_path):
+    path = tmp_path / "headway.yaml"
+    models = "[{name: small}, {name: large}, {name: f, function: 'json:loads'}]"
+    path.write_text(f"models: {models}\nroutes:\n  {written}\n")
+    with pytest.raises(SettingError) as raised:
+        check_files(ServerConfig.load(path))
+    assert WRONG[written] in str(raised.value)
+
+
+def test_what_is_shown_can_be_read_again():
+    routes = {
+        **ROUTES,
+        "each": {"fallback": ["small", "large"], "timeout": ["1s", "none"], "circuit": "none"},
+    }
+    shown = ServerConfig(models=TWO, routes=routes).effective()["routes"]
+    assert shown["safe"] == {
+        "fallback": ["large", "small"],
+        "timeout": "none",
+        "hedge": False,
+        "circuit": {"failures": 5, "pause": "10s"},
+    }
+    again = yaml.safe_load(yaml.safe_dump(shown))
+    for route in again.values():  # what was not chosen is no choice
+        accept = route.get("accept")
+        if accept:
+            route["accept"] = {"confidence": accept["confidence"]}
+        if route.get("choose") and not route["score"]:
+            del route["score"]
+    assert ServerConfig(models=TWO, routes=again).effective()["routes"] == shown

@@ -1,0 +1,127 @@
+"""Keys are read again while serving; a wrong file changes nothing."""
+
+import asyncio
+
+import pytest
+
+from headway.errors import SettingError
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import digest
+from headway.server.config.tenant import Tenant
+from headway.server.reload import Reloading
+from tests.server.running_server import fake, service_of
+
+
+class Said:
+    """A log that keeps what is said."""
+
+    def __init__(self):
+        self.lines = []
+
+    def __getattr__(self, level):
+        return lambda text, **values: self.lines.append((level, text, values))
+
+
+def key(name, **more):
+    return {"name": name, "sha256": digest(f"hw-{name}").hex(), "tenant": "acme", **more}
+
+
+def config(*keys, **more):
+    return ServerConfig(keys=list(keys), **more)
+
+
+def reloaded(before, after):
+    """The service and what was said. after: a configuration, or why there is none."""
+
+    async def go():
+        service, log = service_of(before, engine := fake(before)), Said()
+
+        def load():
+            if isinstance(after, str):
+                raise SettingError(after)
+            return after
+
+        Reloading(load, service, log).reload()
+        await asyncio.to_thread(engine.live.close)
+        service.close()
+        return service, log.lines
+
+    return asyncio.run(go())
+
+
+def asks(service, name):
+    found = service.keys.authenticate(f"Bearer hw-{name}")
+    return found.key if isinstance(found, Tenant) else ""
+
+
+def test_keys_come_and_go_and_what_else_has_changed_is_named():
+    after = config(key("a"), key("c", admin=True), prices={"per_hour": 2})
+    service, said = reloaded(config(key("a"), key("b")), after)
+    assert [asks(service, name) for name in "abc"] == ["a", "", "c"]
+    assert service.keys.authenticate("Bearer hw-c").is_admin
+    assert [line[:2] for line in said] == [
+        ("info", "keys reloaded"),
+        ("warning", "prices has changed too, and is not reloaded: restart"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "after, why",
+    [
+        ("headway.yaml is not YAML", "is not YAML"),
+        (config(), "the last key went"),
+        (config({**key("a"), "tenant": "other"}, key("b")), "a tenant or a weight has changed"),
+        (config(key("a"), lanes={"chat": {}}), "lanes neither come nor go"),
+    ],
+)
+def test_what_cannot_be_reloaded_changes_nothing(after, why):
+    service, said = reloaded(config(key("a"), key("b")), after)
+    assert [asks(service, name) for name in "ab"] == ["a", "b"]
+    ((level, text, values),) = said
+    assert level == "error" and "all stays as it was" in text and why in values["cause"]
+
+
+def test_what_a_key_has_used_does_not_come_back():
+    """Else a reload would be a way around its limits."""
+    limited = key("a", requests_per_minute=1, concurrent=1)
+    before = config(limited, key("b"))
+
+    async def go():
+        service = service_of(before, engine := fake(before))
+        tenant = service.keys.authenticate("Bearer hw-a")
+        assert service.keys.ask(tenant, 1) == 0 and service.keys.begin(tenant)
+        changed = config({**limited, "requests_per_minute": 5}, key("b"))
+        for after in (before, changed):
+            Reloading(lambda after=after: after, service, Said()).reload()
+            assert not service.keys.begin(tenant), "one runs still"
+            assert (service.keys.ask(tenant, 2) > 0) == (after is before)
+        service.keys.end(tenant)
+        assert service.keys.begin(tenant)
+        await asyncio.to_thread(engine.live.close)
+        service.close()
+
+    asyncio.run(go())
+
+
+def test_the_file_is_watched(tmp_path, monkeypatch):
+    monkeypatch.setattr("headway.server.reload.LOOK", 0.01)
+    file = tmp_path / "headway.yaml"
+    file.write_text("one")
+
+    async def go():
+        before = config(key("a"))
+        service, seen = service_of(before, engine := fake(before)), asyncio.Event()
+
+        def load():
+            seen.set()
+            return before
+
+        task = asyncio.create_task(Reloading(load, service, Said()).watch(file))
+        await asyncio.sleep(0)
+        file.write_text("another one")
+        await asyncio.wait_for(seen.wait(), 30)
+        task.cancel()
+        await asyncio.to_thread(engine.live.close)
+        service.close()
+
+    asyncio.run(go())

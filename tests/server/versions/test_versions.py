@@ -1,0 +1,227 @@
+"""Versions on a running server: proposed, tried, taken back, promoted; over real connections."""
+
+import json
+import threading
+from contextlib import contextmanager
+from time import sleep
+
+import httpx2
+import pytest
+
+from headway.core.cost.step_cost import StepCost
+from headway.executor.fake import FakeExecutor
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import digest
+from tests.server.running_server import by_budgets, serving, until
+
+ADMIN, USER = "hw-admin", "hw-user"
+LANES = {"chat": {"ttft": "10s"}, "bulk": {}}
+CHANGE = {"config": {"engine": {"strategy": {"chunk": 64}}}, "reason": "shorter steps"}
+SHORT = {"slice": "100ms", "wash_out": "20ms", "settle": "100ms", "learning": 1, "fewest": 3}
+
+
+def configured(tmp_path, **more):
+    keys = [
+        {"name": "ops", "sha256": digest(ADMIN).hex(), "admin": True},
+        {"name": "app", "sha256": digest(USER).hex()},
+    ]
+    engine = {"strategy": {"join": "continuous", "chunk": 256}, "slots": 4}
+    given = {"lanes": LANES, "engine": engine, "versions": {"store": str(tmp_path / "v.db")}}
+    return ServerConfig(**given, keys=keys, **more)
+
+
+def fast(config):
+    return by_budgets(config, FakeExecutor(512, 16), StepCost())
+
+
+@contextmanager
+def served(config, engine=fast):
+    with serving(config, engine) as (url, front):
+        headers = {"authorization": f"Bearer {ADMIN}"}
+        with httpx2.Client(base_url=url, headers=headers, timeout=30) as client:
+            yield client, front
+
+
+def post(client, path="", body=None):
+    return client.post(f"/v1/versions{path}", json=body or {})
+
+
+def complete(client, lane="chat"):
+    body = {"prompt": "one", "max_tokens": 2}
+    return client.post("/v1/completions", json=body, headers={"x-headway-lane": lane})
+
+
+def state(client, number):
+    return client.get(f"/v1/versions/{number}").json()["state"]
+
+
+def test_the_files_configuration_is_version_1_and_is_told_in_a_header(tmp_path):
+    with served(configured(tmp_path)) as (client, _):
+        found = client.get("/v1/versions").json()
+        assert [(each["number"], each["state"]) for each in found["data"]] == [(1, "promoted")]
+        assert found["promoted"] == 1 and found["trial"] is None
+        assert complete(client).headers["x-headway-version"] == "1"
+
+
+def test_only_a_key_with_admin_may_see_or_change_versions(tmp_path):
+    with served(configured(tmp_path)) as (client, _):
+        user = {"authorization": f"Bearer {USER}"}
+        for answer in (
+            client.get("/v1/versions", headers=user),
+            client.post("/v1/versions", json=CHANGE, headers=user),
+            client.post("/v1/versions/1/promote", json={}, headers=user),
+        ):
+            assert (answer.status_code, answer.json()["error"]["code"]) == (403, "admin_needed")
+        assert client.get("/v1/versions", headers={"authorization": ""}).status_code == 401
+        assert 'id="versions"' in client.get("/dashboard").text
+        assert 'id="versions"' not in client.get("/dashboard", headers=user).text
+
+
+@pytest.mark.parametrize(
+    "config, why",
+    [
+        ({"models": []}, "models cannot change while requests are served"),
+        ({"engine": {"context": 9}}, "engine.context cannot change while requests are served"),
+        ({"lanes": {"new": {}}}, "lanes neither come nor go"),
+        ({"engine": {"slots": 64}}, "engine.slots cannot grow to 64"),
+        ({"lanes": {"chat": {"tttf": "1s"}}}, "did you mean ttft"),
+        ({"lanes": {"chat": {"ttft": "1s", "e2e": "500ms"}}}, "can never be used up"),
+        ({"engine": {"strategy": {"order": "deadline"}}}, "engine.cost names no cost file"),
+        ({}, "it changes nothing"),
+    ],
+)
+def test_what_cannot_be_in_force_is_refused_by_name_when_it_is_proposed(tmp_path, config, why):
+    with served(configured(tmp_path)) as (client, _):
+        answer = post(client, "", {"config": config, "reason": "a test"})
+        assert answer.status_code == 400 and why in answer.json()["error"]["message"]
+        assert len(client.get("/v1/versions").json()["data"]) == 1
+
+
+def test_a_promoted_version_is_in_force_at_once_and_after_a_restart(tmp_path):
+    config = configured(tmp_path)
+    change = {**CHANGE, "config": {"lanes": {"chat": {"ttft": "3s"}}, "engine": {"slots": 2}}}
+    with served(config) as (client, front):
+        made = post(client, "", change).json()
+        assert (made["number"], made["state"], made["author"]) == (2, "proposed", "ops")
+        assert post(client, "/2/promote", {"why": "sure"}).json()["state"] == "promoted"
+        until(lambda: front.model.engine.load.version == 2)
+        answer = complete(client)
+        assert answer.headers["x-headway-version"] == "2"
+        lanes = client.get("/v1/lanes").json()["data"]
+        assert {each["id"]: each["budget_ms"]["ttft"] for each in lanes}["chat"] == 3_000
+        assert client.get("/v1/config/effective").json()["lanes"]["chat"]["ttft"] == "3s"
+        assert "headway_version{" in client.get("/metrics").text
+        assert state(client, 1) == "replaced"
+    with served(config) as (client, front):
+        assert client.get("/v1/versions").json()["promoted"] == 2
+        assert front.config.engine.slots == 2
+        assert post(client, "/2/rollback", {"why": "no"}).json()["state"] == "rolled back"
+        assert client.get("/v1/versions").json()["promoted"] == 1
+    changed = configured(tmp_path, server={"default_lane": "bulk"})
+    with served(changed) as (client, front):
+        assert client.get("/v1/versions").json()["promoted"] == 1, "versions do not hold that"
+    other = config.model_copy(update={"lanes": ServerConfig(lanes={"chat": {"ttft": "9s"}}).lanes})
+    with served(other) as (client, front):
+        found = client.get("/v1/versions").json()
+        assert found["promoted"] == 3 and found["data"][2]["reason"].endswith("was changed")
+
+
+class Traffic:
+    """Callers that ask one after another until they are told to stop; all must be answered."""
+
+    def __init__(self, client, threads=3):
+        self.client, self.stopped = client, threading.Event()
+        self.answers = []
+        self._threads = [threading.Thread(target=self._ask) for _ in range(threads)]
+
+    def _ask(self):
+        while not self.stopped.is_set():
+            self.answers.append(complete(self.client))
+
+    def __enter__(self):
+        for each in self._threads:
+            each.start()
+        return self
+
+    def __exit__(self, *exception):
+        self.stopped.set()
+        for each in self._threads:
+            each.join(30)
+
+
+def test_a_trial_of_equals_alternates_loses_nobody_and_promotes_nothing(tmp_path):
+    with served(configured(tmp_path)) as (client, _):
+        post(client, "", CHANGE)
+        with Traffic(client) as traffic:
+            begun = post(client, "/2/start", {**SHORT, "longest": "2s", "seed": 3})
+            assert begun.json()["state"] == "on trial"
+            again = post(client, "/2/start", SHORT)
+            assert again.status_code == 409 and "on trial" in again.json()["error"]["message"]
+            until(lambda: client.get("/v1/versions").json()["trial"] is None)
+        assert {each.status_code for each in traffic.answers} == {200}
+        told = {each.headers["x-headway-version"] for each in traffic.answers}
+        assert told == {"1", "2"}
+        found = client.get("/v1/versions/2").json()
+        last = found["events"][-1]
+        assert (found["state"], last["details"]["verdict"]["outcome"]) == ("proposed", "ended")
+        assert last["details"]["verdict"]["pairs"] == 10
+        assert client.get("/v1/versions").json()["promoted"] == 1
+
+
+class Slowed(FakeExecutor):
+    """Slow steps while version 2 is in force: the fault that is planted."""
+
+    scheduler = None
+
+    def submit(self, batch):
+        if self.scheduler.settings.version == 2:
+            sleep(0.03)
+        return super().submit(batch)
+
+    def engine(self, config):
+        local = by_budgets(config, self, StepCost())
+        Slowed.scheduler = local.live._engine.scheduler
+        return local
+
+
+def test_a_slower_version_is_taken_back_by_itself_and_says_why(tmp_path):
+    slow = Slowed(512, 16)
+    with served(configured(tmp_path), slow.engine) as (client, front):
+        expects = {"figure": "ttft_p95", "lane": "chat", "change": -0.1}
+        proposal = {**CHANGE, "expects": expects, "pressure": "longer steps", "owner": "ops"}
+        post(client, "", proposal)
+        with Traffic(client, 2) as traffic:
+            post(client, "/2/start", {**SHORT, "longest": "20s", "seed": 5})
+            until(lambda: state(client, 2) == "rolled back")
+            until(lambda: front.model.engine.load.version == 1)
+        assert {each.status_code for each in traffic.answers} == {200}
+        last = client.get("/v1/versions/2").json()["events"][-1]
+        assert last["author"] == "headway" and "of lane chat is worse: e-value" in last["why"]
+        assert last["details"]["measured"]["change"] > 0.2
+        json.dumps(last)
+
+
+def test_an_operator_ends_a_trial_and_the_end_of_the_server_does_too(tmp_path):
+    config = configured(tmp_path)
+    with served(config) as (client, front):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "60s"})
+        ended = post(client, "/2/rollback", {"why": "enough seen"}).json()
+        assert (ended["state"], ended["events"][-1]["why"]) == ("rolled back", "enough seen")
+        until(lambda: front.model.engine.load.version == 1)
+        post(client, "/2/start", {**SHORT, "longest": "60s"})
+    with served(config) as (client, _):
+        found = client.get("/v1/versions/2").json()
+        assert found["state"] == "rolled back" and "was ended" in found["events"][-1]["why"]
+
+
+def test_states_and_numbers_that_do_not_fit_are_said(tmp_path):
+    with served(configured(tmp_path)) as (client, _):
+        assert post(client, "/9/start").status_code == 404
+        assert post(client, "/1/start").status_code == 409, "it is in force"
+        said = post(client, "/1/rollback").json()["error"]["message"]
+        assert "no version before" in said
+        post(client, "", CHANGE)
+        assert post(client, "/2/reject", {"why": "no"}).json()["state"] == "rejected"
+        assert post(client, "/2/start").status_code == 409
+        assert post(client, "/2/promote", {"wy": "x"}).status_code == 400

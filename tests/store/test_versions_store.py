@@ -1,0 +1,49 @@
+"""Versions in a store: numbers, states, and what happened, in SQLite and PostgreSQL."""
+
+from contextlib import ExitStack
+
+import pytest
+
+from headway.store.database import Database
+from headway.store.versions import (
+    ON_TRIAL,
+    PROMOTED,
+    PROPOSED,
+    REPLACED,
+    ROLLED_BACK,
+    VersionConflictError,
+    VersionEvent,
+    Versions,
+)
+from tests.postgresql import postgresql
+
+CONTENT = {"config": {"lanes": {}}, "author": "me"}
+
+
+def event(state, at=5, **details):
+    return VersionEvent(state, at, "me", "why", details)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def database(request, tmp_path):
+    with ExitStack() as stack:
+        on_postgres = request.param == "postgres"
+        url = stack.enter_context(postgresql(tmp_path)) if on_postgres else str(tmp_path / "v.db")
+        found = Database(url)
+        stack.callback(found.close)
+        yield found
+
+
+def test_versions_are_numbered_and_their_states_are_those_of_their_latest_events(database):
+    versions = Versions(database)
+    first = versions.add(CONTENT, "d1", event(PROMOTED), is_file=True)
+    second = versions.add(CONTENT, "d2", event(PROPOSED, 6))
+    assert (first.number, second.number, second.state) == (1, 2, PROPOSED)
+    tried = versions.happen(2, event(ON_TRIAL, 7, plan={"seed": 3}), (PROPOSED,))
+    assert tried.events[-1].details == {"plan": {"seed": 3}} and tried.content == CONTENT
+    with pytest.raises(VersionConflictError, match="version 2 is on trial"):
+        versions.happen(2, event(ON_TRIAL), (PROPOSED, ROLLED_BACK))
+    versions.happen(2, event(PROMOTED, 8))
+    assert [each.state for each in versions.all()] == [REPLACED, PROMOTED]
+    assert versions.get(1).events[-1].why == "version 2 was promoted"
+    assert versions.get(3) is versions.happen(3, event(PROMOTED)) is None
