@@ -221,6 +221,19 @@ def test_importing_loads_neither_torch_nor_anything_not_needed(name, beyond):
     assert (done.stdout.strip(), done.stderr) == ("", "")
 
 
+def test_the_server_needs_no_package_of_its_extras():
+    """Stores, routes to other servers and DuckDB are extras: what needs them is imported late."""
+    code = """
+import sys
+for name in ("sqlalchemy", "alembic", "httpx2", "duckdb", "python_multipart", "jsonschema"):
+    sys.modules[name] = None
+import headway.routing, headway.pipelines, headway.server.run, headway.server.functions.run
+import headway.cli.app, headway.cli.operate.ledger, headway.cli.operate.versions
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def readers(*names):
     return {str(path) for path, tree in FILES.items() if set(names) & set(imports(tree))}
 

@@ -1,18 +1,21 @@
 """What Prometheus reads of the ledger. docs/metrics.md lists it."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from headway.server import clock
 from headway.server.ledger.books import Books
-from headway.server.ledger.writer import LedgerWriter
+
+if TYPE_CHECKING:  # a server without a store does without its packages
+    from headway.server.ledger.writer import LedgerWriter
 
 
 class LedgerMetrics:
     """A collector."""
 
-    def __init__(self, books: Books, writers: Sequence[LedgerWriter]) -> None:
+    def __init__(self, books: Books, writers: "Sequence[LedgerWriter]") -> None:
         self._books, self._writers = books, writers
 
     def collect(self) -> Iterator[Metric]:
