@@ -74,7 +74,7 @@ def lanes(tmp_path):
 def test_two_lanes_on_a_server_with_the_embedded_model(tmp_path, lanes):
     with serving() as (url, front):
         status, said, found = bench(tmp_path / "out", url, lanes=lanes, text=True)
-        until(lambda: front.engine.load.running == 0)  # also those who have left
+        until(lambda: front.model.engine.load.running == 0)  # also those who have left
     assert status == 0
     (name,) = found.strategies
     rows, counted = found.report.runs[name][0], found.counted[name][0]

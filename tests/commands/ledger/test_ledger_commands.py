@@ -26,7 +26,7 @@ def ledger(tmp_path_factory):
         for number in range(6):
             said = {"x-headway-prompt-version": f"v{number % 2}", "x-headway-workflow": "w"}
             said |= {"x-request-id": f"mine-{number}"}
-            body = {"prompt": "def f(", "max_tokens": 2 + number}
+            body = {"prompt": "def f(", "max_tokens": 2 + number, "ignore_eos": True}
             ids.append(client.post("/v1/completions", json=body, headers=said).json()["id"])
         until(lambda: front.ledger.writers[0].written == 6)
         for id in (ids[0], ids[2]):

@@ -3,6 +3,7 @@
 import pytest
 
 from headway.errors import HeadwayError
+from headway.live.clock import WallClock
 from headway.server.engine import engine_process
 from headway.server.engine.engine_process import EngineProcess
 from headway.server.engine.messages import EngineOptions
@@ -40,7 +41,7 @@ def test_what_was_made_is_closed_although_the_rest_could_not_be(tmp_path, monkey
     monkeypatch.setattr(engine_process, "load", loaded)
     monkeypatch.setattr(engine_process, "begun", kept)
     options = EngineOptions(context=256, slots=2, threads=1, journal=str(tmp_path / "j.jsonl"))
-    process = EngineProcess(options, Channel(), engine_process.CountingInbox(None))
+    process = EngineProcess(options, Channel(), engine_process.CountingInbox(WallClock()))
     monkeypatch.setattr(process, "_engine", broken)
     with pytest.raises(HeadwayError, match="no engine"):
         process.serve()

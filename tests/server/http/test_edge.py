@@ -103,7 +103,7 @@ def test_a_client_that_sends_nothing_or_too_little_is_disconnected(late, sent, a
 
 
 def test_one_byte_at_a_time_does_not_move_the_deadline():
-    with edge(config(header_time="300ms")) as (url, connections):
+    with edge(config(header_time="50ms")) as (url, connections):
         hostile = Hostile(url)
         for each in b"GET /health HTTP/1.1\r\nX: " + b"y" * 100_000:
             hostile.say(bytes([each]))

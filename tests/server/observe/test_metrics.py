@@ -8,6 +8,7 @@ from hashlib import sha256
 from itertools import pairwise
 from math import inf
 from pathlib import Path
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -408,7 +409,7 @@ def families(tmp_path_factory):
     """Metrics of a fresh server with keys, a cost file, jobs and a ledger: name in queries -> type
     and labels."""
     store = str(tmp_path_factory.mktemp("jobs") / "jobs.db")
-    config = ServerConfig(jobs={"store": store}, ledger={"url": store})
+    config = ServerConfig(jobs={"store": store}, ledger={"url": store}, versions={"store": store})
     with serving(config, priced) as (url, service):
         service.jobs.metrics.items["answered"] += 1
         service.jobs.metrics.jobs["batch", "completed"] += 1
@@ -419,6 +420,9 @@ def families(tmp_path_factory):
         metrics._batches.gap(1, 1)
         service.metrics.models[0]._keys.accepted("app", 1)
         service.metrics.models[0]._keys.left("app", 1, 1)
+        watch = SimpleNamespace(lane="a", guardrail=SimpleNamespace(figure="queue_p95"), evidence=1)
+        trial = SimpleNamespace(pairs=1, watches=[watch], needed=lambda each: 1)
+        service.versions.metrics._trial = lambda: SimpleNamespace(number=2, trial=trial)
         text = httpx2.get(f"{url}/metrics").text
     found = {}
     for family in text_string_to_metric_families(text):
