@@ -5,8 +5,9 @@ import pwd
 import shutil
 import socket
 import subprocess
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -19,20 +20,27 @@ def _programs():
 
 
 @contextmanager
-def postgresql(folder):
-    """Gives the URL of an empty database; skips where PostgreSQL is not installed."""
-    programs, data = _programs(), Path(folder) / "data"
+def postgresql(folder=None):
+    """Gives the URL of an empty database; skips where PostgreSQL is not installed. Its data go to
+    folder/data, which other users must be able to reach."""
+    programs = _programs()
     if not (programs / "initdb").exists():
         pytest.skip("PostgreSQL is not installed")
-    as_user = {}
+    with ExitStack() as stack:
+        if folder is None:  # not pytest's: each pytest that starts closes that to other users
+            folder = stack.enter_context(TemporaryDirectory(prefix="headway-postgres-"))
+            Path(folder).chmod(0o711)
+        yield stack.enter_context(_running(programs, Path(folder) / "data"))
+
+
+@contextmanager
+def _running(programs, data):
+    data.mkdir()
+    as_user = {"cwd": data}
     if os.getuid() == 0:
         who = pwd.getpwnam(USER)
-        data.mkdir()
         os.chown(data, who.pw_uid, who.pw_gid)
-        for parent in (data.parent, *data.parent.parents):
-            if parent.stat().st_uid == 0 and parent != Path("/") and parent != Path("/tmp"):
-                parent.chmod(parent.stat().st_mode | 0o011)
-        as_user = {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": [], "cwd": data}
+        as_user |= {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
     run = {"check": True, "stdout": subprocess.DEVNULL, **as_user}
     subprocess.run([programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "--no-sync"], **run)
     with socket.socket() as free:

@@ -53,11 +53,10 @@ WORDS = {
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def where(request, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("ledger")
     if request.param == "sqlite":
-        yield str(folder / "ledger.db")
+        yield str(tmp_path_factory.mktemp("ledger") / "ledger.db")
         return
-    with postgresql(folder) as url:
+    with postgresql() as url:
         yield url
 
 

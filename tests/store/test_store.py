@@ -23,8 +23,8 @@ NOW = 1_800_000_000
 
 
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory):
-    with postgresql(tmp_path_factory.mktemp("postgres")) as url:
+def postgres():
+    with postgresql() as url:
         yield url
 
 

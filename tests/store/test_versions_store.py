@@ -28,7 +28,7 @@ def event(state, at=5, **details):
 def database(request, tmp_path):
     with ExitStack() as stack:
         on_postgres = request.param == "postgres"
-        url = stack.enter_context(postgresql(tmp_path)) if on_postgres else str(tmp_path / "v.db")
+        url = stack.enter_context(postgresql()) if on_postgres else str(tmp_path / "v.db")
         found = Database(url)
         stack.callback(found.close)
         yield found
