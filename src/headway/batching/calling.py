@@ -4,10 +4,11 @@ import asyncio
 import inspect
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
+from headway.batching.shared_memory import Packed, Room, pack, unpack
 from headway.errors import EngineError, SettingError
 
 Function = Callable[[list[Any]], Any]
@@ -89,24 +90,31 @@ class InLoop:
 class InProcesses:
     """Each call is divided evenly among the processes. They import the function's module anew.
 
-    If one dies, the items of that call fail, and the next call has new processes.
+    Items and results are pickled; large buffers, such as those of arrays, go through shared memory.
+    If a process dies, the items of that call fail, and the next call has new processes.
     """
 
     def __init__(self, function: Function, count: int) -> None:
         self._function, self._count = function, count
         self._pool = self._started()
+        self._rooms = [Room() for _ in range(count)]  # one for each part of a call
 
     def _started(self) -> ProcessPoolExecutor:
         return ProcessPoolExecutor(self._count, multiprocessing.get_context("spawn"))
 
     def call(self, items: list[Any]) -> Sequence[Any]:
         parts = [part for part in _divided(items, self._count) if part]
+        futures = list[Future[Packed]]()
         try:
-            futures: list[Future[list[Any]]] = [
-                self._pool.submit(_call, self._function, part) for part in parts
-            ]
-            return [result for future in futures for result in future.result()]
-        except BrokenProcessPool as error:
+            for part, room in zip(parts, self._rooms, strict=False):
+                packed = room.pack(part)
+                futures.append(self._pool.submit(_call, self._function, packed, room.name))
+            answered = zip(futures, self._rooms, strict=False)
+            return [result for each, room in answered for result in room.unpack(each.result())]
+        except BaseException as error:
+            wait(futures)  # the next call has the same rooms
+            if not isinstance(error, BrokenProcessPool):
+                raise
             self._pool.shutdown(wait=False, cancel_futures=True)
             self._pool = self._started()
             raise ProcessDiedError("a process of the function has died") from error
@@ -116,14 +124,18 @@ class InProcesses:
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
+        for room in self._rooms:
+            room.close()
 
 
 class ProcessDiedError(EngineError):
     """A process that called the function has died. The call is not repeated."""
 
 
-def _call(function: Function, items: list[Any]) -> list[Any]:
-    return list(checked(function(items), len(items)))
+def _call(function: Function, packed: Packed, room: str) -> Packed:
+    """In one of the processes."""
+    items = unpack(packed, room)
+    return pack(list(checked(function(items), len(items))), room)
 
 
 def _divided(items: list[Any], count: int) -> list[list[Any]]:

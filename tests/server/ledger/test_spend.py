@@ -35,7 +35,12 @@ def client_of(url):
 
 
 def post(client, tokens=None, **more):
-    body = {"prompt": "def f(", "ignore_eos": True, **({} if tokens is None else {"max_tokens": tokens}), **more}
+    body = {
+        "prompt": "def f(",
+        "ignore_eos": True,
+        **({} if tokens is None else {"max_tokens": tokens}),
+        **more,
+    }
     return client.post(PATH, json=body)
 
 

@@ -1,0 +1,106 @@
+"""Values on their way between processes: large buffers through shared memory, the rest pickled."""
+
+import pickle
+from multiprocessing.shared_memory import SharedMemory
+from typing import Any, NamedTuple
+
+LEAST = 64 * 1024  # bytes of buffers, below which a pipe is as fast
+PAGE = 4096
+MAPPED = 64  # rooms that a process keeps in reach
+
+
+class Packed(NamedTuple):
+    """A value that another process can unpack. Buffers are those of NumPy arrays and their like,
+    which pickle leaves out (protocol 5, PEP 574)."""
+
+    pickled: bytes
+    sizes: tuple[int, ...]  # of its buffers in the room, in bytes, one after the other
+    buffers: tuple[bytes, ...]  # the buffers themselves, where they are small or find no room
+
+
+class Room:
+    """Shared memory for one value at a time, there and back. Its owner makes and frees it, so a
+    process that dies leaves nothing behind. It is kept: new pages cost more than a copy."""
+
+    def __init__(self) -> None:
+        self._memory: SharedMemory | None = None
+
+    @property
+    def name(self) -> str:
+        """By which others find it; empty: there is none yet."""
+        return self._memory.name if self._memory else ""
+
+    def pack(self, value: Any) -> Packed:
+        """The value, in this room as far as it is large. Raises what pickle raises, and OSError
+        where the system has no memory."""
+        pickled, views = _taken_apart(value)
+        self.grow(sum(view.nbytes for view in views))
+        return _packed(pickled, views, self._memory)
+
+    def unpack(self, packed: Packed) -> Any:
+        """A value that another process has packed for this room. If it found no room, the next one
+        of its size will."""
+        self.grow(sum(map(len, packed.buffers)))
+        return _unpacked(packed, self._memory)
+
+    def grow(self, size: int) -> None:
+        """Have room for so many bytes, if a room is worth it."""
+        if size >= LEAST and (self._memory is None or self._memory.size < size):
+            self.close()
+            self._memory = SharedMemory(create=True, size=-(-size // PAGE) * PAGE)
+
+    def close(self) -> None:
+        """Free it."""
+        if self._memory:
+            self._memory.close()
+            self._memory.unlink()
+            self._memory = None
+
+
+_mapped: dict[str, SharedMemory] = {}  # in a process that owns none: rooms of others, by name
+
+
+def unpack(packed: Packed, name: str) -> Any:
+    """In another process: a value out of the room of this name."""
+    return _unpacked(packed, _found(name))
+
+
+def pack(value: Any, name: str) -> Packed:
+    """In another process: a value into the room of this name, if it is large enough."""
+    return _packed(*_taken_apart(value), _found(name))
+
+
+def _found(name: str) -> SharedMemory | None:
+    if not name:
+        return None
+    memory = _mapped.pop(name, None) or SharedMemory(name)
+    _mapped[name] = memory  # the latest is last
+    while len(_mapped) > MAPPED:
+        _mapped.pop(next(iter(_mapped))).close()
+    return memory
+
+
+def _taken_apart(value: Any) -> tuple[bytes, list[memoryview]]:
+    found = list[pickle.PickleBuffer]()
+    pickled = pickle.dumps(value, protocol=5, buffer_callback=found.append)
+    return pickled, [each.raw() for each in found]
+
+
+def _packed(pickled: bytes, views: list[memoryview], memory: SharedMemory | None) -> Packed:
+    sizes = tuple([view.nbytes for view in views])
+    if memory is None or memory.buf is None or not LEAST <= sum(sizes) <= memory.size:
+        return Packed(pickled, (), tuple([bytes(view) for view in views]))
+    at = 0
+    for view, size in zip(views, sizes, strict=True):
+        memory.buf[at : at + size] = view
+        at += size
+    return Packed(pickled, sizes, ())
+
+
+def _unpacked(packed: Packed, memory: SharedMemory | None) -> Any:
+    buffers, at = [bytearray(each) for each in packed.buffers], 0
+    for size in packed.sizes:
+        assert memory is not None and memory.buf is not None
+        buffers.append(bytearray(memory.buf[at : at + size]))
+        at += size
+    return pickle.loads(packed.pickled, buffers=buffers)
