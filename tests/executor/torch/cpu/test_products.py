@@ -6,8 +6,8 @@ import torch
 from headway.executor.torch.config.processor import cpu_flags
 from headway.executor.torch.cpu.build import NEEDED, SWITCH
 from headway.executor.torch.cpu.library import kernels
-from headway.executor.torch.layers import linear
-from headway.executor.torch.layers.linear import FEW, Linear
+from headway.executor.torch.layers import few_rows, linear
+from headway.executor.torch.layers.linear import Linear
 
 needs_kernels = pytest.mark.skipif(kernels() is None, reason="there are no kernels here")
 SHAPES = [(64, 2), (128, 96), (320, 1_026), (64, 2_050)]  # of one panel, of several, of two chunks
@@ -64,13 +64,47 @@ def test_a_row_that_is_not_finite_is_alone_with_it():
 @needs_kernels
 @pytest.mark.skipif("avx512_bf16" not in cpu_flags(), reason="no products in bfloat16")
 def test_few_rows_go_to_the_kernel_and_more_to_onednn(monkeypatch):
-    weight, x, bias = drawn(128, 96, FEW + 1, torch.bfloat16)
+    monkeypatch.setattr(linear, "few_rows", lambda library, made: 5)
+    weight, x, bias = drawn(128, 96, 6, torch.bfloat16)
     layer, asked = Linear(weight, bias), []
-    assert layer.most_rows == FEW, "oneDNN's layout is the one that the kernel reads"
+    assert layer.most_rows == 5, "oneDNN's layout is the one that the kernel reads"
     monkeypatch.setattr(layer, "kernels", Spied(layer.kernels, asked))
-    more, few = layer(x), layer(x[:FEW])
-    assert asked == [FEW]
-    assert (few.float() - more[:FEW].float()).abs().max() < 2**-8 * (1 + more.float().abs().max())
+    more, few = layer(x), layer(x[:5])
+    assert asked == [5]
+    assert (few.float() - more[:5].float()).abs().max() < 2**-8 * (1 + more.float().abs().max())
+
+
+@needs_kernels
+@pytest.mark.skipif("avx512_bf16" not in cpu_flags(), reason="no products in bfloat16")
+def test_how_many_rows_is_measured_once_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(few_rows, "ROUNDS", 1)
+    monkeypatch.setattr(few_rows, "ROWS", (1, 2, 3))
+    threads = torch.get_num_threads()
+    library, asked = tmp_path / "kernels.so", []
+
+    def measured(matrices, x):
+        asked.append(len(x))
+        ours, theirs = real(matrices, x)
+        assert ours > 0 and theirs > 0
+        return (103, 100) if len(x) == 3 else (102, 100)
+
+    real = few_rows._fastest
+    monkeypatch.setattr(few_rows, "_fastest", measured)
+    assert few_rows.few_rows(library, linear._both) == 2
+    assert few_rows.few_rows(library, linear._both) == 2
+    few_rows._few_rows.cache_clear()
+    assert few_rows.few_rows(library, linear._both) == 2
+    assert asked == [1, 2, 3] and torch.get_num_threads() == threads
+
+    kept = tmp_path / "kernels.rows.json"
+    for spoilt in ("{", "[]"):
+        few_rows._few_rows.cache_clear()
+        kept.write_text(spoilt)
+        assert few_rows.few_rows(library, linear._both) == 2
+    assert len(asked) == 9
+    few_rows._few_rows.cache_clear()
+    assert few_rows.few_rows(tmp_path / "nowhere" / "kernels.so", linear._both) == 2, "not kept"
+    few_rows._few_rows.cache_clear()
 
 
 class Spied:

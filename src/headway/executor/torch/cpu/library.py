@@ -35,6 +35,7 @@ class Kernels:
 
     def __init__(self, file: Path) -> None:
         """Raises OSError if it cannot be loaded."""
+        self.file = file
         library = ctypes.CDLL(str(file))  # its OpenMP is what torch has loaded for everybody
         self.int8 = Int8Kernels(library)
         self._products = {torch.float32: library.product_float32}

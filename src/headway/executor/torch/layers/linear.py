@@ -1,24 +1,21 @@
 """One linear layer, its weight packed for the CPU where that pays."""
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.executor.torch.config.processor import cpu_flags
 from headway.executor.torch.cpu.half import PANEL, HalfMatrix, fits
 from headway.executor.torch.cpu.library import Kernels, kernels
+from headway.executor.torch.layers.few_rows import few_rows
 from headway.executor.torch.layers.quantized import QuantizedLinear
 
 # Rows for which oneDNN chooses the packed layout. One layout serves every number of rows; of
 # the hints tried (none, 1, 16, 64, 256) this one was best or near it from 1 row to 256.
 ROWS_HINT = 64
-# Rows up to which our own kernel multiplies. All products of a step of Qwen2.5-0.5B's shape took
-# 0.88 of oneDNN's time with 16 rows, 0.94 with 32, 0.98 with 64, and as long from 128 on (Zen 4).
-# With AMX, which was not at hand, oneDNN gains from few rows on.
-FEW = 16 if "amx_bf16" in cpu_flags() else 64
 SAMPLES = 4_096  # numbers that are compared
 
 
@@ -65,6 +62,23 @@ def panels(weight: Tensor, packed: Tensor) -> int:
     return address if same.all() else 0
 
 
+def _by_onednn(x: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
+    y: Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
+    return y
+
+
+def _both(weight: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
+    """Our product with this weight and oneDNN's. It has panels that our kernel reads."""
+    packed, found = pack(weight), kernels()
+    assert packed is not None and found is not None
+    address, outputs = panels(weight, packed), len(weight)
+
+    def ours(x: Tensor) -> Tensor:
+        return found.product(x, address, outputs, None)
+
+    return ours, lambda x: _by_onednn(x, packed, None)
+
+
 class Linear:
     """y = x W^T + b. Each row of y depends on its row of x alone (to rounding).
 
@@ -90,7 +104,7 @@ class Linear:
         found = kernels()
         if found is not None and weight.dtype in found.dtypes:
             self.panels, self.kernels = panels(weight, packed), found
-            self.most_rows = FEW if self.panels else 0
+            self.most_rows = few_rows(found.file, _both) if self.panels else 0
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] -> [n, outputs], n >= 1."""
@@ -98,8 +112,7 @@ class Linear:
             return F.linear(x, self.weight, self.bias)
         if len(x) <= self.most_rows and self.kernels is not None:
             return self.kernels.product(x, self.panels, self.outputs, self.bias)
-        y: Tensor = torch.ops.mkldnn._linear_pointwise(x, self.packed, self.bias, "none", [], "")
-        return y
+        return _by_onednn(x, self.packed, self.bias)
 
 
 class HalfLinear:

@@ -75,6 +75,7 @@ void add(const uint8_t* x, int64_t stride, int64_t inputs, const int8_t* panel, 
     for (int j = 0; j < 4; j++) sum[r][j] = _mm512_loadu_si512(sums + r * PANEL + j * 16);
   for (int64_t k = 0; k < inputs; k += FOUR, panel += FOUR * PANEL) {
     __m512i weights[4];
+    fetch_ahead(panel, 4);
     for (int j = 0; j < 4; j++) weights[j] = _mm512_loadu_si512(panel + 64 * j);
     // In registers: as an operand from memory each would be loaded anew for every row.
     asm("" : "+v"(weights[0]), "+v"(weights[1]), "+v"(weights[2]), "+v"(weights[3]));

@@ -44,6 +44,7 @@ struct Float32Rows {
       const uint16_t* at = panel + 2 * column;
       for (int64_t k = 0; k < inputs; k += 2, at += 2 * PANEL) {
         Vector weights[WIDE];
+        if (LANES == 16) fetch_ahead(at, WIDE);
         for (int j = 0; j < WIDE; j++) weights[j] = evens(load_pairs(at + 2 * j * LANES));
         for (int r = 0; r < ROWS; r++)
           for (int j = 0; j < WIDE; j++)
@@ -76,6 +77,7 @@ struct BFloat16Rows {
       for (int j = 0; j < 4; j++) sum[r][j] = _mm512_loadu_ps(sums + r * PANEL + j * 16);
     for (int64_t k = 0; k < inputs; k += 2, panel += 2 * PANEL) {
       __m512bh weights[4];
+      fetch_ahead(panel, 4);
       for (int j = 0; j < 4; j++) weights[j] = (__m512bh)_mm512_loadu_si512(panel + 32 * j);
       for (int r = 0; r < ROWS; r++) {
         int32_t pair;
