@@ -3,6 +3,8 @@
 import itertools
 import json
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from pathlib import Path
@@ -11,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers.decoders import ByteFallback
+from transformers import AutoTokenizer
 
 from headway.errors import PromptError, TokenizerError
 from headway.text_stream import TextStream
@@ -254,6 +257,22 @@ def test_text_is_restored_and_bos_is_not_doubled(tiny):
     bos = json.loads((TINY / "tokenizer.json").read_text())["model"]["vocab"]["<|bos|>"]
     assert ids.count(bos) <= 1 and chat.count(bos) == 1
     assert tiny.decode(chat, skip_special=False).endswith("<|assistant|>")
+
+
+@pytest.mark.parametrize("model", ["llama", "qwen2"])
+def test_the_tokenizer_is_the_one_that_autotokenizer_loads(tmp_path, model):
+    """A Llama's is loaded without the family's rules, of which it has none. Qwen2 has some."""
+    folder = copied(tmp_path, added_tokens=added(4096, "<|header|>"))
+    (folder / "config.json").write_text(json.dumps({"model_type": model}))
+    theirs, ours = AutoTokenizer.from_pretrained(folder), Tokenizer(folder, 4_200)
+    assert ours._fast.to_str() == theirs.backend_tokenizer.to_str()
+    assert (ours._template, ours._named) == (theirs.chat_template, theirs.special_tokens_map)
+
+
+def test_the_embedded_tokenizer_loads_no_torch():
+    code = "import sys; Tokenizer(EMBEDDED, 4096); assert 'torch' not in sys.modules"
+    imports = "from headway.models import EMBEDDED; from headway.tokenizer import Tokenizer"
+    subprocess.run([sys.executable, "-c", f"{imports}; {code}"], check=True, timeout=60)
 
 
 def test_special_tokens_spelled_by_a_user_are_plain_text(tiny):

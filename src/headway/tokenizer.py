@@ -3,6 +3,7 @@
 Loading the tokenizer and rendering its chat template is left to transformers.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,7 @@ PRIVATE = [
     chr(code) for code in range(0xE000, 0xF900)
 ]  # private use: no template has or trims them
 MARK_LENGTH = 12  # characters of a mark: 150 bits
+PLAIN = "PreTrainedTokenizerFast", "TokenizersBackend"  # classes without rules of a family
 
 
 class Message(TypedDict):
@@ -186,12 +188,10 @@ def _contents(messages: Sequence[Message]) -> list[str]:
 
 def _load(folder: Path) -> Any:
     """A transformers tokenizer that runs on the tokenizers library. Raises TokenizerError."""
-    from transformers import AutoTokenizer
-
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
         raise TokenizerError(f"{folder} has no tokenizer.json")
     try:
-        loaded: Any = AutoTokenizer.from_pretrained(
+        loaded: Any = _loader(folder).from_pretrained(
             folder, local_files_only=True, trust_remote_code=False
         )
     except Exception as error:  # transformers and tokenizers raise many kinds
@@ -201,3 +201,21 @@ def _load(folder: Path) -> Any:
     if not hasattr(loaded, "backend_tokenizer"):
         raise TokenizerError(f"{folder}: a {type(loaded).__name__} is not run by tokenizers")
     return loaded
+
+
+def _loader(folder: Path) -> Any:
+    """The class of transformers that loads it. AutoTokenizer finds it for every family, but first
+    imports the model's own code, for two seconds, and torch with it. A Llama whose tokenizer
+    has no rules of the family needs none of that."""
+    model, tokenizer = (
+        json.loads(path.read_bytes()) if (path := folder / name).is_file() else {}
+        for name in ("config.json", "tokenizer_config.json")
+    )
+    plain = tokenizer.get("tokenizer_class") in PLAIN and "auto_map" not in tokenizer
+    if plain and model.get("model_type") == "llama" and (folder / "tokenizer.json").is_file():
+        from transformers import PreTrainedTokenizerFast
+
+        return PreTrainedTokenizerFast
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer
