@@ -1,6 +1,8 @@
-"""Set up for every test: what Hypothesis draws, and one thread for torch in each worker."""
+"""Set up for every test: what Hypothesis draws, torch's threads, and how HTTP clients start."""
 
 import os
+from contextlib import suppress
+from functools import cache
 
 from hypothesis import settings
 
@@ -13,3 +15,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 # Read once, when torch is imported. Two workers with a thread for every core wait for each other.
 if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Each HTTP client would read all certificates of this machine, for 30 ms. Tests use no TLS.
+with suppress(ImportError):  # tests/core runs without it
+    import httpcore2
+
+    httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)

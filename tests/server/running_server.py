@@ -8,6 +8,9 @@ import threading
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic, sleep
+from types import SimpleNamespace
+
+import uvicorn.server
 
 from headway.core.accounts.accounts import Accounts
 from headway.core.batch import Event
@@ -33,6 +36,15 @@ from headway.server.versions.opening import open_versions
 from headway.tokenizer import Tokenizer
 
 BLOCK = 16
+
+
+async def sleep_less(seconds):
+    await asyncio.sleep(seconds / 10)
+
+
+# uvicorn looks ten times a second whether it is to end, and then waits for a tenth more: too long
+# for tests that start hundreds of servers.
+uvicorn.server.asyncio = SimpleNamespace(**vars(asyncio) | {"sleep": sleep_less})
 
 
 @functools.cache

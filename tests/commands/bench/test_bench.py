@@ -52,7 +52,7 @@ voice:
 def bench(folder, *urls, **wishes):
     """Run it; gives the exit status, the output and the analysed report."""
     screen = Console(file=StringIO(), width=80, force_terminal=False)
-    options = BenchOptions(urls, out=folder, **{"seconds": 2.0} | wishes)
+    options = BenchOptions(urls, out=folder, **{"seconds": 1.0} | wishes)
     status = run_bench(options, screen)
     found = Analysis(report_json.read(folder / "report.json"))
     return status, screen.file.getvalue(), found
@@ -73,7 +73,7 @@ def lanes(tmp_path):
 
 def test_two_lanes_on_a_server_with_the_embedded_model(tmp_path, lanes):
     with serving() as (url, front):
-        status, said, found = bench(tmp_path / "out", url, lanes=lanes, text=True)
+        status, said, found = bench(tmp_path / "out", url, lanes=lanes, text=True, seconds=2.0)
         until(lambda: front.model.engine.load.running == 0)  # also those who have left
     assert status == 0
     (name,) = found.strategies
@@ -109,7 +109,7 @@ def test_sessions_share_a_prefix_and_send_text_so_that_answers_can_be_said_again
         return Plan((0.001, 0.002, 0.003))
 
     with scheduled(plan) as url:
-        status, _, found = bench(tmp_path / "out", url, lanes=path)
+        status, _, found = bench(tmp_path / "out", url, lanes=path, seconds=2.0)
         path.write_text(path.read_text() + "  budget: {ttft: 50}\n")
         with pytest.raises(SettingError, match="the same requests at each rate: no sessions"):
             bench(tmp_path / "out", url, lanes=path, find_capacity=95.0)
@@ -213,7 +213,7 @@ def test_answers_that_end_early_are_said_on_terminal_and_page(tmp_path):
 
 def test_a_closed_loop_is_labelled_on_terminal_and_page(tmp_path):
     with scheduled(lambda body, headers: Plan((0.01, 0.02))) as url:
-        status, said, found = bench(tmp_path, url, poisson=20.0, answer="2", callers=2)
+        status, said, found = bench(tmp_path, url, poisson=40.0, answer="2", callers=2)
     assert status == 0 and "A closed loop of 2 callers" in said
     assert "A closed loop of 2 callers" in (tmp_path / "report.html").read_text()
     (name,) = found.strategies
@@ -251,7 +251,7 @@ def test_a_server_that_dies_leaves_the_rows_so_far_and_its_reason(tmp_path):
         return Plan((0.001,)) if asked[0] < 60 else Plan((0.001, 0.002), breaks_after=1)
 
     with scheduled(dying) as url:
-        status, said, found = bench(tmp_path, url, poisson=60.0, answer="1")
+        status, said, found = bench(tmp_path, url, poisson=120.0, answer="1")
     (name,) = found.strategies
     outcome = found.report.runs[name][0]
     assert status == 0 and outcome.complete and "What went wrong" in said

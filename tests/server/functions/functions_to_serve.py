@@ -56,6 +56,14 @@ def count(items: list[int]):
         yield [number if number < each else headway.DONE for each in items]
 
 
+@headway.batch
+def pausing(items: list[int]):
+    """Each number, and the end once it is let go."""
+    yield items
+    assert HELD.acquire(timeout=30)
+    yield [headway.DONE for _ in items]
+
+
 def double(items: list[np.ndarray]) -> list[np.ndarray]:
     return [2 * each for each in items]
 

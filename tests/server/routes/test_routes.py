@@ -1,19 +1,16 @@
 """Routes of a real server, with the embedded model under two names and the openai client."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from types import SimpleNamespace
 
 import httpx2
 import openai
 import pytest
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.server import served_process
 from tests.server.running_server import until
 
 FUNCTIONS = "tests.server.routes.judges_to_import"
@@ -49,43 +46,17 @@ CONFIG = {
     ],
     "engine": {"slots": 4, "context": 256, "threads": 1, "restart": 5},
     "routes": ROUTES,
-    "logs": {"format": "json"},
-    "server": {"port": 0},
 }
 
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    path = tmp_path_factory.mktemp("routes") / "headway.yaml"
-    path.write_text(yaml.safe_dump(CONFIG))
-    command = [sys.executable, "-m", "headway.cli", "serve", "--config", path]
-    places = {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | places, text=True)
-    lines, ready = [], threading.Event()
-
-    def read():
-        for line in process.stdout:
-            lines.append(json.loads(line))
-            if lines[-1]["event"] == "ready":
-                ready.set()
-        ready.set()
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        assert ready.wait(120) and process.poll() is None, lines[-5:]
-        (said,) = [line for line in lines if line["event"] == "ready"]
-        url = said["url"].removesuffix("/v1")
-        made = openai.OpenAI(base_url=said["url"], api_key="none", max_retries=0)
-        with httpx2.Client(base_url=url, timeout=60) as http, made as client:
+    with served_process.served(CONFIG, tmp_path_factory.mktemp("routes")) as found:
+        made = openai.OpenAI(base_url=f"{found.url}/v1", api_key="none", max_retries=0)
+        with httpx2.Client(base_url=found.url, timeout=60) as http, made as client:
             yield SimpleNamespace(
-                http=http, client=client, pids=dict(said["engine_pids"]), lines=lines
+                http=http, client=client, pids=dict(found.said["engine_pids"]), lines=found.lines
             )
-    finally:
-        process.terminate()
-        assert process.wait(60) == 0
-        reader.join(30)
-        process.stdout.close()
 
 
 def chat(served, route, **more):
@@ -257,16 +228,14 @@ def test_a_target_that_is_late_is_passed_over_and_the_deadline_is_the_wholes(ser
         answer = post(served, model="impatient")
         assert answer.json()["model"] == "small"
         assert answer.headers["x-headway-route-decision"].startswith("after_lateness: large")
-        deadline = {"x-headway-timeout-ms": "300"}
-        late = served.http.post(
-            "/v1/completions", json={"model": "strict", "prompt": "x"}, headers=deadline
-        )
+        body = {"model": "strict", "prompt": "x", "max_tokens": 2}
+        unhurried = {"x-headway-timeout-ms": "1500"}  # a slow machine answers within it
+        late = served.http.post("/v1/completions", json=body, headers=unhurried)
     assert late.json()["model"] == "small", "the best there is"
     assert late.headers["x-headway-route-accepted"] == "false"
     with Stopped(served.pids["small"]):
-        late = served.http.post(
-            "/v1/completions", json={"model": "strict", "prompt": "x"}, headers=deadline
-        )
+        deadline = {"x-headway-timeout-ms": "300"}
+        late = served.http.post("/v1/completions", json=body, headers=deadline)
     assert late.status_code == 408 and late.json()["error"]["code"] == "deadline_exceeded"
     until(lambda: running(served) == 0)
 

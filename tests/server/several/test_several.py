@@ -1,20 +1,15 @@
 """Two generators, an embedder and two functions in one server: real processes, real clients."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
 import threading
 from collections import Counter
-from types import SimpleNamespace
 
 import httpx2
 import numpy as np
 import openai
 import pytest
 import torch
-import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import select
 
@@ -22,6 +17,7 @@ from headway.server.config.sections.keys import digest
 from headway.store.ledger.check import problems_of
 from headway.store.ledger.ledger_tables import REQUESTS, WRITERS
 from headway.store.ledger.reading import LedgerReader
+from tests.server import served_process
 from tests.server.running_server import until
 from tests.tiny_encoders import make_encoder, reference
 from tests.tiny_encoders import tokenizer as words
@@ -37,7 +33,7 @@ def key(name, **more):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """`headway serve` with the file; what it said when it was ready, and its later lines."""
+    """A server process with all of them, and the encoder's folder."""
     folder = tmp_path_factory.mktemp("several")
     encoder = make_encoder(folder / "bert", "bert")
     small = {"slots": 2, "context": 256, "restart": 5}
@@ -62,39 +58,15 @@ def served(tmp_path_factory):
         ],
         "jobs": {"store": str(folder / "jobs.db")},
         "ledger": {"url": str(folder / "jobs.db"), "flush": "100ms"},
-        "logs": {"format": "json"},
-        "server": {"port": 0},
     }
-    (folder / "headway.yaml").write_text(yaml.safe_dump(config))
-    command = [sys.executable, "-m", "headway.cli", "serve", "--config", folder / "headway.yaml"]
-    path = {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ | path, text=True)
-    lines, ready = [], threading.Event()
-
-    def read():
-        for line in process.stdout:
-            lines.append(json.loads(line))
-            if lines[-1]["event"] == "ready":
-                ready.set()
-        ready.set()
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    try:
-        assert ready.wait(120) and process.poll() is None, lines[-5:]
-        (said,) = [line for line in lines if line["event"] == "ready"]
-        url = said["url"].removesuffix("/v1")
-        yield SimpleNamespace(url=url, said=said, lines=lines, process=process, encoder=encoder)
-        drains(process, url, lines)
-        accounts_for_each_engine(folder / "jobs.db")
-    finally:
-        process.kill()
-        process.wait()
-        reader.join(30)
-        process.stdout.close()
+    with served_process.served(config, folder) as found:
+        found.encoder = encoder
+        yield found
+        drains(found.process, found.url)
+    accounts_for_each_engine(folder / "jobs.db")
 
 
-def drains(process, url, lines):
+def drains(process, url):
     """The end of the fixture: what runs has its end after SIGTERM, on every entry."""
     asked = {**LONG, "model": "large", "max_tokens": 400, "stream": True}
     said = []
