@@ -20,7 +20,7 @@ from headway.runs.testbed import Testbed
 
 SIZES, PROMPT, ANSWER, ROUNDS = (1, 2, 4, 8, 16, 32, 64), 128, 40, 7
 RUNNING, LONG, CHUNKS = 8, 1536, (64, 128, 256, 512)
-UNDER_WAY = 300  # tokens of each answer that the long prompt meets
+UNDER_WAY, FEWER = 300, 100  # tokens of each answer that the long prompt meets; to see it run
 TRIES = 10
 GAP, TTFT = "_gap", "_ttft"
 THREADS = 1  # OpenMP waits at its barriers for a core that a neighbour has: 0.2 s a step
@@ -110,17 +110,19 @@ def newcomer_of(outcome: Outcome) -> RequestRow:
     return next(row for row in outcome.requests if row.prompt == LONG)
 
 
-def stalled(testbed: Testbed, way: Policies) -> Outcome:
+def stalled(testbed: Testbed, way: Policies, answer: int) -> Outcome:
     """A run in which the long prompt arrives, and has its first token, while all others run.
+
+    answer: tokens of each of those.
 
     It arrives when two fifths of their tokens have come, however fast this machine is. Where a
     neighbour makes the one run slower than the other that may be missed: then both are repeated.
     """
-    early = workload(RUNNING, PROMPT, LONG, UNDER_WAY, 0)[:RUNNING]
+    early = workload(RUNNING, PROMPT, LONG, answer, 0)[:RUNNING]
     for _ in range(TRIES):
         ends = full_steps(served(testbed, way, early))
         arrives = ends[0] + (ends[-1] - ends[0]) * 2 // 5
-        outcome = served(testbed, way, workload(RUNNING, PROMPT, LONG, UNDER_WAY, arrives))
+        outcome = served(testbed, way, workload(RUNNING, PROMPT, LONG, answer, arrives))
         ends, newcomer = full_steps(outcome), newcomer_of(outcome)
         if ends and ends[0] < newcomer.arrived and newcomer.first_token < ends[-1]:
             return outcome
@@ -133,14 +135,14 @@ def stall_timed(quick: bool) -> Samples:
     Pairs in one run: each way once a round.
     """
     testbed = rigged()
-    rounds = 1 if quick else ROUNDS
+    rounds, answer = (1, FEWER) if quick else (ROUNDS, UNDER_WAY)
     ways = policies(CHUNKS[-1:] if quick else CHUNKS, RUNNING)
     found: dict[str, list[float]] = {f"{name}{of}": [] for name in ways for of in (GAP, TTFT)}
-    first = workload(RUNNING, PROMPT, LONG, UNDER_WAY, 0)
+    first = workload(RUNNING, PROMPT, LONG, answer, 0)
     served(testbed, ways["mixed_whole"], first)  # first steps are slow
     for _ in range(rounds):
         for name, way in ways.items():
-            outcome = stalled(testbed, way)
+            outcome = stalled(testbed, way, answer)
             found[name + GAP].append(gap(outcome))
             found[name + TTFT] += [row.ttft for row in outcome.requests if row.prompt == LONG]
     return found

@@ -50,12 +50,9 @@ def test_every_command_is_known_or_run_here():
 
 
 @pytest.mark.parametrize("part", sorted(named(TEXT) - CLOCKED - ELSEWHERE))
-def test_the_page_has_the_figures_that_the_command_gives_now(part, tmp_path):
-    copy = tmp_path / "strategies.md"
-    copy.write_text(TEXT)
-    said = ran(f"python -m benchmarks.textbook --part {part}", "--write", str(copy))
-    assert copy.read_text() == TEXT
-    figures = json.loads(said.splitlines()[-1])["figures"]  # the line is there, and last
+def test_the_page_has_the_figures_that_the_command_gives_now(part, written):
+    text, figures = written(part, TEXT)
+    assert text == TEXT
     quoted = {match[2] for match in NUMBER.finditer(TEXT) if match[2].startswith(f"{part}.")}
     assert quoted <= figures.keys()
 

@@ -28,7 +28,6 @@ from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS, SPEN
 from headway.store.ledger.outcomes import Outcome, Outcomes
 from headway.store.ledger.reading import LedgerReader, rows_of_call
 from headway.store.tables import METADATA
-from tests.postgresql import postgresql
 
 ROOT = Path(__file__).parents[2]
 BEGAN = 1_800_000_000 * 10**9
@@ -54,10 +53,8 @@ WORDS = {
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def where(request, tmp_path_factory):
     if request.param == "sqlite":
-        yield str(tmp_path_factory.mktemp("ledger") / "ledger.db")
-        return
-    with postgresql() as url:
-        yield url
+        return str(tmp_path_factory.mktemp("ledger") / "ledger.db")
+    return request.getfixturevalue("new_postgres")()
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """Versions in a store: numbers, states, and what happened, in SQLite and PostgreSQL."""
 
-from contextlib import ExitStack
-
 import pytest
 
 from headway.store.database import Database
@@ -15,7 +13,6 @@ from headway.store.versions import (
     VersionEvent,
     Versions,
 )
-from tests.postgresql import postgresql
 
 CONTENT = {"config": {"lanes": {}}, "author": "me"}
 
@@ -26,12 +23,10 @@ def event(state, at=5, **details):
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def database(request, tmp_path):
-    with ExitStack() as stack:
-        on_postgres = request.param == "postgres"
-        url = stack.enter_context(postgresql()) if on_postgres else str(tmp_path / "v.db")
-        found = Database(url)
-        stack.callback(found.close)
-        yield found
+    where = request.getfixturevalue("new_postgres")() if request.param == "postgres" else ""
+    found = Database(where or str(tmp_path / "v.db"))
+    yield found
+    found.close()
 
 
 def test_versions_are_numbered_and_their_states_are_those_of_their_latest_events(database):
