@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import event, given, reject, settings
+from hypothesis import strategies as st
 from rich.console import Console
 
 import headway
@@ -525,11 +526,11 @@ def test_a_journal_of_an_older_headway_is_refused_in_one_line():
 
 
 @settings(deadline=None)
-@given(case=cases())
-def test_a_journal_with_any_line_missing_gives_a_readable_error(case):
-    """There is no error if the missing line changed no row."""
+@given(case=cases(), first=st.integers(0, 3))
+def test_a_journal_with_any_line_missing_gives_a_readable_error(case, first):
+    """There is no error if the missing line changed no row. Every fourth line, from any of four."""
     recording = recorded(case)
-    for at in range(len(recording.records)):
+    for at in range(first, len(recording.records), 4):
         left = recording.records[:at] + recording.records[at + 1 :]
         try:
             rerun_journal(replace(recording, records=left))

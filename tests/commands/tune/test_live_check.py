@@ -89,8 +89,8 @@ def test_a_model_that_is_slower_is_said_to_break_its_lanes(tmp_path, few, monkey
 def test_the_search_is_the_same_with_and_without_it(tmp_path, few, monkeypatch):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir(), two.mkdir()
-    _, _, live, _ = tuned(one, monkeypatch)
-    status, said, plain, loaded = tuned(two, monkeypatch, live=False)
+    _, _, live, _ = tuned(one, monkeypatch, requests=10)
+    status, said, plain, loaded = tuned(two, monkeypatch, live=False, requests=10)
     assert (status, loaded) == (0, [])
     assert plain["live"] == {"why_not": "it was not asked for (--no-live)"}
     assert "Not checked live: it was not asked for (--no-live)." in said
@@ -128,13 +128,15 @@ def test_a_given_rate_that_is_not_kept_is_named(tmp_path, few, monkeypatch):
 
 
 def test_a_model_that_does_not_load_leaves_the_settings(tmp_path, few, monkeypatch):
-    status, said, found, _ = tuned(tmp_path, monkeypatch, HeadwayError("no room for it"))
+    status, said, found, _ = tuned(
+        tmp_path, monkeypatch, HeadwayError("no room for it"), requests=10
+    )
     assert status == 0 and found["live"] == {"why_not": "no room for it"}
     assert "Not checked live: no room for it." in said
 
 
 def test_an_interrupted_check_leaves_the_settings_and_says_so(tmp_path, few, monkeypatch):
-    status, said, found, _ = tuned(tmp_path, monkeypatch, KeyboardInterrupt())
+    status, said, found, _ = tuned(tmp_path, monkeypatch, KeyboardInterrupt(), requests=10)
     assert status == 130 and "were not checked live" in said
     assert found["live"] == {"why_not": "it was broken off"}
     assert "capacity" in found["held_out"]["recommended"]

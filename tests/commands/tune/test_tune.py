@@ -89,8 +89,8 @@ def test_what_is_written_is_what_was_found_and_a_server_takes_it(tmp_path, few):
 def test_the_number_of_processes_does_not_change_the_answer(tmp_path, few):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir(), two.mkdir()
-    tuned(one, workers=1)
-    tuned(two, workers=2)
+    tuned(one, workers=1, requests=10)
+    tuned(two, workers=2, requests=10)
     assert (
         json.loads((one / "tune.json").read_text())["held_out"]
         == (json.loads((two / "tune.json").read_text())["held_out"])
@@ -191,7 +191,7 @@ def test_files_that_cannot_be_written_are_refused_before_the_search(tmp_path):
 
 def test_a_file_of_the_users_beside_the_configuration_is_left_alone(tmp_path, few):
     (tmp_path / "headway.part").write_text("mine")
-    tuned(tmp_path)
+    tuned(tmp_path, requests=10)
     assert (tmp_path / "headway.part").read_text() == "mine"
     assert sorted(path.name for path in tmp_path.glob("*.part")) == ["headway.part"]
 
@@ -293,7 +293,7 @@ def test_a_window_that_the_recommended_strategy_does_not_use_is_said(tmp_path, f
     windowed = LANES.replace("  weight: 2", "  weight: 2\n  window: 25") + "  window: 10\n"
     path = tmp_path / "windowed.yaml"
     path.write_text(windowed)
-    _, said, options = tuned(tmp_path, lanes=path)
+    _, said, options = tuned(tmp_path, lanes=path, requests=10)
     found = json.loads(options.json.read_text())
     strategy = found["recommended"].split(",")[0]
     assert strategy != "dynamic-lanes"
