@@ -3,11 +3,9 @@
 import importlib.util
 import json
 import re
-import subprocess
-import sys
-import urllib.request
 from pathlib import Path
 
+import httpx2
 import pytest
 import yaml
 
@@ -16,10 +14,12 @@ from headway.commands.tune.site import Setup, read_back
 from headway.commands.tune.trial import Trial, run_trial
 from headway.commands.tune.tune_report import FIRST_LINE
 from headway.commands.tune.tuning import HELD_OUT, prepare_tuning
+from headway.costing.calibration import read_cost_file
 from headway.server.config.config import ServerConfig
 from headway.server.config.validate import check_files
 from headway.server.functions.target import find
 from headway.traffic.from_yaml import read_endpoints
+from tests.server.running_server import by_budgets, relay, serving, tiny
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -109,25 +109,24 @@ def test_the_settings_attain_what_is_written(name):
     assert score.attainment == pytest.approx(held["attainment"], abs=0.03)
 
 
+def by_their_policies(config):
+    """The embedded model, scheduled by the policies and the cost file of the configuration."""
+    plan, cost = tiny().plan, read_cost_file(Path(config.engine.cost)).cost
+    relay().hand_over()
+    return by_budgets(config, relay(), cost, plan.num_blocks, plan.context)
+
+
 @pytest.mark.parametrize("name", ["four_endpoints", "voice_agent"])
 def test_a_server_answers_with_them(name):
-    command = [sys.executable, "-m", "headway.cli", "serve", "--port", "0"]
-    command += ["--config", f"examples/{name}/headway.yaml"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=ROOT)
-    try:
-        said = next(found for line in process.stdout if (found := re.search(r":(\d+)/v1", line)))
-        lane = next(iter(evidence(name)["config"]["lanes"]))
-        body = {"model": f"headway-tiny@{lane}", "prompt": "The json module", "max_tokens": 3}
-        asked = urllib.request.Request(
-            f"http://127.0.0.1:{said[1]}/v1/completions",
-            json.dumps(body).encode(),
-            {"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(asked, timeout=60) as answer:
-            assert json.loads(answer.read())["usage"]["completion_tokens"] == 3
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
+    config = ServerConfig.load(EXAMPLES / name / "headway.yaml")
+    lane = next(iter(evidence(name)["config"]["lanes"]))
+    body = {"model": f"headway-tiny@{lane}", "prompt": "The json module"}
+    body |= {"max_tokens": 3, "ignore_eos": True}
+    with serving(config, by_their_policies) as (url, _):
+        answer = httpx2.post(f"{url}/v1/completions", json=body, timeout=60)
+        lanes = httpx2.get(f"{url}/v1/lanes").json()["data"]
+    assert answer.json()["usage"]["completion_tokens"] == 3
+    assert [each["id"] for each in lanes] == list(evidence(name)["config"]["lanes"])
 
 
 def test_several_models_with_the_function_that_is_here():
