@@ -12,6 +12,7 @@ from standardwebhooks import Webhook
 
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
+from headway.server.jobs import keeper, runner, webhooks
 from headway.store.database import StoreError
 from tests.server.running_server import Permitted, embedded, fake, serving, until
 
@@ -57,6 +58,14 @@ def ended(client, batch):
 def results(client, id):
     found = [json.loads(line) for line in client.files.content(id).text.splitlines()]
     return {each["custom_id"]: each for each in found}
+
+
+@pytest.fixture(autouse=True)
+def hurried(monkeypatch):
+    """Nothing waits for a second for the next look, or for the next use of a store that failed."""
+    for module, name in ((webhooks, "LOOK"), (keeper, "LOOK"), (runner, "PAUSE")):
+        assert getattr(module, name) == 1.0
+        monkeypatch.setattr(module, name, 0.05)
 
 
 @pytest.fixture(scope="module")
@@ -344,11 +353,16 @@ def test_a_batch_expires(tmp_path):
 def test_a_restart_goes_on_where_it_was(tmp_path):
     executor, config = Permitted(), config_of(tmp_path, at_once=4)
     with serving(config, executor.engine) as (url, front):
-        batch = begun(client_of(url), lines(*[chat(f"{i}") for i in range(12)]))
+        client = client_of(url)
+        batch = begun(client, lines(*[chat(f"{i}") for i in range(12)]))
         call = later(url, chat("x")).json()
         until(lambda: executor.asked)
-        executor.permits.release(6)
-        until(lambda: client_of(url).batches.retrieve(batch.id).request_counts.completed)
+
+        def one_has_ended():  # a step a look, whoever runs: the batch's items or the call
+            executor.permits.release()
+            return client.batches.retrieve(batch.id).request_counts.completed
+
+        until(one_has_ended)
         threading.Timer(0, lambda: executor.permits.release(10_000)).start()
         until(lambda: front.jobs.runner is not None)
     with serving(config, fake) as (url, _):
@@ -378,7 +392,7 @@ def receiver(*statuses):
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,)).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}", heard
     finally:
@@ -386,14 +400,15 @@ def receiver(*statuses):
         server.server_close()
 
 
-def test_webhooks_are_signed_and_repeated(tmp_path):
+def test_webhooks_are_signed_and_repeated(tmp_path, monkeypatch):
+    monkeypatch.setattr(webhooks, "PAUSES", (1, *webhooks.PAUSES[1:]))
     with receiver(500) as (hooks, heard):
-        webhooks = [
+        wanted = [
             {"url": f"{hooks}/all", "secret": SECRET},
             {"url": f"{hooks}/batches", "secret": SECRET, "events": ["batch.completed"]},
             {"url": f"{hooks}/mine/*", "secret": SECRET},
         ]
-        with serving(config_of(tmp_path, webhooks=webhooks), fake) as (url, front):
+        with serving(config_of(tmp_path, webhooks=wanted), fake) as (url, front):
             mine = {"x-headway-callback": f"{hooks}/mine/1"}
             job = later(url, chat("a"), **mine).json()
             until(lambda: len(heard) == 2)
@@ -410,7 +425,7 @@ def test_webhooks_are_signed_and_repeated(tmp_path):
                 assert event["id"] == known["webhook-id"]
                 kind = "batch" if event["data"]["id"] == batch.id else "job"
                 assert event["type"] == f"{kind}.completed"
-            until(lambda: len(heard) == 6)  # five seconds after the 500
+            until(lambda: len(heard) == 6)  # a pause after the 500
             first = [headers["webhook-id"] for path, headers, _ in heard]
             assert len(set(first)) == 5
             verifier = openai.OpenAI(api_key="x", webhook_secret=SECRET)
@@ -423,8 +438,8 @@ def test_webhooks_are_signed_and_repeated(tmp_path):
     ["x://y", "/other/1", "/mine/../other", "/mine/%2E%2e/other", "/mine/..\\other", "/mine"],
 )
 def test_a_callback_that_the_operator_did_not_allow(tmp_path, path):
-    webhooks = [{"url": "http://127.0.0.1:9/mine/*", "secret": SECRET}]
-    with serving(config_of(tmp_path, webhooks=webhooks), fake) as (url, _):
+    allowed = [{"url": "http://127.0.0.1:9/mine/*", "secret": SECRET}]
+    with serving(config_of(tmp_path, webhooks=allowed), fake) as (url, _):
         place = path if "://" in path else f"http://127.0.0.1:9{path}"
         answer = later(url, chat("a"), **{"x-headway-callback": place})
         assert answer.status_code == 400
