@@ -4,7 +4,10 @@ import os
 from contextlib import suppress
 from functools import cache
 
+import pytest
 from hypothesis import settings
+
+from tests.held import Held
 
 # Examples have no time limit: how long one takes depends on what else the machine does. The suite
 # draws the same examples in every run, so it passes or fails for everybody; `make soak` looks on.
@@ -21,3 +24,10 @@ with suppress(ImportError):  # tests/core runs without it
     import httpcore2
 
     httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
+
+
+@pytest.fixture
+def held():
+    made = Held()
+    yield made
+    made.free()

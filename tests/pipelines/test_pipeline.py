@@ -12,30 +12,7 @@ from headway import Batcher, Pipeline, each, stage
 from headway.core.request import NEVER, Finish
 from headway.errors import DeadlineError, EngineDownError, RefusedError, SettingError
 from headway.pipelines.split import Fixed
-
-
-class Held:
-    """A function of a list whose calls wait until they are let go."""
-
-    def __init__(self, function=lambda items: items):
-        self.function, self.calls = function, []
-        self.began, self.go = threading.Semaphore(0), threading.Semaphore(0)
-
-    def __call__(self, items):
-        self.calls.append(list(items))
-        self.began.release()
-        assert self.go.acquire(timeout=30)
-        return self.function(items)
-
-    def free(self):
-        self.go.release(1_000)
-
-
-@pytest.fixture
-def held():
-    made = Held()
-    yield made
-    made.free()
+from tests.held import Held
 
 
 def found(queries):
