@@ -1,5 +1,6 @@
 """Set up for every test: what Hypothesis draws, torch's threads, and how HTTP clients start."""
 
+import gc
 import os
 from contextlib import suppress
 from functools import cache
@@ -24,6 +25,12 @@ with suppress(ImportError):  # tests/core runs without it
     import httpcore2
 
     httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
+
+
+def pytest_collection_finish():
+    """What the tests import stays: looking through it for cycles takes 0.2 s each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

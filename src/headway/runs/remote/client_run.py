@@ -191,13 +191,11 @@ class ClientRun:
 def without_collection() -> Iterator[None]:
     """Inside, nothing looks for cycles among a million objects: that takes tens of milliseconds."""
     gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def _processor_seconds() -> float:
