@@ -20,7 +20,7 @@ from tests.server.running_server import Permitted, fake, serving, until
 
 PATH = "/v1/completions"
 PRICES = {"per_hour": 3.6, "per_million_prompt": 1.0, "per_million_answer": 2.0}
-BODY = {"prompt": "def f(", "max_tokens": 4, "temperature": 0}
+BODY = {"prompt": "def f(", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
 
 
 def config_of(tmp_path, keys=(), lanes=None, **ledger):
@@ -65,6 +65,7 @@ def test_a_row_for_each_request_with_what_its_caller_said_of_it(tmp_path):
     with serving(config_of(tmp_path, keys=["ci"]), fake) as (url, front):
         client = openai.OpenAI(base_url=f"{url}/v1", api_key="ci", max_retries=0)
         asked = {"model": "headway-tiny", "extra_headers": labels}
+        asked["extra_body"] = {"ignore_eos": True}  # what is sampled may end an answer
         done = client.completions.create(prompt="def f(", max_tokens=5, n=2, **asked)
         stream = client.completions.create(prompt="x", max_tokens=3, stream=True, **asked)
         streamed = {each.id for each in stream}.pop()
