@@ -11,8 +11,8 @@ from headway.server.config.durations import SECOND
 from headway.server.intake.access_record import AccessRecord, recording
 from headway.server.observe.logs import Log
 
-# Asked by machines every few seconds. The live page fetches its contents so; to open it is a request
-# as any other.
+# Asked by machines every few seconds. The live page fetches its contents so; to open the page is a
+# request as any other.
 POLLED = ("/health", "/ready", "/metrics", "/dashboard/live")
 REFUSED = (429, 503)
 LISTED = 10  # refusals a second that have a line of their own, above debug
