@@ -2,7 +2,7 @@
 
 All else is the server's own: scheduler, accounts, pipe. The executor keeps a paged memory, and
 answers with tokens of no meaning. The tokenizer is read once, by the benchmark, because reading it
-imports torch: `keep_tokenizer` writes it to a file, and $HEADWAY_BENCH_TOKENIZER names that.
+imports torch: `keep_tokenizer` writes it to a file, and $BENCH_TOKENIZER names that.
 """
 
 import json
@@ -29,7 +29,7 @@ from headway.tokenizer import Tokenizer
 STEP = 0.004  # seconds that a step takes at least: about as long as with the embedded model
 WEIGHTS = 1 << 20  # bytes
 VOCABULARY = int(json.loads((EMBEDDED / "config.json").read_text())["vocab_size"])
-KEPT = "HEADWAY_BENCH_TOKENIZER"
+KEPT = "BENCH_TOKENIZER"
 
 
 def keep_tokenizer(file: Path) -> None:
