@@ -13,7 +13,15 @@ from sqlalchemy import select
 
 from benchmarks.ledger.away import below
 from benchmarks.ledger.fake_engine import keep_tokenizer
-from benchmarks.ledger.load import SEED, calls_in, config_of, under_load, unrecorded_in, wrong_in
+from benchmarks.ledger.load import (
+    SEED,
+    Load,
+    calls_in,
+    config_of,
+    under_load,
+    unrecorded_in,
+    wrong_in,
+)
 from benchmarks.report import Figure
 from benchmarks.server_overhead.served import serving
 from headway.store.ledger.ledger_tables import MINUTES
@@ -21,7 +29,8 @@ from headway.store.ledger.reading import LedgerReader
 
 postgresql = import_module("tests.postgresql").postgresql
 FAKE = "benchmarks.ledger.fake_server"
-UPTIME = 0.2, 2.5  # seconds that a server serves before it is killed
+UPTIME = 0.1, 2.5  # seconds that a server serves before it is killed, from its first answer on
+PATIENCE = 60.0  # seconds for the first answer
 
 
 def killed(folder: Path, url: str, kills: int, name: str) -> list[Figure]:
@@ -30,6 +39,7 @@ def killed(folder: Path, url: str, kills: int, name: str) -> list[Figure]:
     for number in range(kills):
         running = serving(config_of(url), folder, log=folder / "log", module=FAKE)
         with running as served, under_load(served) as callers:
+            _wait_for_answers(callers)
             sleep(draw.uniform(*UPTIME))
             at = monotonic()
             os.kill(served.pid, signal.SIGKILL)
@@ -49,13 +59,19 @@ def killed(folder: Path, url: str, kills: int, name: str) -> list[Figure]:
     reader.close()
     return [
         Figure(f"{name}_kills", [kills]),
-        Figure(f"{name}_answered", [answered]),
+        Figure(f"{name}_answered", [answered], least=kills),
         Figure(f"{name}_lost", [lost]),
         Figure(f"{name}_oldest_lost", [max(oldest)], most=1.0, unit="s"),
         Figure(f"{name}_wrong_sums", [wrong], most=0),
         Figure(f"{name}_left_open", [left], most=0, unit="ns"),
         Figure(f"{name}_unrecorded", [unrecorded_in(url)], unit="s"),
     ]
+
+
+def _wait_for_answers(callers: list[Load]) -> None:
+    until = monotonic() + PATIENCE
+    while not any(each.answered for each in callers) and monotonic() < until:
+        sleep(0.01)
 
 
 def kill(kills: int) -> list[Figure]:
