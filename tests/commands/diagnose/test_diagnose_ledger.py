@@ -39,12 +39,12 @@ ENGINE = {"slots": 16, "strategy": {"join": "dynamic", "window": "600ms"}}
 def where(request, tmp_path_factory):
     """A ledger, with the versions of its configuration, that a server has written: all of its
     requests waited for a group that was never full."""
-    folder = tmp_path_factory.mktemp("ledger")
     if request.param == "sqlite":
-        written(str(folder / "ledger.db"))
-        yield str(folder / "ledger.db")
+        store = str(tmp_path_factory.mktemp("ledger") / "ledger.db")
+        written(store)
+        yield store
         return
-    with postgresql(folder) as url:
+    with postgresql() as url:
         written(url)
         yield url
 
