@@ -57,16 +57,20 @@ class Served:
 
 @contextmanager
 def serving(
-    config: Mapping[str, Any], folder: Path, descriptors: int = 0, log: Path | None = None
+    config: Mapping[str, Any],
+    folder: Path,
+    descriptors: int = 0,
+    log: Path | None = None,
+    module: str = "headway.cli",
 ) -> Iterator[Served]:
     """`headway serve` with this file, on any free port; it is gone when the block is left.
 
     descriptors: that it may have; 0: as many as this process. log: where its output goes, once it
-    is ready.
+    is ready. module: whose `serve` it is.
     """
     file = folder / "headway.yaml"
     file.write_text(yaml.safe_dump(dict(config)))
-    command = [sys.executable, "-m", "headway.cli", "serve", "--config", str(file), "--port", "0"]
+    command = [sys.executable, "-m", module, "serve", "--config", str(file), "--port", "0"]
     if descriptors:
         command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"', *command]
     errors = subprocess.STDOUT if log else None

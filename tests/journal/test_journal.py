@@ -33,9 +33,13 @@ def test_a_replay_repeats_the_whole_run():
     [
         (0, "", "line 1 is not JSON"),
         (0, "[]", "line 1 is not the head"),
-        (0, '{"headway_journal": 99}', "of version 99; headway .* reads version 9: replay it with"),
-        (0, '{"headway_journal": 7}', "of version 7; headway .* reads version 9: replay it with"),
-        (0, '{"headway_journal": 9, "settings": {"is": "Close"}}', "line 1 holds no settings"),
+        (
+            0,
+            '{"headway_journal": 99}',
+            "of version 99; headway .* reads version 10: replay it with",
+        ),
+        (0, '{"headway_journal": 9}', "of version 9; headway .* reads version 10: replay it with"),
+        (0, '{"headway_journal": 10, "settings": {"is": "Close"}}', "line 1 holds no settings"),
         (3, "[3, 17, [", "line 4 is not JSON; was the run cut off there"),
         (3, "[3]", "line 4 is not a step's record"),
         (
@@ -52,7 +56,7 @@ def test_a_replay_repeats_the_whole_run():
         (3, '[3, 1, [], 0, [], {}, 1, 0, "5"]', "line 4 .*: a number is not a whole one"),
         (3, "[3, 1, [], 0, [[5], [-1]], {}, 1, 0, 5]", "line 4 .*: a token is not from 0 to 429"),
         (3, '[3, 1, [{"is": "map"}], 0, [], {}, 0, 0, 0]', "line 4 is not a step's record"),
-        (0, '{"headway_journal": 9, "settings": {"is": "map"}}', "line 1 holds no settings"),
+        (0, '{"headway_journal": 10, "settings": {"is": "map"}}', "line 1 holds no settings"),
     ],
 )
 def test_a_damaged_line_is_named(line, text, words):
@@ -120,7 +124,7 @@ def test_the_heads_facts_about_the_run_are_restored():
     assert journal.about(file.getvalue()) == {"model": "tiny"}
     assert journal.about(LINES[0]) == {}
     with pytest.raises(JournalError, match="nothing that can be understood"):
-        journal.about('{"headway_journal": 9, "about": 3}')
+        journal.about('{"headway_journal": 10, "about": 3}')
 
 
 def test_an_empty_journal_has_no_head():

@@ -22,7 +22,7 @@ from headway.errors import JournalError
 from headway.journal import codec, origin
 from headway.journal.record import Record
 
-VERSION = 9
+VERSION = 10
 
 
 def begin(settings: Settings, file: TextIO, about: Mapping[str, Any] | None = None) -> None:

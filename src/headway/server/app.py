@@ -3,11 +3,14 @@
 All middleware is plain ASGI: behind BaseHTTPMiddleware it goes unnoticed that a client has left.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from headway import __version__
-from headway.server.dashboard.board import no_versions
+from headway.server.config.tenant import Tenant
+from headway.server.dashboard.board import no_versions, no_views
 from headway.server.dashboard.install import install_dashboard
+from headway.server.dashboard.view import ModelView
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
 from headway.server.http.body import JSON, BodyReader
 from headway.server.http.errors import install_error_handlers
@@ -41,6 +44,10 @@ def job_host(service: Service) -> JobHost:
 
 class Part(Protocol):
     """What is served beside models."""
+
+    async def views(self, tenant: Tenant, now: int) -> Sequence[ModelView]:
+        """What the live page shows of it."""
+        ...
 
     def install(self, app: DocumentedApp, bodies: BodyReader) -> None:
         """Add its paths and its metrics."""
@@ -84,7 +91,8 @@ def make_app(
         app.include_router(router)
     books = install_ledger(app, service, bodies, ledger)
     told = version_teller(versions) if versions else no_versions
-    install_dashboard(app, service, books, bodies, told)
+    beside = functions.views if functions else no_views
+    install_dashboard(app, service, books, bodies, told, beside)
     if functions:
         functions.install(app, bodies)
     if jobs:

@@ -337,9 +337,9 @@ def stored(row, **stages):
         "queue_ns": row.queue, "ttft_ns": row.ttft, "tpot_ns": row.tpot,
         "finish": str(row.finish), "relegated": False, "preemptions": row.preemptions,
         "fresh_tokens": row.prompt - row.cached, "cached_tokens": row.cached,
-        "output_tokens": row.generated, "recomputed_tokens": row.recomputed,
+        "output_tokens": row.generated, "recomputed_tokens": row.recomputed, "version": 0,
         "discarded_tokens": row.discarded, "device_ns": row.nanoseconds,
-        "stages": json.dumps(list(stages.items())),
+        "stages": json.dumps(stages),
     }  # fmt: skip
 
 

@@ -442,7 +442,7 @@ def test_a_killed_run_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path
     [
         ("", "bad.jsonl: line 1 is not JSON"),
         ("hello\nworld\n", "bad.jsonl: line 1 is not JSON"),
-        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 9"),
+        ('{"headway_journal": 1}\n', "of version 1; headway .* reads version 10"),
         ('{"headway_jour', "bad.jsonl: line 1 is not JSON; was the run cut off there"),
         ("[]\n", "line 1 is not the head of a journal"),
     ],
@@ -520,7 +520,7 @@ def test_a_journal_of_an_older_headway_is_refused_in_one_line():
         told(Path(__file__).with_name("version7.jsonl"))
     assert str(caught.value) == (
         f"version7.jsonl: this is a journal of version 7; headway {headway.__version__} reads "
-        "version 9: headway 0.1.0 of other source code wrote it (2026-11-23T14:32:55Z): replay it "
+        "version 10: headway 0.1.0 of other source code wrote it (2026-11-23T14:32:55Z): replay it "
         "with that code"
     )
 

@@ -16,7 +16,7 @@ from headway.server.dashboard.page.headline import headline
 from headway.server.dashboard.page.lane_table import budget, lane_table, sparkline
 from headway.server.dashboard.page.slow_requests import WIDE, bar
 from headway.server.dashboard.page.versions import versions_section
-from headway.server.dashboard.view import RunningRow
+from headway.server.dashboard.view import RunningRow, nothing_of
 from tests.server.dashboard.views import MS, half_minute, lane, model, points, slow_row, view
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
@@ -35,6 +35,10 @@ VERSIONS = {
         "evidence": [{"figure": "queue_p95", "lane": "voice", "evidence": 1.0, "needed": 5.0}],
     },
 }
+
+
+def whole(shown):
+    return document(shown, fragment(shown))
 
 
 class Seen(HTMLParser):
@@ -126,12 +130,12 @@ def test_several_models_are_told_apart():
     both = view(model(lane("voice", 40, 0), name="one"), model(lane("voice", 40, 40), name="two"))
     told = headline(both)
     assert told.verdict.startswith("one@voice misses") and "two@voice keeps" in told.rest
-    seen = Seen(document(both))
+    seen = Seen(whole(both))
     assert seen.names.count("h3") == 6 and len(set(seen.ids)) == len(seen.ids)
 
 
 def test_one_model_needs_no_name():
-    assert "h3" not in Seen(document(view(model(lane())))).names
+    assert "h3" not in Seen(whole(view(model(lane())))).names
 
 
 def full(name):
@@ -150,14 +154,14 @@ def full(name):
 
 
 def test_hostile_names_stay_text():
-    plain, hostile = Seen(document(full("plain"))), Seen(document(full(HOSTILE)))
+    plain, hostile = Seen(whole(full("plain"))), Seen(whole(full(HOSTILE)))
     assert hostile.names == plain.names and hostile.open == plain.open == []
     assert hostile.handlers == plain.handlers == []
     assert "".join(hostile.text).count(HOSTILE) == "".join(plain.text).count("plain") > 20
 
 
 def test_the_policy_allows_one_style_sheet_and_one_script_by_hash_and_no_host():
-    text = document(view(model(lane())))
+    text = whole(view(model(lane())))
     assert text.count("<style>") == text.count("<script>") == 1
     assert f"<style>{style()}</style>" in text and f"<script>{script()}</script>" in text
     assert not re.search(r"(src|href)=\"?(https?:)?//", text)
@@ -166,7 +170,7 @@ def test_the_policy_allows_one_style_sheet_and_one_script_by_hash_and_no_host():
 
 
 def test_tables_have_captions_and_headings_for_both_directions():
-    text = document(full("voice"))
+    text = whole(full("voice"))
     assert (
         text.count("<table") == text.count("<caption") == text.count('<thead><tr><th scope="col"')
     )
@@ -231,6 +235,11 @@ def test_a_function_shows_neither_memory_nor_requests():
     seen = Seen(fragment(view(function, explains=False)))
     assert not {"batch-0", "slow"} & set(seen.ids) and {"lanes-0", "time"} <= set(seen.ids)
     assert "KV memory" not in "".join(seen.text) and "KV blocks" not in "".join(seen.text)
+
+
+def test_a_function_that_is_not_there_is_named_with_its_state():
+    both = view(model(lane(ended=30, good=30)), nothing_of("resize", "loading"))
+    assert "resize is loading." in "".join(Seen(whole(both)).text)
 
 
 def test_versions_are_there_only_where_there_are_some():

@@ -7,7 +7,7 @@ from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
 from headway.figures.percentile import percentile
-from headway.server.dashboard.series import KEPT, PART, Series, of_lane
+from headway.server.dashboard.series import KEPT, PART, LanePart, Series, SlidingSum, of_lane
 from headway.server.dashboard.time_counts import TimeCounts, merged
 
 NO_LIMIT = Budget()
@@ -44,6 +44,25 @@ def test_percentiles_are_those_of_the_raw_values_to_within_a_bucket(values, perc
 @given(TIMES, TIMES)
 def test_counts_of_two_parts_add_up_to_those_of_both(first, second):
     assert merged([counted(first), counted(second)]) == counted(first + second)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), TIMES), max_size=30),
+    st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20),
+)
+def test_a_sum_that_slides_is_that_of_the_parts_in_the_window(parts, moves):
+    made = [LanePart(ended=k, good=k, queue=counted(q), ttft=counted(q[:3])) for k, q in parts]
+    sliding, first, last = SlidingSum(), 0, 0
+    for left, came in moves:
+        last = min(len(made), last + came)
+        first = min(last, first + left)
+        found, wanted = sliding.of(made[first:last]), LanePart()
+        for part in made[first:last]:
+            wanted.add(part)
+        assert found == wanted
+        assert sliding.of(made[first:last]) == wanted, "looking changes nothing"
+        if last > first:
+            made[last - 1].add(LanePart(ended=1, ttft=counted([7])))  # the last one may grow
 
 
 @given(st.integers(0, 2**62))

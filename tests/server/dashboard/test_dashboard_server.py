@@ -1,6 +1,7 @@
 """The live page of a running server: what it counts, who sees what, signing in and out."""
 
 import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
@@ -67,6 +68,26 @@ def running():
                 assert ask(client, "voice", "ann", f"anns-{k}").status_code == 200
             assert ask(client, "chat", "bob", "bobs").status_code == 200
         yield url, service
+
+
+def test_many_who_look_at_once_cost_what_one_does(running, monkeypatch):
+    monkeypatch.setattr(board, "FRESH", 3_600 * 10**9)
+    drawn, draw, ready = [], board.fragment, threading.Event()
+
+    def slowly(view):
+        drawn.append(view.key)
+        assert ready.wait(30)
+        return draw(view)
+
+    monkeypatch.setattr(board, "fragment", slowly)
+    header = {"authorization": "Bearer ann"}
+    with ThreadPoolExecutor(8) as pool:
+        paths = ["/dashboard", "/dashboard/live"] * 4
+        looks = [pool.submit(httpx2.get, f"{running[0]}{p}", headers=header) for p in paths]
+        until(lambda: drawn)
+        ready.set()
+        pages = [each.result().text for each in looks]
+    assert drawn == ["ann"] and all(pages[1] in page for page in pages)
 
 
 def test_without_keys_the_page_is_open_and_counts_what_was_asked():

@@ -242,11 +242,11 @@ def test_a_storm_of_refusals_does_not_fill_the_log(monkeypatch):
 
 def test_probes_that_are_answered_with_200_are_logged_at_debug():
     async def scene(client, service):
-        for path in ("/health", "/ready", "/metrics"):
+        for path in ("/health", "/ready", "/metrics", "/dashboard/live", "/dashboard"):
             assert (await client.get(path)).status_code == 200
 
-    assert not played(scene)
-    assert len(played(scene, level="debug")) == 3
+    assert [line["path"] for line in played(scene)] == ["/dashboard"]
+    assert len(played(scene, level="debug")) == 5
 
 
 def test_an_internal_error_in_an_answer_names_its_request(monkeypatch):

@@ -30,6 +30,7 @@ from headway.server.engine.client import EngineClient, EngineOptions
 from headway.server.engine.device_work import DeviceWork
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import Step
+from headway.server.functions.part import FunctionsPart
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.histogram import TIMES, TOKENS, Histogram
 from headway.server.observe.metrics.steps import Steps
@@ -432,6 +433,15 @@ def families(tmp_path_factory):
     return found
 
 
+def of_functions():
+    """Metrics of functions beside models that alerts may ask for."""
+    part = FunctionsPart(None, {"resize": SimpleNamespace(state=EngineState.READY)})
+    return {
+        family.name: (family.type, {name for each in family.samples for name in each.labels})
+        for family in part.collect()
+    }
+
+
 def expressions():
     dashboard = json.loads((ROOT / "deploy/grafana/headway.json").read_text())
     panels = [
@@ -452,7 +462,7 @@ def rules():
 
 def test_dashboards_and_alerts_use_existing_metrics(families):
     recorded = {rule["record"] for rule in rules() if "record" in rule}
-    asked = set()
+    asked, families = set(), families | of_functions()
     for expr in expressions():
         for name, selector in re.findall(rf"({PREFIXES}\w+(?::\w+)*)(?:{{([^}}]*)}})?", expr):
             asked.add(name)

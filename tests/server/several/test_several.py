@@ -1,6 +1,7 @@
 """Two generators, an embedder and two functions in one server: real processes, real clients."""
 
 import os
+import re
 import signal
 import threading
 from collections import Counter
@@ -190,6 +191,33 @@ def test_functions_beside_models(served):
         "schema": {"type": "string"}
     }
     assert "/v1/functions/counting/batch" not in paths
+
+
+def test_the_live_page_shows_functions_beside_models(served):
+    before = items_on_page(get(served.url, "/dashboard").text, "shout")
+    assert post(served.url, "/v1/functions/shout/batch", ["a", "b", "c"]).status_code == 200
+
+    def counted():  # a view is shown again for a second
+        return items_on_page(get(served.url, "/dashboard/live").text, "shout") == before + 3
+
+    until(counted)
+    page = get(served.url, "/dashboard").text
+    assert re.findall(r'<h3 class="model">(\w+)</h3>', page)[:5] == NAMES
+    narrow = get(served.url, "/dashboard", "narrow").text
+    assert {*re.findall(r'<h3 class="model">(\w+)</h3>', narrow)} == {"small", "counting"}
+    lanes = [re.sub("<[^>]*>", "", each) for each in lane_rows(narrow, "counting")]
+    assert len(lanes) == 1 and lanes[0].startswith("standard"), "only its own lane"
+
+
+def lane_rows(page, name):
+    table = page.partition(f'<h3 class="model">{name}</h3>')[2].partition("</table>")[0]
+    return re.findall(r'<tr id="lanes-.*?</tr>', table, re.DOTALL)
+
+
+def items_on_page(page, name):
+    """How many items have ended in the function's lane `standard`."""
+    (row,) = [row for row in lane_rows(page, name) if "standard</th>" in row]
+    return int(re.findall(r"<td[^>]*>([^<]*)</td>", row)[1])
 
 
 def test_everything_says_which_model(served):

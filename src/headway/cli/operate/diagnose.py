@@ -18,6 +18,30 @@ def diagnose(
         Path | None,
         typer.Option(metavar="FILE", help="A report.json of compare, simulate, demo or bench."),
     ] = None,
+    ledger: Annotated[
+        str,
+        typer.Option(
+            metavar="STORE",
+            help="A ledger: a file of SQLite, or postgresql://USER@HOST/NAME.",
+        ),
+    ] = "",
+    minutes: Annotated[
+        float,
+        typer.Option(
+            min=1, metavar="MINUTES", help="Of a --ledger: how far back from its latest request."
+        ),
+    ] = 60.0,
+    model: Annotated[
+        str, typer.Option(metavar="NAME", help="Of a --ledger that has several models.")
+    ] = "",
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The headway.yaml of the server that wrote the --ledger, for its lanes. "
+            "Default: the versions in the store.",
+        ),
+    ] = None,
     url: Annotated[
         str,
         typer.Option(metavar="URL", help="A live server: its counters are read twice."),
@@ -39,8 +63,9 @@ def diagnose(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A cost file, which says how long each step of a --journal should have taken. "
-            "Default: what the journal recorded, else a fit to its steps.",
+            help="A cost file, which says how long each step of a --journal should have taken, and "
+            "what the requests of a --ledger cost. Default: what the journal recorded, else a fit "
+            "to its steps; of a ledger, engine.cost of --config.",
         ),
     ] = None,
     strategy: Annotated[
@@ -53,8 +78,13 @@ def diagnose(
     Exit status: 0, nothing hurts; 1, something does; 2, the source cannot be read.
 
     Example: headway diagnose --journal incident.jsonl
+
+    Example: headway diagnose --ledger ledger.db --config headway.yaml
     """
     from headway.commands.diagnose.diagnose import DiagnoseOptions, run_diagnose
 
-    options = DiagnoseOptions(journal, report, url, key, seconds, cost, strategy, as_json)
+    options = DiagnoseOptions(
+        *(journal, report, ledger, minutes, model, config, url, key, seconds, cost, strategy),
+        as_json,
+    )
     raise typer.Exit(run_diagnose(options, Console()))

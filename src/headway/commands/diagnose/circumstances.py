@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from headway.commands.diagnose.evidence import Evidence
 from headway.commands.diagnose.missed import Missed, missed_requests
 from headway.commands.diagnose.step_times import StepTimes, step_times
-from headway.commands.diagnose.timeline import EmptyLine
+from headway.commands.diagnose.timeline import EmptyLine, Line, WaitingLine
+from headway.core.accounts.rules import Rule
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER
 from headway.report.formatting import duration, share
 
 # Of a request's excess, what a cause must have taken to explain it. Not all of it: what a cause
 # costs is known to a few percent, and a wait has moments in which something else held it up.
 ENOUGH = 0.8
+NEXT_STEP = Rule.NEXT_STEP.stage
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +25,7 @@ class Circumstances:
     evidence: Evidence
     missed: tuple[Missed, ...]
     times: StepTimes | None  # None: too few steps
-    line: EmptyLine
+    line: Line
 
     def score(self, explained: Sequence[Missed]) -> float:
         """The share of the missed requests that these are."""
@@ -52,6 +56,24 @@ class Circumstances:
 
 def circumstances(evidence: Evidence) -> Circumstances:
     """Work out what the rules share."""
-    return Circumstances(
-        evidence, missed_requests(evidence), step_times(evidence), EmptyLine(evidence.steps)
+    line = EmptyLine(evidence.steps) if evidence.steps else _line_of_stages(evidence)
+    return Circumstances(evidence, missed_requests(evidence), step_times(evidence), line)
+
+
+def _line_of_stages(evidence: Evidence) -> Line:
+    """Whoever had to wait for the next step alone did not stand in a line."""
+    return WaitingLine(
+        (row.arrived, _started(row)) for row in evidence.requests if _stood(evidence, row.id)
     )
+
+
+def _stood(evidence: Evidence, id: str) -> bool:
+    return any(
+        name.startswith("queue.") and name != NEXT_STEP
+        for name, spent in evidence.stages.get(id, {}).items()
+        if spent
+    )
+
+
+def _started(row: RequestRow) -> int:
+    return row.finished if row.first_scheduled == NEVER else row.first_scheduled

@@ -1,4 +1,5 @@
-"""`headway diagnose`: the likely cause of what hurts, from a journal, a report or a live server."""
+"""`headway diagnose`: the likely cause of what hurts, from a journal, a report, a ledger or a live
+server."""
 
 import json
 from dataclasses import dataclass
@@ -30,6 +31,10 @@ class DiagnoseOptions:
 
     journal: Path | None = None
     report: Path | None = None
+    ledger: str = ""  # a store
+    minutes: float = 60.0  # of a ledger: how far back from its latest request
+    model: str = ""  # of a ledger that has several
+    config: Path | None = None  # of the server that wrote the ledger
     url: str = ""  # of a live server
     key: str = ""  # of an API key for it
     seconds: float = 10.0  # between the two looks at a live server
@@ -40,11 +45,15 @@ class DiagnoseOptions:
 
 def run_diagnose(options: DiagnoseOptions, console: Console) -> int:
     """Run the command; returns the exit status. Raises HeadwayError for what the user can fix."""
-    given = [bool(options.journal), bool(options.report), bool(options.url)]
-    if sum(given) != 1:
-        raise SettingError("name one source: --journal FILE, --report report.json or --url URL")
-    if options.cost and not options.journal:
-        raise SettingError("--cost goes with --journal: only a journal says what a step computed")
+    given = (options.journal, options.report, options.ledger, options.url)
+    if sum(map(bool, given)) != 1:
+        raise SettingError(
+            "name one source: --journal FILE, --report report.json, --ledger STORE or --url URL"
+        )
+    if options.cost and not (options.journal or options.ledger):
+        raise SettingError("--cost goes with --journal or --ledger")
+    if (options.config or options.model) and not options.ledger:
+        raise SettingError("--config and --model go with --ledger")
     if options.strategy and not options.report:
         raise SettingError("--strategy names a run of a --report")
     if options.journal:
@@ -53,6 +62,9 @@ def run_diagnose(options: DiagnoseOptions, console: Console) -> int:
         name = options.report.name
         evidence = report_evidence(report_json.read(options.report), options.strategy, name)
         report = DiagnosisReport(diagnose(evidence), NO_JOURNAL.format(source="a report"))
+    elif options.ledger:
+        evidence = _of_ledger(options)
+        report = DiagnosisReport(diagnose(evidence), NO_JOURNAL.format(source="a ledger"))
     else:
         looks = read_server(options.url, options.key, options.seconds)
         report = DiagnosisReport(
@@ -63,6 +75,16 @@ def run_diagnose(options: DiagnoseOptions, console: Console) -> int:
     else:
         report.print(console)
     return HURTS if report.diagnosis.hurts else FINE
+
+
+def _of_ledger(options: DiagnoseOptions) -> Evidence:
+    try:
+        from headway.commands.diagnose.sources.ledger_read import read_ledger
+    except ModuleNotFoundError as missing:
+        raise SettingError(
+            f"reading a ledger needs {missing.name}: pip install 'headway[server,ledger]'"
+        ) from missing
+    return read_ledger(options.ledger, options.minutes, options.model, options.config, options.cost)
 
 
 def _of_journal(path: Path, cost_file: Path | None) -> DiagnosisReport:

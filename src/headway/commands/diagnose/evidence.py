@@ -11,6 +11,21 @@ from headway.core.policies.policies import Policies
 
 
 @dataclass(frozen=True, slots=True)
+class Minute:
+    """What the device did in one minute, as a ledger has it."""
+
+    steps: int
+    rows: int  # of these steps
+    busy: int  # nanoseconds in steps
+    idle: int  # nanoseconds between them
+
+    @property
+    def batch(self) -> float:
+        """Rows of a step, in the mean."""
+        return self.rows / self.steps if self.steps else 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Evidence:
     """Rows of one run on one machine. Times are nanoseconds of one clock.
 
@@ -33,12 +48,26 @@ class Evidence:
     # By request: nanoseconds in which its answer was ready and its client did not take it. Empty:
     # not recorded.
     client_waits: Mapping[str, int] = field(default_factory=dict)
+    knows_grammars: bool = True  # False: it is not recorded who asked for one
+    # By request: nanoseconds of each stage of its time (core/accounts). Empty: not recorded.
+    stages: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    minutes: tuple[Minute, ...] = ()  # in order of time; empty: not recorded
 
     @property
     def slots(self) -> int:
         """Sequences that may run at once; without recorded settings, the most that ever did."""
         known = self.policies.slots if self.policies else 0
         return known or max((row.running for row in self.steps), default=0)
+
+    @property
+    def batch(self) -> float:
+        """Rows of a step, mean over the minutes' steps; 0: there are no minutes."""
+        return sum(m.rows for m in self.minutes) / max(1, sum(m.steps for m in self.minutes))
+
+    def spent(self, id: str, *stages: str) -> int:
+        """Nanoseconds of a request in these stages."""
+        mine = self.stages.get(id, {})
+        return sum(mine.get(name, 0) for name in stages)
 
     @property
     def begin(self) -> int:

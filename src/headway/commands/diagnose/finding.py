@@ -6,6 +6,8 @@ from typing import Any, Protocol
 
 from headway.commands.diagnose.circumstances import Circumstances
 
+TOO_FEW = "there is no cost file, and there are too few step rows"
+NO_STEPS = "there are no step rows, so what ran in each step is not known; a journal has it"
 NAMED = 0.5  # of the misses that a cause must explain to be named: more likely than not
 
 

@@ -64,8 +64,10 @@ def _prompt_step(tokens: int) -> Features:
 
 
 def step_times(evidence: Evidence) -> StepTimes | None:
-    """None: there are too few steps."""
+    """None: there are too few steps. Without any, a cost model still prices requests."""
     steps = evidence.steps
+    if not steps and evidence.cost.is_known:
+        return StepTimes(evidence.cost, False, (), (), ())
     if len(steps) < LEAST:
         return None
     features = evidence.features or _from_rows(steps, evidence.num_blocks)

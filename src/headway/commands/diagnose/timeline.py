@@ -3,6 +3,7 @@
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
+from typing import Protocol
 
 from headway.core.ledger import StepRow
 
@@ -46,13 +47,39 @@ def of_steps(steps: Sequence[StepRow], amounts: Iterable[float]) -> Timeline:
     )
 
 
-class EmptyLine:
+class Line(Protocol):
     """When nobody waited: a delay that began before then was over."""
+
+    def before(self, time: int, otherwise: int) -> int:
+        """The latest such moment up to `time`; `otherwise`: none is known."""
+        ...
+
+
+class WaitingLine:
+    """A Line of the times in which requests waited, from and until."""
+
+    def __init__(self, waits: Iterable[tuple[int, int]]) -> None:
+        self._begins, self._ends = list[int](), list[int]()  # of stretches in which somebody waited
+        for begin, end in sorted(waits):
+            if self._ends and begin <= self._ends[-1]:
+                self._ends[-1] = max(self._ends[-1], end)
+            else:
+                self._begins.append(begin)
+                self._ends.append(end)
+
+    def before(self, time: int, otherwise: int) -> int:
+        """See Line."""
+        at = bisect_right(self._begins, time) - 1
+        return self._begins[at] if at >= 0 and time < self._ends[at] else time
+
+
+class EmptyLine:
+    """A Line of steps: at the end of some of them nobody waited."""
 
     def __init__(self, steps: Sequence[StepRow]) -> None:
         self._ends = [row.began + row.nanoseconds for row in steps if not row.waiting]
 
     def before(self, time: int, otherwise: int) -> int:
-        """The latest such moment up to `time`."""
+        """See Line."""
         at = bisect_right(self._ends, time)
         return self._ends[at - 1] if at else otherwise

@@ -22,10 +22,11 @@ class Axis:
 
     def share(self, value: float) -> float:
         """0 at low, 1 at high; what lies outside is drawn at the edge."""
-        value = min(max(value, self.low), self.high)
+        low, high = self.low, self.high
+        value = low if value < low else high if value > high else value
         if self.log:
-            return log10(value / self.low) / log10(self.high / self.low)
-        return (value - self.low) / (self.high - self.low)
+            return log10(value / low) / log10(high / low)
+        return (value - low) / (high - low)
 
     def ticks(self) -> list[tuple[float, str]]:
         """The values at which the axis is labelled, with their labels."""
@@ -63,13 +64,13 @@ class Chart:
         """Axes without a label leave no room for one: the caption says what they are."""
         self.title, self.x, self.y, self.height, self.width = title, x, y, height, width
         self.bottom = BOTTOM if x.label else BOTTOM - 14
+        self._wide, self._tall = width - LEFT - RIGHT, height - TOP - self.bottom
         self._marks: list[str] = []
 
     def at(self, x: float, y: float) -> str:
         """The place of a point in the picture, as "x y" in units of the viewBox."""
-        across = LEFT + self.x.share(x) * (self.width - LEFT - RIGHT)
-        room = self.height - TOP - self.bottom
-        return f"{across:.1f} {TOP + (1 - self.y.share(y)) * room:.1f}"
+        across = LEFT + self.x.share(x) * self._wide
+        return f"{across:.1f} {TOP + (1 - self.y.share(y)) * self._tall:.1f}"
 
     def line(self, points: Sequence[tuple[float, float]], series: str, hint: str) -> None:
         """Draw a line through these points. The hint is shown when the pointer is on it."""

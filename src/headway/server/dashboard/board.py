@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter
 from starlette.requests import Request
@@ -14,7 +14,8 @@ from headway.server.config.tenant import Tenant
 from headway.server.dashboard.door import FOUND, Door, Visitor, page_response
 from headway.server.dashboard.looking import Watchable, model_view, point_ends, slow_of
 from headway.server.dashboard.page.document import PATH, document, fragment, sign_in
-from headway.server.dashboard.view import View
+from headway.server.dashboard.page.html_table import Html
+from headway.server.dashboard.view import ModelView, View
 from headway.server.http.errors import error_response
 from headway.server.ledger.books import Books
 from headway.server.protocol.problem import Problem
@@ -22,42 +23,67 @@ from headway.server.protocol.problem import Problem
 FRESH = SECOND  # nanoseconds for which a view is shown again: many viewers cost what one does
 # What /v1/versions says to this tenant; None: nothing.
 VersionTeller = Callable[[Tenant], Awaitable[Mapping[str, Any] | None]]
+# What is served in other processes, as this tenant may see it. The time is the engine's clock's.
+ViewTeller = Callable[[Tenant, int], Awaitable[Sequence[ModelView]]]
 
 
 async def no_versions(tenant: Tenant) -> None:
     """Of a server without versions."""
 
 
+async def no_views(tenant: Tenant, now: int) -> Sequence[ModelView]:
+    """Of a server whose functions, if it has any, are in its own process."""
+    return ()
+
+
+class Shown(NamedTuple):
+    """A view, and its HTML."""
+
+    view: View
+    fragment: Html
+
+
 class Board:
-    """Makes views. At most one a second for each key."""
+    """Makes views and their HTML. At most one a second for each key, however many look."""
 
     def __init__(
         self,
         watched: Sequence[Watchable],
         books: Books | None = None,
         versions: VersionTeller = no_versions,
+        elsewhere: ViewTeller = no_views,
     ) -> None:
-        """books: None, if requests are not explained."""
-        self.watched, self._books, self._versions = watched, books, versions
-        self._views: dict[tuple[str, bool], View] = {}  # by key, and whether it has signed in
+        """books: None, if requests are not explained. elsewhere: of functions beside models."""
+        self.watched, self._books = watched, books
+        self._versions, self._elsewhere = versions, elsewhere
+        # By key, and whether it has signed in: when it was begun, and what is shown.
+        self._shown: dict[tuple[str, bool], tuple[int, asyncio.Task[Shown]]] = {}
         self._epoch = clock.epoch()
 
-    async def view(self, visitor: Visitor) -> View:
+    async def shown(self, visitor: Visitor) -> Shown:
         """As this visitor may see it."""
         now, known = clock.now(), (visitor.tenant.key, visitor.signed_in)
-        view = self._views.get(known)
-        if view is None or self._epoch + now - view.now >= FRESH:
-            view = self._views[known] = await self._look(visitor, now)
-        return view
+        began, task = self._shown.get(known, (0, None))
+        if task is None or now - began >= FRESH:
+            task = asyncio.create_task(self._show(visitor, now))
+            self._shown[known] = now, task
+        return await asyncio.shield(task)  # others wait for it, too
+
+    async def _show(self, visitor: Visitor, now: int) -> Shown:
+        """Values are copied on the event loop. Their HTML is made in another thread, so that
+        streams get their tokens meanwhile (benchmarks/dashboard.py)."""
+        view = await self._look(visitor, now)
+        return Shown(view, await asyncio.to_thread(fragment, view))
 
     async def _look(self, visitor: Visitor, now: int) -> View:
         tenant = visitor.tenant
         mine = [each for each in self.watched if tenant.may_use(each.name)]
         latest = self._books.latest(tenant.name) if self._books else ()
+        here = [model_view(each, tenant, now) for each in mine]
         return View(
             self._epoch + now,
             self._epoch + point_ends(now),
-            tuple([model_view(each, tenant, now) for each in mine]),
+            (*here, *await self._elsewhere(tenant, now)),
             *slow_of(latest, tenant),
             key=tenant.key,
             signed_in=visitor.signed_in,
@@ -67,11 +93,7 @@ class Board:
 
 
 def dashboard_routes(board: Board, door: Door) -> APIRouter:
-    """The page, the part of it that is fetched again, and the form for a key.
-
-    Values are copied on the event loop. Their HTML is made in another thread, so that streams get
-    their tokens meanwhile (benchmarks/dashboard.py).
-    """
+    """The page, the part of it that is fetched again, and the form for a key."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(PATH)
@@ -79,14 +101,14 @@ def dashboard_routes(board: Board, door: Door) -> APIRouter:
         visitor = door.visitor(request)
         if visitor is None:
             return RedirectResponse(f"{PATH}/sign-in", FOUND)
-        return page_response(await asyncio.to_thread(document, await board.view(visitor)))
+        return page_response(document(*await board.shown(visitor)))
 
     @router.get(f"{PATH}/live")
     async def live(request: Request) -> Response:
         visitor = door.visitor(request)
         if visitor is None:
             return error_response(Problem(401, "sign in at /dashboard", code="invalid_api_key"))
-        return page_response(await asyncio.to_thread(fragment, await board.view(visitor)))
+        return page_response((await board.shown(visitor)).fragment)
 
     @router.get(f"{PATH}/sign-in")
     async def form(request: Request) -> Response:

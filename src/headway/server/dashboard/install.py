@@ -1,7 +1,7 @@
 """Puts the page into an application (install_dashboard)."""
 
 from headway.server import clock
-from headway.server.dashboard.board import Board, VersionTeller, dashboard_routes
+from headway.server.dashboard.board import Board, VersionTeller, ViewTeller, dashboard_routes
 from headway.server.dashboard.door import Door
 from headway.server.dashboard.watched import Watched
 from headway.server.http.application import DocumentedApp
@@ -17,9 +17,11 @@ def install_dashboard(
     books: Books,
     bodies: BodyReader,
     versions: VersionTeller,
+    functions: ViewTeller,
 ) -> None:
-    """Watch all models from now on, and add the paths."""
-    board = Board([_watched(model) for model in service.models], books, versions)
+    """Watch all models from now on, and add the paths. functions: views of those beside them."""
+    watched = [_watched(model) for model in service.models]
+    board = Board(watched, books, versions, functions)
     app.include_router(dashboard_routes(board, Door(service.keys, bodies, clock.now)))
 
 

@@ -11,8 +11,8 @@ from headway.core.request import NEVER
 from headway.server.answering.call import Call
 from headway.server.answering.choice import Choice
 from headway.server.config.tenant import Tenant
-from headway.server.dashboard.series import LanePart, Part, Series, of_lane
-from headway.server.dashboard.time_counts import TimeCounts, merged
+from headway.server.dashboard.series import LanePart, Part, Series, SlidingSum, of_lane
+from headway.server.dashboard.time_counts import TimeCounts
 from headway.server.dashboard.view import (
     POINT,
     POINTS,
@@ -41,6 +41,7 @@ class Watchable(Protocol):
     lanes: Mapping[str, Lane]
     series: Series
     points: dict[int, Point]  # half minutes that are over, by number
+    windows: Mapping[str, SlidingSum]  # of the last minutes, by lane
     calls: dict[str, Call]  # that are open, by id
     lock: AbstractContextManager[object]  # held while series are read
 
@@ -115,7 +116,8 @@ def _point(watched: Watchable, number: int, is_over: bool) -> Point:
 def _lane(
     watched: Watchable, name: str, window: Sequence[Part], points: Sequence[Point], now: int
 ) -> LaneView:
-    parts, load = of_lane(window, name), watched.load.lanes.get(name)
+    seen = watched.windows[name].of(of_lane(window, name))
+    load = watched.load.lanes.get(name)
     oldest = load.oldest if load else NEVER
     return LaneView(
         name=name,
@@ -123,28 +125,22 @@ def _lane(
         waiting=load.waiting if load else 0,
         running=load.running if load else 0,
         oldest=NEVER if oldest == NEVER else max(0, now - oldest),
-        ended=sum([part.ended for part in parts]),
-        good=sum([part.good for part in parts]),
-        refused=sum([part.refused for part in parts]),
-        abandoned=sum([part.abandoned for part in parts]),
-        queue_p95=merged([part.queue for part in parts]).percentile(95),
-        ttft_p95=merged([part.ttft for part in parts]).percentile(95),
+        ended=seen.ended,
+        good=seen.good,
+        refused=seen.refused,
+        abandoned=seen.abandoned,
+        queue_p95=seen.queue.percentile(95),
+        ttft_p95=seen.ttft.percentile(95),
         points=tuple([point.lanes[name] for point in points]),
     )
 
 
 def _lane_point(parts: Sequence[LanePart]) -> LanePoint:
-    if not parts:
-        return LanePoint()
-    queue, ttft = merged([part.queue for part in parts]), merged([part.ttft for part in parts])
-    return LanePoint(
-        sum([part.ended for part in parts]),
-        sum([part.good for part in parts]),
-        sum([part.refused for part in parts]),
-        sum([part.abandoned for part in parts]),
-        _times(queue),
-        _times(ttft),
-    )
+    seen = LanePart()
+    for part in parts:
+        seen.add(part)
+    queue, ttft = _times(seen.queue), _times(seen.ttft)
+    return LanePoint(seen.ended, seen.good, seen.refused, seen.abandoned, queue, ttft)
 
 
 def _times(counts: TimeCounts) -> Times:

@@ -24,6 +24,50 @@ class LanePart:
     queue: TimeCounts = field(default_factory=TimeCounts)
     ttft: TimeCounts = field(default_factory=TimeCounts)
 
+    def add(self, part: "LanePart") -> None:
+        """Count its requests too."""
+        self._count(part, 1)
+        self.queue.add(part.queue)
+        self.ttft.add(part.ttft)
+
+    def take_off(self, part: "LanePart") -> None:
+        """Forget its requests, which were counted."""
+        self._count(part, -1)
+        self.queue.take_off(part.queue)
+        self.ttft.take_off(part.ttft)
+
+    def _count(self, part: "LanePart", times: int) -> None:
+        self.ended += times * part.ended
+        self.good += times * part.good
+        self.refused += times * part.refused
+        self.abandoned += times * part.abandoned
+
+
+class SlidingSum:
+    """The sum of a lane's parts in a window that slides: a part is added once and taken off once,
+    however often somebody looks.
+
+    part     |  1  |  2  |  3  |  4  |  5  |  6
+    window         |-----------------------|       then 2 is taken off and 6 is added
+    """
+
+    def __init__(self) -> None:
+        self._parts: deque[LanePart] = deque()  # in the sum
+        self._sum = LanePart()
+
+    def of(self, parts: Sequence[LanePart]) -> LanePart:
+        """The sum of these parts: those of the last call, without the first few, and later ones.
+        The last one may still grow; the others may not."""
+        mine, total = self._parts, LanePart()
+        while mine and (not parts or mine[0] is not parts[0]):
+            self._sum.take_off(mine.popleft())
+        for part in parts[len(mine) : -1]:
+            self._sum.add(part)
+            mine.append(part)
+        for part in (self._sum, *parts[-1:]):
+            total.add(part)
+        return total
+
 
 class Part:
     """Five seconds of one engine."""

@@ -108,6 +108,11 @@ class ModelView:
     others: int  # open requests that are not shown to the caller
 
 
+def nothing_of(name: str, state: str) -> ModelView:
+    """A function of which only its state is known."""
+    return ModelView(name, state, (), True, 0, 0, 0, 0, 0, None, 0, (), (), 0, 0)
+
+
 @dataclass(frozen=True, slots=True)
 class View:
     """All of the page."""

@@ -9,7 +9,7 @@ from headway.core.load import Load
 from headway.core.request import Finish
 from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
-from headway.server.dashboard.series import Series
+from headway.server.dashboard.series import Series, SlidingSum
 from headway.server.dashboard.view import Point
 from headway.server.engine.handle import EngineHandle, EngineState
 from headway.server.observe.metrics.model import REFUSED
@@ -40,6 +40,7 @@ class Watched:
         )  # all of it is on the event loop's thread
         self.series = Series()
         self.points: dict[int, Point] = {}  # half minutes that are over, by number
+        self.windows: Mapping[str, SlidingSum] = {name: SlidingSum() for name in self.lanes}
         self.calls: dict[str, Call] = {}  # that are open, by id
         self._engine, self._now = engine, now
         self._failed = set[str]()  # counted already; their rows may still come

@@ -41,7 +41,8 @@ def make_app(
     registry.register(service.metrics)
     app.include_router(state_routes(service, registry))
     door = Door(service.keys, bodies, clock.now)
-    app.include_router(dashboard_routes(Board([WatchedFunction(service)]), door))
+    watched = WatchedFunction(service, lambda: service.draining)
+    app.include_router(dashboard_routes(Board([watched]), door))
     app.add_middleware(DirectCalls, paths={routes.path: routes.one})
     if jobs:
         jobs.install(app, bodies)

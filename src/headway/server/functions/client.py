@@ -8,6 +8,7 @@ from typing import Any
 
 from headway.errors import DrainingError, EngineDownError, HeadwayError
 from headway.server.answering.call import down
+from headway.server.dashboard.view import ModelView
 from headway.server.engine.child_process import ChildProcess, manner
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import Failed, Progress
@@ -19,15 +20,17 @@ from headway.server.functions.messages import (
     Close,
     FunctionOptions,
     Look,
+    PagePart,
     Refused,
     Seen,
+    ShowPage,
 )
 from headway.server.functions.process import run
 from headway.server.protocol.problem import Problem
 
 SEEN = 1.0  # seconds for the process to say how it is
 
-News = Answer | Refused | Seen | Problem
+News = Answer | Refused | Seen | PagePart | Problem
 
 
 class Asked:
@@ -37,7 +40,7 @@ class Asked:
         self.queue: asyncio.Queue[News] = asyncio.Queue()
         self.ended = False  # nothing more comes
 
-    async def next(self) -> Answer | Seen:
+    async def next(self) -> Answer | Seen | PagePart:
         """Raises Problem."""
         news = await self.queue.get()
         self.ended = not isinstance(news, Answer) or news.is_last
@@ -93,16 +96,25 @@ class FunctionClient:
 
     async def look(self) -> Seen | None:
         """How it is now; None: it does not say so in time."""
+        news = await self._said(Look(0))
+        assert news is None or isinstance(news, Seen)
+        return news
+
+    async def show(self, now: int) -> ModelView | None:
+        """What the live page shows of it; None: it does not say so in time."""
+        news = await self._said(ShowPage(now))
+        assert news is None or isinstance(news, PagePart)
+        return news.view if news else None
+
+    async def _said(self, question: Look | ShowPage) -> Answer | Seen | PagePart | None:
         with suppress(TimeoutError, Problem):
             async with asyncio.timeout(SEEN):
-                with self._asking(Look(0)) as asked:
-                    news = await asked.next()
-            assert isinstance(news, Seen)
-            return news
+                with self._asking(question) as asked:
+                    return await asked.next()
         return None
 
     @contextmanager
-    def _asking(self, ask: Ask | Look) -> Iterator["Asked"]:
+    def _asking(self, ask: Ask | Look | ShowPage) -> Iterator["Asked"]:
         """Send it; if the block is left before all was said, it is cancelled. Raises Problem."""
         if self.state is EngineState.DOWN or not self._process:
             raise down(EngineDownError(self.down))

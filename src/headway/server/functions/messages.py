@@ -1,7 +1,7 @@
 """What is asked of a function, and what is said of it: also between its process and the server.
 
-front  -- Ask, Cancel, Look, Close ------------------------------------------->  its process
-       <-- Progress*, then About or Failed, then lists of Answer, Refused, Seen --
+front  -- Ask, Cancel, Look, ShowPage, Close ---------------------------------->  its process
+       <-- Progress*, then About or Failed, then lists of Answer, Refused, Seen, PagePart --
 """
 
 from collections.abc import Mapping
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from prometheus_client.core import Metric
 
 from headway.core.lane import Lane
+from headway.server.dashboard.view import ModelView
 from headway.server.protocol.problem import Problem
 
 
@@ -67,6 +68,13 @@ class Look(NamedTuple):
     id: int
 
 
+class ShowPage(NamedTuple):
+    """Asks for a PagePart."""
+
+    now: int  # nanoseconds of the machine's monotonic clock
+    id: int = 0
+
+
 class Close(NamedTuple):
     """All have been answered: end."""
 
@@ -106,3 +114,10 @@ class Seen(NamedTuple):
     id: int
     families: list[Metric]
     waiting: dict[str, int]  # items, by lane
+
+
+class PagePart(NamedTuple):
+    """What the live page shows of it, with all of its lanes."""
+
+    id: int
+    view: ModelView

@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse
 from headway.core.request import NEVER
 from headway.server import clock
 from headway.server.config.tenant import Tenant
+from headway.server.dashboard.view import ModelView
 from headway.server.engine.handle import EngineState
 from headway.server.functions.codecs import KINDS
 from headway.server.functions.messages import About, Ask, Seen, Wishes
@@ -110,6 +111,15 @@ class FunctionsPart:
         """The host with the functions' paths."""
         paths = {f"{AT}/{name}": KINDS for name in self._functions}
         return replace(host, endpoints={**host.endpoints, **paths})
+
+    async def views(self, tenant: Tenant, now: int) -> list[ModelView]:
+        """What the live page shows of the functions that the tenant may use."""
+        usable = [each for each in self._functions.values() if tenant.may_use(each.name)]
+        seen = await asyncio.gather(*[each.show(now) for each in usable])
+        return [
+            replace(each, lanes=tuple([lane for lane in each.lanes if lane.name in tenant.lanes]))
+            for each in seen
+        ]
 
     def collect(self) -> Iterator[Metric]:
         """The families of all functions, as they said last."""

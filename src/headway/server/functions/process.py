@@ -28,10 +28,13 @@ from headway.server.functions.messages import (
     Close,
     FunctionOptions,
     Look,
+    PagePart,
     Refused,
     Seen,
+    ShowPage,
 )
 from headway.server.functions.target import Target, find
+from headway.server.functions.watched import WatchedFunction
 from headway.server.protocol.problem import Problem
 
 TOGETHER = 256  # messages that are sent at once
@@ -73,6 +76,7 @@ class FunctionProcess:
 
     def __init__(self, calls: FunctionCalls, channel: Connection) -> None:
         self._calls, self._channel = calls, channel
+        self._watched = WatchedFunction(calls)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._out: SimpleQueue[Any] = SimpleQueue()
 
@@ -127,6 +131,8 @@ class FunctionProcess:
                 lines = self._calls.batcher.load.lanes
                 waiting = {name: each.waiting for name, each in lines.items()}
                 self._out.put(Seen(id, list(self._calls.metrics.collect()), waiting))
+            case ShowPage(now, id):
+                self._out.put(PagePart(id, self._watched.view(now)))
             case Close():
                 self._closing.set()
 

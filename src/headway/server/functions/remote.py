@@ -6,6 +6,7 @@ from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.models import ModelSettings
+from headway.server.dashboard.view import ModelView, nothing_of
 from headway.server.engine.handle import EngineState
 from headway.server.engine.restarts import Restarting
 from headway.server.functions.client import FunctionClient
@@ -44,6 +45,12 @@ class RemoteFunction(Restarting[FunctionClient, About]):
     async def look(self) -> Seen | None:
         """How it is now; None: it is not there, or does not say so in time."""
         return await self._client.look() if self.state is EngineState.READY else None
+
+    async def show(self, now: int) -> ModelView:
+        """What the live page shows of it, with all of its lanes. now: nanoseconds of the machine's
+        monotonic clock. A function that is not there, or does not answer in time, has no lanes."""
+        view = await self._client.show(now) if self.state is EngineState.READY else None
+        return view or nothing_of(self.name, self.state.value)
 
     def check_open(self) -> None:
         """Raises Problem unless it takes requests."""

@@ -1,7 +1,7 @@
 """WatchedFunction: a function as the live page sees it."""
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 
 from headway.core.lane import Lane
@@ -9,10 +9,12 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.request import Finish
 from headway.server.answering.call import Call
-from headway.server.dashboard.series import Series
-from headway.server.dashboard.view import Point
+from headway.server.config.tenant import Tenant
+from headway.server.dashboard.looking import model_view
+from headway.server.dashboard.series import Series, SlidingSum
+from headway.server.dashboard.view import ModelView, Point
 from headway.server.engine.handle import EngineState
-from headway.server.functions.service import FunctionService
+from headway.server.functions.calls import FunctionCalls
 
 UNSERVED = frozenset({Finish.REFUSED, Finish.EXPIRED})
 
@@ -21,28 +23,36 @@ class WatchedFunction:
     """A Watchable of a function in this process. Rows come from the engine's thread. Open items are
     not listed: they have no ids that their callers know."""
 
-    def __init__(self, service: FunctionService) -> None:
+    def __init__(
+        self, calls: FunctionCalls, is_draining: Callable[[], bool] = lambda: False
+    ) -> None:
         """It counts from now on."""
-        settings = service.batcher.settings
-        self.name, self.slots, self.is_function = service.target.name, settings.size, True
+        settings = calls.batcher.settings
+        self.name, self.slots, self.is_function = calls.target.name, settings.size, True
         self.lanes: Mapping[str, Lane] = {
-            name: line.lane for name, line in service.batcher.load.lanes.items()
+            name: line.lane for name, line in calls.batcher.load.lanes.items()
         }
         self.series = Series()
         self.lock: AbstractContextManager[object] = threading.Lock()
         self.points: dict[int, Point] = {}
+        self.windows: Mapping[str, SlidingSum] = {name: SlidingSum() for name in self.lanes}
         self.calls: dict[str, Call] = {}  # none
-        self._service = service
-        service.metrics.listeners.append(self.rows)
-        service.metrics.refusing.append(self.refused)
+        self._batcher, self._is_draining = calls.batcher, is_draining
+        calls.metrics.listeners.append(self.rows)
+        calls.metrics.refusing.append(self.refused)
 
     @property
     def load(self) -> Load:
-        return self._service.batcher.load
+        return self._batcher.load
 
     @property
     def state(self) -> EngineState:
-        return EngineState.DRAINING if self._service.draining else EngineState.READY
+        return EngineState.DRAINING if self._is_draining() else EngineState.READY
+
+    def view(self, now: int) -> ModelView:
+        """What the page shows of it, with all of its lanes. now: nanoseconds of the clock."""
+        everybody = Tenant("", "", frozenset(self.lanes), "", "")
+        return model_view(self, everybody, now)
 
     def rows(self, calls: list[StepRow], items: list[RequestRow]) -> None:
         """As Batcher's `rows`."""

@@ -1,12 +1,15 @@
 """DeviceTime: every nanosecond since the engine was ready, in one account of one minute."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.store.ledger.flush import MINUTE, Account, MinuteKey, MinutePart
 
 MOST_PARTS = 20_000  # remembered; then their minutes are joined into one unrecorded interval
+# Looked up some times for each step, which takes longer in the class than here.
+REQUESTS, WASTE, IDLE = Account.REQUESTS, Account.WASTE, Account.IDLE
+OPEN, UNRECORDED = Account.OPEN, Account.UNRECORDED
 
 
 class DeviceTime:
@@ -25,6 +28,8 @@ class DeviceTime:
         self._open = 0  # shares of requests without a row
         self._ended = 0  # of them, of requests that have ended: their rows are not made yet
         self._parts: dict[MinuteKey, MinutePart] = {}
+        self._minute = 0  # that was added to last, and
+        self._latest: dict[tuple[Account, str], MinutePart] = {}  # its parts, as far as looked up
 
     def begin(self, now: int) -> None:
         """An engine is ready. What its predecessor did since its last message is lost."""
@@ -36,8 +41,8 @@ class DeviceTime:
         """The engine has failed: nobody knows what became of the time since its last message, and
         its requests will not end."""
         running = self._open - self._ended
-        self._add(Account.UNRECORDED, self.until, max(0, now - self.until) + running)
-        self._add(Account.OPEN, self.until, -running)
+        self._add(UNRECORDED, self.until, max(0, now - self.until) + running)
+        self._add(OPEN, self.until, -running)
         self.until, self._open = max(self.until, now), self._ended
 
     def rows(self, steps: Iterable[StepRow], ended: Iterable[RequestRow], load: Load) -> None:
@@ -48,17 +53,17 @@ class DeviceTime:
 
     def keep(self, nanoseconds: int, lane: str) -> int:
         """The row of a request that has ended is kept. Returns the minute that has its time."""
-        self._settle(nanoseconds, Account.REQUESTS, lane)
+        self._settle(nanoseconds, REQUESTS, lane)
         return self.until // MINUTE
 
     def drop(self, nanoseconds: int) -> None:
         """A request has ended, and its row is not kept."""
-        self._settle(nanoseconds, Account.UNRECORDED)
+        self._settle(nanoseconds, UNRECORDED)
 
     def _settle(self, nanoseconds: int, account: Account, lane: str = "") -> None:
         self._open -= nanoseconds
         self._ended -= nanoseconds
-        self._add(Account.OPEN, self.until, -nanoseconds)
+        self._add(OPEN, self.until, -nanoseconds)
         self._add(account, self.until, nanoseconds, lane).requests += 1
 
     def _step(self, step: StepRow, load: Load) -> None:
@@ -70,16 +75,17 @@ class DeviceTime:
             so_far = at + passed - began
             waste = step.waste_nanoseconds * so_far // step.nanoseconds - wasted
             wasted += waste
-            self._add(Account.WASTE, at, waste)
-            self._add(Account.OPEN, at, passed - waste)
+            if waste:
+                self._add(WASTE, at, waste)
+            self._add(OPEN, at, passed - waste)
         self._open += step.nanoseconds - step.waste_nanoseconds
         self.until = end
-        part = self._add(Account.OPEN, end, 0)
+        part = self._add(OPEN, end, 0)
         part.steps += 1
         part.rows += step.rows
         for name, lane in load.lanes.items():
             if lane.batch:
-                mine = self._add(Account.REQUESTS, end, 0, name)
+                mine = self._add(REQUESTS, end, 0, name)
                 mine.steps += 1
                 mine.rows += lane.batch
 
@@ -93,42 +99,55 @@ class DeviceTime:
         """A step may turn out to have begun before we saw that the engine was no longer idle: then
         some idle time is taken back."""
         if now < self.until:
-            self._add(Account.IDLE, now, now - self.until)
+            self._add(IDLE, now, now - self.until)
         for at, passed in pieces(self.until, now):
-            self._add(Account.IDLE, at, passed)
+            self._add(IDLE, at, passed)
 
     def take(self) -> tuple[dict[MinuteKey, MinutePart], int, int]:
         """What was added since the last call, its nanoseconds in all, and those of `open`."""
-        taken, self._parts = self._parts, {}
+        taken, self._parts, self._latest = self._parts, {}, {}
         total = sum([part.nanoseconds for part in taken.values()])
-        open = sum([p.nanoseconds for key, p in taken.items() if key.account is Account.OPEN])
+        open = sum([p.nanoseconds for key, p in taken.items() if key.account is OPEN])
         return taken, total, open
 
     def _add(self, account: Account, at: int, nanoseconds: int, lane: str = "") -> MinutePart:
-        key = MinuteKey(at // MINUTE, account, lane)
+        """Called some times for each step, nearly always for the minute of the call before."""
+        if (minute := at // MINUTE) != self._minute:
+            self._minute, self._latest = minute, {}
+        part = self._latest.get((account, lane))
+        if part is None:
+            part = self._latest[account, lane] = self._part(MinuteKey(minute, account, lane))
+        part.nanoseconds += nanoseconds
+        return part
+
+    def _part(self, key: MinuteKey) -> MinutePart:
         part = self._parts.get(key)
         if part is None:
             if len(self._parts) >= MOST_PARTS:
                 self._join()
             part = self._parts.setdefault(key, MinutePart())
-        part.nanoseconds += nanoseconds
         return part
 
     def _join(self) -> None:
         """There is no room: what is remembered becomes one unrecorded interval. Time of requests
         stays where their rows say, and open time stays open."""
         first = min(self._parts).minute
-        kept = (Account.REQUESTS, Account.OPEN)
+        kept = (REQUESTS, OPEN)
         lost = sum([p.nanoseconds for key, p in self._parts.items() if key.account not in kept])
         opened = sum([p.nanoseconds for key, p in self._parts.items() if key.account is kept[1]])
-        self._parts = {k: p for k, p in self._parts.items() if k.account is Account.REQUESTS}
-        self._parts[MinuteKey(first, Account.UNRECORDED)] = MinutePart(lost)
-        self._parts[MinuteKey(first, Account.OPEN)] = MinutePart(opened)
+        self._parts = {k: p for k, p in self._parts.items() if k.account is REQUESTS}
+        self._parts[MinuteKey(first, UNRECORDED)] = MinutePart(lost)
+        self._parts[MinuteKey(first, OPEN)] = MinutePart(opened)
+        self._latest.clear()
 
 
-def pieces(began: int, end: int) -> Iterator[tuple[int, int]]:
+def pieces(began: int, end: int) -> Sequence[tuple[int, int]]:
     """An interval minute by minute: where each piece begins, and its nanoseconds."""
+    if began < end <= (began // MINUTE + 1) * MINUTE:
+        return ((began, end - began),)  # nearly always
+    found = []
     while began < end:
         until = min(end, (began // MINUTE + 1) * MINUTE)
-        yield began, until - began
+        found.append((began, until - began))
         began = until
+    return found

@@ -11,7 +11,9 @@ from headway.server.config.durations import SECOND
 from headway.server.intake.access_record import AccessRecord, recording
 from headway.server.observe.logs import Log
 
-PROBES = ("/health", "/ready", "/metrics")  # asked by machines every few seconds
+# Asked by machines every few seconds. The live page fetches its contents so; to open the page is a
+# request as any other.
+POLLED = ("/health", "/ready", "/metrics", "/dashboard/live")
 REFUSED = (429, 503)
 LISTED = 10  # refusals a second that have a line of their own, above debug
 LONGEST = 256  # characters of a path
@@ -68,7 +70,7 @@ class AccessLog:
         if status in REFUSED and not self._lists():
             self._unlisted += 1
             self._log.debug("request", **about)
-        elif status == 200 and scope["path"] in PROBES:
+        elif status == 200 and scope["path"] in POLLED:
             self._log.debug("request", **about)
         else:
             if self._unlisted:

@@ -4,7 +4,19 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Table, and_, delete, func, insert, or_, select, update
+from sqlalchemy import (
+    Connection,
+    Executable,
+    Table,
+    and_,
+    bindparam,
+    delete,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 from sqlalchemy.dialects import postgresql, sqlite
 
 from headway.store.database import Database
@@ -22,6 +34,15 @@ from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS, SPEN
 PIECE = 1_000  # rows that one transaction deletes
 AT_ONCE = 50  # of them, by one statement
 DAY_NS = 86_400_000_000_000
+COUNTS = MinutePart.__slots__  # columns of ledger_minutes that are added up
+MOVED = ("flushes", "until", "alive_until", "closed", "device_ns", "open_ns")  # by a flush
+
+# Statements that each flush runs are made once: to make and to look up one takes longer than
+# SQLite takes to run it.
+_MINE = WRITERS.c.id == bindparam("writer")
+FIND_WRITER = select(WRITERS).where(_MINE).with_for_update()
+MOVE_WRITER = update(WRITERS).where(_MINE).values({name: bindparam(name) for name in MOVED})
+ADD_REQUESTS = insert(REQUESTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +66,15 @@ class LedgerStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._insert = sqlite.insert if database.is_file else postgresql.insert
+        self._add_to_minutes = self._adding(MINUTES, COUNTS)
+        self._add_to_spend = self._adding(SPEND, ("money",))
+
+    def _adding(self, table: Table, counts: tuple[str, ...]) -> Executable:
+        """A statement that adds these counts to a row, or makes it."""
+        made = self._insert(table)
+        more = {name: table.c[name] + made.excluded[name] for name in counts}
+        keys = list(table.primary_key.columns)
+        return made.on_conflict_do_update(index_elements=keys, set_=more)
 
     def begin(self, writer: Writer, alive_until: int) -> None:
         """Register a writer. Does nothing a second time."""
@@ -62,9 +92,8 @@ class LedgerStore:
 
     def write(self, writer: Writer, flush: Flush, alive_until: int) -> None:
         """Store a flush, unless it is stored already."""
-        mine = WRITERS.c.id == writer.id
         with self._database.begin() as connection:
-            row = connection.execute(select(WRITERS).where(mine).with_for_update()).one()
+            row = connection.execute(FIND_WRITER, {"writer": writer.id}).one()
             if row.flushes >= flush.number:
                 return  # its answer was lost the last time
             device_ns = row.device_ns + flush.device_ns
@@ -78,32 +107,33 @@ class LedgerStore:
                 "device_ns": device_ns,
                 "open_ns": flush.open_before + flush.open_ns,
             }
-            connection.execute(update(WRITERS).where(mine).values(values))
+            connection.execute(MOVE_WRITER, {"writer": writer.id, **values})
             if flush.requests:
                 rows = [{**row, "writer": writer.id} for row in flush.requests]
-                connection.execute(insert(REQUESTS), rows)
+                connection.execute(ADD_REQUESTS, rows)
             self._add_minutes(connection, writer.id, flush.minutes)
-            for key, money in flush.spend.items():
-                spent = {**key._asdict(), "writer": writer.id, "money": money}
-                self._add(connection, SPEND, spent, ("money",))
+            spent = [
+                {**key._asdict(), "writer": writer.id, "money": money}
+                for key, money in flush.spend.items()
+            ]
+            if spent:
+                connection.execute(self._add_to_spend, spent)
 
     def _add_minutes(
         self, connection: Connection, writer: str, parts: Mapping[MinuteKey, MinutePart]
     ) -> None:
-        counts = MinutePart.__slots__
-        for key, part in parts.items():
-            row = {**key._asdict(), "account": key.account.value, "writer": writer}
-            row |= {name: getattr(part, name) for name in counts}
-            self._add(connection, MINUTES, row, counts)
-
-    def _add(
-        self, connection: Connection, table: Table, row: dict[str, Any], counts: tuple[str, ...]
-    ) -> None:
-        """Add these counts to a row, or make it."""
-        made = self._insert(table).values(row)
-        more = {name: table.c[name] + made.excluded[name] for name in counts}
-        keys = list(table.primary_key.columns)
-        connection.execute(made.on_conflict_do_update(index_elements=keys, set_=more))
+        rows = [
+            {
+                "minute": key.minute,
+                "account": key.account.value,
+                "lane": key.lane,
+                "writer": writer,
+                **{name: getattr(part, name) for name in COUNTS},
+            }
+            for key, part in parts.items()
+        ]
+        if rows:
+            connection.execute(self._add_to_minutes, rows)
 
     # -- what others have left open
 

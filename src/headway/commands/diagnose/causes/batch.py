@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headway.commands.diagnose.circumstances import Circumstances
-from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.finding import NO_STEPS, Finding, NotKnown, Trial
 from headway.commands.diagnose.timeline import of_steps
 from headway.core.request import NEVER
 from headway.report.formatting import duration
@@ -18,6 +18,8 @@ class BatchTooLarge:
 
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
+        if not case.evidence.steps:
+            return NotKnown(self.cause, NO_STEPS)
         if not (times := case.times):
             return NotKnown(self.cause, "there are too few step rows to know what a row costs")
         steps = case.evidence.steps

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headway.commands.diagnose.circumstances import Circumstances
-from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.finding import TOO_FEW, Finding, NotKnown, Trial
 from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.step_times import StepTimes
 from headway.report.formatting import duration
@@ -20,7 +20,7 @@ class MisSetBudget:
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
         if not (times := case.times):
-            return NotKnown(self.cause, "there are too few step rows to know an unloaded time")
+            return NotKnown(self.cause, f"{TOO_FEW} to know an unloaded time")
         explained = [each for each in case.missed if _floor(each, times) > _limit(each)]
         if not explained:
             return None

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.commands.diagnose.circumstances import Circumstances
-from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.finding import TOO_FEW, Finding, NotKnown, Trial
 from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.timeline import Timeline
 from headway.core.ledger import RequestRow
@@ -27,7 +27,7 @@ class ColdCache:
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
         if not (times := case.times):
-            return NotKnown(self.cause, "there are too few step rows to know what a prompt costs")
+            return NotKnown(self.cause, f"{TOO_FEW} to know what a prompt costs")
         lanes = {row.lane for row in case.evidence.requests}
         extra, blocks = list[tuple[int, int]](), list[tuple[float, float]]()
         for lane in sorted(lanes):

@@ -19,6 +19,8 @@ class GrammarCompile:
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
         evidence, taken = case.evidence, case.evidence.taken
+        if not evidence.knows_grammars:
+            return NotKnown(self.cause, "who asked for a grammar is not recorded")
         if not taken:
             return NotKnown(self.cause, "when the engine took requests in is not recorded")
         waits = {r.id: taken[r.id] - r.arrived for r in evidence.requests if r.id in taken}

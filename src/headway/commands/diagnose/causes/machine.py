@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from headway.commands.diagnose.circumstances import Circumstances
-from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.finding import NO_STEPS, Finding, NotKnown, Trial
 from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.step_times import StepTimes
 from headway.commands.diagnose.timeline import of_steps
@@ -74,6 +74,8 @@ class NoisyNeighbour:
 
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
+        if not case.evidence.steps:
+            return NotKnown(self.cause, NO_STEPS)
         if not (times := case.times):
             return NotKnown(self.cause, "there are too few step rows to tell slow ones")
         slow = SlowSteps.of(case.evidence.steps, times)
@@ -107,6 +109,8 @@ class DriftOfTheMachine:
 
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
+        if not case.evidence.steps:
+            return NotKnown(self.cause, NO_STEPS)
         if not (times := case.times):
             return NotKnown(self.cause, "there are too few step rows to tell slow ones")
         slow = SlowSteps.of(case.evidence.steps, times)

@@ -1,24 +1,27 @@
 """Did requests wait for KV memory, or lose what they had computed?"""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headway.commands.diagnose.circumstances import Circumstances
+from headway.commands.diagnose.evidence import Evidence
 from headway.commands.diagnose.finding import Finding, NotKnown, Trial
 from headway.commands.diagnose.missed import Missed
-from headway.commands.diagnose.timeline import Timeline, of_steps
-from headway.core.ledger import StepRow
+from headway.commands.diagnose.timeline import of_steps
 from headway.core.request import NEVER
-from headway.report.formatting import share
+from headway.report.formatting import duration, share
 
 SCARCE = 0.05  # of the blocks: with fewer free ones hardly anybody can start
 LONG = 0.9  # of the prompts are no longer than the one that must fit, too
+STAGES = ("queue.blocks", "queue.order", "queue.preempting", "preempted")  # of a wait for blocks
 
 
 @dataclass(frozen=True, slots=True)
 class KvThrash:
     """A request is explained if it was preempted, or waited for blocks for its whole excess.
 
-    It waits for blocks while slots are free, and too few blocks for a long prompt are.
+    It waits for blocks while slots are free, and too few blocks for a long prompt are. Without step
+    rows the stages of its time say what it waited for.
     """
 
     cause: str = "KV thrash"
@@ -27,51 +30,82 @@ class KvThrash:
         """See Rule."""
         evidence = case.evidence
         preemptions = sum(row.preemptions for row in evidence.requests)
-        if not evidence.steps and not preemptions:
+        if not (evidence.steps or evidence.stages or preemptions):
             return NotKnown(self.cause, "there are no step rows, so free blocks are not known")
-        blocks = evidence.num_blocks or max((row.free_blocks for row in evidence.steps), default=0)
-        slots = (evidence.policies.slots if evidence.policies else 0) or NEVER
-        prompts = sorted(row.prompt for row in evidence.requests)
-        need = prompts[int(LONG * len(prompts))] // evidence.block_size if prompts else 0
-        least_free = max(round(SCARCE * blocks), min(need, blocks // 2))
-
-        def scarce(row: StepRow) -> bool:
-            return row.waiting > 0 and row.running < slots and row.free_blocks <= least_free
-
-        short = of_steps(
-            evidence.steps, [row.nanoseconds if scarce(row) else 0 for row in evidence.steps]
-        )
-        explained = [each for each in case.missed if _lost(each) or _waited(case, each, short)]
+        short = _by_steps(case) if evidence.steps else _by_stages(evidence)
+        explained = [
+            each
+            for each in case.missed
+            if _lost(each) or (each.waited and case.explains(short.held(each), each))
+        ]
         if not explained:
             return None
-        again = sum(row.recomputed for row in evidence.requests)
-        computed = sum(row.tokens for row in evidence.steps)
-        use = sum(row.nanoseconds for row in evidence.steps if scarce(row))
-        spent = sum(row.nanoseconds for row in evidence.steps)
-        least = min((row.running for row in evidence.steps if scarce(row)), default=evidence.slots)
         return Finding(
             self.cause,
             case.score(explained),
             (
                 f"{case.counted(explained)} were preempted or waited for blocks, "
                 f"{case.when(explained)}",
-                f"{preemptions} preemptions; {share(again / computed if computed else 0)} of the "
-                f"tokens were computed again; blocks were short in {share(use / max(1, spent))} of "
-                f"the steps' time (n = {len(evidence.steps)} steps)",
+                f"{preemptions} preemptions; {short.words}",
             ),
             Trial(
-                f"engine:\n  slots: {max(1, least)}",
+                f"engine:\n  slots: {max(1, short.least)}",
                 "As many sequences as the memory holds. Or more memory: a smaller context, a "
                 "shorter max_tokens, weights in fewer bits",
-                sets={"slots": max(1, least)},
+                sets={"slots": max(1, short.least)},
             ),
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Of blocks, as the source shows it."""
+
+    held: Callable[[Missed], float]  # nanoseconds that it held up a request
+    words: str
+    least: int  # sequences that memory was enough for
+
+
+def _by_steps(case: Circumstances) -> Shortage:
+    evidence, steps = case.evidence, case.evidence.steps
+    blocks = evidence.num_blocks or max((row.free_blocks for row in steps), default=0)
+    slots = (evidence.policies.slots if evidence.policies else 0) or NEVER
+    prompts = sorted(row.prompt for row in evidence.requests)
+    need = prompts[int(LONG * len(prompts))] // evidence.block_size if prompts else 0
+    least_free = max(round(SCARCE * blocks), min(need, blocks // 2))
+    scarce = [
+        row.waiting > 0 and row.running < slots and row.free_blocks <= least_free for row in steps
+    ]
+    times = [row.nanoseconds if flag else 0 for row, flag in zip(steps, scarce, strict=True)]
+    short = of_steps(steps, times)
+    again, computed = _recomputed(evidence), sum(row.tokens for row in steps)
+    spent = sum(row.nanoseconds for row in steps)
+    return Shortage(
+        lambda each: short.between(case.delayed_since(each), each.span[1]),
+        f"{share(again / computed if computed else 0)} of the tokens were computed again; blocks "
+        f"were short in {share(sum(times) / max(1, spent))} of the steps' time (n = {len(steps)} "
+        "steps)",
+        min([r.running for r, flag in zip(steps, scarce, strict=True) if flag] or [evidence.slots]),
+    )
+
+
+def _by_stages(evidence: Evidence) -> Shortage:
+    waited = sorted(filter(None, [evidence.spent(r.id, *STAGES) for r in evidence.requests]))
+    middle = waited[len(waited) // 2] if waited else 0
+    again = _recomputed(evidence)
+    computed = sum(r.prompt - r.cached + r.generated + r.recomputed for r in evidence.requests)
+    return Shortage(
+        lambda each: evidence.spent(each.row.id, *STAGES),
+        f"{share(again / computed if computed else 0)} of the tokens were computed again; "
+        f"{len(waited)} of {len(evidence.requests)} requests waited for blocks, {duration(middle)} "
+        "in the median",
+        int(evidence.batch) or evidence.slots,
+    )
+
+
+def _recomputed(evidence: Evidence) -> int:
+    return sum(row.recomputed for row in evidence.requests)
+
+
 def _lost(each: Missed) -> bool:
     return each.row.preemptions > 0 and each.limit != "client"
-
-
-def _waited(case: Circumstances, each: Missed, short: Timeline) -> bool:
-    spent = short.between(case.delayed_since(each), each.span[1])
-    return each.waited and case.explains(spent, each)

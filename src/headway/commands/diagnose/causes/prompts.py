@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.commands.diagnose.circumstances import Circumstances
-from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.finding import NO_STEPS, Finding, NotKnown, Trial
 from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.step_times import StepTimes
 from headway.commands.diagnose.timeline import of_steps
@@ -31,6 +31,8 @@ class LongPromptsBlocking:
 
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
+        if not case.evidence.steps:
+            return NotKnown(self.cause, NO_STEPS)
         if not (times := case.times):
             return NotKnown(self.cause, "there are too few step rows to know what a prompt costs")
         long, limit = _long(case, times), _tightest(case)

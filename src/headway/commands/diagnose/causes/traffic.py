@@ -4,14 +4,15 @@ from dataclasses import dataclass
 from statistics import median
 
 from headway.commands.diagnose.circumstances import Circumstances
-from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.evidence import Minute
+from headway.commands.diagnose.finding import TOO_FEW, Finding, NotKnown, Trial
 from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.step_times import StepTimes
 from headway.commands.diagnose.timeline import Timeline
 from headway.core.request import NEVER
-from headway.report.formatting import duration
+from headway.report.formatting import duration, share
 
-TOO_FEW = "there are too few step rows to know how much work a request is"
+UNPRICED = f"{TOO_FEW} to know how much work a request is"
 SLICES = 30  # that the run is divided into, to know its usual rate
 FULL = 0.85  # device-seconds of work per second: from here on the device has no time to spare
 
@@ -39,6 +40,11 @@ class Offered:
         return cls(work, median(rates) if rates else 0.0, max(rates, default=0.0))
 
 
+def _fullness(minute: Minute, slots: int) -> float:
+    """The share of a minute in which steps ran, times the share of the slots that they used."""
+    return minute.busy / max(1, minute.busy + minute.idle) * minute.batch / max(1, slots)
+
+
 def _crowded(case: Circumstances) -> list[Missed]:
     """Those that a line can have held up."""
     return [each for each in case.missed if each.waited]
@@ -54,7 +60,7 @@ class Burst:
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
         if not (times := case.times):
-            return NotKnown(self.cause, TOO_FEW)
+            return NotKnown(self.cause, UNPRICED)
         offered, explained, surplus = Offered.of(case, times), list[Missed](), list[float]()
         for each in _crowded(case):
             since, came = case.delayed_since(each), each.row.arrived
@@ -95,12 +101,18 @@ class Overload:
 
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
-        if not (times := case.times):
-            return NotKnown(self.cause, TOO_FEW)
-        offered = Offered.of(case, times)
-        if offered.usual < FULL:
-            return None
-        if not (explained := _crowded(case)):
+        evidence = case.evidence
+        if times := case.times:
+            usual = Offered.of(case, times).usual
+            words = f"per second, {duration(1e9 * usual)} of work come"
+        elif evidence.minutes:
+            usual = median([_fullness(each, evidence.slots) for each in evidence.minutes])
+            words = (
+                f"{share(usual)} of the device's slots and time were in use in the median minute"
+            )
+        else:
+            return NotKnown(self.cause, UNPRICED)
+        if usual < FULL or not (explained := _crowded(case)):
             return None
         return Finding(
             self.cause,
@@ -108,8 +120,7 @@ class Overload:
             (
                 f"{case.counted(explained)} came while more was asked than the device can do, "
                 f"{case.when(explained)}",
-                f"per second, {duration(1e9 * offered.usual)} of work come (n = "
-                f"{len(case.evidence.requests)} requests)",
+                f"{words} (n = {len(evidence.requests)} requests)",
             ),
             Trial(
                 "# another replica, or\nengine:\n  strategy: budgets\n  cost: cost.json",

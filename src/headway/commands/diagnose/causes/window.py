@@ -1,14 +1,18 @@
 """Did requests wait while the device had room for them? Then a window, or a group, held them."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from headway.commands.diagnose.circumstances import Circumstances
+from headway.commands.diagnose.evidence import Evidence
 from headway.commands.diagnose.finding import Finding, NotKnown, Trial
-from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.timeline import of_steps
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
 from headway.report.formatting import duration
+
+ROOM = 0.9  # of the slots: a mean batch below that has places left
+Held = Callable[[RequestRow], float]  # nanoseconds that a request was held although there was room
 
 SHARE = 0.25  # of the tightest TTFT limit: the window that `headway compare` gives a lane
 
@@ -16,40 +20,54 @@ SHARE = 0.25  # of the tightest TTFT limit: the window that `headway compare` gi
 @dataclass(frozen=True, slots=True)
 class WindowTooLong:
     """A request is explained if it was held for its excess while no step ran, or while a group ran
-    with places left: under group batching nobody joins a group that has begun."""
+    with places left: under group batching nobody joins a group that has begun.
+
+    Without step rows the stages of its time say so: it waited for its window, or for a group while
+    the mean batch was not full.
+    """
 
     cause: str = "window too long"
 
     def ask(self, case: Circumstances) -> Finding | NotKnown | None:
         """See Rule."""
-        steps = case.evidence.steps
-        if not steps:
+        evidence, steps = case.evidence, case.evidence.steps
+        if not steps and not evidence.stages:
             return NotKnown(self.cause, "there are no step rows, so idle time is not known")
-        is_group = case.evidence.policies is not None and case.evidence.policies.in_groups
-        slots = case.evidence.slots
-        # A group runs to its last member, and nobody joins it: its free places are no use either.
-        useful = of_steps(
-            steps,
-            [0 if is_group and row.running < slots else row.nanoseconds for row in steps],
-        )
-        explained, held = list[Missed](), list[int]()
-        for each in case.missed:
-            spent = _queued(each.row) - useful.between(each.row.arrived, _started(each.row))
-            if each.waited and case.explains(spent, each):
-                explained.append(each)
-                held.append(round(spent))
+        held = _by_steps(evidence) if steps else _by_stages(evidence)
+        explained = [
+            each for each in case.missed if each.waited and case.explains(held(each.row), each)
+        ]
         if not explained:
             return None
-        middle = sorted(held)[len(held) // 2]
+        spent = sorted(held(each.row) for each in explained)
+        middle = round(spent[len(spent) // 2])
         return Finding(
             self.cause,
             case.score(explained),
             (
                 f"{case.counted(explained)} were held while the device had room, "
-                f"{duration(middle)} in the median (n = {len(held)}), {case.when(explained)}",
+                f"{duration(middle)} in the median (n = {len(spent)}), {case.when(explained)}",
             ),
             _trial(case),
         )
+
+
+def _by_stages(evidence: Evidence) -> Held:
+    names = ["queue.window"]
+    if evidence.batch < ROOM * evidence.slots:
+        names.append("queue.group")
+    return lambda row: evidence.spent(row.id, *names)
+
+
+def _by_steps(evidence: Evidence) -> Held:
+    is_group = evidence.policies is not None and evidence.policies.in_groups
+    slots = evidence.slots
+    # A group runs to its last member, and nobody joins it: its free places are no use either.
+    useful = of_steps(
+        evidence.steps,
+        [0 if is_group and row.running < slots else row.nanoseconds for row in evidence.steps],
+    )
+    return lambda row: _queued(row) - useful.between(row.arrived, _started(row))
 
 
 def _started(row: RequestRow) -> int:

@@ -1,4 +1,5 @@
-"""Evidence from the stored ledger: a row for each request, and one for each minute and lane.
+"""Evidence from the stored ledger: a row for each request, and where the device's time went by
+the minute.
 
 A stored row has stages of time instead of moments, and no step has a row. So rules that need steps
 answer that they cannot know, and so does what replay would say.
@@ -8,38 +9,78 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headway.commands.diagnose.evidence import Evidence
+from headway.commands.diagnose.evidence import Evidence, Minute
+from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
+from headway.store.ledger.flush import Account
 
 AT_THE_DOOR = ("body", "tokenizing", "inbox")  # stages before the engine has a request
 AT_THE_CLIENT = ("delivery", "sending")  # stages after the engine has ended it
 
+Lanes = Mapping[str, Lane]
+
 
 def ledger_evidence(
-    requests: Iterable[Mapping[str, Any]], lanes: Mapping[str, Lane], source: str
+    requests: Iterable[Mapping[str, Any]],
+    lanes: Lanes,
+    source: str,
+    by_version: Mapping[int, Lanes] | None = None,
+    minutes: Iterable[Mapping[str, Any]] = (),
+    policies: Policies | None = None,
+    cost: StepCost = StepCost(),
 ) -> Evidence:
-    """requests: rows of the table ledger_requests, by column. lanes: with their budgets, which the
-    store does not hold. A row of a lane that is not among them is left out."""
+    """requests, minutes: rows of ledger_requests and ledger_minutes, by column. lanes: with their
+    budgets, which rows do not hold; by_version: as other versions of the configuration had them. A
+    row of a lane that is not among them is left out."""
     rows, taken, waits = list[RequestRow](), dict[str, int](), dict[str, int]()
+    stages = dict[str, Mapping[str, int]]()
     for each in requests:
-        if each["lane"] not in lanes:
+        lane = (by_version or {}).get(each["version"], lanes).get(each["lane"])
+        if lane is None:
             continue
-        stages = json.loads(each["stages"])
-        spent = dict(stages) if isinstance(stages, Mapping) else _summed(stages)
-        row = _row(each, lanes[each["lane"]], spent)
+        spent = _spent(each["stages"])
+        row = _row(each, lane, spent)
         rows.append(row)
+        stages[row.id] = spent
         taken[row.id] = row.arrived + sum(spent.get(name, 0) for name in AT_THE_DOOR)
         waits[row.id] = sum(spent.get(name, 0) for name in AT_THE_CLIENT)
-    return Evidence(source, tuple(rows), lanes, taken=taken, client_waits=waits)
+    return Evidence(
+        source,
+        tuple(rows),
+        lanes,
+        cost=cost,
+        policies=policies,
+        taken=taken,
+        client_waits=waits,
+        knows_grammars=False,
+        stages=stages,
+        minutes=_minutes(minutes),
+    )
 
 
-def _summed(stages: Iterable[tuple[str, int]]) -> dict[str, int]:
-    spent = dict[str, int]()
-    for name, nanoseconds in stages:
-        spent[name] = spent.get(name, 0) + nanoseconds
-    return spent
+def _spent(stages: str) -> Mapping[str, int]:
+    found: Mapping[str, int] = json.loads(stages)
+    return found
+
+
+def _minutes(rows: Iterable[Mapping[str, Any]]) -> tuple[Minute, ...]:
+    """A share that is open moves to `requests` within one minute, so their sum is that of steps."""
+    made = dict[int, Minute]()
+    for each in rows:
+        before = made.get(each["minute"], Minute(0, 0, 0, 0))
+        account, spent = each["account"], each["nanoseconds"]
+        in_steps = account in (Account.REQUESTS, Account.WASTE, Account.OPEN)
+        is_all = account == Account.OPEN  # the others count steps of one lane, or none
+        made[each["minute"]] = Minute(
+            before.steps + (each["steps"] if is_all else 0),
+            before.rows + (each["rows"] if is_all else 0),
+            before.busy + (spent if in_steps else 0),
+            before.idle + (spent if account == Account.IDLE else 0),
+        )
+    return tuple([each for _, each in sorted(made.items())])
 
 
 def _row(each: Mapping[str, Any], lane: Lane, spent: Mapping[str, int]) -> RequestRow:

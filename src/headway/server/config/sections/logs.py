@@ -17,7 +17,8 @@ class LogSettings(Section):
     level: Annotated[
         Literal["debug", "info", "warning", "error"],
         Field(
-            description="The lowest level that is logged. debug includes probes and every refusal."
+            description="The lowest level that is logged. debug includes probes, the live page's "
+            "refreshes and every refusal."
         ),
     ] = "info"
     access: Annotated[

@@ -42,8 +42,8 @@ def policy() -> str:
     )
 
 
-def document(view: View) -> str:
-    """The page, complete also where scripts are off."""
+def document(view: View, contents: Html) -> str:
+    """The page, complete also where scripts are off. contents: the view's fragment."""
     told = headline(view)
     out = (
         f'<form method="post" action="{PATH}/sign-out"><button>Sign out</button></form>'
@@ -57,7 +57,7 @@ def document(view: View) -> str:
         '<label id="live-box" hidden><input type="checkbox" id="live" checked> Live</label>'
         f'<a href="{PATH}">Reload</a>{out}</nav>'
         f'<p id="said" class="unseen" role="status">{escape(told.spoken)}</p>'
-        f'<p id="stale" role="alert" class="warning"></p><main id="page">{fragment(view)}</main>'
+        f'<p id="stale" role="alert" class="warning"></p><main id="page">{contents}</main>'
         f"<script>{script()}</script>",
     )
 

@@ -1,0 +1,14 @@
+"""`headway serve` with the fake executor: a server that is up soon, so that it can be killed often.
+
+python -m benchmarks.ledger.fake_server serve --config headway.yaml
+"""
+
+from unittest.mock import patch
+
+from benchmarks.ledger.fake_engine import run
+from headway.cli import main
+from headway.server.engine import client
+
+if __name__ == "__main__":
+    with patch.object(client, "run", run):
+        main()

@@ -1,0 +1,151 @@
+"""What a diagnosis reads of a store: the latest rows of one engine, and the lanes that it had."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Connection, Row, func, inspect, select
+
+from headway.commands.diagnose.evidence import Evidence
+from headway.commands.diagnose.sources.from_ledger import Lanes, ledger_evidence
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Lane
+from headway.core.policies.policies import Policies
+from headway.costing.calibration import read_cost_file
+from headway.errors import SettingError
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.lanes import LaneSettings
+from headway.server.config.sections.strategy import StrategySettings
+from headway.store.ledger.flush import MINUTE
+from headway.store.ledger.ledger_tables import MINUTES, REQUESTS
+from headway.store.ledger.reading import LedgerReader
+from headway.store.tables import VERSIONS
+
+MOST = 200_000  # requests; of more the earliest are left out
+NO_LANES = (
+    "no lanes are known: the store has no versions of the configuration. Name the server's file "
+    "with --config"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What a configuration says of an engine."""
+
+    lanes: Lanes
+    policies: Policies | None  # None: not known
+    cost_file: str = ""  # empty: it names none
+
+
+def read_ledger(
+    where: str, minutes: float, model: str, config: Path | None, cost: Path | None
+) -> Evidence:
+    """The rows of the latest `minutes` that have some. model: as clients name it; empty: the only
+    one. config: of the server; None: the versions in the store. cost: a cost file; None: what the
+    configuration names. Raises SettingError, StoreError."""
+    reader = LedgerReader(where)
+    try:
+        with reader.begin() as connection:
+            if config:
+                own, versions = _of_file(config), dict[int, Configured]()
+            else:
+                versions = _of_versions(connection)
+                own = versions[max(versions)]
+            requests, others = _requests(connection, minutes, model)
+            spent = _minutes(connection, requests)
+    finally:
+        reader.close()
+    file = cost or (Path(own.cost_file) if own.cost_file else None)
+    left_out = f"; {others} other runs are left out" if others else ""
+    return ledger_evidence(
+        requests,
+        own.lanes,
+        f"{reader.name}: {len(requests)} requests, {len(spent)} rows of minutes{left_out}",
+        {number: each.lanes for number, each in versions.items()},
+        spent,
+        own.policies,
+        read_cost_file(file).cost if file else StepCost(),
+    )
+
+
+# -- lanes
+
+
+def _of_file(path: Path) -> Configured:
+    config = ServerConfig.load(path, {})
+    return Configured(_named(config.core_lanes), config.policies, config.engine.cost)
+
+
+def _of_versions(connection: Connection) -> dict[int, Configured]:
+    """By number. Version 0 is the file's, with which the server began."""
+    rows: Sequence[Row[Any]] = ()
+    if inspect(connection).has_table("versions"):
+        rows = connection.execute(select(VERSIONS).order_by(VERSIONS.c.number)).all()
+    if not rows:
+        raise SettingError(NO_LANES)
+    found = {row.number: _of_version(row.number, json.loads(row.content)) for row in rows}
+    files = [row.number for row in rows if row.is_file]
+    return found | {0: found[files[-1] if files else min(found)]}
+
+
+def _of_version(number: int, content: Mapping[str, Any]) -> Configured:
+    config = content["config"]
+    try:
+        lanes = TypeAdapter(dict[str, LaneSettings]).validate_python(config["lanes"])
+        engine = config["engine"]
+        strategy = StrategySettings.model_validate(engine["strategy"] or {})
+    except (ValidationError, KeyError) as error:
+        why = "was stored by another headway; name the server's file with --config"
+        raise SettingError(f"version {number} of the configuration {why}") from error
+    policies = strategy.policies(engine["slots"], engine["step_tokens"], lanes)
+    return Configured(_named([each.to_lane(name) for name, each in lanes.items()]), policies)
+
+
+def _named(lanes: Sequence[Lane]) -> Lanes:
+    return {lane.name: lane for lane in lanes}
+
+
+# -- rows
+
+
+def _requests(
+    connection: Connection, minutes: float, model: str
+) -> tuple[list[Mapping[str, Any]], int]:
+    """In order of arrival, and how many other runs of the model there are in this time. A run is
+    one engine's, from a start of the server to its end: times of two do not compare."""
+    models = list(connection.execute(select(REQUESTS.c.model).distinct()).scalars())
+    named = sorted(filter(None, models))
+    if model and model not in named:
+        raise SettingError(f"there is no model {model!r}; there are {', '.join(named) or 'none'}")
+    if not model and len(named) > 1:
+        raise SettingError(f"there are several models: name one with --model: {', '.join(named)}")
+    mine = REQUESTS.c.model.in_([model or (named[0] if named else ""), ""])
+    latest = connection.execute(
+        select(REQUESTS.c.arrived, REQUESTS.c.writer)
+        .where(REQUESTS.c.model == (model or (named[0] if named else "")))
+        .order_by(REQUESTS.c.arrived.desc())
+        .limit(1)
+    ).first()
+    if latest is None:
+        raise SettingError("there are no requests in the ledger yet")
+    since = REQUESTS.c.arrived >= latest.arrived - round(minutes * MINUTE)
+    runs = connection.execute(
+        select(func.count(REQUESTS.c.writer.distinct())).where(mine, since)
+    ).scalar()
+    wanted = select(REQUESTS).where(mine, since, REQUESTS.c.writer == latest.writer)
+    rows = connection.execute(wanted.order_by(REQUESTS.c.arrived.desc()).limit(MOST)).all()
+    return [dict(row._mapping) for row in reversed(rows)], int(runs or 1) - 1
+
+
+def _minutes(
+    connection: Connection, requests: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, Any]]:
+    """Of the requests' run, from the first one's minute on."""
+    first = requests[0]["arrived"] // MINUTE
+    wanted = select(MINUTES).where(
+        MINUTES.c.writer == requests[0]["writer"], MINUTES.c.minute >= first
+    )
+    return [dict(row._mapping) for row in connection.execute(wanted)]

@@ -1,0 +1,250 @@
+"""A planted fault is named from a stored ledger alone, in SQLite and in PostgreSQL."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from headway.cli.app import app
+from headway.commands.diagnose.diagnosis import RULES, diagnose
+from headway.commands.diagnose.sources.from_journal import journal_evidence
+from headway.commands.diagnose.sources.from_ledger import ledger_evidence
+from headway.commands.diagnose.timeline import WaitingLine
+from headway.core.cost.step_cost import StepCost
+from headway.core.request import NEVER
+from headway.errors import SettingError
+from headway.executor.fake import FakeExecutor
+from headway.server.config.config import ServerConfig
+from headway.store.database import Database
+from headway.store.ledger.flush import MINUTE, Account
+from headway.store.ledger.ledger_tables import REQUESTS
+from headway.store.ledger.reading import LedgerReader
+from tests.commands.diagnose import small_world
+from tests.commands.diagnose.small_world import COST, FAULTS, MS
+from tests.commands.diagnose.test_diagnose import stored
+from tests.postgresql import postgresql
+from tests.server.running_server import BLOCK, by_budgets, serving
+
+ASKED = 8  # requests of a run, all at once
+LANES = {"chat": {"ttft": "50ms"}, "bulk": {}}
+ENGINE = {"slots": 16, "strategy": {"join": "dynamic", "window": "600ms"}}
+
+
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def where(request, tmp_path_factory):
+    """A ledger, with the versions of its configuration, that a server has written: all of its
+    requests waited for a group that was never full."""
+    if request.param == "sqlite":
+        store = str(tmp_path_factory.mktemp("ledger") / "ledger.db")
+        written(store)
+        yield store
+        return
+    with postgresql() as url:
+        written(url)
+        yield url
+
+
+def written(where, versions=True):
+    config = ServerConfig(
+        engine=ENGINE,
+        lanes=LANES,
+        ledger={"url": where, "flush": "50ms"},
+        versions={"store": where} if versions else {},
+    )
+
+    def engine(config):
+        return by_budgets(config, FakeExecutor(512, BLOCK), StepCost())
+
+    body = {"prompt": [5, 6, 7], "max_tokens": 3}
+    with serving(config, engine) as (url, _), ThreadPoolExecutor(ASKED) as pool:
+        asked = [
+            pool.submit(httpx2.post, f"{url}/v1/completions", json=body, timeout=30)
+            for _ in range(ASKED)
+        ]
+        assert all(each.result().status_code == 200 for each in asked)
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["diagnose", *map(str, arguments)])
+
+
+def test_a_window_that_is_too_long_is_found_in_a_store(where):
+    said = run("--ledger", where, "--json")
+    found = json.loads(said.stdout)
+    assert said.exit_code == 1 and found["cause"] == "window too long"
+    assert (found["offered"], found["missed"]) == (ASKED, ASKED)
+    (first,) = [each for each in found["findings"] if each["cause"] == found["cause"]]
+    assert f"of {ASKED} missed requests" in first["evidence"][0]
+    assert "window: 12ms" in first["trial"]["snippet"], "the policies are of the stored version"
+    assert found["replay"].startswith("not possible from a ledger")
+    unknown = {each["cause"]: each["why"] for each in found["not_known"]}
+    assert "there are no step rows" in unknown["noisy neighbour"]
+    assert "no cost file" in unknown["mis-set budget"]
+    assert unknown["grammar compile"] == "who asked for a grammar is not recorded"
+    assert not {"slow client", "KV thrash", "slot starvation by a lane"} & set(unknown)
+    text = run("--ledger", where).stdout
+    assert text.startswith("Likely cause: window too long.") and f"{ASKED} requests" in text
+
+
+def test_lanes_of_a_file_go_before_those_of_the_store(where, tmp_path):
+    file = tmp_path / "headway.yaml"
+    file.write_text(yaml.safe_dump({"lanes": {"chat": {"ttft": "1h"}, "bulk": {}}}))
+    said = run("--ledger", where, "--config", file, "--json")
+    assert said.exit_code == 0 and not json.loads(said.stdout)["hurts"]
+
+
+def test_a_store_says_what_it_lacks(tmp_path):
+    store = str(tmp_path / "ledger.db")
+    Database(store).close()
+    refused = run("--ledger", store).exception
+    assert isinstance(refused, SettingError) and "with --config" in str(refused)
+    file = tmp_path / "headway.yaml"
+    file.write_text(yaml.safe_dump({"lanes": LANES, "engine": ENGINE}))
+    refused = run("--ledger", store, "--config", file).exception
+    assert isinstance(refused, SettingError) and "no requests in the ledger yet" in str(refused)
+    written(store, versions=False)
+    found = json.loads(run("--ledger", store, "--config", file, "--json").stdout)
+    assert found["cause"] == "window too long"
+    refused = run("--ledger", store, "--config", file, "--model", "other").exception
+    assert "there is no model 'other'; there are" in str(refused)
+
+
+def test_of_several_models_one_is_named_and_other_runs_are_left_out(where):
+    reader, database = LedgerReader(where), Database(where)
+    with reader.begin() as connection:
+        row = dict(connection.execute(REQUESTS.select().limit(1)).one()._mapping)
+    reader.close()
+    added = [
+        row | {"id": "an-older-run", "writer": "w2", "arrived": row["arrived"] - 1},
+        row | {"id": "another-model", "model": "other"},
+    ]
+    try:
+        with database.begin() as connection:
+            connection.execute(REQUESTS.insert(), added)
+        refused = run("--ledger", where).exception
+        assert "there are several models: name one with --model" in str(refused)
+        named = json.loads(run("--ledger", where, "--model", row["model"], "--json").stdout)
+        assert named["offered"] == ASKED and "1 other runs are left out" in named["source"]
+    finally:
+        with database.begin() as connection:
+            connection.execute(REQUESTS.delete().where(REQUESTS.c.id.in_([r["id"] for r in added])))
+        database.close()
+
+
+def test_options_of_a_ledger_go_with_one():
+    for arguments in (("--url", "http://b", "--config", "c"), ("--journal", "a", "--model", "m")):
+        refused = run(*arguments).exception
+        assert isinstance(refused, SettingError) and "go with --ledger" in str(refused)
+
+
+# -- what stored rows are enough for
+
+
+def rows_of(evidence, stage):
+    """The evidence's requests as a store has them. Whoever waited for longer than a step did so in
+    this stage."""
+    rows = []
+    for row in evidence.requests:
+        started = row.finished if row.first_scheduled == NEVER else row.first_scheduled
+        waited = started - row.arrived
+        made = stored(row) | {"version": 0}
+        made["stages"] = json.dumps({stage: waited} if waited > 20 * MS else {})
+        made |= {name: None for name in ("queue_ns", "ttft_ns") if made[name] == NEVER}
+        rows.append(made)
+    return rows
+
+
+@pytest.mark.parametrize(
+    "cause, stage, cost",
+    [
+        ("window too long", "queue.window", StepCost()),
+        ("KV thrash", "queue.blocks", StepCost()),
+        ("slot starvation by a lane", "queue.slots", StepCost()),
+        ("cold cache", "queue.slots", COST),
+        ("mis-set budget", "queue.next_step", COST),
+        ("burst", "queue.slots", COST),
+        ("overload", "queue.slots", COST),
+    ],
+)
+def test_stored_rows_name_the_same_cause_as_the_journal(cause, stage, cost):
+    evidence, _ = journal_evidence(FAULTS[cause](), StepCost())
+    rows = rows_of(evidence, stage)
+    found = diagnose(
+        ledger_evidence(rows, evidence.lanes, "", policies=evidence.policies, cost=cost)
+    )
+    assert found.hurts and found.first.cause == cause
+    named = {each.cause for each in (*found.findings, *found.not_known)}
+    steps = {"batch too large", "long prompts blocking", "noisy neighbour", "drift of the machine"}
+    assert steps <= named, "a rule that cannot answer says so"
+
+
+def minute(number, account, lane="", **counts):
+    values = {"nanoseconds": 0, "steps": 0, "rows": 0} | counts
+    return {"minute": number, "account": str(account), "lane": lane, **values}
+
+
+def test_minutes_that_are_full_tell_an_overload_without_a_cost_model():
+    evidence, _ = journal_evidence(small_world.overload(), StepCost())
+    rows, slots = rows_of(evidence, "queue.slots"), evidence.policies.slots
+
+    def asked(batch, idle):
+        minutes = [
+            minute(7, Account.OPEN, nanoseconds=MINUTE // 4, steps=100, rows=100 * batch),
+            minute(7, Account.REQUESTS, "chat", nanoseconds=MINUTE // 2, steps=90, rows=99),
+            minute(7, Account.WASTE, nanoseconds=MINUTE // 4 - idle),
+            minute(7, Account.IDLE, nanoseconds=idle),
+        ]
+        made = ledger_evidence(
+            rows, evidence.lanes, "", minutes=minutes, policies=evidence.policies
+        )
+        assert sum(each.busy + each.idle for each in made.minutes) == MINUTE
+        return diagnose(made).first
+
+    assert asked(slots, 0).cause == "overload"
+    assert "100 % of the device's slots" in asked(slots, 0).evidence[1]
+    assert asked(slots // 2, 0) is None and asked(slots, MINUTE // 4) is None
+
+
+def test_a_group_held_requests_only_where_it_had_places_left():
+    evidence, _ = journal_evidence(small_world.window(), StepCost())
+    rows, slots = rows_of(evidence, "queue.group"), evidence.policies.slots
+
+    def asked(batch):
+        minutes = [minute(7, Account.OPEN, nanoseconds=MINUTE, steps=10, rows=10 * batch)]
+        return diagnose(
+            ledger_evidence(rows, evidence.lanes, "", minutes=minutes, policies=evidence.policies)
+        ).first
+
+    assert asked(1).cause == "window too long"
+    assert asked(slots) is None or asked(slots).cause != "window too long"
+
+
+def test_each_request_has_the_budget_of_its_version():
+    evidence, _ = journal_evidence(small_world.healthy(), StepCost())
+    rows = rows_of(evidence, "queue.slots")
+    strict = {name: lane.__class__(name) for name, lane in evidence.lanes.items()}
+    rows[0]["version"] = 4
+    found = ledger_evidence(rows, evidence.lanes, "", {4: strict, 0: evidence.lanes})
+    assert not found.requests[0].budget.is_timed and found.requests[1].budget.is_timed
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=9), st.integers(0, 40))
+def test_a_line_of_waits_was_last_empty_when_nobody_waited(waits, time):
+    spans = [(begin, begin + length) for begin, length in waits]
+    found = WaitingLine(spans).before(time, -1)
+    assert found <= time
+    assert not any(begin < found < end for begin, end in spans)
+    for moment in range(found, time):
+        assert any(begin <= moment < end for begin, end in spans), "somebody waited ever since"
+
+
+def test_every_rule_answers_or_says_that_it_cannot():
+    evidence, _ = journal_evidence(small_world.healthy(), StepCost())
+    found = diagnose(ledger_evidence(rows_of(evidence, "queue.slots"), evidence.lanes, ""))
+    assert {each.cause for each in found.not_known} < {rule.cause for rule in RULES}
+    assert not found.hurts
