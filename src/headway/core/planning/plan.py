@@ -119,14 +119,15 @@ class Plan:
 
     def _consider(self, candidates: Iterator[Sequence], running: int) -> None:
         """Give to so many of the running and let others join, until the step is full."""
-        exclusive, given = self.start.exclusive, self._leasts.given
+        exclusive, given, shares = self.start.exclusive, self._leasts.given, self.shares
         seen = self._leasts.tried.difference(self.shares)  # an order may name somebody twice
+        may_miss = self._singles
         singles: list[Sequence] = []
         for sequence in candidates:
-            if sequence in seen or (sequence in self.shares and sequence not in given):
+            if sequence in seen or (sequence in shares and sequence not in given):
                 continue
             seen.add(sequence)
-            if sequence in self._singles:
+            if sequence in may_miss:
                 running -= 1
                 singles.append(sequence)
             else:
@@ -135,7 +136,7 @@ class Plan:
                     self._give_singles(singles)
                 if self.rest.is_full and not exclusive:  # a group's rows may come in later steps
                     return
-                if runs or sequence in self.shares:
+                if runs or sequence in shares:
                     self._give(sequence)
                 elif self._open:
                     self._open = self._try_to_join(sequence)
@@ -159,9 +160,12 @@ class Plan:
         if not self.rest.fits(singles):
             return False
         for each in singles:
-            if each.scheduled < each.room or self._has_room(each, 1):
-                self.shares[each] = 1
-                self.rest.tokens -= 1
+            if each.scheduled >= each.room:
+                self._has_room(each, 1)
+        # Without those that got no block, and those whose blocks were taken for others.
+        given = [each for each in singles if each.scheduled < each.room]
+        self.shares.update(dict.fromkeys(given, 1))
+        self.rest.tokens -= len(given)
         return True
 
     def _give(self, sequence: Sequence) -> None:
