@@ -121,13 +121,12 @@ class Plan:
         """Give to so many of the running and let others join, until the step is full."""
         exclusive, given, shares = self.start.exclusive, self._leasts.given, self.shares
         seen = self._leasts.tried.difference(self.shares)  # an order may name somebody twice
-        may_miss = self._singles
         singles: list[Sequence] = []
         for sequence in candidates:
             if sequence in seen or (sequence in shares and sequence not in given):
                 continue
             seen.add(sequence)
-            if sequence in may_miss:
+            if sequence in self._singles:
                 running -= 1
                 singles.append(sequence)
             else:
@@ -155,13 +154,10 @@ class Plan:
 
     def _give_at_once(self, singles: list[Sequence]) -> bool:
         """A token for each of these if they all may miss a step and all fit; whether it is so."""
-        if self.limits.any or not self._singles.issuperset(singles):
+        if self.limits.any or not (self._singles.issuperset(singles) and self.rest.fits(singles)):
             return False
-        if not self.rest.fits(singles):
-            return False
-        for each in singles:
-            if each.scheduled >= each.room:
-                self._has_room(each, 1)
+        for each in [each for each in singles if each.scheduled >= each.room]:
+            self._has_room(each, 1)
         # Without those that got no block, and those whose blocks were taken for others.
         given = [each for each in singles if each.scheduled < each.room]
         self.shares.update(dict.fromkeys(given, 1))
