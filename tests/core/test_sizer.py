@@ -119,7 +119,7 @@ def test_many_of_one_token_fit_at_once_or_none_does(cost, rows, starts, data):
     whole = price(estimates, [*rows, *singles], 0.5)
     time = data.draw(st.integers(whole - 2, whole + 2))
     sizer = sized(estimates, rows, time)
-    fits = sizer.fit_singles([(start, TIMED) for start in starts])
+    fits = sizer.fit_singles(starts, TIMED)
     assert fits == (whole <= time)
     assert sizer.price() == (whole if fits else price(estimates, rows, 0.5))
 
@@ -134,7 +134,7 @@ def test_later_tiers_lengthen_a_step_with_prompts_of_those_in_time_by_a_little_o
     sizer.add(0, 50)
     sizer.turn_to(RELEGATED)
     assert sizer.fit(0, 100) == 5
-    assert not sizer.fit_singles([(9, UNTIMED)] * 6) and sizer.fit_singles([(9, UNTIMED)] * 5)
+    assert not sizer.fit_singles([9] * 6, UNTIMED) and sizer.fit_singles([9] * 5, UNTIMED)
     sizer.turn_to(TIMED)
     assert sizer.fit(0, 100) == 45
     sizer.turn_to(UNTIMED)

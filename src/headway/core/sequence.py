@@ -198,3 +198,23 @@ def next_times(sequences: Iterable[Sequence]) -> list[int]:
         else s.first_token + (len(s.tokens) - s.prompt) * s.tpot
         for s in sequences
     ]
+
+
+def due_before(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
+    """Those in time that decode and whose next token must have come before then."""
+    return [
+        s
+        for s in sequences
+        if s.first_token + (len(s.tokens) - s.prompt) * s.tpot < time and s.tier == TIMED
+    ]
+
+
+def due_after(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
+    """Those in time that lack only their next token, which may come later than then."""
+    return [
+        s
+        for s in sequences
+        if len(s.tokens) - s.scheduled == 1
+        and s.tier == TIMED
+        and NEVER > s.first_token > time - (len(s.tokens) - s.prompt) * s.tpot
+    ]

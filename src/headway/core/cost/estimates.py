@@ -65,6 +65,7 @@ class Estimates:
         self._full = Features(max([0, *[begin for begin, _ in cost.pieces]]), 1, 1, 0, 0, 1, 1)
         self._full_price = cost.predict(self._full)
         self._shortest = cost.predict(row_features(0, 1, 1))
+        self.shortest = self._shortest  # nanoseconds of a step of one token; 0: no cost model
         self._drains: defaultdict[str, Drain] = defaultdict(Drain)  # by lane
         self._alone: dict[int, int] = {}  # nanoseconds of the longest prompts, by their tokens
         self.lengths, self.promises, self.sizes = Lengths(), Promises(), LaneSizes()
@@ -96,6 +97,7 @@ class Estimates:
         seen = nanoseconds * 1_000_000 // max(1, self.cost.predict(features))
         seen = min(MOST, max(LEAST, seen))
         self._drift += (seen - self._drift) // SLOWNESS
+        self.shortest = self.drifted(self._shortest)
 
     def drain(self, lines: Iterable[Line], nanoseconds: int) -> None:
         """Learn that so long has passed: one step, or several in which nobody has started."""
@@ -144,11 +146,6 @@ class Estimates:
     def drifted(self, nanoseconds: int) -> int:
         """A price, corrected by the drift."""
         return nanoseconds * self._drift // 1_000_000
-
-    @property
-    def shortest(self) -> int:
-        """Nanoseconds of a step of one token; 0: there is no cost model."""
-        return self.drifted(self._shortest)
 
     def decoding(self, rows: int, keys: int) -> int:
         """Nanoseconds of a step of so many rows of one token, which read so many keys in all."""

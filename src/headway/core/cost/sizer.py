@@ -1,6 +1,6 @@
 """What a step would take that is still being chosen (Sizer)."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from math import inf
 
 from headway.core.cost.estimates import Estimates
@@ -29,7 +29,7 @@ class Sizer:
         self._singles: list[int] = []  # keys that each of the others reads
         self._padded = 0  # keys that they read together, padding included
 
-    def decode(self, starts: Iterable[int]) -> None:
+    def decode(self, starts: Sequence[int]) -> None:
         """Add rows of one token, at these positions."""
         keys = [start + 1 for start in starts]
         self._singles += keys
@@ -48,12 +48,12 @@ class Sizer:
             self._filled = int(min(self._most, self.price() * (1 + self._filler)))
         self.nanoseconds = self._most if tier == TIMED else min(self._most, self._filled)
 
-    def fit_singles(self, rows: Sequence[tuple[int, int]]) -> bool:
-        """Whether rows of one token, at these positions and of these tiers, all fit, too. If so,
-        they are added."""
-        self.turn_to(max([tier for _, tier in rows], default=TIMED))
+    def fit_singles(self, starts: Sequence[int], latest: int) -> bool:
+        """Whether rows of one token, at these positions, all fit, too. If so, they are added.
+        latest: of their tiers."""
+        self.turn_to(latest)
         before = self._tokens, self._rows, self._logits, self._padded, len(self._singles)
-        self.decode([start for start, _ in rows])
+        self.decode(starts)
         if self.price() <= self.nanoseconds:
             return True
         *counts, singles = before
@@ -132,6 +132,8 @@ class Sizer:
         More tokens cost more, except where a row has one, and at the knee, where another residual
         holds.
         """
+        if wanted == 1:
+            return int(self._fits(start, 1, each))
         knee = self.estimates.cost.knee - self._tokens
         begins = {n for n in (1, 2, knee + 1) if 0 < n <= wanted}
         most = wanted

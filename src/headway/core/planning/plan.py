@@ -119,11 +119,11 @@ class Plan:
 
     def _consider(self, candidates: Iterator[Sequence], running: int) -> None:
         """Give to so many of the running and let others join, until the step is full."""
-        exclusive, given = self.start.exclusive, self._leasts.given
+        exclusive, given, shares = self.start.exclusive, self._leasts.given, self.shares
         seen = self._leasts.tried.difference(self.shares)  # an order may name somebody twice
         singles: list[Sequence] = []
         for sequence in candidates:
-            if sequence in seen or (sequence in self.shares and sequence not in given):
+            if sequence in seen or (sequence in shares and sequence not in given):
                 continue
             seen.add(sequence)
             if sequence in self._singles:
@@ -135,7 +135,7 @@ class Plan:
                     self._give_singles(singles)
                 if self.rest.is_full and not exclusive:  # a group's rows may come in later steps
                     return
-                if runs or sequence in self.shares:
+                if runs or sequence in shares:
                     self._give(sequence)
                 elif self._open:
                     self._open = self._try_to_join(sequence)
@@ -154,14 +154,14 @@ class Plan:
 
     def _give_at_once(self, singles: list[Sequence]) -> bool:
         """A token for each of these if they all may miss a step and all fit; whether it is so."""
-        if self.limits.any or not self._singles.issuperset(singles):
+        if self.limits.any or not (self._singles.issuperset(singles) and self.rest.fits(singles)):
             return False
-        if not self.rest.fits(singles):
-            return False
-        for each in singles:
-            if each.scheduled < each.room or self._has_room(each, 1):
-                self.shares[each] = 1
-                self.rest.tokens -= 1
+        for each in [each for each in singles if each.scheduled >= each.room]:
+            self._has_room(each, 1)
+        # Without those that got no block, and those whose blocks were taken for others.
+        given = [each for each in singles if each.scheduled < each.room]
+        self.shares.update(dict.fromkeys(given, 1))
+        self.rest.tokens -= len(given)
         return True
 
     def _give(self, sequence: Sequence) -> None:

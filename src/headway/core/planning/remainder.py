@@ -6,7 +6,7 @@ from headway.core.cost.estimates import Estimates
 from headway.core.cost.sizer import Sizer
 from headway.core.policies.chunk import Allowance
 from headway.core.request import NEVER
-from headway.core.sequence import Sequence
+from headway.core.sequence import TIMED, Sequence
 
 
 class Remainder:
@@ -38,7 +38,7 @@ class Remainder:
         """These take a token each."""
         self.tokens -= len(shares)
         if self._sizer:
-            self._sizer.decode(sequence.scheduled for sequence in shares)
+            self._sizer.decode([sequence.scheduled for sequence in shares])
 
     def fits(self, singles: list[Sequence]) -> bool:
         """Whether there are a token and the time for each of these. If so, the time is taken."""
@@ -46,7 +46,8 @@ class Remainder:
             return False
         if self._sizer is None:
             return True
-        return self._sizer.fit_singles([(each.scheduled, each.tier) for each in singles])
+        latest = max([each.tier for each in singles], default=TIMED)
+        return self._sizer.fit_singles([each.scheduled for each in singles], latest)
 
     def within_time(self, sequence: Sequence, wanted: int, kept: int, *, may_wait: bool) -> int:
         """How many of so many tokens it has time for; in any case those that are kept for the

@@ -1,6 +1,7 @@
 """Who may be preempted in this step, and for whom (Victims)."""
 
 from collections import Counter
+from operator import attrgetter
 
 from headway.core.block_table import demand
 from headway.core.blocks import BlockPool
@@ -9,6 +10,8 @@ from headway.core.policies.preempt import Preempt
 from headway.core.roster import Roster
 from headway.core.sequence import TIMED, UNTIMED, Sequence
 from headway.core.view import View
+
+_tier = attrgetter("tier")  # the first tier, TIMED, is 0
 
 
 class Victims:
@@ -39,7 +42,7 @@ class Victims:
         """Whether somebody waits who may take the slot of a later tier."""
         if not self.across or not self.view.waiting:
             return False
-        return any(s.tier != TIMED for s in self.roster.running.values())
+        return any(map(_tier, self.roster.running.values()))
 
     def taken(self, victim: Sequence) -> None:
         """It is preempted now."""

@@ -1,9 +1,10 @@
 """Who goes first where lanes have budgets (ByDeadline)."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
-from operator import attrgetter
+from itertools import accumulate
+from operator import attrgetter, le
 from typing import ClassVar
 
 from headway.core.request import NEVER
@@ -15,7 +16,7 @@ SECOND = 1_000_000_000
 LONG = 10  # times a step of one token: the length of a step that is full of prompts
 SURE = 0.9  # share of the answers that have no more tokens than are reckoned with
 LEAST_SHARE = 0.1  # of a step that prompts are taken to have, however many decode
-_number = attrgetter("number")
+_number, _tier = attrgetter("number"), attrgetter("tier")  # the first tier, TIMED, is 0
 Job = tuple[int, int, Sequence]  # its deadline, its number, and itself
 
 
@@ -53,9 +54,11 @@ class ByDeadline:
                 timed += line.waiting
         if timed:
             jobs = _by_due(timed, view)
-            late = _late(jobs, view) if self.most_in_time else ()
-            yield from [job[2] for job in jobs if job[2] not in late]
-            yield from sorted(late, key=lambda s: (s.work, s.number))
+            if late := _late(jobs, view) if self.most_in_time else ():
+                yield from [job[2] for job in jobs if job[2] not in late]
+                yield from sorted(late, key=lambda s: (s.work, s.number))
+            else:
+                yield from [job[2] for job in jobs]
         yield from [s for s in running if s.tier == RELEGATED]
         lines = sorted(view.lines, key=attrgetter("lane.priority"))
         for line in lines:
@@ -69,7 +72,7 @@ class ByDeadline:
         """The oldest of those behind the others, if none of them runs; in every so many steps the
         oldest of all."""
         turn = view.step % self.turn == 0
-        if not turn and any(s.tier != TIMED for s in view.running):
+        if not turn and any(map(_tier, view.running)):
             return []
         parts = [line.relegated for line in view.lines]
         parts += [line.waiting for line in view.lines if turn or not line.is_timed]
@@ -94,18 +97,12 @@ def _below_their_least(view: View) -> list[Sequence]:
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     """These with the times when their next tokens must have come, or when the last tokens of their
     answers must have begun. The earliest first."""
-    jobs = [
-        (next_by if s.done_by == NEVER else min(next_by, _last_begins_by(s, view)), s.number, s)
-        for next_by, s in zip(next_times(timed), timed, strict=True)
-    ]
-    jobs.sort()
-    return jobs
-
-
-def _last_begins_by(sequence: Sequence, view: View) -> int:
-    """When the last token of its answer must have begun."""
-    left = view.estimates.lengths.end(sequence, SURE) - len(sequence.tokens)
-    return sequence.done_by - left * view.estimates.shortest
+    end, shortest = view.estimates.lengths.end, view.estimates.shortest
+    dues = next_times(timed)
+    for at, s in enumerate(timed):
+        if s.done_by != NEVER:
+            dues[at] = min(dues[at], s.done_by - (end(s, SURE) - len(s.tokens)) * shortest)
+    return sorted(zip(dues, [s.number for s in timed], timed, strict=True))
 
 
 def _late(jobs: list[Job], view: View) -> Collection[Sequence]:
@@ -113,24 +110,22 @@ def _late(jobs: list[Job], view: View) -> Collection[Sequence]:
 
     Prompts share their steps with those that decode, so they take longer than their own work.
     """
-    spare, work = _share_of_prompts(view), view.estimates.work
-    end, are_late = view.now, False
-    works: list[int] = []
-    for due, _, s in jobs:
-        # The next token of one that runs is little work, and not worth pricing.
-        mine = int(work(s) / spare) if len(s.tokens) - s.scheduled > 1 or not s.begun else 0
-        works.append(mine)
-        end += mine
-        if end > due:
-            are_late = True
-    return _largest(jobs, works, view.now) if are_late else ()
+    # The next token of one that runs is little work, and not worth pricing.
+    prompts = [job for job in jobs if len(job[2].tokens) - job[2].scheduled > 1 or not job[2].begun]
+    spare, work = _share_of_prompts(view) if prompts else 1.0, view.estimates.work
+    works = {s: int(work(s) / spare) for _, _, s in prompts}
+    ends = accumulate(works.values(), initial=view.now)
+    dues = [jobs[0][0], *[due for due, _, _ in prompts]]  # the first may be late before any work
+    return () if all(map(le, ends, dues)) else _largest(jobs, works, view.now)
 
 
-def _largest(jobs: list[Job], works: list[int], now: int) -> set[Sequence]:
-    """Those without whom the others are in time: whenever one is late, the largest so far."""
+def _largest(jobs: list[Job], works: Mapping[Sequence, int], now: int) -> set[Sequence]:
+    """Those without whom the others are in time: whenever one is late, the largest so far.
+    works: nanoseconds, of those that have any."""
     end, late = now, set()
     largest: list[tuple[int, int, Sequence]] = []
-    for mine, (due, number, sequence) in zip(works, jobs, strict=True):
+    for due, number, sequence in jobs:
+        mine = works.get(sequence, 0)
         end += mine
         job = -mine, -number, sequence
         if end <= due:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from headway.core.policies.chunk import Ahead, Allowance
 from headway.core.request import NEVER
-from headway.core.sequence import TIMED, next_times
+from headway.core.sequence import TIMED, due_before, next_times
 from headway.core.view import View
 from headway.errors import SettingError
 
@@ -40,8 +40,8 @@ class BySlack:
     def allow(self, view: View) -> Allowance:
         now = view.now
         due = now + self.stretch * view.estimates.shortest
-        decoding = [s for s in view.running if s.tier == TIMED and s.first_token != NEVER]
-        for sequence, next_by in zip(decoding, next_times(decoding), strict=True):
+        hurried = due_before(view.running, due)
+        for sequence, next_by in zip(hurried, next_times(hurried), strict=True):
             if next_by < due and now - LOST * sequence.tpot < next_by:
                 due = next_by
         return Allowance(NEVER, True, max(0, due - now), self.least, self.sure, self.filler)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from headway.core.request import NEVER
-from headway.core.sequence import TIMED, Sequence, next_times
+from headway.core.sequence import TIMED, Sequence, due_after
 from headway.core.view import View
 from headway.errors import SettingError
 
@@ -83,13 +82,7 @@ class WithTimeToSpare:
         if not joins and all(len(s.tokens) - s.scheduled == 1 for s in running):
             return found
         soon = view.now + self.soon * view.estimates.shortest
-        timed = [
-            s
-            for s in running
-            if s.tier == TIMED and s.first_token != NEVER and len(s.tokens) - s.scheduled == 1
-        ]
-        times = zip(timed, next_times(timed), strict=True)
-        return found.union([sequence for sequence, next_by in times if next_by > soon])
+        return found.union(due_after(running, soon))
 
 
 DEFERS: dict[str, Defer] = {  # as operators name them
