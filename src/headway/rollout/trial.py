@@ -2,7 +2,7 @@
 
 It reads no clock and moves nothing: whoever runs it hands in the time, the arrivals and the
 ledger's rows, asks which version should be in force, and obeys. The server runs it, and so does
-benchmarks/trials.py.
+benchmarks/trials.
 
 Several engines that share the traffic would be another Switchback: `has_candidate` of an engine
 instead of a slice. What is judged, and how, would stay.
