@@ -28,7 +28,7 @@ from headway.store.ledger.ledger_tables import MINUTES
 from headway.store.ledger.reading import LedgerReader
 
 postgresql = import_module("tests.postgresql").postgresql
-FAKE = "benchmarks.ledger.fake_server"
+FAKE = (sys.executable, "-m", "benchmarks.ledger.fake_server")
 UPTIME = 0.1, 2.5  # seconds that a server serves before it is killed, from its first answer on
 PATIENCE = 60.0  # seconds for the first answer
 
@@ -37,7 +37,7 @@ def killed(folder: Path, url: str, kills: int, name: str) -> list[Figure]:
     draw, oldest, wrong = random.Random(SEED), list[float](), 0
     answered = lost = 0
     for number in range(kills):
-        running = serving(config_of(url), folder, log=folder / "log", module=FAKE)
+        running = serving(config_of(url), folder, log=folder / "log", command=FAKE)
         with running as served, under_load(served) as callers:
             _wait_for_answers(callers)
             sleep(draw.uniform(*UPTIME))
@@ -50,7 +50,7 @@ def killed(folder: Path, url: str, kills: int, name: str) -> list[Figure]:
         lost += len(gone)
         oldest.append(max(gone, default=0.0))
         print(f"{name}: killed {number + 1} of {kills}; {lost} of {answered} lost", file=sys.stderr)
-    with serving(config_of(url), folder, log=folder / "log", module=FAKE):
+    with serving(config_of(url), folder, log=folder / "log", command=FAKE):
         pass  # it repairs what the last one has left, and ends well
     wrong += len(wrong_in(url))
     reader, open = LedgerReader(url), MINUTES.c.account == "open"

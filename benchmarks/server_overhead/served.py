@@ -16,6 +16,7 @@ import yaml
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
+HEADWAY = (sys.executable, "-m", "headway.cli")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +62,16 @@ def serving(
     folder: Path,
     descriptors: int = 0,
     log: Path | None = None,
-    module: str = "headway.cli",
+    command: Sequence[str] = HEADWAY,
 ) -> Iterator[Served]:
     """`headway serve` with this file, on any free port; it is gone when the block is left.
 
     descriptors: that it may have; 0: as many as this process. log: where its output goes, once it
-    is ready. module: whose `serve` it is.
+    is ready. command: what runs `headway`.
     """
     file = folder / "headway.yaml"
     file.write_text(yaml.safe_dump(dict(config)))
-    command = [sys.executable, "-m", module, "serve", "--config", str(file), "--port", "0"]
+    command = [*command, "serve", "--config", str(file), "--port", "0"]
     if descriptors:
         command = ["sh", "-c", f'ulimit -n {descriptors}; exec "$0" "$@"', *command]
     errors = subprocess.STDOUT if log else None

@@ -15,6 +15,17 @@ A run is made once more with the trial's own Retune commands in the engine's inb
 those of the first run, and each must say its version.
 
     python -m benchmarks.trials [--runs 20] [--orders 10] [--planted 100] [--seconds 3600] [--check]
+
+Live: `headway serve` as it is, but with a clock for a device, so that several fit on one machine.
+The same traffic comes over HTTP from `headway bench`'s open-loop client, four times as fast as it
+was recorded, and so are the device, slices and limits; a token stands for eight, and the device is
+half of an H100. Version 2 says what version 1 does, and its trial is started, followed and read
+over /v1/versions. In `live-planted` the first tokens of one lane really come a fifth later under
+version 2. A trial is void, and made again, if a request failed, if the client sent 1 % of them
+later than the wash-out is long, or if the machine was too busy for the device's steps.
+
+    python -m benchmarks.trials --part live [--trials 20] [--together 4] [--check]
+    python -m benchmarks.trials --part live-planted --trials 5
 """
 
 import sys
@@ -24,13 +35,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.report import Figure, finish
-from benchmarks.trials.chance import binomial_bound, told
+from benchmarks.trials.chance import ALPHA, at_most, binomial_bound, told
+from benchmarks.trials.live import LiveTrial, live_trials
 from benchmarks.trials.simulated import Result, measured, switched
-from benchmarks.trials.traffic import LOAD, SEED, recorded_folder
+from benchmarks.trials.traffic import LOAD, NAMES, SEED, recorded_folder
 from headway.rollout.trial import Outcome
 
+PARTS = "simulated", "live", "live-planted"
+LIVE_RUNS, PLANTED_RUNS = 1_000, 2_000  # runs of their own: the numbers of the first
 
-def simulated(runs: int, orders: int, count: int, seconds: float, folder: Path) -> list[Figure]:
+
+def simulated(
+    runs: int, orders: int, count: int, seconds: float, folder: Path | None
+) -> list[Figure]:
     made = list(measured(runs, orders, count, seconds, folder))
     results = [result for run in made for result in run.results]
     equal = [each for each in results if not each.lane]
@@ -60,6 +77,41 @@ def simulated(runs: int, orders: int, count: int, seconds: float, folder: Path) 
     ]
 
 
+def live(trials: int, together: int, is_planted: bool, folder: Path | None) -> list[Figure]:
+    lanes = [NAMES[n % len(NAMES)] if is_planted else "" for n in range(trials)]
+    first = PLANTED_RUNS if is_planted else LIVE_RUNS
+    made = list[LiveTrial]()
+    for trial in live_trials(list(enumerate(lanes, first)), together, folder):
+        print(trial, flush=True)
+        made.append(trial)
+    valid = [each for each in made if not each.void]
+    tripped = [each for each in valid if each.is_tripped]
+    figures = [
+        Figure("live_trials", [len(valid)], least=trials),
+        Figure("live_void", [len(made) - len(valid)]),
+        Figure("live_requests", [each.requests for each in valid] or [0]),
+        Figure("live_pairs", [each.pairs for each in valid] or [0]),
+        Figure("live_lag_p99_ms", [1e3 * each.lag for each in valid] or [0], unit="ms"),
+        Figure("live_device_lost_pct", [100 * each.lost for each in valid] or [0]),
+    ]
+    if is_planted:
+        right = [each for each in tripped if f"of lane {each.lane} is" in each.why]
+        print(told("live, caught", len(right), len(valid)))
+        minutes = [each.minutes for each in right] or [0]
+        return [
+            *figures,
+            Figure("live_caught", [len(right)]),
+            Figure("live_minutes_until_caught", minutes, most=30, unit="min"),
+        ]
+    print(told("live, false", len(tripped), len(valid)))
+    chance = 1 - at_most(len(tripped) - 1, len(valid), ALPHA)
+    print(f"so many or more have a probability of {chance:.3f} if each has {ALPHA:g}")
+    return [
+        *figures,
+        Figure("live_false_rollbacks", [len(tripped)], most=binomial_bound(len(valid))),
+    ]
+
+
 def _p95(results: Sequence[Result]) -> float:
     ordered = sorted([each.seconds / 60 for each in results])
     return ordered[-(-len(ordered) * 95 // 100) - 1] if ordered else 0.0
@@ -73,8 +125,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=3_600.0)
     parser.add_argument("--traces", type=Path, default=recorded_folder())
     parser.add_argument("--check", action="store_true")
+    parser.add_argument("--part", choices=PARTS, default=PARTS[0])
+    parser.add_argument("--trials", type=int, default=20, help="live ones")
+    parser.add_argument("--together", type=int, default=4, help="live ones that run at once")
     given = parser.parse_args()
-    figures = simulated(given.runs, given.orders, given.planted, given.seconds, given.traces)
+    if given.part == "simulated":
+        figures = simulated(given.runs, given.orders, given.planted, given.seconds, given.traces)
+    else:
+        is_planted = given.part == "live-planted"
+        figures = live(given.trials, given.together, is_planted, given.traces)
     return finish("trials", __doc__ or "", SEED, figures)
 
 

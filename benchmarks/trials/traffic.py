@@ -79,17 +79,18 @@ def recorded_folder() -> Path | None:
     return SHARED if (SHARED / f"{CONV}.csv.gz").is_file() else None
 
 
-def window(run: int, folder: Path | None) -> Window:
-    """The requests of a run, by arrival."""
+def window(run: int, folder: Path | None, slow: float = 1.0) -> Window:
+    """The requests of a run, by arrival. slow: times the device's price."""
     random, price = Random(f"{SEED} run {run}"), full_price()
-    wanted, work = LOAD * SECONDS * SECOND, 0.0
+    time = SECONDS * SECOND / slow  # of the device as it is
+    wanted, work = LOAD * time, 0.0
     taken = list[RequestSpec]()
     for spec in merge(*_turning(random, folder), key=lambda spec: spec.at):
         work += price.of([spec])
         if work > wanted:
             pace = SECONDS * SECOND / spec.at
             specs = tuple([replace(each, at=int(each.at * pace)) for each in taken])
-            return Window(specs, price.of(specs) / (SECONDS * SECOND))
+            return Window(specs, price.of(specs) / time)
         taken.append(spec)
     raise AssertionError(f"{MOST_TURNS} turns of the traces are less work than a load of {LOAD}")
 
