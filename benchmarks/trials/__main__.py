@@ -77,17 +77,17 @@ def simulated(
     ]
 
 
-def live(trials: int, together: int, is_planted: bool, folder: Path | None) -> list[Figure]:
-    lanes = [NAMES[n % len(NAMES)] if is_planted else "" for n in range(trials)]
-    first = PLANTED_RUNS if is_planted else LIVE_RUNS
+def live(trials: range, together: int, is_planted: bool, folder: Path | None) -> list[Figure]:
+    begin = PLANTED_RUNS if is_planted else LIVE_RUNS
+    wanted = [(begin + n, NAMES[n % len(NAMES)] if is_planted else "") for n in trials]
     made = list[LiveTrial]()
-    for trial in live_trials(list(enumerate(lanes, first)), together, folder):
+    for trial in live_trials(wanted, together, folder):
         print(trial, flush=True)
         made.append(trial)
     valid = [each for each in made if not each.void]
     tripped = [each for each in valid if each.is_tripped]
     figures = [
-        Figure("live_trials", [len(valid)], least=trials),
+        Figure("live_trials", [len(valid)], least=len(trials)),
         Figure("live_void", [len(made) - len(valid)]),
         Figure("live_requests", [each.requests for each in valid] or [0]),
         Figure("live_pairs", [each.pairs for each in valid] or [0]),
@@ -127,13 +127,16 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--part", choices=PARTS, default=PARTS[0])
     parser.add_argument("--trials", type=int, default=20, help="live ones")
+    parser.add_argument("--first", type=int, default=0, help="of them, to go on with others")
     parser.add_argument("--together", type=int, default=4, help="live ones that run at once")
     given = parser.parse_args()
     if given.part == "simulated":
         figures = simulated(given.runs, given.orders, given.planted, given.seconds, given.traces)
     else:
         is_planted = given.part == "live-planted"
-        figures = live(given.trials, given.together, is_planted, given.traces)
+        figures = live(
+            range(given.first, given.first + given.trials), given.together, is_planted, given.traces
+        )
     return finish("trials", __doc__ or "", SEED, figures)
 
 

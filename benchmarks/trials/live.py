@@ -15,11 +15,12 @@ from tempfile import TemporaryDirectory
 from time import monotonic, sleep
 from typing import Any
 
+from benchmarks.budgets.mixes import SECOND
 from benchmarks.server_overhead.served import serving
 from benchmarks.trials.late import Planted
 from benchmarks.trials.paced import Machine, Tally
 from benchmarks.trials.simulated import PLANTED
-from benchmarks.trials.traffic import CHUNK, CONTEXT, LANES, SECOND, SECONDS, SLOTS, window
+from benchmarks.trials.traffic import CHUNK, CONTEXT, LANES, SECONDS, SLOTS, window
 from headway.commands.versions.client import ask
 from headway.core.request import NEVER, Finish, Request
 from headway.figures.percentile import percentile

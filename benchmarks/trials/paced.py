@@ -132,6 +132,6 @@ def run_paced(
     machine: Machine, options: EngineOptions, channel: Connection, words: Connection | None = None
 ) -> None:
     """Instead of headway.server.engine.engine_process.run."""
-    setattr(engine_process, "load", partial(pretended, machine))
+    vars(engine_process)["load"] = partial(pretended, machine)
     ours: Any = LateChannel(channel, machine.planted) if machine.planted else channel
     engine_process.run(options, ours, words)

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from time import monotonic
 
-from benchmarks.trials.traffic import LANES, NAMES, SECOND, SECONDS, STRATEGY, device, window
+from benchmarks.budgets.mixes import SECOND
+from benchmarks.trials.traffic import LANES, NAMES, SECONDS, STRATEGY, device, window
 from headway.core.commands import Add, Command, Retune
 from headway.core.ledger import RequestRow
 from headway.core.request import Request

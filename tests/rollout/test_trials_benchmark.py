@@ -1,0 +1,122 @@
+"""benchmarks.trials: its traffic, its bounds, and the server that it tries versions on."""
+
+import json
+import sys
+from dataclasses import asdict
+from math import comb
+from queue import Queue
+from time import monotonic_ns
+
+import httpx2
+import pytest
+
+from benchmarks.server_overhead.served import serving
+from benchmarks.trials.chance import at_most, binomial_bound, exact_interval
+from benchmarks.trials.late import LateChannel, Planted
+from benchmarks.trials.live import LiveTrial, config, proposal, start
+from benchmarks.trials.paced import Machine, Tally
+from benchmarks.trials.traffic import LOAD, NAMES, SECONDS, window
+from headway.core.batch import Event
+from headway.core.commands import Add, Retune
+from headway.core.lane import Budget
+from headway.core.ledger import RequestRow
+from headway.core.load import Load
+from headway.core.policies.policies import usual
+from headway.core.request import Finish, Request
+from headway.server.engine.messages import Step
+
+SECOND = 1_000_000_000
+
+
+@pytest.mark.parametrize("run, slow", [(0, 1.0), (1, 2.0)])
+def test_every_window_is_the_stated_load_to_a_request(run, slow):
+    found = window(run, None, slow)
+    times = [spec.at for spec in found.specs]
+    assert abs(found.load - LOAD) < 0.001
+    assert times == sorted(times) and times[0] >= 0 and times[-1] <= SECONDS * SECOND
+    assert times[-1] > 0.99 * SECONDS * SECOND
+    assert {spec.lane for spec in found.specs} == set(NAMES)
+    assert window(run, None, slow) == found and window(run + 1, None, slow) != found
+
+
+def test_bounds_of_chance_are_the_binomials_own():
+    assert at_most(1, 3, 0.5) == pytest.approx((1 + 3) / 8)
+    most = binomial_bound(200)
+    beyond = [
+        sum(comb(200, n) * 0.05**n * 0.95 ** (200 - n) for n in range(least, 201))
+        for least in (most, most + 1)
+    ]
+    assert beyond[0] > 0.05 >= beyond[1]
+    low, high = exact_interval(0, 20)
+    assert low == 0 and (1 - high) ** 20 == pytest.approx(0.025)
+    assert exact_interval(5, 20)[0] < 0.25 < exact_interval(5, 20)[1]
+
+
+class Pipe:
+    """The other end of a channel: what is sent is put into a queue."""
+
+    def __init__(self, commands):
+        self.commands, self.sent = commands, Queue()
+
+    def recv(self):
+        return self.commands
+
+    def send(self, message):
+        self.sent.put(message)
+
+
+def ended(id, lane, arrived, first):
+    """The row of a request whose queue was half of its wait."""
+    times = arrived, (arrived + first) // 2, first, first, first
+    return RequestRow(id, lane, Budget(), Finish.LENGTH, *times, 10, 1, 0, 0, 0, 1)
+
+
+def test_only_the_planted_lane_waits_longer_and_only_under_the_planted_version():
+    before = monotonic_ns() - SECOND // 2
+    adds = [Add(Request(name, (1,), 1, before, name[:4])) for name in ("chat-1", "code-2")]
+    early = Add(Request("chat-0", (1,), 1, before, "chat"))
+    pipe = Pipe((early, Retune(2, usual(4), ()), *adds))
+    channel = LateChannel(pipe, Planted("chat", 2, 1.2))
+    channel.recv()
+    names = ("chat-0", "chat-1", "code-2")
+    now = monotonic_ns()
+    rows = [ended(name, name[:4], before, now) for name in names]
+    channel.send(Step([Event(name, (5,), Finish.LENGTH) for name in names], [], rows, Load(), 3))
+    first, later = pipe.sent.get(timeout=10), pipe.sent.get(timeout=10)
+    assert [event.id for event in first.events] == ["chat-0", "code-2"]
+    assert first.requests == [rows[0], rows[2]]
+    assert [event.id for event in later.events] == ["chat-1"] and later.taken == 3
+    (late,) = later.requests
+    waited = late.ttft / 1.2
+    assert late.queue == int(rows[1].queue * 1.2)
+    assert now - before <= waited <= monotonic_ns() - before
+    assert late.finished == late.last_token == late.first_token <= monotonic_ns()
+
+
+def test_a_trial_is_void_where_the_machine_or_the_client_was_late():
+    assert LiveTrial(1, "", tally=Tally(10, 5.0, 0.4)).void == ""
+    assert "lost 12%" in LiveTrial(1, "", tally=Tally(10, 5.0, 0.6)).void
+    assert "3 requests failed" in LiveTrial(1, "", failed=3).void
+    assert "the client was late" in LiveTrial(1, "", lag=0.5).void
+
+
+def test_the_server_on_a_clock_tries_a_version_that_says_what_is_in_force(tmp_path):
+    told = tmp_path / "tally.json"
+    machine = json.dumps(asdict(Machine(8, 2.0, 4.0, str(told))))
+    command = (sys.executable, "-m", "benchmarks.trials.served", machine)
+    given = config(tmp_path / "versions.db")
+    with serving(given, tmp_path, log=tmp_path / "log", command=command) as served:
+        with httpx2.Client(base_url=f"http://{served.host}:{served.port}", timeout=30) as client:
+            versions = "/v1/versions"
+            assert client.post(versions, json=proposal()).json()["number"] == 2
+            begun = client.post(f"{versions}/2/start", json=start(7)).json()
+            plan = begun["events"][-1]["details"]["plan"]
+            assert (plan["slice"], plan["wash_out"]) == (3 * SECOND // 2, 3 * SECOND // 8)
+            answer = client.post(
+                "/v1/completions",
+                json={"prompt": [5] * 40, "max_tokens": 7, "ignore_eos": True},
+                headers={"x-headway-lane": "chat"},
+            ).json()
+            assert answer["usage"]["completion_tokens"] == 7
+            client.post(f"{versions}/2/rollback", json={})
+    assert Tally(**json.loads(told.read_text())).steps >= 7
