@@ -46,7 +46,7 @@ LIVE_RUNS, PLANTED_RUNS = 1_000, 2_000  # runs of their own: the numbers of the 
 
 
 def simulated(
-    runs: int, orders: int, count: int, seconds: float, folder: Path | None
+    runs: range, orders: int, count: int, seconds: float, folder: Path | None
 ) -> list[Figure]:
     made = list(measured(runs, orders, count, seconds, folder))
     results = [result for run in made for result in run.results]
@@ -127,11 +127,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--part", choices=PARTS, default=PARTS[0])
     parser.add_argument("--trials", type=int, default=20, help="live ones")
-    parser.add_argument("--first", type=int, default=0, help="of them, to go on with others")
+    parser.add_argument("--first", type=int, default=0, help="of the runs, to take others")
     parser.add_argument("--together", type=int, default=4, help="live ones that run at once")
     given = parser.parse_args()
     if given.part == "simulated":
-        figures = simulated(given.runs, given.orders, given.planted, given.seconds, given.traces)
+        runs = range(given.first, given.first + given.runs)
+        figures = simulated(runs, given.orders, given.planted, given.seconds, given.traces)
     else:
         is_planted = given.part == "live-planted"
         figures = live(

@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from itertools import count
 from math import exp
@@ -21,9 +22,10 @@ from benchmarks.trials.late import Planted
 from benchmarks.trials.paced import Machine, Tally
 from benchmarks.trials.simulated import PLANTED
 from benchmarks.trials.traffic import CHUNK, CONTEXT, LANES, SECONDS, SLOTS, window
-from headway.commands.versions.client import ask
+from headway.commands.versions.client import VersionsError, ask
 from headway.core.request import NEVER, Finish, Request
 from headway.figures.percentile import percentile
+from headway.rollout.evidence import MOST_LOG
 from headway.rollout.plan import TrialPlan
 from headway.rollout.trial import Outcome
 from headway.runs.remote.client_run import ClientRun, Manner
@@ -37,7 +39,7 @@ COARSE, SLOW, PACE = 8, 2.0, 4.0  # Machine
 CANDIDATE = 2  # the number of the version that is proposed
 LOOK = 1.0  # seconds between two looks at the trial
 PATIENCE = 60.0  # seconds for a trial to end after its time
-MOST_LAG = 1.0  # times the wash-out: 99 % of the requests are sent with less delay
+MOST_LAG = 1.0  # times the slice: 99 % of the requests are sent with less delay
 MOST_LOST = 0.1  # of the steps' time, that the device may lose because the machine is busy
 LIMITS = "ttft", "tpot", "e2e"
 
@@ -57,14 +59,15 @@ class LiveTrial:
     why: str = ""
     minutes: float = 0.0  # of the trace, until the verdict
     e_values: dict[str, float] = field(default_factory=dict)  # of each guardrail and lane
-    changes: dict[str, float | None] = field(default_factory=dict)
 
     @property
     def void(self) -> str:
         """Why it says nothing; empty: it counts."""
+        if not self.outcome:
+            return "it has not ended"
         if self.failed:
             return f"{self.failed} requests failed"
-        if self.lag > (most := MOST_LAG * TrialPlan().wash_out / SECOND / PACE):
+        if self.lag > (most := MOST_LAG * TrialPlan().slice / SECOND / PACE):
             return f"the client was late: p99 {1e3 * self.lag:.0f} ms, {1e3 * most:.0f} allowed"
         if self.lost > MOST_LOST:
             return f"the device lost {self.lost:.0%} of its time to other processes"
@@ -143,26 +146,20 @@ class Looker:
 
     def __init__(self, url: str, made: LiveTrial) -> None:
         self.url, self.made = url, made
-        self.began = monotonic()
         self.thread = threading.Thread(target=self._look)
         self.thread.start()
 
     def _look(self) -> None:
-        end = self.began + SECONDS / PACE + PATIENCE
+        end, known = monotonic() + SECONDS / PACE + PATIENCE, self.made.e_values
         while monotonic() < end:
-            found = ask(self.url, "")
-            if not (trial := found["trial"]):
-                break
-            self._note(
-                {f"{each['figure']} {each['lane']}": each["evidence"] for each in trial["evidence"]}
-            )
+            with suppress(VersionsError):  # the server is busy: look again
+                if not (trial := ask(self.url, "")["trial"]):
+                    return
+                for each in trial["evidence"]:
+                    place = f"{each['figure']} {each['lane']}"
+                    e_value = exp(min(each["evidence"], MOST_LOG))
+                    known[place] = max(known.get(place, 0.0), e_value)
             sleep(LOOK)
-        self.made.minutes = (monotonic() - self.began) * PACE / 60
-
-    def _note(self, logs: Mapping[str, float]) -> None:
-        for name, value in logs.items():
-            known = self.made.e_values.get(name, 0.0)
-            self.made.e_values[name] = max(known, exp(min(value, 700.0)))
 
 
 def live_trial(run: int, lane: str, folder: Path | None) -> LiveTrial:
@@ -178,15 +175,21 @@ def live_trial(run: int, lane: str, folder: Path | None) -> LiveTrial:
             url = f"http://{on.host}:{on.port}"
             wording = asyncio.run(Contact(read_target(url), {}).wording("", False, False))
             _offered(made, url, wording, offers(run, folder, wording))
-            verdict = ask(url, "", f"/{CANDIDATE}")["events"][-1]["details"].get("verdict", {})
+            _read(made, ask(url, "", f"/{CANDIDATE}")["events"])
         made.tally = Tally(**json.loads(told.read_text()))
-    made.outcome, made.why = verdict.get("outcome", "unknown"), verdict.get("why", "")
-    made.pairs = verdict.get("pairs", 0)
-    for each in verdict.get("evidence", ()):
-        place = f"{each['figure']} {each['lane']}"
-        made.changes[place] = each["change"]
-        made.e_values[place] = max(made.e_values.get(place, 0.0), each["e_value"])
     return made
+
+
+def _read(made: LiveTrial, events: Sequence[Mapping[str, Any]]) -> None:
+    """What the server has kept of the trial."""
+    *_, begun, ended = events
+    if not (verdict := ended["details"].get("verdict")):
+        return
+    made.outcome, made.why, made.pairs = verdict["outcome"], verdict["why"], verdict["pairs"]
+    made.minutes = (ended["at"] - begun["at"]) * PACE / 60
+    for each in verdict["evidence"]:
+        place = f"{each['figure']} {each['lane']}"
+        made.e_values[place] = max(made.e_values.get(place, 0.0), each["e_value"])
 
 
 def _offered(made: LiveTrial, url: str, wording: Wording, offered: Sequence[Offer]) -> None:

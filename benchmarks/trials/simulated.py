@@ -5,9 +5,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
-from time import monotonic
 
 from benchmarks.budgets.mixes import SECOND
 from benchmarks.trials.traffic import LANES, NAMES, SECONDS, STRATEGY, device, window
@@ -101,7 +99,7 @@ def run_all(run: int, orders: int, planteds: Sequence[str], total: int, folder: 
     rows = served.ledger.requests
     results = list[Result]()
     for number, lane in enumerate([*[""] * orders, *planteds]):
-        trial, seconds = tried(rows, total * number + run, lane)
+        trial, seconds = tried(rows, 1_000 * number + run, lane)
         is_tripped = trial.verdict.outcome == Outcome.TRIPPED
         tripped = [w for w in trial.watches if w.evidence >= trial.needed(w)] if is_tripped else []
         what = (tripped[0].guardrail.figure, tripped[0].lane) if tripped else ("", "")
@@ -131,25 +129,23 @@ def switched(run: int, folder: Path | None) -> int:
     return wrong
 
 
-def dealt(count: int, runs: int) -> list[list[str]]:
-    """The lanes in which something is planted, by run."""
-    lanes = [NAMES[n % len(NAMES)] for n in range(count)]
-    return [lanes[run::runs] for run in range(runs)]
-
-
 def measured(
-    runs: int, orders: int, count: int, seconds: float, folder: Path | None
+    runs: range, orders: int, count: int, seconds: float, folder: Path | None
 ) -> Iterator[Run]:
-    """As they come; no run that ends after so many seconds counts."""
-    work, end = partial(run_all, orders=orders, total=runs, folder=folder), monotonic() + seconds
+    """As they come; no run that ends after so many seconds counts. count: of trials with something
+    planted, whose lanes are dealt out to the runs."""
+    lanes = [NAMES[n % len(NAMES)] for n in range(count)]
     with ProcessPoolExecutor(JOBS) as pool:
         tasks = [
-            pool.submit(work, run, planteds=each) for run, each in enumerate(dealt(count, runs))
+            pool.submit(run_all, run, orders, lanes[n :: len(runs)], folder)
+            for n, run in enumerate(runs)
         ]
         done = 0
         with suppress(TimeoutError):
-            for task in as_completed(tasks, timeout=end - monotonic()):
+            for task in as_completed(tasks, timeout=seconds):
                 yield task.result()
                 done += 1
-                print(f"{done} of {runs} runs", file=sys.stderr, flush=True)
+                print(f"{done} of {len(runs)} runs", file=sys.stderr, flush=True)
+        for process in pool._processes.values() if done < len(runs) else ():
+            process.kill()
         pool.shutdown(wait=False, cancel_futures=True)

@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import asdict
+from functools import partial
 from math import comb
 from queue import Queue
 from time import monotonic_ns
@@ -94,10 +95,12 @@ def test_only_the_planted_lane_waits_longer_and_only_under_the_planted_version()
 
 
 def test_a_trial_is_void_where_the_machine_or_the_client_was_late():
-    assert LiveTrial(1, "", tally=Tally(10, 5.0, 0.4)).void == ""
-    assert "lost 12%" in LiveTrial(1, "", tally=Tally(10, 5.0, 0.6)).void
-    assert "3 requests failed" in LiveTrial(1, "", failed=3).void
-    assert "the client was late" in LiveTrial(1, "", lag=0.5).void
+    ended = partial(LiveTrial, 1, "", outcome="ended")
+    assert ended(tally=Tally(10, 5.0, 0.4)).void == ""
+    assert "lost 12%" in ended(tally=Tally(10, 5.0, 0.6)).void
+    assert "3 requests failed" in ended(failed=3).void
+    assert "the client was late" in ended(lag=0.5).void
+    assert "not ended" in LiveTrial(1, "").void
 
 
 def test_the_server_on_a_clock_tries_a_version_that_says_what_is_in_force(tmp_path):
@@ -105,18 +108,17 @@ def test_the_server_on_a_clock_tries_a_version_that_says_what_is_in_force(tmp_pa
     machine = json.dumps(asdict(Machine(8, 2.0, 4.0, str(told))))
     command = (sys.executable, "-m", "benchmarks.trials.served", machine)
     given = config(tmp_path / "versions.db")
-    with serving(given, tmp_path, log=tmp_path / "log", command=command) as served:
-        with httpx2.Client(base_url=f"http://{served.host}:{served.port}", timeout=30) as client:
-            versions = "/v1/versions"
-            assert client.post(versions, json=proposal()).json()["number"] == 2
-            begun = client.post(f"{versions}/2/start", json=start(7)).json()
-            plan = begun["events"][-1]["details"]["plan"]
-            assert (plan["slice"], plan["wash_out"]) == (3 * SECOND // 2, 3 * SECOND // 8)
-            answer = client.post(
-                "/v1/completions",
-                json={"prompt": [5] * 40, "max_tokens": 7, "ignore_eos": True},
-                headers={"x-headway-lane": "chat"},
-            ).json()
-            assert answer["usage"]["completion_tokens"] == 7
-            client.post(f"{versions}/2/rollback", json={})
+    with (
+        serving(given, tmp_path, log=tmp_path / "log", command=command) as served,
+        httpx2.Client(base_url=f"http://{served.host}:{served.port}", timeout=60) as client,
+    ):
+        assert client.post("/v1/versions", json=proposal()).json()["number"] == 2
+        begun = client.post("/v1/versions/2/start", json=start(7)).json()
+        plan = begun["events"][-1]["details"]["plan"]
+        assert (plan["slice"], plan["wash_out"]) == (3 * SECOND // 2, 3 * SECOND // 8)
+        asked = {"prompt": [5] * 40, "max_tokens": 7, "ignore_eos": True}
+        headers = {"x-headway-lane": "chat"}
+        answer = client.post("/v1/completions", json=asked, headers=headers).json()
+        assert answer["usage"]["completion_tokens"] == 7
+        client.post("/v1/versions/2/rollback", json={})
     assert Tally(**json.loads(told.read_text())).steps >= 7

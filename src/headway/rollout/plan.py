@@ -30,7 +30,7 @@ class TrialPlan:
     slice: int = 6 * SECOND
     wash_out: int = 3 * SECOND // 2
     longest: int = 1_800 * SECOND  # then it ends, whatever is known
-    settle: int = 20 * SECOND  # after a pair, for its requests to end
+    settle: int = 60 * SECOND  # after a pair, for its requests to end: who has not says nothing
     learning: int = 8  # pairs from which the traffic is learnt before any counts
     fewest: int = 10  # pairs that count, before a guardrail can trip
     alpha: float = 0.05  # probability of a false alarm, of all guardrails together
