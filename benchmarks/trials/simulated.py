@@ -93,7 +93,7 @@ def planted(row: RequestRow) -> RequestRow:
     return replace(row, first_scheduled=row.arrived + start, first_token=row.arrived + first)
 
 
-def run_all(run: int, orders: int, planteds: Sequence[str], total: int, folder: Path | None) -> Run:
+def run_all(run: int, orders: int, planteds: Sequence[str], folder: Path | None) -> Run:
     """One run of the engine, and the trials over its rows."""
     served = serve(run, added(requests_of(run, folder)))
     rows = served.ledger.requests
