@@ -19,7 +19,7 @@ from headway.rollout.trial import Outcome, Trial
 
 MS = 1_000_000
 RATE = 2_000  # tokens a second of the made-up engine
-PLAN = TrialPlan(longest=300 * SECOND, learning=4, fewest=5)
+PLAN = TrialPlan(longest=300 * SECOND, settle=20 * SECOND, learning=4, fewest=5)
 
 
 def row(number, at, wait, lane="chat", **more):
