@@ -99,7 +99,7 @@ def test_a_trial_is_void_where_the_machine_or_the_client_was_late():
     assert ended(tally=Tally(10, 5.0, 0.4)).void == ""
     assert "lost 12%" in ended(tally=Tally(10, 5.0, 0.6)).void
     assert "3 requests failed" in ended(failed=3).void
-    assert "the client was late" in ended(lag=0.5).void
+    assert "the client was late" in ended(lag=1.6).void
     assert "not ended" in LiveTrial(1, "").void
 
 
