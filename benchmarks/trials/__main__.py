@@ -11,6 +11,9 @@ A/A: both versions are the same. As then no order of the versions changes the ru
 by several orders. By design, each is an independent draw of what a trial may do wrong. Planted: in
 one lane every wait of the new version is a fifth longer, in the rows; its p95 is then, too.
 
+Requests wait for seconds in this traffic's bursts, and 60 % of full batches keeps the device nearly
+always at work (`device_busy`), because smaller batches take longer for each token.
+
 A run is made once more with the trial's own Retune commands in the engine's inbox: the rows must be
 those of the first run, and each must say its version.
 
@@ -22,7 +25,7 @@ was recorded, and so are the device, slices and limits; a token stands for eight
 half of an H100. Version 2 says what version 1 does, and its trial is started, followed and read
 over /v1/versions. In `live-planted` the first tokens of one lane really come a fifth later under
 version 2. A trial is void, and made again, if a request failed, if the client sent 1 % of them
-later than the wash-out is long, or if the machine was too busy for the device's steps.
+late by a slice or more, or if the machine was too busy for the device's steps.
 
     python -m benchmarks.trials --part live [--trials 20] [--together 4] [--check]
     python -m benchmarks.trials --part live-planted --trials 5
