@@ -174,8 +174,9 @@ def live_trial(run: int, lane: str, folder: Path | None) -> LiveTrial:
         with serving(config(here / "versions.db"), here, log=here / "log", command=command) as on:
             url = f"http://{on.host}:{on.port}"
             wording = asyncio.run(Contact(read_target(url), {}).wording("", False, False))
-            _offered(made, url, wording, offers(run, folder, wording))
-            _read(made, ask(url, "", f"/{CANDIDATE}")["events"])
+            with suppress(VersionsError):  # then it has no outcome, and is void
+                _offered(made, url, wording, offers(run, folder, wording))
+                _read(made, ask(url, "", f"/{CANDIDATE}")["events"])
         made.tally = Tally(**json.loads(told.read_text()))
     return made
 
