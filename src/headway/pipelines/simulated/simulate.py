@@ -123,8 +123,15 @@ class _Port:
             number = next(self._numbers)
             work.ticket = str(number)
             self._works[work.ticket] = work
-            end_by = work.workflow.end_by
-            request = Request(work.ticket, (number,), 0, now, end_by=end_by, due=work.due)
+            request = Request(
+                work.ticket,
+                (number,),
+                0,
+                now,
+                end_by=work.workflow.end_by,
+                due=work.due,
+                planned=work.planned,
+            )
             adds.append(Add(request))
         self.member.inbox.put(now, adds)
 
