@@ -150,7 +150,9 @@ class Tokenizer:
         while most and len(ids) > most:  # a text that was cut may have a token more than it kept
             room -= len(ids) - most
             if room <= 0:
-                raise PromptError(f"the query leaves no room for a document: a pair may have {most}")
+                raise PromptError(
+                    f"the query leaves no room for a document: a pair may have {most}"
+                )
             ids = asked(self._beginning(second, room))
         return ids
 
@@ -170,7 +172,7 @@ class Tokenizer:
 
     def _beginning(self, text: str, most: int) -> str:
         """As much of a text as so many tokens stand for."""
-        (found,) = self._plain.encode_batch_fast([text], add_special_tokens=False)
+        (found,) = self._plain.encode_batch([text], add_special_tokens=False)  # with offsets
         return text if len(found.ids) <= most else text[: found.offsets[most - 1][1]]
 
     def _chatted(

@@ -70,7 +70,7 @@ class ModelConfig:
     eos: tuple[int, ...]  # every token that ends an answer, ascending
     generates: bool = True  # it has a head of tokens
     labels: int = 0  # scores of its classification head; 0: it has none
-    # Of a reranker that answers yes or no: the tokens whose logits are its score (read_answer_tokens)
+    # Of a reranker that answers yes or no, the tokens whose logits are its score
     answers: tuple[int, ...] = ()
 
     @property
