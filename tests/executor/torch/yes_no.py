@@ -35,7 +35,11 @@ def make_reranker(folder, family="qwen3", no=NO, **config):
         "processing_kwargs": {"chat_template": {"add_generation_prompt": True}},
     }
     (folder / "sentence_bert_config.json").write_text(json.dumps(transformer))
-    card = {"prompts": {"find": "where is it"}, "default_prompt_name": "find"}
+    card = {
+        "model_type": "CrossEncoder",
+        "prompts": {"find": "where is it"},
+        "default_prompt_name": "find",
+    }
     (folder / "config_sentence_transformers.json").write_text(json.dumps(card))
     return model
 

@@ -102,10 +102,16 @@ def read_config(folder: Path) -> ModelConfig:
     Raises CheckpointError if they are missing or make no sense, UnsupportedModelError (which
     names the keys) if they ask for what this executor lacks.
     """
-    return with_answers(parse_config(*read_files(folder), str(folder / "config.json")), folder)
+    return _with_answers(parse_config(*read_files(folder), str(folder / "config.json")), folder)
 
 
-def with_answers(config: ModelConfig, folder: Path) -> ModelConfig:
+def examine_folder(folder: Path) -> tuple[ModelConfig | None, tuple[str, ...]]:
+    """As `examine`, of a checkpoint's folder."""
+    config, refused = examine(*read_files(folder), str(folder / "config.json"))
+    return config and _with_answers(config, folder), refused
+
+
+def _with_answers(config: ModelConfig, folder: Path) -> ModelConfig:
     """The same, or a reranker's where the checkpoint's modules say so: it gives one score and
     generates nothing. Raises CheckpointError."""
     answers = read_answer_tokens(folder)
