@@ -18,7 +18,7 @@ Share: what the slow stage gets of the deadline, before and after its calls take
 
 import argparse
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from itertools import product
@@ -95,6 +95,10 @@ def good_share(run: Run) -> float:
     return good / (run.workflows - int(WARM * run.workflows))
 
 
+def named(shares: Sequence[float]) -> str:
+    return "/".join(f"{100 * share:.0f}" for share in shares)
+
+
 def fixed_splits(parts: int) -> dict[str, Splitting]:
     """All divisions of the deadline into so many parts, each stage with one at least; and finer
     ones that leave two stages almost nothing."""
@@ -102,12 +106,12 @@ def fixed_splits(parts: int) -> dict[str, Splitting]:
     for first, second in product(range(1, parts), repeat=2):
         if (third := parts - first - second) >= 1:
             shares = first / parts, second / parts, third / parts
-            found[" ".join(f"{share:.3f}" for share in shares)] = Fixed(shares)
+            found[named(shares)] = Fixed(shares)
     for slow in range(3):
         for little in (0.03, 0.06, 0.09):
             shares_of = [little] * 3
             shares_of[slow] = 1 - 2 * little
-            found[" ".join(f"{share:.3f}" for share in shares_of)] = Fixed(tuple(shares_of))
+            found[named(shares_of)] = Fixed(tuple(shares_of))
     return found
 
 
@@ -170,7 +174,7 @@ def interval(differences: list[float]) -> tuple[float, float]:
 
 def told(kept: Kept) -> tuple[Table, list[Figure]]:
     table = Table(title="% of workflows inside 200 ms", title_justify="left")
-    columns = "slow", "window", "load", "learned", "best fixed", "its shares", "difference", "95 %"
+    columns = "slow", "window", "load", "learned", "best fixed", "shares", "difference", "95 %"
     for column in (*columns, "thirds*", "undivided*"):
         table.add_column(column, justify="left" if column == "slow" else "right")
     figures, means, worse = list[Figure](), list[float](), 0
@@ -184,7 +188,7 @@ def told(kept: Kept) -> tuple[Table, list[Figure]]:
         worse += high < 0
         numbers = of[LEARNED], of[best], of["equal"], of[UNDIVIDED]
         shown = [f"{100 * mean(each):.1f}" for each in numbers]
-        around = f"{100 * low:+.1f} to {100 * high:+.1f}"
+        around = f"{100 * low:+.1f} {100 * high:+.1f}"
         about = place, f"{1e3 * window:.0f} ms", f"{load:g}", *shown[:2], best
         table.add_row(*about, f"{100 * means[-1]:+.2f}", around, *shown[2:])
         name = f"{place}_{1e3 * window:.0f}ms_{load:g}"

@@ -32,7 +32,8 @@ class PairTemplate:
 
 
 def read_pair_template(folder: Path) -> PairTemplate | None:
-    """By the files of sentence-transformers; None: the checkpoint is no such reranker.
+    """By the files of sentence-transformers; None: the checkpoint is no such reranker, or has no
+    template for pairs.
 
     Raises CheckpointError.
     """
@@ -40,8 +41,11 @@ def read_pair_template(folder: Path) -> PairTemplate | None:
         return None
     arguments, instruction = dict[str, Any](), ""
     if (path := folder / "sentence_bert_config.json").is_file():
-        processing = ConfigReader(read_json(path), str(path)).section("processing_kwargs")
-        given = processing.section("chat_template").raw
+        reader = ConfigReader(read_json(path), str(path))
+        kinds = reader.section("modality_config").raw
+        if kinds and "message" not in kinds:
+            return None  # the two texts are put together by the tokenizer
+        given = reader.section("processing_kwargs").section("chat_template").raw
         arguments = {key: each for key, each in given.items() if key not in NO_ARGUMENTS}
     if (path := folder / "config_sentence_transformers.json").is_file():
         reader = ConfigReader(read_json(path), str(path))

@@ -21,6 +21,7 @@ from tests.executor.torch.test_golden import prompts
 from tests.executor.torch.test_pooling import JOINS, pooled
 from tests.executor.torch.tiny_checkpoints import BASE
 from tests.executor.torch.yes_no import (
+    LOGITS,
     NO,
     TEMPLATE,
     YES,
@@ -123,6 +124,16 @@ def test_the_activation_of_its_modules_is_obeyed(tmp_path):
     (raw,) = pooled(tmp_path, JOINS["alone"], [((5, 6, 7), "head")])
     want = score_by_transformers(model, (5, 6, 7))
     assert score(raw.tobytes(), read_card(tmp_path)) == pytest.approx(want, abs=1e-4)
+
+
+def test_a_checkpoint_may_have_pairs_without_a_template(tmp_path):
+    make_reranker(tmp_path)
+    words = tokenizer()
+    words.save_pretrained(tmp_path)
+    path = tmp_path / "sentence_bert_config.json"
+    path.write_text(json.dumps({"modality_config": {"text": LOGITS}}))
+    found = Tokenizer(tmp_path, BASE["vocab_size"]).encode_pair("the cat", "a dog")
+    assert list(found) == words("the cat", "a dog")["input_ids"]
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from tests.executor.torch.tiny_checkpoints import BASE
 
 YES, NO = 17, 23
+LOGITS = {"method": "forward", "method_output_name": "logits"}
 CHAIN = "sentence_transformers.base.modules.transformer.Transformer", "1_LogitScore"
 LOGIT_SCORE = "sentence_transformers.cross_encoder.modules.logit_score.LogitScore"
 TEMPLATE = (
@@ -32,6 +33,8 @@ def make_reranker(folder, family="qwen3", no=NO, **config):
     (folder / CHAIN[1] / "config.json").write_text(json.dumps(tokens))
     transformer = {
         "transformer_task": "text-generation",
+        "modality_config": {"text": LOGITS, "message": {**LOGITS, "format": "flat"}},
+        "module_output_name": "causal_logits",
         "processing_kwargs": {"chat_template": {"add_generation_prompt": True}},
     }
     (folder / "sentence_bert_config.json").write_text(json.dumps(transformer))
