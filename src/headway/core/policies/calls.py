@@ -19,10 +19,9 @@ UNKNOWN = CallCost()
 class Calls:
     """Start up to `size` items together when nothing runs, whoever must end first before others.
 
-    A call starts once `size` items wait, once somebody has waited its window, or when the deadline
-    of the first, or when it was planned to end, leaves no more time than the call takes (CallCost).
-    With a window of 0 it starts at
-    once, so that calls grow with the load by themselves.
+    A call starts once `size` items wait, once somebody has waited its window, or when it would take
+    longer (CallCost) than the first has until its deadline, or until it was planned to end. With a
+    window of 0 it starts at once, so that calls grow with the load by themselves.
 
     The call is cut where it would make its first item late. If more than a call waits, items that
     a whole call would make late come last instead: small calls would make all later ones late

@@ -77,15 +77,14 @@ class SimulatedLLM:
 
     @property
     def least_seconds(self) -> float:
-        """Of a request, where as many run at once as may be tried."""
+        """Of a request, where as many decode at once as may be tried, and its prompt joins them."""
         prompt, answer = _mean(self.prompts), _mean(self.answers)
-        rows = row_features(round(prompt + answer / 2), 1, 1)
-        step = rows
+        step = row = row_features(round(prompt + answer / 2), 1, 1)
         for _ in range(self.most - 1):
-            step += rows
-        decode = self.cost.predict(step) / self.most * answer
-        prefill = self.cost.predict(row_features(0, round(prompt), 1))
-        return (decode + prefill) / 1e9
+            step += row
+        decoding = self.cost.predict(step)
+        joined = self.cost.predict(step + row_features(0, round(prompt), 1))
+        return (decoding / self.most * answer + joined - decoding) / 1e9
 
     def sized(self, size: int, window: float, processes: int) -> "SimulatedLLM":
         """The same with so many slots."""

@@ -37,6 +37,8 @@ def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
     processes = options.processes or given
     if processes < len(plan.stages):
         raise SettingError(f"{processes} processes are too few for {len(plan.stages)} stages")
+    if processes > given and all(isinstance(stage, SimulatedLLM) for stage in plan.stages):
+        raise SettingError("an LLM is one engine: no stage could take more processes")
     if options.trace:
         windows = trace_windows(read_trace(options.trace), options.requests)
         traffic = f"arrivals of {options.trace.name}"
