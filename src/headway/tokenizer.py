@@ -6,12 +6,13 @@ Loading the tokenizer and rendering its chat template is left to transformers.
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.errors import PromptError, TokenizerError, first_line
+from headway.pair_template import PairTemplate, read_pair_template
 from headway.special_tokens import SpecialTokens, without_special_tokens
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ PRIVATE = [
 ]  # private use: no template has or trims them
 MARK_LENGTH = 12  # characters of a mark: 150 bits
 PLAIN = "PreTrainedTokenizerFast", "TokenizersBackend"  # classes without rules of a family
+TO_ANSWER = {"add_generation_prompt": True}
 
 
 class Message(TypedDict):
@@ -66,6 +68,9 @@ class Tokenizer:
         template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
         self._template = template if isinstance(template, str) else template.get("default", "")
         self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them
+        self._pairs = read_pair_template(folder)
+        if self._pairs:
+            self._check_pairs(self._pairs, folder)
 
     def encode(self, text: str, most: int = 0) -> tuple[int, ...]:
         """Token ids of a text, with the special tokens that the tokenizer adds, such as a BOS.
@@ -88,9 +93,12 @@ class Tokenizer:
     ) -> tuple[int, ...]:
         """Token ids of two texts as one prompt, with what the tokenizer puts between them.
 
-        most: as in encode; the second is cut. most_second: its own tokens, at most. Raises
-        PromptError if the first alone is too long.
+        most: as in encode; the second is cut. most_second: its own tokens, at most. A reranker that
+        answers yes or no is asked through its chat template. Raises PromptError if the first alone
+        is too long.
         """
+        if self._pairs:
+            return self._templated(self._pairs, first, second, most, most_second)
         one, other = self._plain.encode_batch_fast([first, second], add_special_tokens=False)
         own = self._plain.num_special_tokens_to_add(is_pair=True)
         if most_second:
@@ -126,17 +134,64 @@ class Tokenizer:
         """
         if not self._template:
             raise PromptError("the model has no chat template: use generate() with a plain prompt")
+        return self._chatted(messages, TO_ANSWER)
+
+    def _templated(
+        self, pairs: PairTemplate, first: str, second: str, most: int, most_second: int
+    ) -> tuple[int, ...]:
+        """A pair through the chat template. The document is cut where it is too long: its end, so
+        that what the template writes behind it stays."""
+
+        def asked(document: str) -> tuple[int, ...]:
+            messages = [Message(role=r, content=c) for r, c in pairs.messages(first, document)]
+            return self._chatted(messages, pairs.arguments)
+
+        if most_second:
+            second = self._beginning(second, most_second)
+        ids, room = asked(second), len(self._ids(second))
+        while most and len(ids) > most:  # a text that was cut may have a token more than it kept
+            room -= len(ids) - most
+            if room <= 0:
+                raise PromptError(
+                    f"the query leaves no room for a document: a pair may have {most}"
+                )
+            ids = asked(self._beginning(second, room))
+        return ids
+
+    def _check_pairs(self, pairs: PairTemplate, folder: Path) -> None:
+        """Whether the chat template shows both texts of a pair. Raises TokenizerError."""
+        query, document = PRIVATE[0] * MARK_LENGTH, PRIVATE[1] * MARK_LENGTH
+        messages = [Message(role=r, content=c) for r, c in pairs.messages(query, document)]
+        where = f"{folder}: a reranker that answers yes or no needs a chat template"
+        if not self._template:
+            raise TokenizerError(f"{where}, and there is none")
+        try:
+            rendered = self._rendered(messages, pairs.arguments)
+        except PromptError as error:
+            raise TokenizerError(f"{where} of a query and a document: {error}") from None
+        if query not in rendered or document not in rendered:
+            raise TokenizerError(f"{where} that writes the messages of a query and a document")
+
+    def _beginning(self, text: str, most: int) -> str:
+        """As much of a text as so many tokens stand for."""
+        (found,) = self._plain.encode_batch([text], add_special_tokens=False)  # with offsets
+        return text if len(found.ids) <= most else text[: found.offsets[most - 1][1]]
+
+    def _chatted(
+        self, messages: Sequence[Message], arguments: Mapping[str, Any]
+    ) -> tuple[int, ...]:
+        """Messages through the template. arguments: of the template."""
         contents = _contents(messages)
         if not self._special.is_in("".join(contents)):
-            return tuple(self._ids(self._rendered(list(messages)), special=True))
+            return tuple(self._ids(self._rendered(list(messages), arguments), special=True))
         # The template is rendered with random marks in place of the contents, which are encoded
         # as plain text afterwards. No content can contain a mark that has just been drawn.
         mark = "".join(SystemRandom().choices(PRIVATE, k=MARK_LENGTH))
         marked: list[Message] = [
             {**each, "content": f"{mark}{i}{mark}"} for i, each in enumerate(messages)
         ]
-        ids: list[int] = []
-        for i, piece in enumerate(re.split(f"{mark}([0-9]+){mark}", self._rendered(marked))):
+        ids, rendered = list[int](), self._rendered(marked, arguments)
+        for i, piece in enumerate(re.split(f"{mark}([0-9]+){mark}", rendered)):
             if i % 2:
                 ids += self._ids(contents[int(piece)])
             elif set(piece).isdisjoint(mark):
@@ -147,7 +202,7 @@ class Tokenizer:
                 )
         return tuple(ids)
 
-    def _rendered(self, messages: list[Message]) -> str:
+    def _rendered(self, messages: list[Message], arguments: Mapping[str, Any]) -> str:
         from jinja2 import TemplateError
         from transformers.utils.chat_template_utils import render_jinja_template
 
@@ -155,7 +210,7 @@ class Tokenizer:
             raise PromptError("a chat needs at least one message")
         try:
             (text,), _ = render_jinja_template(
-                [messages], chat_template=self._template, add_generation_prompt=True, **self._named
+                [messages], chat_template=self._template, **{**self._named, **arguments}
             )
         except (TemplateError, TypeError, ValueError, KeyError) as error:
             raise PromptError(f"the chat template refuses these messages: {error}") from error

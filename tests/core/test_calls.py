@@ -26,8 +26,8 @@ LANES = (
 STEP = StepCost.of(BASE, EACH)
 
 
-def item(id, at=0, cost=1, lane="bulk", end_by=NEVER, due=NEVER):
-    return at, Add(Request(id, (ord(id[0]),) * cost, 0, at, lane, end_by=end_by, due=due))
+def item(id, at=0, cost=1, lane="bulk", **times):
+    return at, Add(Request(id, (ord(id[0]),) * cost, 0, at, lane, **times))
 
 
 def engine(policy, *commands, lanes=LANES, depth=1):
@@ -242,6 +242,15 @@ def test_a_due_cuts_a_call_as_a_budget_does():
     warm = [*items("v w x y"), item("u", 50 * MS)]  # so that the line is known
     asked = [item(each, 500 * MS, due=507 * MS) for each in "abc"]
     assert calls(Calls(4), *warm, *asked)[2:] == [(500, "a b"), (507, "c")]
+
+
+def test_nobody_is_held_beyond_when_it_was_planned_to_end():
+    warm = [*items("v w x y"), item("u", 50 * MS)]  # so that the line is known: 5 ms and 1 an item
+    policy = Calls(4, window=100 * MS)
+    asked = [item(each, 500 * MS, planned=520 * MS, due=900 * MS) for each in "ab"]
+    assert calls(policy, *warm, *asked)[-1] == (513, "a b"), "520 less the 7 of the call"
+    late = [item(each, 500 * MS, planned=501 * MS, due=900 * MS) for each in "ab"]
+    assert calls(policy, *warm, *late)[-1] == (500, "a b"), "its call is whole"
 
 
 def test_who_would_be_dropped_before_the_call_ends_goes_last():

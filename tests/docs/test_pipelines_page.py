@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.pipelines.simulated.plan import KEYS
+from headway.pipelines.simulated.plan import KEYS, LLM_KEYS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text()
 MODELS, PLAN = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
@@ -21,6 +21,6 @@ def test_a_plan_is_simulated(capsys):
     assert re.fullmatch(r"\d+ of 100 in time\n", capsys.readouterr().out)
 
 
-@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("key", sorted({*KEYS, *LLM_KEYS}))
 def test_each_key_is_said(key):
     assert f"`{key}`" in PAGE

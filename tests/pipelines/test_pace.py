@@ -78,23 +78,40 @@ NEEDS = [Need(50, 0, 10), Need(100, 200, 40), Need(100, 0, 20)]
 
 
 def test_a_stage_gets_the_time_of_one_call_and_the_last_one_all_that_is_left():
-    assert Learned().due(ENTRY, NEEDS) == 140
-    assert Learned().due(ENTRY._replace(stage=2), NEEDS) == 1_100
-    assert Learned().due(ENTRY, [Need()] * 3) == 100, "it starts at once while nothing is known"
+    assert Learned().planned(ENTRY, NEEDS) == 140
+    assert Learned().planned(ENTRY._replace(stage=2), NEEDS) == 1_100
+    assert Learned().planned(ENTRY, [Need()] * 3) == 100, "it starts at once while nothing is known"
 
 
 def test_where_little_is_left_it_is_split_in_proportion():
-    assert Learned().due(ENTRY._replace(end_by=120), NEEDS) == 115, "three quarters of 20"
+    assert Learned().planned(ENTRY._replace(end_by=120), NEEDS) == 115, "three quarters of 20"
 
 
 def test_a_slower_stage_gets_more():
     slower = [NEEDS[0], Need(400, 800, 160), NEEDS[2]]
-    assert Learned().due(ENTRY, slower) == 260
+    assert Learned().planned(ENTRY, slower) == 260
 
 
-def test_the_others():
-    assert Fixed((0.1, 0.6, 0.3)).due(ENTRY, NEEDS) == 770
-    assert Undivided().due(ENTRY, NEEDS) == 1_100
+def test_a_result_is_due_when_the_deadline_leaves_just_enough_for_the_other_stages():
+    needs = [Need(50, 0, 10, 10), Need(100, 200, 40, 40), Need(100, 500, 20, 25)]
+    assert Learned().due(ENTRY, needs) == 1_100 - 45, "whoever else waits there goes later"
+    assert Learned().due(ENTRY._replace(stage=0), needs) == 1_100 - 45 - 80
+    assert Learned().due(ENTRY._replace(stage=2), needs) == 1_100
+    assert Learned().due(ENTRY._replace(end_by=NEVER), needs) == NEVER
+
+
+def test_the_others_have_one_time_for_both():
+    for split, due in ((Fixed((0.1, 0.6, 0.3)), 770), (Undivided(), 1_100)):
+        assert split.due(ENTRY, NEEDS) == split.planned(ENTRY, NEEDS) == due
+
+
+def test_a_workflow_s_items_in_a_stage_are_one_call_or_several():
+    pace = paced([(2, 7 * MS), (4, 9 * MS)] * 20)  # 5 ms a call and 1 ms an item
+    for width, calls in ((3, 1), (12, 2)):
+        for _ in range(400):
+            pace.enter(width)
+        alone = pytest.approx((5 * calls + width) * MS, rel=1e-4)
+        assert pace.need.alone == pace.need.behind == alone
 
 
 @given(
@@ -104,10 +121,10 @@ def test_the_others():
 )
 def test_a_stage_has_its_result_between_now_and_the_deadline(now, left, needs):
     for at in range(len(needs)):
-        due = Learned().due(Entry(0, now, now + left, at), needs)
+        due = Learned().planned(Entry(0, now, now + left, at), needs)
         assert now <= due <= max(now, now + left)
     assert due == max(now, now + left), "the last stage may take all that is left"
-    assert Learned().due(Entry(0, now, NEVER, 0), needs) == NEVER
+    assert Learned().planned(Entry(0, now, NEVER, 0), needs) == NEVER
 
 
 @pytest.mark.parametrize("shares", [(), (0.5,), (1.5, -0.5), (0.0, 1.0)])

@@ -283,6 +283,7 @@ class Batcher(Chainable):
             start_by=self._engine.load.lanes[item.lane].lane.budget.start_by(now),
             end_by=offer.end_by,
             due=offer.due,
+            planned=offer.planned,
         )
 
     def _check_kind(self, *, streams: bool) -> None:

@@ -53,6 +53,7 @@ class Offer(NamedTuple):
     sink: Sink
     account: Account | None = None  # is told what the item has cost
     due: int = NEVER  # when it should have its result; it is ordered by this, and never dropped
+    planned: int = NEVER  # it is not held for a fuller call, where it would end after this
     end_by: int = NEVER  # after this nobody wants its result any more
 
 

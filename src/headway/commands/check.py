@@ -25,7 +25,7 @@ from headway.commands.check_encoder import run_encoder_check
 from headway.executor.encoder.families import is_encoder
 from headway.executor.precision import read_precision
 from headway.executor.torch.config.config_reader import read_json
-from headway.executor.torch.config.model_config import ModelConfig, examine, read_files
+from headway.executor.torch.config.model_config import ModelConfig, examine_folder
 from headway.executor.torch.loading.tensor_names import tensor_shapes
 from headway.executor.torch.loading.weight_bytes import second_head_bytes, weight_bytes
 from headway.executor.torch.memory.free_memory import free_on_default_device
@@ -131,7 +131,7 @@ def check(model: str | None, prompt: int | None, answer: int | None, dtype: str 
     name = EMBEDDED.name if model is None else model
     source = model or EMBEDDED
     folder = locate(source, FETCHED)
-    config, reasons = examine(*read_files(folder), str(folder / "config.json"))
+    config, reasons = examine_folder(folder)
     if config is None or reasons:
         return Verdict(name, reasons)
     if not config.generates and answer is None:

@@ -50,6 +50,7 @@ class Request:
     start_by: int = NEVER  # the latest time to start, on the clock that stamps arrivals
     end_by: int = NEVER  # the latest time to end; later it is dropped
     due: int = NEVER  # when it should have ended: it is served by this, and never dropped for it
+    planned: int = NEVER  # it is not held for a fuller call, where it would end after this
     tenant: str = ""  # whose it is, where the tenants of a lane share it fairly
     adapter: str = ""  # name of the LoRA adapter that answers; empty: the model alone
     pooling: str = Pooling.NONE  # the vector that it wants of its prompt; it has no max_tokens then

@@ -160,9 +160,9 @@ class Course:
         self._reach(workflow, stage + 1)
         expected = needs(self._paces)
         entry = Entry(workflow.arrived, now, workflow.end_by, stage)
-        due = self.splitting.due(entry, expected)
+        due, planned = self.splitting.due(entry, expected), self.splitting.planned(entry, expected)
         for work in works:
-            work.due = due
+            work.due, work.planned = due, planned
         place = self.places[stage]
         place.port.offer(works)
         place.pace.enter(len(works))

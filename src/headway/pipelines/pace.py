@@ -1,6 +1,7 @@
 """What a stage takes at present (Pace): learned from its calls, and from who is in it."""
 
 from collections.abc import Iterable
+from math import ceil
 
 from headway.core.cost.call_cost import CallCost
 from headway.core.ledger import RequestRow, StepRow
@@ -55,7 +56,8 @@ class Pace:
         base, rate = self.cost.line
         queue = (base / self.items + rate * self.cells) * self.level
         service = self.cost.surely(round(self.items * self.cells))
-        return Need(service, int(queue), int(base + rate * self.cells))
+        alone = int(ceil(self.width / self.size) * base + rate * self.cells * self.width)
+        return Need(service, int(queue), alone, alone)
 
     @property
     def expected(self) -> float:

@@ -26,7 +26,13 @@ class BatcherPort:
 
     def offer(self, works: Sequence[Work]) -> None:
         offers = [
-            Offer(work.value, _WorkSink(self, work), due=work.due, end_by=work.workflow.end_by)
+            Offer(
+                work.value,
+                _WorkSink(self, work),
+                due=work.due,
+                planned=work.planned,
+                end_by=work.workflow.end_by,
+            )
             for work in works
         ]
         for work, item in zip(works, self.batcher.offer(offers, self._lane), strict=True):

@@ -18,7 +18,7 @@ class Visit(NamedTuple):
     before: int  # from the end of the stage before, or from the workflow's arrival
     queue: int  # until the stage began with it
     service: int  # until its result was there
-    given: int = NEVER  # from its entry to the deadline that the stage was given; NEVER: none
+    given: int = NEVER  # from its entry to when the stage was planned to be done; NEVER: no matter
     batch: int = 0  # number of the call, or of the LLM's step, in which it ended; 0: in none
     batch_items: int = 0  # items in that call, of all workflows
 

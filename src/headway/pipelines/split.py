@@ -1,8 +1,10 @@
-"""How much of a workflow's deadline does each stage get? (Learned, Fixed, Undivided)
+"""By when must a stage have its result, and by when should it? (Learned, Fixed, Undivided)
 
-Asked when an item enters a stage. The answer is that stage's deadline: the stage serves its items
-in the order of their deadlines, holds nobody beyond it for a fuller call, and cuts calls for it
-(core/policies/calls.py). Nobody is dropped for it: only the workflow's own deadline does that.
+Asked when an item enters a stage. The answer is two times. `due` is the latest at which the stage's
+result is of use: the stage serves its items in this order, serves those last that it would make
+late, and cuts a call that would make its first item late. `planned` is the stage's share of the
+deadline: nobody is held for a fuller call beyond it (core/policies/calls.py). Nobody is dropped for
+either: only the workflow's own deadline does that.
 """
 
 from collections.abc import Sequence
@@ -14,11 +16,17 @@ from headway.errors import SettingError
 
 
 class Need(NamedTuple):
-    """What a stage is expected to take of an item that entered now, in nanoseconds."""
+    """What a stage is expected to take of a workflow that entered now, in nanoseconds."""
 
     service: int = 0  # of a call as full as they are of late; nearly all take no longer
     queue: int = 0  # until that begins, on average of late
-    alone: int = 0  # of a call of one item, on average; 0 before any was seen
+    alone: int = 0  # of the workflow's items in calls of their own; 0 before any call was seen
+    behind: int = 0  # of such a call that it may find running; 0: it never waits for one
+
+    @property
+    def least(self) -> int:
+        """What must be left for the stage, whoever else is there: it goes before others."""
+        return self.behind + self.alone
 
 
 class Entry(NamedTuple):
@@ -31,32 +39,45 @@ class Entry(NamedTuple):
 
 
 class Splitting(Protocol):
-    """A rule that splits deadlines."""
+    """A rule that splits deadlines. `needs` are those of all stages."""
 
     def check(self, stages: int) -> None:
         """Raises SettingError unless it can split over so many stages."""
         ...
 
     def due(self, entry: Entry, needs: Sequence[Need]) -> int:
-        """By when the stage should have its result; NEVER: no matter. needs: of all stages."""
+        """The latest time at which the stage's result is of use; NEVER: no matter."""
+        ...
+
+    def planned(self, entry: Entry, needs: Sequence[Need]) -> int:
+        """By when the stage should have its result; NEVER: no matter."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A stage gets the time of one call, and at most its proportion of what is left: by what the
+    """A stage's result is due when the deadline leaves just enough for the stages that follow: in
+    each, a call of the workflow's items alone, and one before it. So all stages serve whoever has
+    the least slack first, and those last that would be late at the end, wherever that is.
+
+    Planned is the time of one call, and at most the stage's proportion of what is left: by what the
     stages that are left are expected to take, a full call and the line before it. The last stage
     gets all that is left. Before its first call a stage gets no time, so that it starts at once:
     calls of several sizes teach more than calls that were held until they were full.
 
     Time to spare stays with the whole. A stage that were given it would hold items for fuller calls
-    while it could work, or cut its calls where it begins to run out (docs/decisions/0031).
+    while it could work (docs/decisions/0031, 0040).
     """
 
     def check(self, stages: int) -> None:
         """It can split over any number."""
 
     def due(self, entry: Entry, needs: Sequence[Need]) -> int:
+        if entry.end_by == NEVER:
+            return NEVER
+        return entry.end_by - sum([need.least for need in needs[entry.stage + 1 :]])
+
+    def planned(self, entry: Entry, needs: Sequence[Need]) -> int:
         if entry.end_by == NEVER:
             return NEVER
         left = max(0, entry.end_by - entry.now)
@@ -90,6 +111,9 @@ class Fixed:
         gone = sum(self.shares[: entry.stage + 1])
         return entry.arrived + round((entry.end_by - entry.arrived) * gone)
 
+    def planned(self, entry: Entry, needs: Sequence[Need]) -> int:
+        return self.due(entry, needs)
+
 
 @dataclass(frozen=True, slots=True)
 class Undivided:
@@ -99,4 +123,7 @@ class Undivided:
         """There is nothing to split."""
 
     def due(self, entry: Entry, needs: Sequence[Need]) -> int:
+        return entry.end_by
+
+    def planned(self, entry: Entry, needs: Sequence[Need]) -> int:
         return entry.end_by

@@ -30,7 +30,8 @@ class Work:
     before: "Work | None"  # whose end brought it here
     entered: int
     stage: int = 0
-    due: int = NEVER  # the deadline that the stage was given
+    due: int = NEVER  # the latest time at which the stage's result is of use
+    planned: int = NEVER  # by when the stage has its result, if all goes as planned
     outcome: Outcome | None = None  # None: it has not ended
     ticket: Any = None  # by which the stage knows it
 
@@ -97,6 +98,6 @@ def _visit(work: Work, since: int, until: int, stage: str) -> Visit:
     entered = min(row.arrived if row else work.entered, until)
     begun = min(row.first_scheduled, row.finished, until) if row else until
     ended = min(row.finished, until) if row else until
-    given = NEVER if work.due == NEVER else work.due - work.entered
+    given = NEVER if work.planned == NEVER else work.planned - work.entered
     batch = (step.step, step.rows) if step else (0, 0)
     return Visit(stage, entered - since, begun - entered, ended - begun, given, *batch)

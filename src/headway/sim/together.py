@@ -21,8 +21,9 @@ from headway.core.commands import Command
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
 from headway.core.scheduler import Scheduler
-from headway.engine import Engine, Executor
+from headway.engine import Engine
 from headway.sim.clock import VirtualClock
+from headway.sim.executor import PricedExecutor
 
 TELL, ARRIVE, STEP = 0, 1, 2  # at the same time, in this order
 
@@ -73,16 +74,18 @@ class Member:
     """One engine of several."""
 
     scheduler: Scheduler
-    make: Callable[[VirtualClock], Executor]
+    make: Callable[[VirtualClock], PricedExecutor]
     hear: Callable[[Told], object]
     clock: VirtualClock = field(default_factory=VirtualClock)
     inbox: SharedInbox = field(init=False)
     engine: Engine = field(init=False)
+    _priced: PricedExecutor = field(init=False)
     told: Told | None = None  # of its latest step, until it is told
 
     def __post_init__(self) -> None:
         self.inbox = SharedInbox(self.clock)
-        self.engine = Engine(self.scheduler, self.make(self.clock), self.inbox, self.clock)
+        self._priced = self.make(self.clock)
+        self.engine = Engine(self.scheduler, self._priced, self.inbox, self.clock)
 
     @property
     def next(self) -> tuple[int, int]:
@@ -103,6 +106,7 @@ class Member:
         if events or steps:
             drains = {name: line.drain for name, line in self.engine.load.lanes.items()}
             self.told = Told(self.clock.now(), events, steps, rows, drains)
+        self._priced.settle()
 
 
 class Together:

@@ -2,7 +2,6 @@
 config.json.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +12,14 @@ from headway.errors import CheckpointError, UnsupportedModelError
 from headway.executor.encoder.families import FAMILIES as ENCODERS
 from headway.executor.torch.config.config_reader import Raw, read_json
 from headway.executor.torch.config.labels import read_labels
+from headway.executor.torch.config.modules import (
+    MODULES,
+    read_answer_tokens,
+    read_modules,
+)
 
-MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
+OF_MODULES = "config_sentence_transformers.json"
+SIGMOID, IDENTITY = "Sigmoid", "Identity"
 # By sentence-transformers' names, and by the keys that older versions wrote.
 MODES = {
     "cls": Pooling.FIRST,
@@ -32,6 +37,10 @@ OLD_MODES = {
     "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
+
+
+# The label of a reranker that answers yes or no: transformers' name where there is only one.
+ANSWERS = ("LABEL_0",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +67,9 @@ def read_card(folder: Path) -> ModelCard:
     """
     raw = read_json(folder / "config.json")
     labels, several, sigmoid = _classes(folder, raw)
+    padding = _padding(raw)
+    if read_answer_tokens(folder):
+        labels, several, padding = ANSWERS, False, -1
     pooling, normalized, dense = _modules(folder)
     prompts, default = _prompts(folder)
     path = folder / "sentence_bert_config.json"
@@ -74,7 +86,7 @@ def read_card(folder: Path) -> ModelCard:
         several,
         sigmoid,
         dense,
-        _padding(raw),
+        padding,
     )
 
 
@@ -87,15 +99,13 @@ def _padding(raw: Raw) -> int:
 def _modules(folder: Path) -> tuple[str, bool, tuple[str, ...]]:
     """The pooling, whether vectors are normalised, and the folders of dense layers, by
     modules.json."""
-    path = folder / MODULES
-    if not path.is_file():
+    path, modules = folder / MODULES, read_modules(folder)
+    if not modules:
         return "", True, ()
     pooling, normalized, dense = "", False, list[str]()
-    for module in _read_list(path):
-        kind = str(module.get("type", "")).rpartition(".")[2]
-        at = str(module.get("path", ""))
+    for kind, at in modules:
         match kind:
-            case "Transformer":
+            case "Transformer" | "LogitScore":
                 pass
             case "Pooling":
                 pooling = _pooling(folder / at / "config.json")
@@ -106,17 +116,6 @@ def _modules(folder: Path) -> tuple[str, bool, tuple[str, ...]]:
             case _:
                 raise UnsupportedModelError(f"{path}: the module {kind!r} is not computed there")
     return pooling, normalized, tuple(dense)
-
-
-def _read_list(path: Path) -> list[Raw]:
-
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise CheckpointError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise CheckpointError(f"{path} is not a list of modules")
-    return found
 
 
 def _pooling(path: Path) -> str:
@@ -133,7 +132,7 @@ def _pooling(path: Path) -> str:
 
 
 def _prompts(folder: Path) -> tuple[dict[str, str], str]:
-    path = folder / PROMPTS
+    path = folder / OF_MODULES
     if not path.is_file():
         return {}, ""
     raw = read_json(path)
@@ -148,10 +147,13 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
 def _classes(folder: Path, raw: Raw) -> tuple[tuple[str, ...], bool, bool]:
     """A classifier's labels, whether several may be true, and what becomes of a single score."""
     labels = read_labels(raw, f"{folder}/config.json")
+    path = folder / OF_MODULES
+    latest = read_json(path).get("activation_fn") if path.is_file() else ""
     later = raw.get("sentence_transformers") or {}
-    named = later.get("activation_fn") or raw.get("sbert_ce_default_activation_function") or ""
+    before = later.get("activation_fn") or raw.get("sbert_ce_default_activation_function")
+    named = latest or before or ""
     kind = str(named).rpartition(".")[2]
-    if kind not in ("", "Sigmoid", "Identity"):
-        raise UnsupportedModelError(f"{folder}/config.json: the activation {named} of scores")
+    if kind not in ("", SIGMOID, IDENTITY):
+        raise UnsupportedModelError(f"{folder}: the activation {named} of scores")
     several = raw.get("problem_type") == "multi_label_classification"
-    return labels, several, kind != "Identity"
+    return labels, several, kind != IDENTITY

@@ -41,14 +41,20 @@ def similarity(one: Sequence[float], other: Sequence[float]) -> float:
 
 
 def score(raw: bytes, card: ModelCard) -> float:
-    """The score of a pair of texts, by a classifier with one label."""
-    (logit,) = array(FLOAT32, raw)
+    """The score of a pair of texts, by a classifier with one label; by the logits of yes and no,
+    the first less the second."""
+    logit = _logit(raw)
     return _sigmoid(logit) if card.sigmoid else logit
+
+
+def _logit(raw: bytes) -> float:
+    logit, *against = array(FLOAT32, raw)
+    return logit - sum(against)
 
 
 def probabilities(raw: bytes, card: ModelCard) -> list[float]:
     """Of a classifier's labels: each by itself, or of all together 1."""
-    logits = array(FLOAT32, raw)
+    logits = [_logit(raw)] if len(card.labels) == 1 else list(array(FLOAT32, raw))
     if card.several or len(logits) == 1:
         return [_sigmoid(each) for each in logits]
     powers = [math.exp(each - max(logits)) for each in logits]

@@ -30,10 +30,13 @@ from headway.commands.tune.pipeline.trial import (
     held_out,
     trace_windows,
 )
-from headway.commands.tune.pipeline.tune_pipeline import plan_named, run_tune_pipeline
+from headway.commands.tune.pipeline.tune_pipeline import fastest, plan_named, run_tune_pipeline
+from headway.core.cost.step_cost import StepCost
+from headway.costing.calibration import write_cost_file
 from headway.errors import SettingError
 from headway.pipelines.simulated.plan import Plan, plan_of, read_plan
 from headway.traffic.trace import Arrival
+from tests.commands.small_cost_model import CALIBRATION
 
 PLAN = {
     "deadline": 0.5,
@@ -211,3 +214,50 @@ def test_options_that_do_not_go_together(words, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["tune", *words])
     assert isinstance(done.exception, SettingError) and said in str(done.exception)
+
+
+def with_llm(folder):
+    """The same, whose last stage is an LLM: 10 steps of 5 ms and more for each request."""
+    cost = StepCost.of(4_000_000, per_token=100_000)
+    write_cost_file(replace(CALIBRATION, cost=cost), folder / "cost.json")
+    llm = {"name": "answer", "cost": "cost.json", "prompt": 10, "answer": 10, "slots": 2}
+    given = {**PLAN, "stages": [*PLAN["stages"][:2], {**llm, "largest": 16}]}
+    return plan_of(given, "plan", folder)
+
+
+def test_an_llm_has_slots_and_neither_windows_nor_processes(tmp_path):
+    plan = with_llm(tmp_path)
+    sizing = sizing_of(plan)
+    assert sizing[2] == StageSizing(2, 0.0, 1)
+    two = [replace(each, processes=2) for each in sizing[:2]]
+    beside = list(neighbours(plan, (*two, sizing[2])))
+    assert {each[2].size for each in beside} == {1, 2, 4}
+    assert all((each[2].window, each[2].processes) == (0.0, 1) for each in beside)
+    assert [each.processes for each in starts(plan, 7)[0]][2] == 1
+    assert {each[2].size for each in starts(plan, 3)} == {2, 8, 16}
+    assert sizing_of(sized(plan, sizing)) == sizing and sized(plan, sizing).stages[2].most == 16
+
+
+def test_no_more_is_offered_than_an_llm_can_serve(tmp_path):
+    plan, functions = with_llm(tmp_path), made(stages=PLAN["stages"][:2])
+    whole = 1 / (10 * (0.004 + 16 * 0.0001) / 16 + 0.001)
+    assert fastest(plan, 100) == pytest.approx(whole), "the LLM's own rate, with all slots"
+    assert fastest(plan, 3) == pytest.approx(fastest(functions, 2)), "that of the functions"
+
+
+def test_more_slots_keep_more_workflows_in_time(tmp_path):
+    plan = with_llm(tmp_path)
+    course = Course(plan, (drawn_windows(40, 3)[0],), 3, 100.0)
+    kept = []
+    for slots in (1, 8):
+        wide = [replace(each, size=16) for each in sizing_of(plan)[:2]]
+        sizing = (*wide, StageSizing(slots, 0.0, 1))
+        kept.append(attained(course.tallies(sizing, 40.0, (0,))))
+    assert kept[0] < 0.8 < kept[1]
+
+
+def test_an_llm_alone_takes_no_more_processes(tmp_path):
+    file, llm = tmp_path / "llm.yaml", with_llm(tmp_path).plain["stages"][2]
+    file.write_text(yaml.safe_dump({"deadline": 1, "stages": [llm]}))
+    with pytest.raises(SettingError, match="an LLM is one engine"):
+        run_tune_pipeline(PipelineOptions(str(file), processes=2), Console(file=StringIO()))

@@ -22,6 +22,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.tokenizer import Tokenizer
 from headway.vectors.model_card import read_card
+from tests.executor.torch.yes_no import TEMPLATE, make_reranker
 from tests.server.running_server import Local, embedded, fake, serving
 from tests.tiny_encoders import BASE, CONTEXT, make_encoder, tokenizer
 
@@ -259,6 +260,23 @@ def test_a_decoder_with_a_classifier_scores_pairs_and_generates_nothing(tmp_path
         assert padded[0]["probs"] == padded[1]["probs"]
         refused = post(url, "completions", 400, prompt="the cat")
         assert "a model without a language head generates nothing" in refused["message"]
+
+
+def test_a_reranker_that_answers_yes_or_no_ranks_documents(tmp_path):
+    make_reranker(tmp_path)
+    tokenizer().save_pretrained(tmp_path)
+    (tmp_path / "chat_template.jinja").write_text(TEMPLATE)
+    with serving_encoder(tmp_path) as (url, offline):
+        scores = offline.score("cat", TEXTS)
+        answer = post(url, "rerank", query="cat", documents=TEXTS)
+        found = {each["index"]: each["relevance_score"] for each in answer["results"]}
+        assert [found[i] for i in range(4)] == pytest.approx(scores, abs=1e-4)
+        assert [*found] == sorted(found, key=lambda i: -scores[i])
+        few = post(url, "rerank", query="cat", documents=["dog " * 30], max_tokens_per_doc=2)
+        short = offline.tokenizer.encode_pair("cat", "dog dog")
+        assert few["usage"]["prompt_tokens"] == len(short)
+        refused = post(url, "completions", 400, prompt="the cat")
+        assert "generates nothing" in refused["message"]
 
 
 def test_texts_are_classified(classifier):

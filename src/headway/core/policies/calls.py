@@ -19,9 +19,9 @@ UNKNOWN = CallCost()
 class Calls:
     """Start up to `size` items together when nothing runs, whoever must end first before others.
 
-    A call starts once `size` items wait, once somebody has waited its window, or when the first
-    deadline leaves no more time than the call takes (CallCost). With a window of 0 it starts at
-    once, so that calls grow with the load by themselves.
+    A call starts once `size` items wait, once somebody has waited its window, or when it would take
+    longer (CallCost) than the first has until its deadline, or until it was planned to end. With a
+    window of 0 it starts at once, so that calls grow with the load by themselves.
 
     The call is cut where it would make its first item late. If more than a call waits, items that
     a whole call would make late come last instead: small calls would make all later ones late
@@ -69,8 +69,8 @@ class Calls:
         ready = list[tuple[tuple[bool, Ranked], list[Sequence]]]()
         for due, waiting in self._classes(view).values():
             members = self._members(waiting, cost, view.now)
-            first = members[0]
-            due = min(due, first[0] - cost.surely(self._cells(members)))
+            first, takes = members[0], cost.surely(self._cells(members))
+            due = min(due, min(first[0], first[-1].request.planned) - takes)
             if len(waiting) >= self.size or due <= view.now or view.closing:
                 late = first[0] - view.now < cost.surely(self._cells(members[:1]))
                 ready.append(((late, first), [each[-1] for each in members]))

@@ -82,9 +82,13 @@ class Decoder:
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits of R tokens: [R, hidden] -> [R, vocab], float32."""
-        scales, count = self.config.scales, len(x)
+        count = len(x)
         x = F.pad(x, (0, 0, 0, self._spare_rows(count)))
-        logits = self.weights.head(self.hidden(x))[:count].float()
+        return self._scaled(self.weights.head(self.hidden(x))[:count].float())
+
+    def _scaled(self, logits: Tensor) -> Tensor:
+        """With the family's factor and soft cap."""
+        scales = self.config.scales
         if scales.logits != 1:
             logits = logits * scales.logits
         if scales.logits_cap:
@@ -92,9 +96,11 @@ class Decoder:
         return logits
 
     def scores(self, x: Tensor) -> Tensor:
-        """Of a classifier, its labels' scores: [R, hidden] -> [R, labels], float32."""
+        """Of a classifier, its labels' scores: [R, hidden] -> [R, labels], float32. Of a reranker
+        that answers yes or no, the logits of its answers."""
         assert self.weights.score is not None, "this model has no classifier"
-        return self.weights.score(self.hidden(x)).float()
+        scores = self.weights.score(self.hidden(x)).float()
+        return self._scaled(scores) if self.config.answers else scores
 
     def prepare(self, rows: int, sampled: bool) -> None:
         """Run each matrix product once with so many rows: on a CPU, oneDNN prepares it and keeps

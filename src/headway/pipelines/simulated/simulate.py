@@ -2,19 +2,21 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from heapq import merge
 from itertools import count
 from random import Random
 from typing import Any
 
 from headway.core.commands import Add, Cancel
-from headway.core.request import NEVER, Finish, Request
+from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
 from headway.errors import EngineError, SettingError
 from headway.pipelines.course import Course, Place
 from headway.pipelines.graph import Program, Split
 from headway.pipelines.pace import Pace
-from headway.pipelines.row import WorkflowRow
+from headway.pipelines.row import WHOLE, WorkflowRow
+from headway.pipelines.simulated.llm_stage import SimulatedLLM
 from headway.pipelines.simulated.stage import SimulatedStage
 from headway.pipelines.split import Learned, Splitting
 from headway.pipelines.workflow import Outcome, Work, Workflow
@@ -22,7 +24,6 @@ from headway.sim.simulate import uncollected
 from headway.sim.together import Member, Together, Told
 
 LEARNED = Learned()
-ENDED = Finish.COMPUTED, Finish.ERROR
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class _Run:
         self.ports = [_Port(self, program, at, seed) for at in range(len(program.stages))]
         split.check(len(self.ports))
         places = [
-            Place(port.stage.name, port, Pace(port.size, program.stages[at].max_waiting))
+            Place(port.stage.name, port, port.pace(program.stages[at].max_waiting))
             for at, port in enumerate(self.ports)
         ]
         self.course = Course(program, places, split, self.found.rows.append)
@@ -102,11 +103,13 @@ class _Port:
 
     def __init__(self, run: _Run, program: Program, at: int, seed: int | None) -> None:
         stage = program.stages[at].work
-        if not isinstance(stage, SimulatedStage):
-            raise SettingError(f"a {type(stage).__name__} has no price: use a SimulatedStage")
+        if not isinstance(stage, SimulatedStage | SimulatedLLM):
+            raise SettingError(
+                f"a {type(stage).__name__} has no price: use a SimulatedStage or a SimulatedLLM"
+            )
         self.stage, self._run, self._seed = stage, run, seed
-        settings = stage.settings.for_engine()
-        self.size = settings.policies.slots
+        settings = stage.for_engine()
+        self._size = settings.policies.slots
         self._lists = program.lists_after(at)
         self._works = dict[str, Work]()  # by id of the request
         self._numbers = count(1)
@@ -116,6 +119,9 @@ class _Port:
         )
         self._drain = 0.0
 
+    def pace(self, max_waiting: int) -> Pace:
+        return Pace(self._size, max_waiting, calls=self.stage.calls)
+
     def offer(self, works: Sequence[Work]) -> None:
         now = self._run.now
         adds = list[Add]()
@@ -123,8 +129,16 @@ class _Port:
             number = next(self._numbers)
             work.ticket = str(number)
             self._works[work.ticket] = work
-            end_by = work.workflow.end_by
-            request = Request(work.ticket, (number,), 0, now, end_by=end_by, due=work.due)
+            prompt, answer = self.stage.ask(number, partial(self._draw, "tokens", work))
+            request = Request(
+                work.ticket,
+                prompt,
+                answer,
+                now,
+                end_by=work.workflow.end_by,
+                due=work.due,
+                planned=work.planned,
+            )
             adds.append(Add(request))
         self.member.inbox.put(now, adds)
 
@@ -142,18 +156,24 @@ class _Port:
             if not event.finish:
                 continue
             work, row = self._works.pop(event.id), rows[event.id]
-            ended = event.finish is Finish.COMPUTED
+            ended = event.finish in WHOLE
             error = None if ended else EngineError(event.error or event.finish)
             value = self._value(work) if ended else None
-            outcome = Outcome(value, error, event.finish, row, step if ended else None)
+            call = step if ended and self.stage.calls else None
+            outcome = Outcome(value, error, event.finish, row, call)
             run.course.ended(work, outcome, told.at)
         run.course.take_answers()
+
+    def _draw(self, what: str, work: Work) -> Random:
+        """The same for an item, whatever else runs."""
+        at = f"{self._seed} {self.stage.name} {work.workflow.id} {work.path}"
+        return Random(f"{at} {what}".rstrip())
 
     def _value(self, work: Work) -> Any:
         if not self._lists:
             return None
-        draw = Random(f"{self._seed} {self.stage.name} {work.workflow.id} {work.path}")
         value: Any = None
+        draw = self._draw("", work)
         for _ in range(self._lists):
             value = [value] * draw.choice(self.stage.widths)
         return value

@@ -1,12 +1,15 @@
 """A stage whose calls take priced time (SimulatedStage), and its price (CallPrice)."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
+from random import Random
 from statistics import NormalDist
 
 from headway.batching.settings import BatchSettings
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import WHOLE, Rates, Residuals, StepCost
+from headway.core.settings import Settings
 from headway.errors import SettingError
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
@@ -45,14 +48,31 @@ class SimulatedStage:
         return self.largest or self.size
 
     @property
-    def settings(self) -> BatchSettings:
+    def calls(self) -> bool:
+        """Its items are in calls together."""
+        return True
+
+    @property
+    def least_seconds(self) -> float:
+        """Of an item in the largest calls that may be tried."""
+        return self.base / self.most + self.per_item
+
+    def sized(self, size: int, window: float, processes: int) -> "SimulatedStage":
+        """The same with these settings."""
+        return replace(self, size=size, window=window, processes=processes, largest=self.most)
+
+    def for_engine(self) -> Settings:
         """Those that a live stage would have."""
         return BatchSettings(
             size=self.size,
             window=self.window,
             max_waiting=UNBOUNDED,
             processes=self.processes if self.processes > 1 else 0,
-        )
+        ).for_engine()
+
+    def ask(self, number: int, draw: Callable[[], Random]) -> tuple[tuple[int, ...], int]:
+        """What a request of an item holds."""
+        return (number,), 0
 
     @property
     def price(self) -> "CallPrice":

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from headway.pipelines.simulated.plan import Plan
-from headway.pipelines.simulated.stage import SimulatedStage
+from headway.pipelines.simulated.llm_stage import SimulatedLLM
+from headway.pipelines.simulated.plan import Plan, Simulated
 
 WINDOW_STEP = 2.0
 LEAST_WINDOW, MOST_WINDOW = 1 / 64, 1 / 4  # of the deadline
@@ -14,7 +14,7 @@ LEAST_WINDOW, MOST_WINDOW = 1 / 64, 1 / 4  # of the deadline
 class StageSizing:
     """One stage's settings that are searched."""
 
-    size: int  # items of a call, at most
+    size: int  # items of a call, at most; of an LLM, its slots
     window: float  # seconds that an item may wait for others
     processes: int
 
@@ -31,15 +31,9 @@ def sized(plan: Plan, sizing: Sizing) -> Plan:
     """The plan with these sizes."""
     left = iter(sizing)
 
-    def changed(stage: SimulatedStage) -> SimulatedStage:
+    def changed(stage: Simulated) -> Simulated:
         each = next(left)
-        return replace(
-            stage,
-            size=each.size,
-            window=each.window,
-            processes=each.processes,
-            largest=stage.most,
-        )
+        return stage.sized(each.size, each.window, each.processes)
 
     return plan.changed(changed)
 
@@ -65,7 +59,7 @@ def _divided(plan: Plan, sizing: Sizing, processes: int) -> Sizing:
     """One process each, and the others one by one to the stage that needs it most."""
     counts = [1] * len(sizing)
     weights = [
-        items * (stage.base / stage.most + stage.per_item)
+        0.0 if isinstance(stage, SimulatedLLM) else items * stage.least_seconds
         for stage, items in zip(plan.stages, plan.items, strict=True)
     ]
     for _ in range(processes - len(sizing)):
@@ -82,11 +76,14 @@ def neighbours(plan: Plan, sizing: Sizing) -> Iterator[Sizing]:
         for size in (each.size // 2, min(2 * each.size, stage.most)):
             if size >= 1 and size != each.size:
                 yield _with(sizing, at, replace(each, size=size))
+        if isinstance(stage, SimulatedLLM):
+            continue
         for window in _windows(each.window, plan.deadline):
             yield _with(sizing, at, replace(each, window=window))
+    llms = [at for at, stage in enumerate(plan.stages) if isinstance(stage, SimulatedLLM)]
     for give, giver in enumerate(sizing):
         for take, taker in enumerate(sizing):
-            if give != take and giver.processes > 1:
+            if give != take and giver.processes > 1 and take not in llms:
                 less = _with(sizing, give, replace(giver, processes=giver.processes - 1))
                 yield _with(less, take, replace(taker, processes=taker.processes + 1))
 

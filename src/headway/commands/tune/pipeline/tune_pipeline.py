@@ -18,6 +18,7 @@ from headway.commands.tune.pipeline.trial import Course, drawn_windows, trace_wi
 from headway.commands.tune.tune_report import check_outs
 from headway.costing.machine import cores
 from headway.errors import SettingError, first_line
+from headway.pipelines.simulated.llm_stage import SimulatedLLM
 from headway.pipelines.simulated.plan import Plan, read_plan
 from headway.runs.process_pool import worker_pool
 from headway.traffic.trace import read_trace
@@ -36,6 +37,8 @@ def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
     processes = options.processes or given
     if processes < len(plan.stages):
         raise SettingError(f"{processes} processes are too few for {len(plan.stages)} stages")
+    if processes > given and all(isinstance(stage, SimulatedLLM) for stage in plan.stages):
+        raise SettingError("an LLM is one engine: no stage could take more processes")
     if options.trace:
         windows = trace_windows(read_trace(options.trace), options.requests)
         traffic = f"arrivals of {options.trace.name}"
@@ -94,10 +97,16 @@ def _broken_off(
 
 
 def fastest(plan: Plan, processes: int) -> float:
-    """Workflows a second at most, if all processes could be divided evenly over the work."""
-    stages = zip(plan.stages, plan.items, strict=True)
-    work = [items * (stage.base / stage.most + stage.per_item) for stage, items in stages if items]
-    return processes / sum(work)
+    """Workflows a second at most, if the processes of functions could be divided evenly over their
+    work. An LLM is one engine."""
+    rates, functions = list[float](), 0.0
+    for stage, items in zip(plan.stages, plan.items, strict=True):
+        if not isinstance(stage, SimulatedLLM):
+            functions += items * stage.least_seconds
+        else:
+            processes -= 1
+            rates += [1 / (items * stage.least_seconds)] if items else []
+    return min([*rates, *([processes / functions] if functions else [])])
 
 
 def plan_named(name: str) -> Plan:

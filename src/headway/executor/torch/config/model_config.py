@@ -4,7 +4,7 @@ A setting that changes the answer is either understood or refused by name: a mod
 a setting ignored is worse than one that does not run.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, cast
 
@@ -20,6 +20,7 @@ from headway.executor.torch.config.families import (
     family_of,
 )
 from headway.executor.torch.config.labels import read_labels
+from headway.executor.torch.config.modules import read_answer_tokens
 from headway.executor.torch.config.positions import (
     LayerAttention,
     LongRopeScaling,
@@ -69,6 +70,8 @@ class ModelConfig:
     eos: tuple[int, ...]  # every token that ends an answer, ascending
     generates: bool = True  # it has a head of tokens
     labels: int = 0  # scores of its classification head; 0: it has none
+    # Of a reranker that answers yes or no, the tokens whose logits are its score
+    answers: tuple[int, ...] = ()
 
     @property
     def kv_elements(self) -> int:
@@ -99,7 +102,25 @@ def read_config(folder: Path) -> ModelConfig:
     Raises CheckpointError if they are missing or make no sense, UnsupportedModelError (which
     names the keys) if they ask for what this executor lacks.
     """
-    return parse_config(*read_files(folder), str(folder / "config.json"))
+    return _with_answers(parse_config(*read_files(folder), str(folder / "config.json")), folder)
+
+
+def examine_folder(folder: Path) -> tuple[ModelConfig | None, tuple[str, ...]]:
+    """As `examine`, of a checkpoint's folder."""
+    config, refused = examine(*read_files(folder), str(folder / "config.json"))
+    return config and _with_answers(config, folder), refused
+
+
+def _with_answers(config: ModelConfig, folder: Path) -> ModelConfig:
+    """The same, or a reranker's where the checkpoint's modules say so: it gives one score and
+    generates nothing. Raises CheckpointError."""
+    answers = read_answer_tokens(folder)
+    if not answers:
+        return config
+    if not config.generates or max(answers) >= config.vocab:
+        why = f"{config.architecture} has no logits of the tokens {answers}"
+        raise CheckpointError(f"{folder}: {why}, which are to be its score")
+    return replace(config, generates=False, labels=1, answers=answers)
 
 
 def read_files(folder: Path) -> tuple[Raw, Raw]:

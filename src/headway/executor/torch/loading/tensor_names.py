@@ -70,7 +70,7 @@ def tensor_shapes(config: ModelConfig) -> Shapes:
     found |= _norm_shapes(config, NORM)
     if not config.tied:
         found[HEAD + ".weight"] = (config.vocab, config.hidden)
-    if config.labels:
+    if config.labels and not config.answers:
         found[SCORE + ".weight"] = (config.labels, config.hidden)
     return found
 

@@ -16,6 +16,8 @@ def weight_bytes(config: ModelConfig, precision: Precision) -> int:
     """Of all tensors, each once. In int8, stacked matrices are counted one by one: it may be some
     padding more than the truth. On a CPU in float32, matrices stored in bfloat16 stay in it."""
     shapes, stacks = tensor_shapes(config), _stacks(config)
+    if config.answers:
+        shapes.pop(HEAD + ".weight", None)  # of which a few rows are read
     halves = set[str]()
     if config.dtype == "bfloat16" and precision.dtype == "float32" and can_be_built():
         for stack in stacks:
@@ -45,7 +47,7 @@ def second_head_bytes(config: ModelConfig, precision: Precision, device: str) ->
 def _stacks(config: ModelConfig) -> list[list[str]]:
     """All matrices but routers, those together that become one. They are what becomes int8."""
     ends = [EMBED + ".weight", HEAD + ".weight"]
-    found = [[name] for name in (ends[:1] if config.tied else ends)]
+    found = [[name] for name in (ends[:1] if config.tied or config.answers else ends)]
     for i in range(config.layers):
         layer = layer_tensors(config, i)
         stacks = [layer.qkv, (layer.out,)]

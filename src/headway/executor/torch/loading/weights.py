@@ -59,7 +59,7 @@ class Weights:
     layers: tuple[Layer, ...]
     norm: Norm
     head: AnyLinear  # hidden -> vocab; of a model without that head, the embedding again
-    score: AnyLinear | None  # hidden -> labels, of a classifier
+    score: AnyLinear | None  # hidden -> labels, of a classifier; or the logits that are a score
     nbytes: int
 
 
@@ -117,9 +117,7 @@ def assemble(
     embed, head = parts.ends()
     norm = parts.norm(NORM)
     layers = tuple(_layer(config, parts, i, embed.device) for i in range(config.layers))
-    score = Matrix(SCORE, config.labels, config.hidden)
-    scores = parts.linear(score, quantized=False) if config.labels else None
-    return Weights(embed, layers, norm, head, scores, parts.nbytes)
+    return Weights(embed, layers, norm, head, parts.score(), parts.nbytes)
 
 
 def _layer(config: ModelConfig, parts: "_Parts", i: int, device: torch.device) -> Layer:
@@ -163,7 +161,8 @@ class _Parts:
 
     def ends(self) -> tuple[Embedding | SharedEmbedding, AnyLinear]:
         """The embedding and the head."""
-        embed, head, tied = EMBED + ".weight", HEAD + ".weight", self.config.tied
+        embed, head = EMBED + ".weight", HEAD + ".weight"
+        tied = self.config.tied or bool(self.config.answers)  # of whose head a few rows are read
         weight = self._read(embed)
         if self.quantized:
             last = QuantizedLinear(weight if tied else self._read(head))
@@ -182,6 +181,17 @@ class _Parts:
         # Packed otherwise, a tied head is a second copy: the embedding is looked up row by row.
         self.nbytes += 0 if tied and plain.weight is not None else table.nbytes
         return Embedding(table), plain
+
+    def score(self) -> AnyLinear | None:
+        """The head of a classifier, or of a reranker the rows of its answers' tokens."""
+        config = self.config
+        if config.answers:
+            rows = self._read((EMBED if config.tied else HEAD) + ".weight")[list(config.answers)]
+            head = linear(rows, None, self.dtype)
+            self.nbytes += head.nbytes
+            return head
+        score = Matrix(SCORE, config.labels, config.hidden)
+        return self.linear(score, quantized=False) if config.labels else None
 
     def norm(self, name: str) -> Norm:
         """The norm of this name; empty: the family has none here."""

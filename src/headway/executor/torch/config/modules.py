@@ -1,0 +1,60 @@
+"""The modules that a checkpoint of sentence-transformers consists of (read_modules), and the tokens
+whose logits are a reranker's score (read_answer_tokens)."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from headway.errors import CheckpointError
+from headway.executor.torch.config.config_reader import ConfigReader, read_json
+
+MODULES = "modules.json"
+LOGIT_SCORE = "LogitScore"
+
+
+class Module(NamedTuple):
+    """One module of the chain."""
+
+    kind: str  # its class, without the package
+    path: str  # its folder in the checkpoint's; empty: the checkpoint's own
+
+
+def read_modules(folder: Path) -> tuple[Module, ...]:
+    """The chain in modules.json; none where there is no such file. Raises CheckpointError."""
+    path = folder / MODULES
+    if not path.is_file():
+        return ()
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise CheckpointError(f"{path} is not a list of modules")
+    return tuple(
+        [
+            Module(str(each.get("type", "")).rpartition(".")[2], str(each.get("path", "")))
+            for each in found
+        ]
+    )
+
+
+def read_answer_tokens(folder: Path) -> tuple[int, ...]:
+    """The token for yes and the one for no, by the module LogitScore; or the one for yes alone.
+
+    Such a reranker is a language model: how relevant a document is, it says by the logit of yes at
+    the end of a prompt, less that of no. Empty: the checkpoint is none. Raises CheckpointError.
+    """
+    for kind, at in read_modules(folder):
+        if kind != LOGIT_SCORE:
+            continue
+        if Path(at).name != at:
+            raise CheckpointError(f"{folder / MODULES}: {at!r} is no folder of the checkpoint")
+        path = folder / at / "config.json"
+        reader = ConfigReader(read_json(path), str(path))
+        tokens = [reader.get("true_token_id")]
+        if reader.get("false_token_id") is not None:
+            tokens.append(reader.get("false_token_id"))
+        if not all(type(token) is int and token >= 0 for token in tokens):
+            raise CheckpointError(f"{path}: {tokens} are no token ids")
+        return tuple(tokens)
+    return ()
