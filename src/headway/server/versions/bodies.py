@@ -1,6 +1,6 @@
 """The bodies of /v1/versions, and the values that they become."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -90,9 +90,17 @@ class StartBody(Strict):
     alpha: float = PLAN.alpha
     seed: Annotated[int | None, Field(description="Of the order. Default: drawn.")] = None
     promote_if_better: bool = False
+    share: Annotated[
+        float | None,
+        Field(description="Of the traffic, for each version. Default: that of one replica."),
+    ] = None
+    sticky: Annotated[
+        Literal["workflow", "tenant", "request"] | None,
+        Field(description="What keeps its replica. Default: a workflow."),
+    ] = None
 
-    def plan(self, proposal: Proposal, seed: int) -> TrialPlan:
-        """seed: if the body has none. Raises SettingError."""
+    def plan(self, proposal: Proposal, seed: int, engines: int) -> TrialPlan:
+        """seed: if the body has none. engines: that are compared. Raises SettingError."""
         rails, expects = proposal.guardrails, proposal.expects
         if expects and not any(
             each.figure == expects.figure and each.lane in (ANY_LANE, expects.lane)
@@ -108,6 +116,7 @@ class StartBody(Strict):
             fewest=self.fewest,
             alpha=self.alpha,
             seed=seed if self.seed is None else self.seed,
+            engines=engines,
             guardrails=rails,
             stop=proposal.rollback,
         )

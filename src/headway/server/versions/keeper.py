@@ -1,13 +1,12 @@
 """Which version is in force, and how that changes (VersionKeeper)."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from secrets import randbits
 from typing import Any, TypeVar
 
-from headway.core.commands import Retune
 from headway.errors import SettingError
 from headway.rollout.evidence import Verdict
 from headway.rollout.proposal import Proposal, differences, digest_of, merged
@@ -15,13 +14,14 @@ from headway.rollout.trial import Outcome
 from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.versioned import check_change, versioned, with_version
-from headway.server.engine.handle import EngineState
+from headway.server.intake.model import Model
 from headway.server.intake.service import Service
 from headway.server.observe.logs import Log
 from headway.server.versions.bodies import ProposeBody, StartBody
+from headway.server.versions.in_force import InForce
 from headway.server.versions.live_trial import LiveTrial
 from headway.server.versions.metrics import VersionMetrics
-from headway.server.versions.retunable import check_retune, policies_of
+from headway.server.versions.split import WORKFLOW, Split, share_of
 from headway.store.database import Database
 from headway.store.versions import (
     ON_TRIAL,
@@ -55,7 +55,6 @@ class VersionKeeper:
         self.versions = Versions(self._database)
         self._thread = ThreadPoolExecutor(1, "versions")
         self.promoted = self._find()
-        self.number = 0  # that the engine was told last; 0: it runs the file's, as it was started
         self._configured(self.promoted)
         self.live: LiveTrial | None = None
         self._task: asyncio.Task[None] | None = None
@@ -84,22 +83,25 @@ class VersionKeeper:
         """The engine is ready, and nobody was let in yet: put the promoted version in force. Raises
         SettingError if the engine cannot change to it."""
         config = self._configured(self.promoted)
-        self._check(config)
+        self.in_force.check(config)
         self._configs[self.promoted.number] = config
-        self._obey(self.promoted.number)
+        self._put(self.promoted.number)
 
     def greet(self) -> None:
         """Say which version is in force from the start."""
         content = self.promoted.content
-        told = {"version": self.number, "author": content["author"], "reason": content["reason"]}
+        told = {
+            "version": self.promoted.number,
+            "author": content["author"],
+            "reason": content["reason"],
+        }
         self._log.info("version in force", **told)
 
     def attach(self, service: Service) -> None:
-        """The service whose engine obeys."""
+        """The service whose engines obey."""
         self.service = service
-        self.metrics = VersionMetrics(
-            service.model.name, lambda: service.model.engine.load.version, lambda: self.live
-        )
+        self.in_force = InForce(service.models.entries[0], self._base, self._log)
+        self.metrics = VersionMetrics(self.in_force, lambda: self.live)
 
     async def ask(self, function: Callable[..., Found], *given: Any) -> Found:
         """Call it in the store's thread. Raises StoreError."""
@@ -119,20 +121,12 @@ class VersionKeeper:
         name = f"version {version.number}"
         return with_version(self._base, version.content["config"], name)
 
-    def _check(self, config: ServerConfig) -> None:
-        check_retune(self.service, self._base, config)
-
-    def _obey(self, number: int) -> None:
-        """This version is to be in force from now on."""
-        if number != self.number:
-            config = self._configs[number]
-            policies = policies_of(self.service, config)
-            retune = Retune(number, policies, config.core_lanes)
-            self.service.model.engine.retune(retune)
-            self.service.retune(config)
-            self.number = number
-            tell = self._log.debug if self.live else self._log.info  # a trial switches all the time
-            tell("version in force", version=number)
+    def _put(self, number: int) -> None:
+        """All engines have this version from now on."""
+        config = self._configs[number]
+        for engine in self.in_force.engines:
+            self.in_force.tell(engine, number, config)
+        self.service.retune(config)
 
     # -- what an operator asks
 
@@ -142,7 +136,7 @@ class VersionKeeper:
         check_change(body.config, base)
         values = merged(base, body.config)
         config = with_version(self._base, values, "the proposal")
-        self._check(config)
+        self.in_force.check(config)
         whole = versioned(config)
         if not differences(base, whole):
             raise SettingError("it changes nothing of the promoted version")
@@ -161,22 +155,31 @@ class VersionKeeper:
         if found is None:
             return None
         config = self._configured(found)
-        self._check(config)
+        self.in_force.check(config)
         if body.promote_if_better and not found.content["expects"]:
             raise SettingError("promote_if_better: the version expects no gain")
-        plan = body.plan(Proposal.from_json(found.content), randbits(32))
-        event = VersionEvent(ON_TRIAL, clock.unix(), author, "", {"plan": asdict(plan)})
+        engines = self.in_force.engines[:2]  # that are compared
+        plan = body.plan(Proposal.from_json(found.content), randbits(32), len(engines))
+        split = self._split(body, plan.seed)
+        details = {"plan": asdict(plan)} | (split.as_json() if split else {})
+        event = VersionEvent(ON_TRIAL, clock.unix(), author, "", details)
         found = await self.ask(self.versions.happen, number, event, FREE)
         self._configs = {self.promoted.number: self._configured(self.promoted), number: config}
         names = [lane.name for lane in config.core_lanes]
         live = LiveTrial(number, self.promoted.number, plan, names, clock.now())
         live.promotes = body.promote_if_better
         self.live = live
-        self.service.model.admission.watchers.append(live)
-        self.service.model.admission.listeners.append(live.rows)
-        self._task = asyncio.create_task(self._try(live, found))
+        self.in_force.replicas.assignment = split
+        self._task = asyncio.create_task(self._try(live, engines, found))
         self._log.info("trial begun", version=number, against=live.control, seed=plan.seed)
         return found
+
+    def _split(self, body: StartBody, seed: int) -> Split | None:
+        """How replicas share the traffic; None: there is one engine. Raises SettingError."""
+        engines = self.in_force.engines
+        if len(engines) == 1 and body.share is None and body.sticky is None:
+            return None
+        return Split(engines, share_of(len(engines), body.share), body.sticky or WORKFLOW, seed)
 
     async def promote(self, number: int, author: str, why: str) -> StoredVersion | None:
         """Put it in force for good. Raises SettingError, VersionConflictError."""
@@ -188,7 +191,7 @@ class VersionKeeper:
         if found is None:
             return None
         config = self._configured(found)
-        self._check(config)
+        self.in_force.check(config)
         return await self._promote(
             number, config, VersionEvent(PROMOTED, clock.unix(), author, why)
         )
@@ -199,7 +202,7 @@ class VersionKeeper:
         found = await self.ask(self.versions.happen, number, event, (*FREE, ON_TRIAL))
         if found:
             self.promoted, self._configs[number] = found, config
-            self._obey(number)
+            self._put(number)
             self._log.info("version promoted", version=number, author=event.author)
         return found
 
@@ -225,7 +228,7 @@ class VersionKeeper:
         back = max(earlier)[1]
         before = await self.ask(self.versions.get, back)
         assert before, "it was listed"
-        self._check(self._configured(before))
+        self.in_force.check(self._configured(before))
         event = VersionEvent(ROLLED_BACK, clock.unix(), author, why)
         gone = await self.ask(self.versions.happen, number, event, (PROMOTED,))
         self._log.warning("version rolled back", version=number, to=back, why=why, by=author)
@@ -239,26 +242,24 @@ class VersionKeeper:
 
     # -- a trial
 
-    async def _try(self, live: LiveTrial, version: StoredVersion | None) -> None:
+    async def _try(
+        self, live: LiveTrial, engines: Sequence[Model], version: StoredVersion | None
+    ) -> None:
         assert version, "it was found before"
-        admission = self.service.model.admission
         try:
-            await live.run(clock.now, self._oldest, self._obey)
+            try:
+                await live.run(engines, clock.now, self._tell, lambda: self.in_force.fault)
+            finally:
+                self.in_force.replicas.assignment = None
             await self._conclude(live, version)
-        except Exception:  # the task's edge: the candidate must not stay
-            self._obey(live.control)
+        except Exception:  # the task's edge: run has taken the candidate back
             self._log.critical("the trial has failed", version=live.number, exc_info=True)
             raise
         finally:
-            admission.watchers.remove(live)
-            admission.listeners.remove(live.rows)
             self.live = None
 
-    def _oldest(self) -> Mapping[str, int]:
-        engine = self.service.model.engine
-        if engine.state is not EngineState.READY and self.live:
-            self.live.stop(f"the engine was {engine.state} during the trial", Outcome.TRIPPED)
-        return {name: each.oldest for name, each in engine.load.lanes.items()}
+    def _tell(self, engine: Model, number: int) -> None:
+        self.in_force.tell(engine, number, self._configs[number], quietly=True)
 
     async def _conclude(self, live: LiveTrial, version: StoredVersion) -> None:
         """Keep the verdict with the version, and say it."""

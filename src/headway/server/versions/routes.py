@@ -173,11 +173,14 @@ def version_object(version: StoredVersion) -> dict[str, Any]:
 def present(keeper: VersionKeeper) -> dict[str, Any]:
     """What is in force, and the trial."""
     live = keeper.live
+    in_force = keeper.in_force.versions
     told: dict[str, Any] = {
-        "in_force": keeper.service.model.engine.load.version,
+        "in_force": in_force[keeper.in_force.engines[0].name],
         "promoted": keeper.promoted.number,
         "trial": None,
     }
+    if len(in_force) > 1:
+        told["engines"] = in_force
     if live:
         evidence = [
             {
