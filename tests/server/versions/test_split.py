@@ -1,6 +1,7 @@
-"""Replicas of a model, and a trial in which two of them share the traffic; over real connections."""
+"""Replicas of a model, and trials in which two share the traffic; over real connections."""
 
 import threading
+from collections import Counter
 from contextlib import contextmanager
 from time import sleep
 
@@ -13,6 +14,7 @@ from headway.executor.fake import FakeExecutor
 from headway.server.answering.arrival import Arrival
 from headway.server.config.config import ServerConfig
 from headway.server.config.tenant import Tenant
+from headway.server.engine.handle import EngineState
 from headway.server.versions.split import REQUEST, TENANT, WORKFLOW, Split, share_of
 from tests.server.running_server import Permitted, by_budgets, serving, until
 
@@ -69,8 +71,11 @@ class Seen:
 
 
 @contextmanager
-def served(config, made=engine()):
-    with serving(config, made) as (url, front), httpx2.Client(base_url=url, timeout=30) as client:
+def served(config, made=None):
+    with (
+        serving(config, made or engine()) as (url, front),
+        httpx2.Client(base_url=url, timeout=30) as client,
+    ):
         yield client, front, [Seen(each) for each in front.models]
 
 
@@ -143,7 +148,7 @@ def test_the_replica_with_fewer_requests_is_asked(tmp_path):
 
 
 def test_a_slow_version_is_taken_back_and_nobody_is_lost(tmp_path):
-    with served(configured(tmp_path), engine(0.03)) as (client, front, seen):
+    with served(configured(tmp_path), engine(0.03)) as (client, front, _):
         expects = {"figure": "ttft_p95", "lane": "chat", "change": -0.1}
         post(client, "", {**CHANGE, "expects": expects})
         entry, told = front.models.entries[0], []
@@ -163,3 +168,75 @@ def test_a_slow_version_is_taken_back_and_nobody_is_lost(tmp_path):
         assert found == [{1, 2}, {1, 2}], "each engine had each version"
         assert {each.headers["x-headway-version"] for each in answers} == {"1", "2"}
         assert entry.assignment is None
+
+
+def test_a_workflow_keeps_its_engine_while_versions_are_compared(tmp_path):
+    with served(configured(tmp_path)) as (client, _, seen):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "60s"})
+        for n in range(40):
+            assert complete(client, f"w{n % 10}").status_code == 200
+        first, second = (set(each.workflows) for each in seen)
+        assert not first & second and first | second == {f"w{n}" for n in range(10)}
+        post(client, "/2/rollback")
+
+
+def test_a_trial_ends_when_one_of_its_engines_does_not_serve(tmp_path):
+    with served(configured(tmp_path)) as (client, front, _):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "60s"})
+        engine = list(front.models)[1].engine
+        engine.state = EngineState.LOADING
+        until(lambda: state(client, 2) == "rolled back")
+        why = client.get("/v1/versions/2").json()["events"][-1]["why"]
+        assert why == "the engine writer#2 was loading during the trial"
+        assert complete(client).status_code == 200
+        engine.state = EngineState.READY
+
+
+@pytest.mark.parametrize(
+    "replicas, given, why",
+    [
+        (1, {"share": 0.5}, "set `replicas`"),
+        (1, {"sticky": "tenant"}, "set `replicas`"),
+        (2, {"share": 0.1}, "both versions need the same load"),
+        (3, {"share": 0.6}, "at most 0.5"),
+        (3, {"sticky": "colour"}, "sticky"),
+    ],
+)
+def test_a_share_that_cannot_be_compared_is_refused(tmp_path, replicas, given, why):
+    with served(configured(tmp_path, replicas)) as (client, _, _):
+        post(client, "", CHANGE)
+        answer = post(client, "/2/start", given)
+        assert answer.status_code == 400 and why in answer.json()["error"]["message"]
+        assert state(client, 2) == "proposed"
+
+
+def arrival(tenant, workflow=""):
+    headers = {"x-headway-workflow": workflow} if workflow else {}
+    return Arrival(Tenant(tenant, "k", frozenset({"chat"}), "chat", ""), headers, 0)
+
+
+def test_both_versions_get_the_same_share_and_the_others_the_rest():
+    split = Split(["a", "b", "c", "d"], 0.2, WORKFLOW, 7)
+    for who in (lambda n: arrival("t"), lambda n: arrival("t", f"w{n}")):
+        found = Counter("".join(split(who(n))) for n in range(2_000))
+        assert set(found) == {"a", "b", "cd"}
+        assert 300 < found["a"] < 500 and 300 < found["b"] < 500
+
+
+def test_who_keeps_an_engine_is_as_was_asked_and_drawn_anew_for_each_trial():
+    def engines(sticky, seed=1, tenants=("t",)):
+        split = Split(["a", "b"], 0.5, sticky, seed)
+        return [split(arrival(each, f"w{n}"))[0] for n in range(64) for each in tenants]
+
+    assert engines(WORKFLOW) == engines(WORKFLOW) != engines(WORKFLOW, seed=2)
+    assert engines(WORKFLOW) != engines(WORKFLOW, tenants=("u",)), "of another tenant"
+    assert len(set(engines(TENANT))) == 1
+    assert engines(REQUEST) != engines(REQUEST)
+
+
+def test_the_share_is_that_of_one_replica_if_nothing_is_said():
+    assert [share_of(2, None), share_of(4, None), share_of(4, 0.1)] == [0.5, 0.25, 0.1]
+    with pytest.raises(SettingError, match="above 0"):
+        share_of(4, 0)
