@@ -105,9 +105,8 @@ class ServerConfig(ConfigValues):
         )
         names = [*[model.served_name for model in self.models], *self.routes]
         check_keys(self.keys, self.lanes, names, self.metrics.key, count=counts)
-        if self.versions.store and len(self.models) > 1:
-            why = f"a version is of one engine, and there are {len(self.models)} entries of models"
-            raise SettingAtError(("versions", "store"), why)
+        if self.versions.store and all(model.function for model in self.models):
+            raise SettingAtError(("versions", "store"), "functions have no versions")
         for at, key in enumerate(self.keys):
             check_caps(key, at, self.prices, self.ledger)
         for at, model in enumerate(self.models):

@@ -49,6 +49,7 @@ class RollbackBody(Strict):
 class ProposeBody(Strict):
     """The body of POST /v1/versions."""
 
+    model: Annotated[str, Field(description="Its own name. Default: the first one.")] = ""
     config: Annotated[
         dict[str, Any],
         Field(description="Changes of `engine` (strategy, slots, step_tokens) and of `lanes`."),
@@ -61,8 +62,8 @@ class ProposeBody(Strict):
     guardrails: Annotated[list[GuardrailBody], Field(max_length=64)] = []
     rollback: RollbackBody = RollbackBody()
 
-    def proposal(self, config: dict[str, Any], author: str) -> Proposal:
-        """config: all values of the version. Raises SettingError."""
+    def proposal(self, config: dict[str, Any], author: str, model: str) -> Proposal:
+        """config: all values of the version. model: that it is of. Raises SettingError."""
         expects = self.expects
         own = tuple([Guardrail(each.figure, each.lane, each.allowed) for each in self.guardrails])
         stop = self.rollback
@@ -75,6 +76,7 @@ class ProposeBody(Strict):
             owner=self.owner,
             guardrails=own or EVERYWHERE,
             rollback=HardStop(stop.failing, stop.fewest, stop.within, stop.wait),
+            model=model,
         )
 
 

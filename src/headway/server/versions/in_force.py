@@ -10,7 +10,7 @@ from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
 from headway.server.versions.retunable import check_retune, policies_of
 
-FILE = 0  # the number of an engine that was told nothing: it runs the file's configuration
+UNTOLD = 0  # the number of an engine that was told nothing: it runs the file's configuration
 
 
 class InForce:
@@ -18,7 +18,7 @@ class InForce:
 
     def __init__(self, replicas: Replicas, base: ServerConfig, log: Log) -> None:
         self.replicas, self._base, self._log = replicas, base, log
-        self._told = dict.fromkeys(replicas.models, FILE)
+        self._told = dict.fromkeys(replicas.models, UNTOLD)
 
     @property
     def engines(self) -> Sequence[Model]:

@@ -1,11 +1,10 @@
-"""Which version is in force, and how that changes (VersionKeeper)."""
+"""Which version of a model is in force, and how that changes (VersionKeeper)."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from secrets import randbits
-from typing import Any, TypeVar
+from typing import Any
 
 from headway.errors import SettingError
 from headway.rollout.evidence import Verdict
@@ -15,14 +14,14 @@ from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.versioned import check_change, versioned, with_version
 from headway.server.intake.model import Model
-from headway.server.intake.service import Service
+from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
 from headway.server.versions.bodies import ProposeBody, StartBody
 from headway.server.versions.in_force import InForce
 from headway.server.versions.live_trial import LiveTrial
 from headway.server.versions.metrics import VersionMetrics
 from headway.server.versions.split import WORKFLOW, Split, share_of
-from headway.store.database import Database
+from headway.server.versions.stored import VersionStore
 from headway.store.versions import (
     ON_TRIAL,
     PROMOTED,
@@ -33,27 +32,20 @@ from headway.store.versions import (
     StoredVersion,
     VersionConflictError,
     VersionEvent,
-    Versions,
 )
 
-Found = TypeVar("Found")
 OURSELVES, NOBODY, FILE = "headway", "nobody", "the configuration file"
 FREE = (PROPOSED, ROLLED_BACK, REPLACED)  # neither in force nor on trial
 SURE = 20.0  # e-value from which on a gain counts: 1 / 0.05
 
 
 class VersionKeeper:
-    """Opened before the engine is made. Raises SettingError if the store cannot be opened, or if
-    the promoted version cannot be served.
+    """Made before the engine is. Raises SettingError if the promoted version cannot be served."""
 
-    The store's parts are used in its own thread, all else on the event loop's.
-    """
-
-    def __init__(self, config: ServerConfig, log: Log) -> None:
-        self._base, self._log = config, log  # the file's, with all that versions do not hold
-        self._database = Database(config.versions.store, alone=False)
-        self.versions = Versions(self._database)
-        self._thread = ThreadPoolExecutor(1, "versions")
+    def __init__(self, model: str, base: ServerConfig, store: VersionStore, log: Log) -> None:
+        """base: the file's configuration of this model, with all that versions do not hold."""
+        self.model, self._base, self._log = model, base, log
+        self.versions, self.ask = store.versions, store.ask
         self.promoted = self._find()
         self._configured(self.promoted)
         self.live: LiveTrial | None = None
@@ -64,7 +56,7 @@ class VersionKeeper:
         """The version to be in force: the promoted one or, where the file has changed, the file's.
         The engine is started with the file's, whose memory bounds all others."""
         now, own = clock.unix(), versioned(self._base)
-        found = self.versions.all()
+        found = self.versions.all(self.model)
         for each in found:
             if each.state == ON_TRIAL:
                 why = "the server ended during its trial"
@@ -75,7 +67,7 @@ class VersionKeeper:
         if promoted and files and files[-1].digest == digest_of(own):
             return promoted[0]
         why = f"{FILE} was changed" if files else FILE
-        content = Proposal(own, FILE, why).as_json()
+        content = Proposal(own, FILE, why, model=self.model).as_json()
         event = VersionEvent(PROMOTED, now, FILE, why)
         return self.versions.add(content, digest_of(own), event, is_file=True)
 
@@ -95,25 +87,18 @@ class VersionKeeper:
             "author": content["author"],
             "reason": content["reason"],
         }
-        self._log.info("version in force", **told)
+        self._log.info("version in force", model=self.model, **told)
 
-    def attach(self, service: Service) -> None:
-        """The service whose engines obey."""
-        self.service = service
-        self.in_force = InForce(service.models.entries[0], self._base, self._log)
+    def attach(self, replicas: Replicas, promotes: Callable[[ServerConfig], object] | None) -> None:
+        """The engines that obey. promotes: told the configuration of the promoted version."""
+        self.in_force, self._promotes = InForce(replicas, self._base, self._log), promotes
         self.metrics = VersionMetrics(self.in_force, lambda: self.live)
-
-    async def ask(self, function: Callable[..., Found], *given: Any) -> Found:
-        """Call it in the store's thread. Raises StoreError."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
 
     async def close(self) -> None:
         """End a trial: the candidate is taken back."""
         if self.live and self._task:
             self.live.stop("the server was ended during its trial")
             await asyncio.wait([self._task], timeout=10)
-        await self.ask(self._database.close)
-        self._thread.shutdown()
 
     # -- what may be in force
 
@@ -126,7 +111,8 @@ class VersionKeeper:
         config = self._configs[number]
         for engine in self.in_force.engines:
             self.in_force.tell(engine, number, config)
-        self.service.retune(config)
+        if self._promotes:
+            self._promotes(config)
 
     # -- what an operator asks
 
@@ -140,7 +126,7 @@ class VersionKeeper:
         whole = versioned(config)
         if not differences(base, whole):
             raise SettingError("it changes nothing of the promoted version")
-        proposal = body.proposal(whole, author)
+        proposal = body.proposal(whole, author, self.model)
         event = VersionEvent(PROPOSED, clock.unix(), proposal.author, proposal.reason)
         made = await self.ask(self.versions.add, proposal.as_json(), proposal.digest, event)
         self._log.info("version proposed", version=made.number, author=proposal.author)
@@ -220,7 +206,7 @@ class VersionKeeper:
             raise VersionConflictError(f"version {number} is {found.state}, and not in force")
         earlier = [
             (each.events[-1].at, each.number)
-            for each in await self.ask(self.versions.all)
+            for each in await self.ask(self.versions.all, self.model)
             if each.state == REPLACED
         ]
         if not earlier:
