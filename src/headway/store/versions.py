@@ -48,7 +48,7 @@ class StoredVersion:
     @property
     def model(self) -> str:
         """The model that it is of."""
-        return str(self.content["model"])
+        return str(self.content.get("model", ""))
 
     @property
     def state(self) -> str:
@@ -107,7 +107,7 @@ def _happen(connection: Connection, number: int, event: VersionEvent) -> None:
         content = connection.execute(
             select(VERSIONS.c.content).where(VERSIONS.c.number == number)
         ).scalar_one()
-        for other in _all(connection, json.loads(content)["model"]):
+        for other in _all(connection, json.loads(content).get("model", "")):
             if other.number != number and other.events and other.state == PROMOTED:
                 why = f"version {number} was promoted"
                 gone = VersionEvent(REPLACED, event.at, event.author, why)
