@@ -25,11 +25,6 @@ class InForce:
         return self.replicas.models
 
     @property
-    def number(self) -> int:
-        """That the first engine was told last."""
-        return self._told[self.engines[0]]
-
-    @property
     def versions(self) -> dict[str, int]:
         """By the engines' names, as they say themselves."""
         return {each.name: each.engine.load.version for each in self.engines}

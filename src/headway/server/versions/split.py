@@ -16,9 +16,9 @@ _RANDOM = SystemRandom()
 class Split:
     """The first two engines get the same share each, and any others the rest.
 
-    Nothing of an engine decides, so a slow version keeps its share. Two equal shares, because an
-    engine with less to do is faster, whichever version it runs. Who keeps an engine is told by a
-    digest; without a key a coin is tossed for each request.
+    The state of an engine has no say, so a slow version keeps its share. The two shares are equal,
+    because an engine with less to do is faster, whichever version it runs. A digest of the key
+    chooses, so a key keeps its engine. Without a key it is a coin for each request.
     """
 
     def __init__(self, engines: Sequence[Model], share: float, sticky: str, seed: int) -> None:
