@@ -148,12 +148,14 @@ def test_the_replica_with_fewer_requests_is_asked(tmp_path):
 
 
 def test_a_slow_version_is_taken_back_and_nobody_is_lost(tmp_path):
-    with served(configured(tmp_path), engine(0.03)) as (client, front, _):
+    with served(configured(tmp_path), engine(0.06)) as (client, front, _):
         expects = {"figure": "ttft_p95", "lane": "chat", "change": -0.1}
-        post(client, "", {**CHANGE, "expects": expects})
+        rails = [{"figure": "ttft_p95", "lane": "chat"}]
+        post(client, "", {**CHANGE, "expects": expects, "guardrails": rails})
         entry, told = front.models.entries[0], []
         with traffic(client) as answers:
-            begun = post(client, "/2/start", {**SHORT, "longest": "20s", "seed": 5}).json()
+            plan = {**SHORT, "slice": "300ms", "longest": "60s", "seed": 5}
+            begun = post(client, "/2/start", plan).json()
             assert begun["events"][-1]["details"]["share"] == 0.5
             assert begun["events"][-1]["details"]["plan"]["engines"] == 2
             while state(client, 2) == "on trial":
