@@ -14,6 +14,7 @@ import asyncio
 import cProfile
 import pstats
 from collections import defaultdict
+from importlib import import_module
 from statistics import median
 from time import process_time
 
@@ -28,8 +29,8 @@ from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
-from tests.server.running_server import fake, tokenizer
 
+served = import_module("tests.server.running_server")  # its engines, and the embedded tokenizer
 DIRECT = "small"
 ROUTES = {
     "rules": {"rules": [{"to": "small"}]},
@@ -52,11 +53,12 @@ async def spend(client: httpx2.AsyncClient, model: str, requests: int) -> float:
 
 
 async def measure(rounds: int, requests: int, profile: bool) -> dict[str, list[float]]:
-    config = ServerConfig(models=[{"name": "small"}, {"name": "large"}], routes=ROUTES)
-    made = [fake(entry) for entry in config.entries]
+    asked = {"models": [{"name": "small"}, {"name": "large"}], "routes": ROUTES}
+    config = ServerConfig.model_validate(asked)
+    made = [served.fake(entry) for entry in config.engines]
     service = Service(config, *made)
     for model in service.models:
-        model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), EVERYTHING)
+        model.ready(AsyncTokenizer(served.tokenizer(), EMBEDDED), frozenset({2}), EVERYTHING)
     transport = httpx2.ASGITransport(make_app(service))
     spent = defaultdict[str, list[float]](list)
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:

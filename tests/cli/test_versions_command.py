@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 from headway.cli.app import app
 from headway.commands.versions.client import VersionsError
 from tests.server.running_server import serving
+from tests.server.versions.test_split import configured as replicated
+from tests.server.versions.test_split import engine
 from tests.server.versions.test_versions import ADMIN, configured, fast
 
 CHANGE = """
@@ -50,3 +52,23 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path):
     for url, why in (("http://127.0.0.1:9", "does not answer"), ("ftp://x", "write http://")):
         with pytest.raises(VersionsError, match=why):
             CliRunner().invoke(app, ["versions", "list", "--url", url], catch_exceptions=False)
+
+
+def test_a_model_with_replicas_shares_its_traffic(tmp_path):
+    file = tmp_path / "change.yaml"
+    file.write_text(CHANGE)
+    with serving(replicated(tmp_path), engine()) as (url, _):
+
+        def say(*words):
+            done = CliRunner().invoke(app, ["versions", *words, "--url", url])
+            assert done.exit_code == 0, done.output
+            return done.output
+
+        assert json.loads(say("propose", str(file), "--model", "writer", "--json"))["number"] == 2
+        started = say("start", "2", "--share", "0.5", "--sticky", "tenant", "--json")
+        details = json.loads(started)["events"][-1]["details"]
+        assert (details["share"], details["sticky"]) == (0.5, "tenant")
+        assert "writer#1: version" in say("list", "--model", "writer")
+        with pytest.raises(VersionsError, match="did you mean writer"):
+            words = ["versions", "list", "--model", "writr", "--url", url]
+            CliRunner().invoke(app, words, catch_exceptions=False)

@@ -80,11 +80,11 @@ def test_a_pair_has_each_version_once_and_a_coin_says_which_is_first():
 
 def test_the_traffic_is_learnt_from_arrivals_and_waits():
     rows = rows_of(1)
-    arrivals = [(each.arrived, each.prompt) for each in rows]
+    arrivals = [(each.arrived, each.prompt, 0) for each in rows]
     waits = [(n, log(each.ttft / SECOND)) for n, each in enumerate(rows)]
     assert best_rate(arrivals, [waits]) == pytest.approx(RATE, rel=0.06)
     expected, queue = Expected(), VirtualQueue(RATE)
-    for (at, tokens), (_, wait) in zip(arrivals, waits, strict=True):
+    for (at, tokens, _), (_, wait) in zip(arrivals, waits, strict=True):
         expected.learn(queue.arrive(at, tokens), wait)
     assert expected.at(-2.0) == pytest.approx(-2.0, abs=0.25), "a wait is what was expected"
     assert expected.at(-99) >= min(wait for _, wait in waits)

@@ -179,11 +179,12 @@ def until(holds):
         sleep(0.001)
 
 
-def service_of(config, engine):
-    service = Service(config, engine)
-    theirs = engine.traits
-    traits = replace(EVERYTHING, poolings=theirs.poolings, width=theirs.width)
-    service.model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
+def service_of(config, *engines):
+    service = Service(config, *engines)
+    for model, engine in zip(service.models, engines, strict=True):
+        theirs = engine.traits
+        traits = replace(EVERYTHING, poolings=theirs.poolings, width=theirs.width)
+        model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
     return service
 
 
@@ -198,14 +199,14 @@ def app_of(service, jobs=None, ledger=None, versions=None):
 def serving(config=None, engine=embedded):
     """Run a server; gives its URL and its front, and ends it when the block is left.
 
-    engine: makes the engine of the configuration, on the server's own loop.
+    engine: makes an engine of each of config.engines, on the server's own loop.
     """
     config = config or ServerConfig()
     began, kept = threading.Event(), {}
 
     async def serve():
-        local = kept["engine"] = engine(config)
-        service = kept["front"] = service_of(config, local)
+        engines = [engine(each) for each in config.engines]
+        service = kept["front"] = service_of(config, *engines)
         jobs = service.jobs = open_jobs(config, job_host(service), Quiet())
         ledger = service.ledger = open_ledger(service, Quiet())
         versions = service.versions = open_versions(config, Quiet())
@@ -228,7 +229,8 @@ def serving(config=None, engine=embedded):
             await jobs.close()
         if versions:
             await versions.close()
-        await asyncio.to_thread(local.live.close)
+        for local in engines:
+            await asyncio.to_thread(local.live.close)
         await asyncio.sleep(0)  # its last rows
         if ledger:
             await ledger.close()

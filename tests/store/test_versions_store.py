@@ -14,7 +14,7 @@ from headway.store.versions import (
     Versions,
 )
 
-CONTENT = {"config": {"lanes": {}}, "author": "me"}
+CONTENT = {"model": "m", "config": {"lanes": {}}, "author": "me"}
 
 
 def event(state, at=5, **details):
@@ -39,6 +39,6 @@ def test_versions_are_numbered_and_their_states_are_those_of_their_latest_events
     with pytest.raises(VersionConflictError, match="version 2 is on trial"):
         versions.happen(2, event(ON_TRIAL), (PROPOSED, ROLLED_BACK))
     versions.happen(2, event(PROMOTED, 8))
-    assert [each.state for each in versions.all()] == [REPLACED, PROMOTED]
+    assert [each.state for each in versions.all("m")] == [REPLACED, PROMOTED]
     assert versions.get(1).events[-1].why == "version 2 was promoted"
     assert versions.get(3) is versions.happen(3, event(PROMOTED)) is None

@@ -20,30 +20,33 @@ FINE = (0.96, 0.98, 1.02, 1.04)
 
 
 class VirtualQueue:
-    """A queue of prompt tokens that is worked off at one rate. Arrivals come in order of time."""
+    """For each engine a queue of prompt tokens that is worked off at one rate, the same for all.
+    Arrivals come in order of time."""
 
     def __init__(self, rate: float) -> None:
         self.rate = rate  # tokens a second
-        self._left, self._at = 0.0, 0
+        self._queues: dict[int, tuple[float, int]] = {}  # tokens left, and when that was
 
-    def arrive(self, at: int, tokens: int) -> float:
+    def arrive(self, at: int, tokens: int, engine: int = 0) -> float:
         """The logarithm of the seconds until this request's prompt would be computed."""
-        left = self._left - self.rate * (at - self._at) / 1e9
-        self._left = left = (left if left > 0 else 0.0) + tokens
-        self._at = at
+        left, since = self._queues.get(engine, (0.0, at))
+        left -= self.rate * (at - since) / 1e9
+        left = (left if left > 0 else 0.0) + tokens
+        self._queues[engine] = left, at
         return log(left / self.rate + SHORTEST)
 
 
 def best_rate(
-    arrivals: Sequence[tuple[int, int]], waits: Sequence[Sequence[tuple[int, float]]]
+    arrivals: Sequence[tuple[int, int, int]], waits: Sequence[Sequence[tuple[int, float]]]
 ) -> float:
     """The rate whose waits go best with those measured: by correlation of their logarithms.
 
-    arrivals: nanoseconds and prompt tokens, by time. waits: of each lane, the place of the arrival
-    and the logarithm of its wait.
+    arrivals: nanoseconds, prompt tokens and the engine, by time. waits: of each lane, the place of
+    the arrival and the logarithm of its wait.
     """
     seconds = (arrivals[-1][0] - arrivals[0][0]) / 1e9 or 1.0
-    mean = sum([tokens for _, tokens in arrivals]) / seconds
+    engines = len({engine for *_, engine in arrivals})
+    mean = sum([tokens for _, tokens, _ in arrivals]) / seconds / engines
 
     def fit(rate: float) -> float:
         queue = VirtualQueue(rate)

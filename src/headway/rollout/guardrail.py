@@ -20,6 +20,7 @@ class Seen:
     at: int  # nanoseconds
     tokens: int  # of its prompt
     number: int  # in order of arrival
+    engine: int = 0  # 1: of two, the second
     expected: float = 0.0  # VirtualQueue.arrive
     row: RequestRow | None = None  # None: it has not ended, or was refused at the door
     refused: bool = False

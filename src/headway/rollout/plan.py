@@ -35,6 +35,7 @@ class TrialPlan:
     fewest: int = 10  # pairs that count, before a guardrail can trip
     alpha: float = 0.05  # probability of a false alarm, of all guardrails together
     seed: int = 0  # of the order of the versions
+    engines: int = 1  # 2: they share the traffic, and each version is on one of them
     guardrails: tuple[Guardrail, ...] = EVERYWHERE
     stop: HardStop = HardStop()
 
@@ -43,6 +44,8 @@ class TrialPlan:
             raise SettingError("a slice must be longer than its wash-out")
         if 2 * self.slice > self.longest:
             raise SettingError("a trial has one pair of slices at least")
+        if self.engines not in (1, 2):
+            raise SettingError(f"two engines are compared, not {self.engines}")
         if not 0 < self.alpha < 1:
             raise SettingError(f"alpha is a probability between 0 and 1, not {self.alpha}")
         if not self.guardrails:

@@ -42,6 +42,7 @@ class Proposal:
     owner: str = ""  # who answers for that
     guardrails: tuple[Guardrail, ...] = EVERYWHERE
     rollback: HardStop = HardStop()
+    model: str = ""  # the entry of `models` that it is of, by its own name
 
     def __post_init__(self) -> None:
         if not self.author or not self.reason:
@@ -81,6 +82,7 @@ class Proposal:
             owner=plain["owner"],
             guardrails=tuple([Guardrail(**each) for each in plain["guardrails"]]),
             rollback=HardStop(**plain["rollback"]),
+            model=plain["model"],
         )
 
 

@@ -1,4 +1,4 @@
-"""Which version is in force when, in a trial on one engine (Switchback)."""
+"""Which version is in force when, in a trial on one engine or on two (Switchback)."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -19,6 +19,14 @@ class Switchback:
     version's requests still run, is left out; so is nobody for how long it took, because that would
     drop the slow ones. Where a pair begins with the version with which the last one ended there is
     a wash-out too, so that both halves of a pair are alike.
+
+    Of two engines that share the traffic, the other one always has the other version:
+
+        engine 0 | control   | candidate  | candidate | control    |
+        engine 1 | candidate | control    | control   | candidate  |
+
+    Then each pair has both versions on both engines and in both slices: what differs between the
+    engines, between those who are sent to them, and between the slices cancels.
     """
 
     began: int  # nanoseconds
@@ -34,9 +42,9 @@ class Switchback:
         """Whether a request that arrives now counts."""
         return at >= self.began and (at - self.began) % self.slice >= self.wash_out
 
-    def has_candidate(self, place: int) -> bool:
-        """Whether the candidate is in force in this slice."""
-        return _begins(self.seed, place // 2) == (place % 2 == 0)
+    def has_candidate(self, place: int, engine: int = 0) -> bool:
+        """Whether the candidate is in force on this engine in this slice."""
+        return _begins(self.seed, place // 2) == ((place + engine) % 2 == 0)
 
     def end(self, place: int) -> int:
         """When this slice is over."""

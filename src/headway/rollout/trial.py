@@ -2,14 +2,11 @@
 
 It reads no clock and moves nothing: whoever runs it hands in the time, the arrivals and the
 ledger's rows, asks which version should be in force, and obeys. The server runs it, and so does
-benchmarks/trials.
-
-Several engines that share the traffic would be another Switchback: `has_candidate` of an engine
-instead of a slice. What is judged, and how, would stay.
+benchmarks/trials. Engines are numbered from 0.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from math import exp, log
 
@@ -62,53 +59,57 @@ class Trial:
 
     # -- what happens
 
-    def arrived(self, id: str, lane: str, at: int, tokens: int) -> None:
+    def arrived(self, id: str, lane: str, at: int, tokens: int, engine: int = 0) -> None:
         """A request was let in."""
-        seen = self._add(lane, at, tokens)
+        seen = self._add(lane, at, tokens, engine)
         if seen.at >= self.began:
             self._seen[id] = seen
 
-    def refused(self, lane: str, at: int) -> None:
+    def refused(self, lane: str, at: int, engine: int = 0) -> None:
         """A request was refused at the door. What its prompt holds is not known."""
         if lane in self.lanes:
-            self._add(lane, at, 0).refused = True
-            self._note(at, lane, failed=True)
+            self._add(lane, at, 0, engine).refused = True
+            self._note(at, lane, engine, failed=True)
 
     def ended(self, row: RequestRow) -> None:
         """A request has ended."""
         if seen := self._seen.pop(row.id, None):
             seen.row = row
-            if self.times.has_candidate(self.times.place(seen.at)):
-                self._note(row.finished, row.lane, failed=row.finish in FAILED)
+            if self._is_candidates(seen):
+                self._note(row.finished, row.lane, seen.engine, failed=row.finish in FAILED)
 
-    def _add(self, lane: str, at: int, tokens: int) -> Seen:
-        seen = Seen(lane, at, tokens, self._number)
+    def _is_candidates(self, seen: Seen) -> bool:
+        """Whether it came to the candidate."""
+        return self.times.has_candidate(self.times.place(seen.at), seen.engine)
+
+    def _add(self, lane: str, at: int, tokens: int, engine: int) -> Seen:
+        seen = Seen(lane, at, tokens, self._number, engine)
         self._number += 1
         if self._queue:
-            seen.expected = self._queue.arrive(at, tokens)
+            seen.expected = self._queue.arrive(at, tokens, engine)
         self._past.append(seen)
         if self.times.is_judged(at):
             self._slices.setdefault(self.times.place(at), []).append(seen)
         return seen
 
-    def _note(self, at: int, lane: str, *, failed: bool) -> None:
-        if self.candidate_in_force(at):
+    def _note(self, at: int, lane: str, engine: int, *, failed: bool) -> None:
+        if self.candidate_in_force(at, engine):
             self._recent.append((at, lane, failed))
 
     # -- what follows
 
-    def candidate_in_force(self, now: int) -> bool:
-        """Whether the candidate is to be in force now."""
+    def candidate_in_force(self, now: int, engine: int = 0) -> bool:
+        """Whether the candidate is to be in force on this engine now."""
         running = self.verdict.outcome == Outcome.RUNNING
-        return running and self.times.has_candidate(max(0, self.times.place(now)))
+        return running and self.times.has_candidate(max(0, self.times.place(now)), engine)
 
     def next_at(self, now: int) -> int:
         """When the version in force may change next."""
         return self.times.end(max(0, self.times.place(now)))
 
-    def tick(self, now: int, oldest: Mapping[str, int]) -> None:
-        """Judge what can be judged by now. oldest: when the first in each lane's line arrived;
-        NEVER or missing: nobody waits."""
+    def tick(self, now: int, *oldest: Mapping[str, int]) -> None:
+        """Judge what can be judged by now. oldest: of each engine, when the first in each lane's
+        line arrived; NEVER or missing: nobody waits."""
         if self.verdict.outcome != Outcome.RUNNING:
             return
         if why := self._broken(now, oldest):
@@ -126,7 +127,7 @@ class Trial:
         if self.verdict.outcome == Outcome.RUNNING:
             self._end(outcome, why)
 
-    def _broken(self, now: int, oldest: Mapping[str, int]) -> str:
+    def _broken(self, now: int, oldest: Sequence[Mapping[str, int]]) -> str:
         """Which absolute limit is passed; empty: none."""
         limits, recent = self.plan.stop, self._recent
         while recent and recent[0][0] < now - limits.within:
@@ -139,20 +140,26 @@ class Trial:
                     f"lane {lane}: {sum(mine)} of {len(mine)} requests were refused, expired or "
                     f"failed within {seconds:g} s"
                 )
-            since = oldest.get(lane, NEVER)
-            if since >= self.began and self.candidate_in_force(now) and now - since > limits.wait:
+            candidates = [
+                each.get(lane, NEVER)
+                for engine, each in enumerate(oldest)
+                if self.candidate_in_force(now, engine)
+            ]
+            since = min([each for each in candidates if each >= self.began], default=NEVER)
+            if now - since > limits.wait:
                 return (
                     f"lane {lane}: its first in line has waited {(now - since) / 1e9:.3g} s, more "
                     f"than {limits.wait / 1e9:g} s"
                 )
         return ""
 
-    def _judge(self, now: int, oldest: Mapping[str, int]) -> None:
+    def _judge(self, now: int, oldest: Sequence[Mapping[str, int]]) -> None:
         """The next pair, whose requests have had time to end."""
         place = 2 * self.pairs
-        halves = [self._slices.pop(place, []), self._slices.pop(place + 1, [])]
-        for each in (*halves[0], *halves[1]):
-            if each.row is None and not each.refused and each.at >= oldest.get(each.lane, NEVER):
+        pair = [*self._slices.pop(place, []), *self._slices.pop(place + 1, [])]
+        for each in pair:
+            waiting = each.at >= oldest[each.engine].get(each.lane, NEVER)
+            if each.row is None and not each.refused and waiting:
                 each.waits_until = now
         self.pairs += 1
         if self.pairs >= self._relearn:
@@ -160,13 +167,15 @@ class Trial:
             self._relearn = 2 * self.pairs
         elif self._queue:
             for watch in self.watches:
-                watch.learn([s for half in halves for s in half if s.lane == watch.lane])
+                watch.learn([each for each in pair if each.lane == watch.lane])
         if self.pairs <= self.plan.learning:
             return
-        control, candidate = halves if self.times.has_candidate(place + 1) else halves[::-1]
         for watch in self.watches:
-            mine = [[s for s in half if s.lane == watch.lane] for half in (control, candidate)]
-            watch.see(*mine)
+            control, candidate = list[Seen](), list[Seen]()
+            for each in pair:
+                if each.lane == watch.lane:
+                    (candidate if self._is_candidates(each) else control).append(each)
+            watch.see(control, candidate)
         if why := self._tripped():
             self._end(Outcome.TRIPPED, why)
 
@@ -190,9 +199,10 @@ class Trial:
         ]
         if len(past) < 2 or not any(waits):
             return
-        self._queue = VirtualQueue(best_rate([(each.at, each.tokens) for each in latest], waits))
+        arrivals = [(each.at, each.tokens, each.engine) for each in latest]
+        self._queue = VirtualQueue(best_rate(arrivals, waits))
         for each in past:
-            each.expected = self._queue.arrive(each.at, each.tokens)
+            each.expected = self._queue.arrive(each.at, each.tokens, each.engine)
         for watch in self.watches:
             watch.start_over([each for each in judged if each.lane == watch.lane])
 

@@ -29,7 +29,7 @@ from headway.server.versions.opening import install_versions, version_teller
 if TYPE_CHECKING:
     from headway.server.jobs.paths import JobServer
     from headway.server.ledger.ledger_service import LedgerService
-    from headway.server.versions.keeper import VersionKeeper
+    from headway.server.versions.keepers import VersionKeepers
 
 FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 
@@ -59,7 +59,7 @@ def make_app(
     jobs: "JobServer | None" = None,
     functions: Part | None = None,
     ledger: "LedgerService | None" = None,
-    versions: "VersionKeeper | None" = None,
+    versions: "VersionKeepers | None" = None,
 ) -> DocumentedApp:
     """The application of a service. jobs, ledger, versions: None if they have no store. functions:
     None if there are none.

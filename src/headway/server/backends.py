@@ -1,4 +1,4 @@
-"""Backends: the processes behind a server, one for each entry of `models`, from start to end."""
+"""Backends: the processes behind a server, of models and functions, from start to end."""
 
 import asyncio
 import gc
@@ -30,14 +30,14 @@ class Backends:
     """Each starts, fails and is restarted by itself."""
 
     def __init__(self, config: ServerConfig, log: Log) -> None:
-        self._config, self._many = config, len(config.models) > 1
+        self._config, self._many = config, not config.is_one
         self.engines = [
             RestartingEngine(
                 self._options(entry),
                 entry.engine.restart,
                 self._log(log, entry.model.served_name),
             )
-            for entry in config.entries
+            for entry in config.engines
         ]
         self.functions = {
             each.served_name: RemoteFunction(each, config, self._log(log, each.served_name))
@@ -45,11 +45,11 @@ class Backends:
         }
 
     def _log(self, log: Log, name: str) -> Log:
-        """Where there are several entries, each line names the one."""
+        """Where there are several, each line names the one."""
         return log.bind(model=name) if self._many else log
 
     def _options(self, entry: ServerConfig) -> EngineOptions:
-        """Where there are several entries, the names of journals have the entry's name."""
+        """Where there are several, the names of journals have the engine's name."""
         options = EngineOptions(**engine_options(entry))
         if not (self._many and options.journal):
             return options
@@ -89,7 +89,7 @@ class Backends:
             await function.start(self._prefixed(say, function.name))
 
     def _named(self, name: str) -> AbstractContextManager[None]:
-        """Where there are several entries, what is wrong names the one."""
+        """Where there are several, what is wrong names the one."""
         return named(name if self._many else "")
 
     def _prefixed(self, say: Said, name: str) -> Said:

@@ -17,8 +17,8 @@ def served_at(host: str, port: int) -> str:
 
 def banner(config: ServerConfig, welcomes: Sequence[Welcome], port: int) -> str:
     """Version, models, URL, lanes with their budgets, notes, and memory; warnings are printed
-    apart. welcomes: of the checkpoints, in the order of the file."""
-    if len(config.models) == 1 and welcomes:
+    apart. welcomes: of the engines, in the order of the file."""
+    if config.is_one and welcomes:
         (welcome,) = welcomes
         name = config.model.served_name
         head = [f"headway {__version__} serves {name} ({welcome.dtype}, {welcome.device})"]
@@ -40,15 +40,16 @@ def banner(config: ServerConfig, welcomes: Sequence[Welcome], port: int) -> str:
 
 
 def _entries(config: ServerConfig, welcomes: Sequence[Welcome]) -> list[str]:
-    """A line for each entry, and what a model does with its memory below it."""
+    """A line for each engine and function, and what a model does with its memory below it."""
     lines, remaining = list[str](), iter(welcomes)
     for model in config.models:
         if model.function:
             lines.append(f"  {model.served_name}: the function {model.function}")
             continue
-        welcome = next(remaining)
-        lines.append(f"  {model.served_name}: {welcome.model} ({welcome.dtype}, {welcome.device})")
-        lines += [f"    {line}" for line in welcome.memory.splitlines()]
+        for name in model.engine_names:
+            welcome = next(remaining)
+            lines.append(f"  {name}: {welcome.model} ({welcome.dtype}, {welcome.device})")
+            lines += [f"    {line}" for line in welcome.memory.splitlines()]
     return lines
 
 

@@ -219,9 +219,9 @@ class Server:
         """Show the banner and the warnings, then log that the server is ready."""
         port, config = listening.getsockname()[1], self.config
         warnings = list(config.warnings)
-        for entry, welcome in zip(config.entries, welcomes, strict=True):
+        for entry, welcome in zip(config.engines, welcomes, strict=True):
             if welcome.doubt:
-                whose = f"{entry.model.served_name}: " if len(config.models) > 1 else ""
+                whose = f"{entry.model.served_name}: " if not config.is_one else ""
                 warnings.append(f"{whose}the cost file is unreliable: {welcome.doubt}")
         if self._banner:
             self.logs.say(banner(config, welcomes, port))
@@ -238,7 +238,7 @@ class Server:
             for note in function.about.notes:
                 self.log.warning(f"{function.about.name}: {note}")
         pids: dict[str, object] = {"engine_pid": next(iter(self.backends.pids), 0)}
-        if len(config.models) > 1:
+        if not config.is_one:
             names = [*[each.name for each in self.service.models], *self.backends.functions]
             each = zip(names, self.backends, strict=True)
             pids = {"engine_pids": {name: backend.pid for name, backend in each}}

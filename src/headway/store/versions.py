@@ -46,6 +46,11 @@ class StoredVersion:
     events: tuple[VersionEvent, ...]  # the first one is its beginning
 
     @property
+    def model(self) -> str:
+        """The model that it is of."""
+        return str(self.content.get("model", ""))
+
+    @property
     def state(self) -> str:
         return self.events[-1].state
 
@@ -55,7 +60,7 @@ class VersionConflictError(Exception):
 
 
 class Versions:
-    """All versions of one server's configuration."""
+    """All versions of one server's configuration, of all of its models."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -90,16 +95,19 @@ class Versions:
         with self._database.begin() as connection:
             return _find(connection, number)
 
-    def all(self) -> list[StoredVersion]:
-        """By number."""
+    def all(self, model: str) -> list[StoredVersion]:
+        """Those of a model, by number."""
         with self._database.begin() as connection:
-            return _all(connection)
+            return _all(connection, model)
 
 
 def _happen(connection: Connection, number: int, event: VersionEvent) -> None:
-    """Within a transaction. Only one version is promoted at a time."""
+    """Within a transaction. Of a model only one version is promoted at a time."""
     if event.state == PROMOTED:
-        for other in _all(connection):
+        content = connection.execute(
+            select(VERSIONS.c.content).where(VERSIONS.c.number == number)
+        ).scalar_one()
+        for other in _all(connection, json.loads(content).get("model", "")):
             if other.number != number and other.events and other.state == PROMOTED:
                 why = f"version {number} was promoted"
                 gone = VersionEvent(REPLACED, event.at, event.author, why)
@@ -128,9 +136,10 @@ def _find(connection: Connection, number: int) -> StoredVersion | None:
     return _version(connection, row) if row else None
 
 
-def _all(connection: Connection) -> list[StoredVersion]:
+def _all(connection: Connection, model: str) -> list[StoredVersion]:
     rows = connection.execute(select(VERSIONS).order_by(VERSIONS.c.number)).all()
-    return [_version(connection, row) for row in rows]
+    found = [_version(connection, row) for row in rows]
+    return [each for each in found if each.model == model]
 
 
 def _version(connection: Connection, row: Row[tuple[object, ...]]) -> StoredVersion:

@@ -10,7 +10,9 @@ from headway.core.policies.chunk import Fixed
 from headway.errors import CheckpointError, MemoryPlanError, SettingError
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
+from headway.server.config.sections.lanes import LaneSettings
 from headway.server.config.show import file_schema, show_settings, validate_file
+from headway.server.config.versioned import bases, versioned, with_version
 
 HASH = digest("a key").hex()
 
@@ -201,3 +203,50 @@ def test_show_and_schema(file):
     assert slots == ["models[1].engine.slots", "3", "headway.yaml"]
     own = json.loads(file_schema())["$defs"]["OwnEngineSettings"]
     assert own["additionalProperties"] is False and "slots" in own["properties"]
+
+
+def test_replicas_are_engines_with_names_of_their_own_and_callers_know_one(file):
+    models = [{"name": "a", "replicas": 2, "engine": {"slots": 3}, "aliases": ["b"]}, {"name": "c"}]
+    config = ServerConfig.load(file({"models": models}))
+    assert [each.model.served_name for each in config.entries] == ["a", "c"]
+    assert [each.model.served_name for each in config.engines] == ["a#1", "a#2", "c"]
+    assert [each.engine.slots for each in config.engines] == [3, 3, 32]
+    assert not config.is_one and ServerConfig().is_one
+    assert [each.get("replicas") for each in config.effective()["models"]] == [2, None]
+    assert ServerConfig(**config.effective()).model.replicas == 2
+
+
+@pytest.mark.parametrize(
+    "models, why",
+    [
+        ([{"name": "a", "replicas": 0}], "replicas"),
+        ([{"name": "a", "replicas": 2}, {"name": "a#2"}], "'a#2' is a name of models[0], too"),
+        ([{"name": "a", "replicas": 2, "memory": 0.6}], "come to 1.2"),
+        ([{"function": "mine:f", "replicas": 2}], "is for checkpoints, not for a function"),
+    ],
+)
+def test_replicas_that_cannot_be_are_refused(file, models, why):
+    with pytest.raises(SettingError) as error:
+        ServerConfig.load(file({"models": models}))
+    assert why in str(error.value)
+
+
+def test_functions_have_no_versions(file):
+    given = {"models": [{"function": "mine:f"}], "versions": {"store": "v.db"}}
+    with pytest.raises(SettingError, match="functions have no versions"):
+        ServerConfig.load(file(given))
+
+
+def test_what_versions_are_of_says_nothing_of_other_models():
+    """A lane's settings that another model's strategy reads, and keys and routes that name it."""
+    models = [{"name": "a"}, {"name": "b", "engine": {"strategy": {"join": "dynamic"}}}]
+    lanes = {"x": {"window": "20ms", "slots": {"most": 3}}}
+    keys = [{"name": "k", "sha256": HASH, "models": ["b"]}]
+    routes = {"r": {"fallback": ["a", "b"]}}
+    config = ServerConfig(models=models, lanes=lanes, keys=keys, routes=routes)
+    for base in bases(config).values():
+        assert with_version(base, versioned(base), "it").lanes == base.lanes
+    own = {name: base.lanes["x"] for name, base in bases(config).items()}
+    default = LaneSettings()
+    assert own["a"].window == default.window and own["b"].slots == default.slots
+    assert own["b"].window == config.lanes["x"].window and own["a"].slots == config.lanes["x"].slots

@@ -96,3 +96,16 @@ def test_each_device_is_divided_by_itself():
 def test_a_model_alone_takes_what_is_free():
     assert shares([{"name": "a"}], None) == {"a": 0}
     assert shares([{"function": "mine:f"}], None) == {}
+
+
+def test_each_replica_has_its_own_part():
+    from headway.models import EMBEDDED
+
+    two = [{"name": "a", "replicas": 2, "device": "cuda"}]
+    found = shares(two, EMBEDDED, lambda device: (device, GIB))
+    assert found["a#1"] == found["a#2"] > 0 and sum(found.values()) <= GIB
+    assert shares([{**two[0], "memory": 0.5}], EMBEDDED, lambda device: (device, GIB)) == {
+        "a#1": GIB // 2,
+        "a#2": GIB // 2,
+    }
+    assert engines_beside(ServerConfig(models=[{**two[0], "device": "cpu"}])) == 2

@@ -26,6 +26,7 @@ VERSIONS = {
         {"number": 2, "state": "promoted", "author": "ci", "reason": "wider", "why": "faster"},
         {"number": 3, "state": "trial", "author": "ci", "reason": "chunks", "why": "started"},
     ],
+    "model": "writer",
     "in_force": 3,
     "promoted": 2,
     "trial": {

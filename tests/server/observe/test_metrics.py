@@ -423,7 +423,7 @@ def families(tmp_path_factory):
         service.metrics.models[0]._keys.left("app", 1, 1)
         watch = SimpleNamespace(lane="a", guardrail=SimpleNamespace(figure="queue_p95"), evidence=1)
         trial = SimpleNamespace(pairs=1, watches=[watch], needed=lambda each: 1)
-        service.versions.metrics._trial = lambda: SimpleNamespace(number=2, trial=trial)
+        next(iter(service.versions)).metrics._trial = lambda: SimpleNamespace(number=2, trial=trial)
         text = httpx2.get(f"{url}/metrics").text
     found = {}
     for family in text_string_to_metric_families(text):

@@ -130,7 +130,7 @@ def test_one_of_them_is_away(fault):
             text = (await http.get("/metrics")).text
             refused = 'headway_refusals_total{engine="0",lane="",model_name="a",reason="'
             assert refused in text
-            other = service.models.find("b", service.lanes, service.keys.authenticate("")).model
+            other = service.models.find("b", service.lanes, service.authenticate({})).model
             other.engine.state, other.engine.down = fault, "it has died, too"
             assert (await http.get("/ready")).status_code == 503
             health = await http.get("/health")

@@ -4,6 +4,7 @@ import json
 import os
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from rich.console import Console
@@ -14,14 +15,16 @@ Url = Annotated[
     str, typer.Option(metavar="URL", help="The server. Its key, with admin: $HEADWAY_ADMIN_KEY.")
 ]
 Number = Annotated[int, typer.Argument(help="The version's number.")]
+Model = Annotated[str, typer.Option(metavar="NAME", help="Of several models. Default: the first.")]
 Why = Annotated[str, typer.Option(metavar="TEXT", help="Kept with the version.")]
 LOCAL = "http://127.0.0.1:8000"
 KEY = "HEADWAY_ADMIN_KEY"
 
 versions_app = typer.Typer(
     help="Propose, try, promote and roll back versions of the strategy and the lanes.\n\n"
-    "A trial alternates between two versions in slices of time, and takes the new one back by "
-    "itself when a guardrail trips. The server needs --versions STORE.\n\n"
+    "A trial alternates between two versions in slices of time, on one engine or on two that "
+    "share the traffic, and takes the new one back by itself when a guardrail trips. The server "
+    "needs --versions STORE.\n\n"
     "Example: headway versions propose change.yaml, then headway versions start 2",
     no_args_is_help=True,
 )
@@ -47,10 +50,11 @@ def propose(
     file: Annotated[
         Path,
         typer.Argument(
-            help="YAML: `config` with changes of engine and lanes, `reason`, and perhaps author, "
-            "expects, pressure, owner, guardrails, rollback."
+            help="YAML: `config` with changes of engine and lanes, `reason`, and perhaps model, "
+            "author, expects, pressure, owner, guardrails, rollback."
         ),
     ],
+    model: Model = "",
     url: Url = LOCAL,
     as_json: AsJson = False,
 ) -> None:
@@ -62,18 +66,21 @@ def propose(
     """
     from headway.server.config.sources import read_file
 
-    _print(_ask(url, "", read_file(file)), as_json)
+    change = read_file(file)
+    if model:
+        change["model"] = model
+    _print(_ask(url, "", change), as_json)
 
 
 @versions_app.command("list")
-def list_versions(url: Url = LOCAL, as_json: AsJson = False) -> None:
-    """All versions, which one is in force, and how far a trial is.
+def list_versions(model: Model = "", url: Url = LOCAL, as_json: AsJson = False) -> None:
+    """All versions of a model, which one is in force, and how far a trial is.
 
     Example: headway versions list
     """
     from headway.commands.versions.show import print_list
 
-    found = _ask(url)
+    found = _ask(url, f"?model={quote(model)}" if model else "")
     if as_json:
         print(json.dumps(found))
     else:
@@ -122,6 +129,22 @@ def start(
     alpha: Annotated[
         float, typer.Option(help="Probability of a false rollback, of all guardrails together.")
     ] = 0.05,
+    share: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Of the traffic, for each version, where the model has replicas. Default: that of "
+            "one replica.",
+        ),
+    ] = None,
+    sticky: Annotated[
+        str,
+        typer.Option(
+            metavar="WHAT",
+            help="What keeps its replica: workflow (the header X-Headway-Workflow), tenant or "
+            "request. Default: workflow.",
+        ),
+    ] = "",
     promote_if_better: Annotated[
         bool,
         typer.Option(
@@ -135,9 +158,11 @@ def start(
 
     Example: headway versions start 2 --longest 20m
     """
-    given = {"slice": slice, "wash_out": wash_out, "longest": longest}
+    given = {"slice": slice, "wash_out": wash_out, "longest": longest, "sticky": sticky}
     body: dict[str, Any] = {name: value for name, value in given.items() if value}
     body |= {"alpha": alpha, "promote_if_better": promote_if_better}
+    if share is not None:
+        body["share"] = share
     _print(_ask(url, f"/{number}/start", body), as_json)
 
 

@@ -22,6 +22,8 @@ def print_list(console: Console, found: Mapping[str, Any]) -> None:
         table.add_row(*[Text(text) for text in row])
     console.print(table)
     console.print("* in force now")
+    if engines := found.get("engines"):
+        console.print(", ".join(f"{name}: version {number}" for name, number in engines.items()))
     if trial := found["trial"]:
         console.print(
             f"\nVersion {trial['version']} is on trial against {trial['against']}: "

@@ -105,9 +105,8 @@ class ServerConfig(ConfigValues):
         )
         names = [*[model.served_name for model in self.models], *self.routes]
         check_keys(self.keys, self.lanes, names, self.metrics.key, count=counts)
-        if self.versions.store and len(self.models) > 1:
-            why = f"a version is of one engine, and there are {len(self.models)} entries of models"
-            raise SettingAtError(("versions", "store"), why)
+        if self.versions.store and all(model.function for model in self.models):
+            raise SettingAtError(("versions", "store"), "functions have no versions")
         for at, key in enumerate(self.keys):
             check_caps(key, at, self.prices, self.ledger)
         for at, model in enumerate(self.models):
@@ -162,6 +161,23 @@ class ServerConfig(ConfigValues):
         )
 
     @property
+    def engines(self) -> tuple[Self, ...]:
+        """As entries, but one for each engine: replicas have their own names."""
+        return tuple([each for entry in self.entries for each in entry._replicas()])
+
+    def _replicas(self) -> list[Self]:
+        """Of a configuration with one checkpoint: that of each of its engines."""
+        return [
+            self.model_copy(update={"models": (self.model.model_copy(update=own),)})
+            for own in [{"name": name, "replicas": 1} for name in self.model.engine_names]
+        ]
+
+    @property
+    def is_one(self) -> bool:
+        """Whether a single process answers: one entry without replicas."""
+        return sum([model.replicas for model in self.models]) == 1
+
+    @property
     def all_notes(self) -> tuple[str, ...]:
         """What an operator may want to change, one line each."""
         return tuple(dict.fromkeys([note for entry in self.entries for note in entry.notes]))
@@ -191,6 +207,8 @@ class ServerConfig(ConfigValues):
                 continue
             entry = next(entries)
             del shown["function"]
+            if model.replicas == 1:
+                del shown["replicas"]
             if model.memory is None:
                 del shown["memory"]
             if model.engine.model_fields_set:

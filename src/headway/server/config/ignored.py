@@ -80,6 +80,16 @@ def check_set(
                 raise SettingError(f"{origin}: lanes.{name}.{setting}: {reason}")
 
 
+def own_lanes(
+    lanes: Mapping[str, LaneSettings], strategy: StrategySettings
+) -> dict[str, LaneSettings]:
+    """The lanes without what only engines with another strategy read."""
+    fields = LaneSettings.model_fields
+    others = [each for each in ("window", *GROUPLESS) if not is_read(each, (strategy,))]
+    unset = {each: fields[each].get_default(call_default_factory=True) for each in others}
+    return {name: lane.model_copy(update=unset) for name, lane in lanes.items()}
+
+
 def leave_out_ignored(lane: dict[str, Any], strategies: Strategies) -> None:
     """Remove from a lane's settings, as JSON, what is not in force."""
     for share in ("slots", "blocks"):

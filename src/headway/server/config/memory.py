@@ -80,16 +80,16 @@ def memory_shares(
     folder_of: Callable[[str], Path | None],
     free_on: Callable[[str], tuple[str, int]],
 ) -> dict[str, int]:
-    """Bytes for each checkpoint, by its name; 0: it is alone and may take what is free.
+    """Bytes for each engine, by its name; 0: it is alone and may take what is free.
 
     folder_of: a checkpoint's folder, by its path; None: it is not here, and counts as nothing.
     free_on: the kind of a device and its free bytes. Raises MemoryPlanError.
     """
-    if len(config.models) == 1 and config.model.memory is None:
+    if config.is_one and config.model.memory is None:
         return {} if config.model.function else {config.model.served_name: 0}
     devices: dict[str, list[ServerConfig]] = {}
     free: dict[str, int] = {}
-    for entry in config.entries:
+    for entry in config.engines:
         kind, size = HOST, 0
         if not is_on_host(entry):
             kind, size = free_on(entry.model.device)
@@ -131,7 +131,7 @@ def named(name: str) -> Iterator[None]:
 
 def engines_beside(config: ServerConfig) -> int:
     """How many engines share the processor."""
-    return max(1, sum(is_on_host(entry) for entry in config.entries))
+    return max(1, sum(is_on_host(entry) for entry in config.engines))
 
 
 def is_on_host(entry: ServerConfig) -> bool:

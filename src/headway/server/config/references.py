@@ -48,10 +48,12 @@ def check_models(models: Sequence[ModelSettings]) -> None:
         raise SettingAtError(("models",), "at least one is needed")
     owners: dict[str, int] = {}
     for at, model in enumerate(models):
-        for name in model.names:
+        for name in dict.fromkeys((*model.names, *model.engine_names)):
             if (other := owners.setdefault(name, at)) != at:
                 raise SettingAtError(("models", at), f"{name!r} is a name of models[{other}], too")
-    if (total := sum(model.memory.share for model in models if model.memory)) > 1 + 1e-9:
+    if (
+        total := sum(each.memory.share * each.replicas for each in models if each.memory)
+    ) > 1 + 1e-9:
         raise SettingAtError(
             ("models",), f"the shares of memory come to {total:g}, which is more than all of it"
         )

@@ -111,8 +111,8 @@ def check_memory(config: ServerConfig) -> None:
     Of one model it checks the processor's memory only: another device's is known to torch alone.
     """
     shares = shares_of(config, checkpoint_folder)
-    for entry in config.entries:
-        with named(entry.model.served_name if len(config.models) > 1 else ""):
+    for entry in config.engines:
+        with named(entry.model.served_name if not config.is_one else ""):
             _check_memory(entry, shares[entry.model.served_name])
 
 

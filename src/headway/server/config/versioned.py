@@ -7,11 +7,26 @@ from pydantic import ValidationError
 
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
+from headway.server.config.ignored import own_lanes
 from headway.server.config.problems import describe_problems
 from headway.server.config.sections.engine import EngineSettings
 
 ENGINE = ("strategy", "slots", "step_tokens")  # of the section `engine`
 SECTIONS = ("engine", "lanes")
+
+
+def bases(config: ServerConfig) -> dict[str, ServerConfig]:
+    """For each checkpoint, by its own name, the configuration that its versions are versions of.
+    It says nothing of the other models, whose names keys and routes may have."""
+    if len(config.models) == 1:
+        return {config.model.served_name: config}
+    keys = tuple([key.model_copy(update={"models": ()}) for key in config.keys])
+    found = dict[str, ServerConfig]()
+    for entry in config.entries:
+        lanes = own_lanes(entry.lanes, entry.strategy)
+        alone = {"keys": keys, "routes": {}, "lanes": lanes}
+        found[entry.model.served_name] = entry.model_copy(update=alone)
+    return found
 
 
 def versioned(config: ServerConfig) -> dict[str, Any]:

@@ -77,7 +77,7 @@ class Board:
 
     async def _look(self, visitor: Visitor, now: int) -> View:
         tenant = visitor.tenant
-        mine = [each for each in self.watched if tenant.may_use(each.name)]
+        mine = [each for each in self.watched if tenant.may_use(each.entry)]
         latest = self._books.latest(tenant.name) if self._books else ()
         here = [model_view(each, tenant, now) for each in mine]
         return View(

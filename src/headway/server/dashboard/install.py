@@ -20,13 +20,15 @@ def install_dashboard(
     functions: ViewTeller,
 ) -> None:
     """Watch all models from now on, and add the paths. functions: views of those beside them."""
-    watched = [_watched(model) for model in service.models]
+    entries = service.models.entries
+    watched = [_watched(model, entry.name) for entry in entries for model in entry.models]
     board = Board(watched, books, versions, functions)
     app.include_router(dashboard_routes(board, Door(service.keys, bodies, clock.now)))
 
 
-def _watched(model: Model) -> Watched:
+def _watched(model: Model, entry: str) -> Watched:
     config = model.config
     made = Watched(model.name, config.core_lanes, config.engine.slots, model.engine, clock.now)
+    made.entry = entry
     model.watch(made)
     return made

@@ -36,6 +36,7 @@ class Watchable(Protocol):
     """What is served, as the page needs it."""
 
     name: str
+    entry: str  # of `models`, which is what a key may use
     is_function: bool
     slots: int  # that may run at once, as configured
     lanes: Mapping[str, Lane]

@@ -33,6 +33,7 @@ class Watched:
     ) -> None:
         """slots: sequences that may run at once, as configured."""
         self.name, self.slots = name, slots
+        self.entry = name  # of `models`; of a replica another one
         self.lanes: Mapping[str, Lane] = {lane.name: lane for lane in lanes}
         self.is_function = False
         self.lock: AbstractContextManager[object] = (

@@ -29,6 +29,7 @@ class WatchedFunction:
         """It counts from now on."""
         settings = calls.batcher.settings
         self.name, self.slots, self.is_function = calls.target.name, settings.size, True
+        self.entry = self.name
         self.lanes: Mapping[str, Lane] = {
             name: line.lane for name, line in calls.batcher.load.lanes.items()
         }

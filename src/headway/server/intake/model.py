@@ -36,9 +36,10 @@ REPORTED = frozenset({408, 409, 429, 499, 503})  # refusals that are not the req
 
 
 class Model:
-    """One entry of `models`. It can be made before it is loaded, and refuses until then.
+    """One engine of an entry of `models`. It can be made before it is loaded, and refuses until
+    then.
 
-    config: one of ServerConfig.entries. keys, supersession, held, spend: shared by all models.
+    config: one of ServerConfig.engines. keys, supersession, held, spend: shared by all models.
     """
 
     def __init__(
@@ -51,7 +52,8 @@ class Model:
         spend: SpendControl,
     ) -> None:
         self.config, self.engine = config, engine
-        self.names = config.model.names
+        self.name = config.model.served_name
+        self.lanes = {lane.name: lane for lane in config.core_lanes}  # of the version in force
         self.admission = Admission(engine, keys, clock.now, supersession, spend)
         self._held, self._spend = held, spend
         self._tokenizer: AsyncTokenizer | None = None
@@ -62,11 +64,6 @@ class Model:
         # client. And of the engine's work and the nanoseconds that it took to load.
         self.sent: Callable[[str, int], object] = lambda lane, waited: None
         self.loaded: Callable[[DeviceWork, int], object] = lambda work, load_ns: None
-
-    @property
-    def name(self) -> str:
-        """The entry's own name."""
-        return self.names[0]
 
     @property
     def was_ready(self) -> bool:

@@ -6,9 +6,11 @@ Models.find decides which engine answers a request. Nobody else does.
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from headway.server.answering.arrival import Arrival
 from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import Backend
 from headway.server.intake.model import Model
+from headway.server.intake.replicas import Replicas
 from headway.server.intake.routing.routes import ServedRoute
 from headway.server.protocol.problem import Problem, wrong
 
@@ -22,6 +24,7 @@ class Found(NamedTuple):
     model: Model
     name: str  # as the caller knows it: its own name, an alias or an adapter
     lane: str  # of NAME@LANE; empty: it names none
+    entry: str  # that entry of `models`, by its own name
     route: ServedRoute | None = None  # that answers, by this model or another one
 
 
@@ -30,42 +33,45 @@ class Models:
 
     def __init__(
         self,
-        models: Sequence[Model],
+        entries: Sequence[Replicas],
         functions: Mapping[str, Backend],
         routes: Mapping[str, ServedRoute] = NO_ROUTES,
     ) -> None:
-        self._models, self.functions, self.routes = tuple(models), functions, routes
-        self._by_name = {name: model for model in models for name in model.names}
+        self.entries, self.functions, self.routes = tuple(entries), functions, routes
+        self._engines = tuple([model for entry in entries for model in entry.models])
+        self._by_name = {name: entry for entry in entries for name in entry.names}
         self._names = tuple(self._by_name)
 
     def __iter__(self) -> Iterator[Model]:
-        return iter(self._models)
+        """Each engine."""
+        return iter(self._engines)
 
     @property
     def first(self) -> Model:
         """The model of requests that name none, if their key may use it."""
-        return self._models[0]
+        return self._engines[0]
 
     @property
     def is_one(self) -> bool:
-        """Whether there is a single model and nothing beside it."""
-        return len(self._models) == 1 and not self.functions
+        """Whether there is a single engine and nothing beside it."""
+        return len(self._engines) == 1 and not self.functions
 
     @property
     def backends(self) -> dict[str, Backend]:
-        """What answers, models and then functions, by the entries' names."""
-        return {each.name: each.engine for each in self._models} | dict(self.functions)
+        """What answers, engines and then functions, by their names."""
+        return {each.name: each.engine for each in self._engines} | dict(self.functions)
 
-    def usable(self, tenant: Tenant) -> list[Model]:
+    def usable(self, tenant: Tenant) -> list[Replicas]:
         """The models that a tenant may use."""
-        return [each for each in self._models if tenant.may_use(each.name)]
+        return [each for each in self.entries if tenant.may_use(each.name)]
 
     def usable_routes(self, tenant: Tenant) -> list[ServedRoute]:
         """The routes that a tenant may use."""
         return [each for name, each in self.routes.items() if tenant.may_use(name)]
 
-    def find(self, requested: str, lanes: Collection[str], tenant: Tenant) -> Found:
+    def find(self, requested: str, lanes: Collection[str], arrival: Arrival) -> Found:
         """The model that is meant; the tenant's first one where none is named. Raises Problem."""
+        tenant = arrival.tenant
         if requested in self.functions and tenant.may_use(requested):
             why = f"{requested!r} is a function: POST /v1/functions/{requested}"
             raise wrong(why, "model", "not_a_model")
@@ -75,8 +81,9 @@ class Models:
         routes = [each.name for each in self.usable_routes(tenant)]
         name, lane = model_of(requested, [*names, *routes] if routes else names, lanes)
         if route := self.routes.get(name):
-            return Found(route.models[0], name, lane, route)
-        return Found(self._by_name[name], name, lane)
+            return Found(route.models[0], name, lane, name, route)
+        entry = self._by_name[name]
+        return Found(entry.pick(arrival), name, lane, entry.name)
 
 
 def model_of(requested: str, names: Collection[str], lanes: Collection[str]) -> tuple[str, str]:

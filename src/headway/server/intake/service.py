@@ -13,6 +13,7 @@ call            which lane, by when                   Routed
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import islice
 from uuid import uuid4
 
 from headway.server import clock
@@ -30,6 +31,7 @@ from headway.server.intake.limits.concurrency import Permit, permit
 from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.model import REPORTED, Model
 from headway.server.intake.model_and_lane import Found, Models, lane_of
+from headway.server.intake.replicas import Replicas
 from headway.server.intake.routing.routes import Routes
 from headway.server.intake.supersede import Supersession
 from headway.server.intake.tokenizing import HeldText
@@ -52,18 +54,22 @@ class Service:
         *engines: EngineHandle,
         functions: Mapping[str, Backend] = NO_FUNCTIONS,
     ) -> None:
-        """engines: of the checkpoints, in the order of the file. functions: by their names."""
+        """engines: one for each of config.engines. functions: by their names."""
         self.config = config
         self.lanes = {lane.name: lane for lane in config.core_lanes}
         self.keys = KeyRing(config.keys, config.lanes, config.default_lane)
         refuses = config.ledger.when_away == "refuse"
         self.spend = SpendControl(config.keys, config.prices, clock.day, refuses)
         self.held = HeldText()
-        superseding, entries = Supersession(), zip(config.entries, engines, strict=True)
-        models = [Model(*each, self.keys, superseding, self.held, self.spend) for each in entries]
-        named = {name: model for model in models for name in model.names}
+        superseding, each = Supersession(), zip(config.engines, engines, strict=True)
+        models = iter([Model(*one, self.keys, superseding, self.held, self.spend) for one in each])
+        entries = [
+            Replicas(entry.model.names, list(islice(models, entry.model.replicas)))
+            for entry in config.entries
+        ]
+        named = {name: entry for entry in entries for name in entry.names}
         self.routes = Routes(config, named, superseding) if config.routes else None
-        self.models = Models(models, functions, self.routes.by_name if self.routes else {})
+        self.models = Models(entries, functions, self.routes.by_name if self.routes else {})
         self._closing = False  # no more requests are let in; routes may still ask models
         # Told of requests that were refused before their model was known, where there are several.
         self.unrouted: list[Callable[[Refusal], object]] = []
@@ -146,7 +152,7 @@ class Service:
 
     def find(self, arrival: Arrival, requested: str, operation: str) -> Found:
         """The model that answers. Raises Problem if there is none, or if it takes nothing now."""
-        found = self.models.find(requested, self.lanes, arrival.tenant)
+        found = self.models.find(requested, self.lanes, arrival)
         model = found.model
         if found.route:
             if operation not in GENERATING:
@@ -178,7 +184,8 @@ class Service:
         lane = lane_of(header, request.tier, found.lane, arrival.tenant, self.lanes)
         access_record().lane = lane
         request = self.spend.check(arrival.tenant, lane, request)
-        deadlines = deadlines_of(self.lanes[lane].budget, headers, arrival.at)
+        lanes = self.lanes if found.route else found.model.lanes
+        deadlines = deadlines_of(lanes[lane].budget, headers, arrival.at)
         kind = request.vectors.kind if request.vectors else "chatcmpl" if request.chat else "cmpl"
         id, expected = f"{kind}-{uuid4().hex}", expected_tokens(headers)
         named = found.name, lane, deadlines, expected, found.model.name

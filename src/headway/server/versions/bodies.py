@@ -1,6 +1,6 @@
 """The bodies of /v1/versions, and the values that they become."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -49,6 +49,7 @@ class RollbackBody(Strict):
 class ProposeBody(Strict):
     """The body of POST /v1/versions."""
 
+    model: Annotated[str, Field(description="Its own name. Default: the first one.")] = ""
     config: Annotated[
         dict[str, Any],
         Field(description="Changes of `engine` (strategy, slots, step_tokens) and of `lanes`."),
@@ -61,8 +62,8 @@ class ProposeBody(Strict):
     guardrails: Annotated[list[GuardrailBody], Field(max_length=64)] = []
     rollback: RollbackBody = RollbackBody()
 
-    def proposal(self, config: dict[str, Any], author: str) -> Proposal:
-        """config: all values of the version. Raises SettingError."""
+    def proposal(self, config: dict[str, Any], author: str, model: str) -> Proposal:
+        """config: all values of the version. model: that it is of. Raises SettingError."""
         expects = self.expects
         own = tuple([Guardrail(each.figure, each.lane, each.allowed) for each in self.guardrails])
         stop = self.rollback
@@ -75,6 +76,7 @@ class ProposeBody(Strict):
             owner=self.owner,
             guardrails=own or EVERYWHERE,
             rollback=HardStop(stop.failing, stop.fewest, stop.within, stop.wait),
+            model=model,
         )
 
 
@@ -90,9 +92,17 @@ class StartBody(Strict):
     alpha: float = PLAN.alpha
     seed: Annotated[int | None, Field(description="Of the order. Default: drawn.")] = None
     promote_if_better: bool = False
+    share: Annotated[
+        float | None,
+        Field(description="Of the traffic, for each version. Default: that of one replica."),
+    ] = None
+    sticky: Annotated[
+        Literal["workflow", "tenant", "request"] | None,
+        Field(description="What keeps its replica. Default: a workflow."),
+    ] = None
 
-    def plan(self, proposal: Proposal, seed: int) -> TrialPlan:
-        """seed: if the body has none. Raises SettingError."""
+    def plan(self, proposal: Proposal, seed: int, engines: int) -> TrialPlan:
+        """seed: if the body has none. engines: that are compared. Raises SettingError."""
         rails, expects = proposal.guardrails, proposal.expects
         if expects and not any(
             each.figure == expects.figure and each.lane in (ANY_LANE, expects.lane)
@@ -108,6 +118,7 @@ class StartBody(Strict):
             fewest=self.fewest,
             alpha=self.alpha,
             seed=seed if self.seed is None else self.seed,
+            engines=engines,
             guardrails=rails,
             stop=proposal.rollback,
         )

@@ -1,13 +1,11 @@
-"""Which version is in force, and how that changes (VersionKeeper)."""
+"""Which version of a model is in force, and how that changes (VersionKeeper)."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from secrets import randbits
-from typing import Any, TypeVar
+from typing import Any
 
-from headway.core.commands import Retune
 from headway.errors import SettingError
 from headway.rollout.evidence import Verdict
 from headway.rollout.proposal import Proposal, differences, digest_of, merged
@@ -15,14 +13,15 @@ from headway.rollout.trial import Outcome
 from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.versioned import check_change, versioned, with_version
-from headway.server.engine.handle import EngineState
-from headway.server.intake.service import Service
+from headway.server.intake.model import Model
+from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
 from headway.server.versions.bodies import ProposeBody, StartBody
+from headway.server.versions.in_force import InForce
 from headway.server.versions.live_trial import LiveTrial
 from headway.server.versions.metrics import VersionMetrics
-from headway.server.versions.retunable import check_retune, policies_of
-from headway.store.database import Database
+from headway.server.versions.split import WORKFLOW, Split, share_of
+from headway.server.versions.stored import VersionStore
 from headway.store.versions import (
     ON_TRIAL,
     PROMOTED,
@@ -33,29 +32,21 @@ from headway.store.versions import (
     StoredVersion,
     VersionConflictError,
     VersionEvent,
-    Versions,
 )
 
-Found = TypeVar("Found")
 OURSELVES, NOBODY, FILE = "headway", "nobody", "the configuration file"
 FREE = (PROPOSED, ROLLED_BACK, REPLACED)  # neither in force nor on trial
 SURE = 20.0  # e-value from which on a gain counts: 1 / 0.05
 
 
 class VersionKeeper:
-    """Opened before the engine is made. Raises SettingError if the store cannot be opened, or if
-    the promoted version cannot be served.
+    """Made before the engine is. Raises SettingError if the promoted version cannot be served."""
 
-    The store's parts are used in its own thread, all else on the event loop's.
-    """
-
-    def __init__(self, config: ServerConfig, log: Log) -> None:
-        self._base, self._log = config, log  # the file's, with all that versions do not hold
-        self._database = Database(config.versions.store, alone=False)
-        self.versions = Versions(self._database)
-        self._thread = ThreadPoolExecutor(1, "versions")
+    def __init__(self, model: str, base: ServerConfig, store: VersionStore, log: Log) -> None:
+        """base: the file's configuration of this model, with all that versions do not hold."""
+        self.model, self._base, self._log = model, base, log
+        self.versions, self.ask = store.versions, store.ask
         self.promoted = self._find()
-        self.number = 0  # that the engine was told last; 0: it runs the file's, as it was started
         self._configured(self.promoted)
         self.live: LiveTrial | None = None
         self._task: asyncio.Task[None] | None = None
@@ -65,7 +56,7 @@ class VersionKeeper:
         """The version to be in force: the promoted one or, where the file has changed, the file's.
         The engine is started with the file's, whose memory bounds all others."""
         now, own = clock.unix(), versioned(self._base)
-        found = self.versions.all()
+        found = self.versions.all(self.model)
         for each in found:
             if each.state == ON_TRIAL:
                 why = "the server ended during its trial"
@@ -76,7 +67,7 @@ class VersionKeeper:
         if promoted and files and files[-1].digest == digest_of(own):
             return promoted[0]
         why = f"{FILE} was changed" if files else FILE
-        content = Proposal(own, FILE, why).as_json()
+        content = Proposal(own, FILE, why, model=self.model).as_json()
         event = VersionEvent(PROMOTED, now, FILE, why)
         return self.versions.add(content, digest_of(own), event, is_file=True)
 
@@ -84,34 +75,30 @@ class VersionKeeper:
         """The engine is ready, and nobody was let in yet: put the promoted version in force. Raises
         SettingError if the engine cannot change to it."""
         config = self._configured(self.promoted)
-        self._check(config)
+        self.in_force.check(config)
         self._configs[self.promoted.number] = config
-        self._obey(self.promoted.number)
+        self._put(self.promoted.number)
 
     def greet(self) -> None:
         """Say which version is in force from the start."""
         content = self.promoted.content
-        told = {"version": self.number, "author": content["author"], "reason": content["reason"]}
-        self._log.info("version in force", **told)
+        told = {
+            "version": self.promoted.number,
+            "author": content["author"],
+            "reason": content["reason"],
+        }
+        self._log.info("version in force", model=self.model, **told)
 
-    def attach(self, service: Service) -> None:
-        """The service whose engine obeys."""
-        self.service = service
-        self.metrics = VersionMetrics(
-            service.model.name, lambda: service.model.engine.load.version, lambda: self.live
-        )
-
-    async def ask(self, function: Callable[..., Found], *given: Any) -> Found:
-        """Call it in the store's thread. Raises StoreError."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
+    def attach(self, replicas: Replicas, promotes: Callable[[ServerConfig], object] | None) -> None:
+        """The engines that obey. promotes: told the configuration of the promoted version."""
+        self.in_force, self._promotes = InForce(replicas, self._base, self._log), promotes
+        self.metrics = VersionMetrics(self.in_force, lambda: self.live)
 
     async def close(self) -> None:
         """End a trial: the candidate is taken back."""
         if self.live and self._task:
             self.live.stop("the server was ended during its trial")
             await asyncio.wait([self._task], timeout=10)
-        await self.ask(self._database.close)
-        self._thread.shutdown()
 
     # -- what may be in force
 
@@ -119,20 +106,13 @@ class VersionKeeper:
         name = f"version {version.number}"
         return with_version(self._base, version.content["config"], name)
 
-    def _check(self, config: ServerConfig) -> None:
-        check_retune(self.service, self._base, config)
-
-    def _obey(self, number: int) -> None:
-        """This version is to be in force from now on."""
-        if number != self.number:
-            config = self._configs[number]
-            policies = policies_of(self.service, config)
-            retune = Retune(number, policies, config.core_lanes)
-            self.service.model.engine.retune(retune)
-            self.service.retune(config)
-            self.number = number
-            tell = self._log.debug if self.live else self._log.info  # a trial switches all the time
-            tell("version in force", version=number)
+    def _put(self, number: int) -> None:
+        """All engines have this version from now on."""
+        config = self._configs[number]
+        for engine in self.in_force.engines:
+            self.in_force.tell(engine, number, config)
+        if self._promotes:
+            self._promotes(config)
 
     # -- what an operator asks
 
@@ -142,11 +122,11 @@ class VersionKeeper:
         check_change(body.config, base)
         values = merged(base, body.config)
         config = with_version(self._base, values, "the proposal")
-        self._check(config)
+        self.in_force.check(config)
         whole = versioned(config)
         if not differences(base, whole):
             raise SettingError("it changes nothing of the promoted version")
-        proposal = body.proposal(whole, author)
+        proposal = body.proposal(whole, author, self.model)
         event = VersionEvent(PROPOSED, clock.unix(), proposal.author, proposal.reason)
         made = await self.ask(self.versions.add, proposal.as_json(), proposal.digest, event)
         self._log.info("version proposed", version=made.number, author=proposal.author)
@@ -161,22 +141,31 @@ class VersionKeeper:
         if found is None:
             return None
         config = self._configured(found)
-        self._check(config)
+        self.in_force.check(config)
         if body.promote_if_better and not found.content["expects"]:
             raise SettingError("promote_if_better: the version expects no gain")
-        plan = body.plan(Proposal.from_json(found.content), randbits(32))
-        event = VersionEvent(ON_TRIAL, clock.unix(), author, "", {"plan": asdict(plan)})
+        engines = self.in_force.engines[:2]  # that are compared
+        plan = body.plan(Proposal.from_json(found.content), randbits(32), len(engines))
+        split = self._split(body, plan.seed)
+        details = {"plan": asdict(plan)} | (split.as_json() if split else {})
+        event = VersionEvent(ON_TRIAL, clock.unix(), author, "", details)
         found = await self.ask(self.versions.happen, number, event, FREE)
         self._configs = {self.promoted.number: self._configured(self.promoted), number: config}
         names = [lane.name for lane in config.core_lanes]
         live = LiveTrial(number, self.promoted.number, plan, names, clock.now())
         live.promotes = body.promote_if_better
         self.live = live
-        self.service.model.admission.watchers.append(live)
-        self.service.model.admission.listeners.append(live.rows)
-        self._task = asyncio.create_task(self._try(live, found))
+        self.in_force.replicas.assignment = split
+        self._task = asyncio.create_task(self._try(live, engines, found))
         self._log.info("trial begun", version=number, against=live.control, seed=plan.seed)
         return found
+
+    def _split(self, body: StartBody, seed: int) -> Split | None:
+        """How replicas share the traffic; None: there is one engine. Raises SettingError."""
+        engines = self.in_force.engines
+        if len(engines) == 1 and body.share is None and body.sticky is None:
+            return None
+        return Split(engines, share_of(len(engines), body.share), body.sticky or WORKFLOW, seed)
 
     async def promote(self, number: int, author: str, why: str) -> StoredVersion | None:
         """Put it in force for good. Raises SettingError, VersionConflictError."""
@@ -188,7 +177,7 @@ class VersionKeeper:
         if found is None:
             return None
         config = self._configured(found)
-        self._check(config)
+        self.in_force.check(config)
         return await self._promote(
             number, config, VersionEvent(PROMOTED, clock.unix(), author, why)
         )
@@ -199,7 +188,7 @@ class VersionKeeper:
         found = await self.ask(self.versions.happen, number, event, (*FREE, ON_TRIAL))
         if found:
             self.promoted, self._configs[number] = found, config
-            self._obey(number)
+            self._put(number)
             self._log.info("version promoted", version=number, author=event.author)
         return found
 
@@ -217,7 +206,7 @@ class VersionKeeper:
             raise VersionConflictError(f"version {number} is {found.state}, and not in force")
         earlier = [
             (each.events[-1].at, each.number)
-            for each in await self.ask(self.versions.all)
+            for each in await self.ask(self.versions.all, self.model)
             if each.state == REPLACED
         ]
         if not earlier:
@@ -225,7 +214,7 @@ class VersionKeeper:
         back = max(earlier)[1]
         before = await self.ask(self.versions.get, back)
         assert before, "it was listed"
-        self._check(self._configured(before))
+        self.in_force.check(self._configured(before))
         event = VersionEvent(ROLLED_BACK, clock.unix(), author, why)
         gone = await self.ask(self.versions.happen, number, event, (PROMOTED,))
         self._log.warning("version rolled back", version=number, to=back, why=why, by=author)
@@ -239,26 +228,24 @@ class VersionKeeper:
 
     # -- a trial
 
-    async def _try(self, live: LiveTrial, version: StoredVersion | None) -> None:
+    async def _try(
+        self, live: LiveTrial, engines: Sequence[Model], version: StoredVersion | None
+    ) -> None:
         assert version, "it was found before"
-        admission = self.service.model.admission
         try:
-            await live.run(clock.now, self._oldest, self._obey)
+            try:
+                await live.run(engines, clock.now, self._tell, lambda: self.in_force.fault)
+            finally:
+                self.in_force.replicas.assignment = None
             await self._conclude(live, version)
-        except Exception:  # the task's edge: the candidate must not stay
-            self._obey(live.control)
+        except Exception:  # the task's edge: run has taken the candidate back
             self._log.critical("the trial has failed", version=live.number, exc_info=True)
             raise
         finally:
-            admission.watchers.remove(live)
-            admission.listeners.remove(live.rows)
             self.live = None
 
-    def _oldest(self) -> Mapping[str, int]:
-        engine = self.service.model.engine
-        if engine.state is not EngineState.READY and self.live:
-            self.live.stop(f"the engine was {engine.state} during the trial", Outcome.TRIPPED)
-        return {name: each.oldest for name, each in engine.load.lanes.items()}
+    def _tell(self, engine: Model, number: int) -> None:
+        self.in_force.tell(engine, number, self._configs[number], quietly=True)
 
     async def _conclude(self, live: LiveTrial, version: StoredVersion) -> None:
         """Keep the verdict with the version, and say it."""

@@ -10,15 +10,17 @@ from headway.rollout.plan import TrialPlan
 from headway.rollout.trial import Outcome, Trial
 from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
+from headway.server.intake.model import Model
 from headway.server.protocol.problem import Problem
 
 REFUSED = 429
 LOOK = 0.5  # seconds between two looks at the limits, at most
+Notes = deque[Callable[[], object]]
 
 
 class LiveTrial:
-    """A Watcher. What happens is noted on the event loop; a thread takes it in and judges, so that
-    no answer waits for statistics. Which version is in force is decided on the loop."""
+    """What happens is noted on the event loop; a thread takes it in and judges, so that no answer
+    waits for statistics. Which version is in force is decided on the loop."""
 
     def __init__(
         self, number: int, control: int, plan: TrialPlan, lanes: Sequence[str], now: int
@@ -28,7 +30,7 @@ class LiveTrial:
         self.promotes = False  # at its end, if the expected figure is better
         self.stopped_by = ""  # the operator who ended it
         self.trial = Trial(plan, lanes, now)
-        self._told = deque[Callable[[], object]]()
+        self._notes = Notes()
         self._stopped: tuple[str, Outcome] | None = None
 
     @property
@@ -37,44 +39,71 @@ class LiveTrial:
 
     async def run(
         self,
+        engines: Sequence[Model],
         now: Callable[[], int],
-        oldest: Callable[[], Mapping[str, int]],
-        obey: Callable[[int], object],
+        obey: Callable[[Model, int], object],
+        fault: Callable[[], str],
     ) -> None:
-        """Until its verdict. obey: called with the number of the version that is to be in force."""
+        """Until its verdict. engines: one, or two that share the traffic. obey: called with an
+        engine and the number of the version that it is to have. fault: why an engine does not
+        serve, which ends the trial."""
+        watchers = [EngineWatcher(self.trial, self._notes, at) for at, _ in enumerate(engines)]
+        for engine, watcher in zip(engines, watchers, strict=True):
+            engine.admission.watchers.append(watcher)
+            engine.admission.listeners.append(watcher.rows)
         judging: asyncio.Future[None] | None = None
-        while not self.is_over:
-            at = now()
-            obey(self.number if self.trial.candidate_in_force(at) else self.control)
-            if judging is None or judging.done():
-                if judging:
-                    judging.result()
-                judging = asyncio.ensure_future(asyncio.to_thread(self._judge, at, dict(oldest())))
-            await asyncio.sleep(min(LOOK, max(0.0, (self.trial.next_at(at) - now()) / 1e9)))
-        if judging:
-            await judging
-        obey(self.control)
+        try:
+            while not self.is_over:
+                at = now()
+                for place, engine in enumerate(engines):
+                    is_new = self.trial.candidate_in_force(at, place)
+                    obey(engine, self.number if is_new else self.control)
+                if judging is None or judging.done():
+                    if judging:
+                        judging.result()
+                    if why := fault():
+                        self.stop(f"{why} during the trial", Outcome.TRIPPED)
+                    oldest = [_oldest(engine) for engine in engines]
+                    judging = asyncio.ensure_future(asyncio.to_thread(self._judge, at, oldest))
+                await asyncio.sleep(min(LOOK, max(0.0, (self.trial.next_at(at) - now()) / 1e9)))
+            if judging:
+                await judging
+        finally:
+            for engine, watcher in zip(engines, watchers, strict=True):
+                engine.admission.watchers.remove(watcher)
+                engine.admission.listeners.remove(watcher.rows)
+                obey(engine, self.control)
 
     def stop(self, why: str, outcome: Outcome = Outcome.STOPPED) -> None:
         """End it; its thread obeys."""
         self._stopped = why, outcome
 
-    def _judge(self, at: int, oldest: Mapping[str, int]) -> None:
-        while self._told:
-            self._told.popleft()()
+    def _judge(self, at: int, oldest: Sequence[Mapping[str, int]]) -> None:
+        while self._notes:
+            self._notes.popleft()()
         if self._stopped:
             self.trial.stop(*self._stopped)
-        self.trial.tick(at, oldest)
+        self.trial.tick(at, *oldest)
 
-    # -- a Watcher
+
+def _oldest(engine: Model) -> dict[str, int]:
+    """When the first in each lane's line arrived."""
+    return {name: each.oldest for name, each in engine.engine.load.lanes.items()}
+
+
+class EngineWatcher:
+    """A Watcher: notes for a trial what happens on one of its engines. place: among them."""
+
+    def __init__(self, trial: Trial, notes: Notes, place: int) -> None:
+        self._trial, self._notes, self._place = trial, notes, place
 
     def ready(self) -> None:
         """An engine is ready."""
 
     def entered(self, call: Call) -> None:
         for each in call.requests:
-            given = each.id, each.lane, each.arrived, len(each.prompt)
-            self._told.append(partial(self.trial.arrived, *given))
+            given = each.id, each.lane, each.arrived, len(each.prompt), self._place
+            self._notes.append(partial(self._trial.arrived, *given))
 
     def refused(self, call: Call, problem: Problem) -> None:
         if problem.status == REFUSED:
@@ -85,10 +114,10 @@ class LiveTrial:
             self._refuse(refusal.lane, refusal.arrival.at, refusal.count)
 
     def _refuse(self, lane: str, at: int, count: int) -> None:
-        self._told.extend([partial(self.trial.refused, lane, at)] * count)
+        self._notes.extend([partial(self._trial.refused, lane, at, self._place)] * count)
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         """The rows say how they ended."""
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        self._told.extend([partial(self.trial.ended, row) for row in requests])
+        self._notes.extend([partial(self._trial.ended, row) for row in requests])

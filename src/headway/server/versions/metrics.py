@@ -7,6 +7,8 @@ from prometheus_client.registry import Collector
 
 from headway.rollout.trial import Outcome
 from headway.server.observe.metrics.families import Families
+from headway.server.observe.metrics.metrics import merged
+from headway.server.versions.in_force import InForce
 from headway.server.versions.live_trial import LiveTrial
 
 OVER = [str(each) for each in Outcome if each is not Outcome.RUNNING]
@@ -15,17 +17,21 @@ OVER = [str(each) for each in Outcome if each is not Outcome.RUNNING]
 class VersionMetrics(Collector):
     """Read when Prometheus scrapes; trials are counted as they end."""
 
-    def __init__(
-        self, model: str, in_force: Callable[[], int], trial: Callable[[], LiveTrial | None]
-    ) -> None:
-        self._families, self._in_force, self._trial = Families(model), in_force, trial
+    def __init__(self, in_force: InForce, trial: Callable[[], LiveTrial | None]) -> None:
+        self._in_force, self._trial = in_force, trial
+        self._families = Families(in_force.replicas.name)
         self.ended = {(each,): 0 for each in OVER}
 
     def collect(self) -> Iterator[Metric]:
-        yield self._families.gauge(
-            "headway_version",
-            "Number of the configuration's version in force, as the engine has it.",
-            {(): self._in_force()},
+        yield from merged(
+            [
+                Families(engine).gauge(
+                    "headway_version",
+                    "Number of the configuration's version in force, as the engine has it.",
+                    {(): number},
+                )
+            ]
+            for engine, number in self._in_force.versions.items()
         )
         live = self._trial()
         yield self._families.gauge(

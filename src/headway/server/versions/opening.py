@@ -14,49 +14,50 @@ from headway.server.http.openapi import REF
 from headway.server.observe.logs import Log
 
 if TYPE_CHECKING:
-    from headway.server.versions.keeper import VersionKeeper
+    from headway.server.versions.keepers import VersionKeepers
 
 
-def open_versions(config: ServerConfig, log: Log) -> "VersionKeeper | None":
-    """None without a store. Raises SettingError if the store cannot be opened, or if the promoted
+def open_versions(config: ServerConfig, log: Log) -> "VersionKeepers | None":
+    """None without a store. Raises SettingError if the store cannot be opened, or if a promoted
     version cannot be served."""
     if not config.versions.store:
         return None
     try:
-        from headway.server.versions.keeper import VersionKeeper
+        from headway.server.versions.keepers import VersionKeepers
     except ModuleNotFoundError as missing:
         raise SettingError(
             f"versions.store is set, and {missing.name} is not installed: "
             "pip install 'headway[jobs]'"
         ) from missing
-    return VersionKeeper(config, log)
+    return VersionKeepers(config, log)
 
 
 def version_teller(
-    keeper: "VersionKeeper",
+    keepers: "VersionKeepers",
 ) -> Callable[[Tenant], Awaitable[Mapping[str, Any] | None]]:
-    """What the live page asks: the versions; None where they are not the tenant's business, or
-    cannot be read now."""
+    """What the live page asks: the versions of the model that has a trial, else of the first one;
+    None where they are not the tenant's business, or cannot be read now."""
     from headway.server.versions.routes import listed, may_see
     from headway.store.database import StoreError
 
     async def told(tenant: Tenant) -> Mapping[str, Any] | None:
-        if not may_see(keeper.service, tenant):
+        if not may_see(keepers.service, tenant):
             return None
+        tried = next((each for each in keepers if each.live), keepers.of_model(""))
         try:
-            return await listed(keeper)
+            return await listed(tried)
         except StoreError:
             return None
 
     return told
 
 
-def install_versions(app: DocumentedApp, keeper: "VersionKeeper", bodies: BodyReader) -> None:
+def install_versions(app: DocumentedApp, keepers: "VersionKeepers", bodies: BodyReader) -> None:
     """Add the paths and the metrics, before the middleware that every application has."""
     from headway.server.versions.routes import BODIES, version_routes
 
-    app.include_router(version_routes(keeper, bodies))
-    app.state.registry.register(keeper.metrics)
+    app.include_router(version_routes(keepers, bodies))
+    app.state.registry.register(keepers)
     others = app.models
 
     def models() -> dict[str, Any]:

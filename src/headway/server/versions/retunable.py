@@ -9,22 +9,22 @@ from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
-from headway.server.intake.service import Service
+from headway.server.intake.model import Model
 
 
-def check_retune(service: Service, base: ServerConfig, config: ServerConfig) -> None:
+def check_retune(engine: Model, base: ServerConfig, config: ServerConfig) -> None:
     """Raises SettingError for what the running engine cannot change to, by name.
 
     base: the file's configuration, with which the engine was started: for it memory is planned.
     """
-    load, after = service.model.engine.load, policies_of(service, config)
-    started = policies_of(service, base)
+    load, after = engine.engine.load, policies_of(engine, config)
+    started = policies_of(engine, base)
     cost = StepCost.of(1) if base.engine.cost else StepCost()
     blocks, context = load.num_blocks or NEVER, load.capacity or NEVER
-    lanes = tuple(service.config.core_lanes)
+    lanes = tuple(engine.lanes.values())
     present = Settings(blocks, base.engine.tokens_per_block, lanes, started, context, cost)
     present.retuned(after, config.core_lanes, 1)
-    service.model.vectors.traits.check_policies(after)
+    engine.vectors.traits.check_policies(after)
     padded = "the tokens of a step, padding included,"
     planned = (
         ("engine.slots", started.slots, after.slots),
@@ -39,8 +39,8 @@ def check_retune(service: Service, base: ServerConfig, config: ServerConfig) -> 
             )
 
 
-def policies_of(service: Service, config: ServerConfig) -> Policies:
+def policies_of(engine: Model, config: ServerConfig) -> Policies:
     """As the engine's process has them: an encoder computes prompts whole."""
-    if service.model.vectors.traits.splits_prompts:
+    if engine.vectors.traits.splits_prompts:
         return config.policies
     return replace(config.policies, chunk=Whole())

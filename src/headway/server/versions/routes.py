@@ -18,6 +18,7 @@ from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.reading import read
 from headway.server.versions.bodies import ProposeBody, StartBody, WhyBody
 from headway.server.versions.keeper import NOBODY, VersionKeeper
+from headway.server.versions.keepers import VersionKeepers
 from headway.store.database import StoreError
 from headway.store.versions import StoredVersion, VersionConflictError
 
@@ -31,12 +32,12 @@ Body = TypeVar("Body", bound=BaseModel)
 class _Asked:
     """Who asks, and with which body."""
 
-    def __init__(self, keeper: VersionKeeper, bodies: BodyReader) -> None:
-        self._keeper, self._bodies = keeper, bodies
+    def __init__(self, keepers: VersionKeepers, bodies: BodyReader) -> None:
+        self._keepers, self._bodies = keepers, bodies
 
     def caller(self, request: Request) -> Tenant:
         """Raises Problem unless it may change versions."""
-        service = self._keeper.service
+        service = self._keepers.service
         tenant = service.keys.caller(request.headers)
         if not may_see(service, tenant):
             why = "this key may not see or change versions: its entry needs `admin: true`"
@@ -53,30 +54,32 @@ class _Asked:
             return read(kind, raw or b"{}")
 
 
-def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
+def version_routes(keepers: VersionKeepers, bodies: BodyReader) -> APIRouter:
     """Every path needs a key with `admin`; without keys, a server that only this machine
     reaches."""
-    router, asked = APIRouter(tags=["versions"]), _Asked(keeper, bodies)
+    router, asked = APIRouter(tags=["versions"]), _Asked(keepers, bodies)
     caller, author, body_of = asked.caller, asked.author, asked.body
 
     @router.get(VERSIONS, responses=responses(401, 403, 503))
-    async def versions(request: Request) -> JSONResponse:
-        """All of them by number, which is in force, and how far a trial is."""
+    async def versions(request: Request, model: str = "") -> JSONResponse:
+        """A model's by number, which is in force, and how far a trial is. Default: the first
+        model's."""
         caller(request)
-        return JSONResponse(await _told(listed(keeper)))
+        return JSONResponse(await _told(listed(_keeper(keepers, model))))
 
     @router.post(VERSIONS, responses=CHANGES, openapi_extra=request_of(ProposeBody))
     async def propose(request: Request) -> JSONResponse:
         """Propose a change of the promoted version."""
         by = author(request)
-        made = await _told(keeper.propose(await body_of(request, ProposeBody), by))
+        body = await body_of(request, ProposeBody)
+        made = await _told(_keeper(keepers, body.model).propose(body, by))
         return JSONResponse(version_object(made))
 
     @router.get(f"{VERSIONS}/{{number}}", responses=responses(401, 403, 404, 503))
     async def version(request: Request, number: int) -> JSONResponse:
         """One of them, with all that happened to it."""
         caller(request)
-        return found(await _told(keeper.ask(keeper.versions.get, number)), number)
+        return found(await _told(keepers.find(number)), number)
 
     @router.post(
         f"{VERSIONS}/{{number}}/start", responses=CHANGES, openapi_extra=request_of(StartBody)
@@ -85,9 +88,10 @@ def version_routes(keeper: VersionKeeper, bodies: BodyReader) -> APIRouter:
         """Begin its trial against the promoted version."""
         by = author(request)
         body = await body_of(request, StartBody)
+        keeper = await _of_version(keepers, number)
         return found(await _told(keeper.start(number, body, by)), number)
 
-    _add_ends(router, asked, keeper)
+    _add_ends(router, asked, keepers)
     return router
 
 
@@ -98,12 +102,28 @@ def may_see(service: Service, tenant: Tenant) -> bool:
 
 
 async def listed(keeper: VersionKeeper) -> dict[str, Any]:
-    """All versions, which is in force, and how far a trial is. Raises StoreError."""
-    data = [summary(each) for each in await keeper.ask(keeper.versions.all)]
-    return {"object": "list", "data": data, **present(keeper)}
+    """A model's versions, which is in force, and how far a trial is. Raises StoreError."""
+    found = await keeper.ask(keeper.versions.all, keeper.model)
+    data = [summary(each) for each in found]
+    return {"object": "list", "model": keeper.model, "data": data, **present(keeper)}
 
 
-def _add_ends(router: APIRouter, asked: _Asked, keeper: VersionKeeper) -> None:
+def _keeper(keepers: VersionKeepers, model: str) -> VersionKeeper:
+    """Raises Problem."""
+    try:
+        return keepers.of_model(model)
+    except SettingError as error:
+        raise Problem(404, str(error), "model", "model_not_found") from error
+
+
+async def _of_version(keepers: VersionKeepers, number: int) -> VersionKeeper:
+    """Raises Problem."""
+    if keeper := await _told(keepers.of_version(number)):
+        return keeper
+    raise _missing(number)
+
+
+def _add_ends(router: APIRouter, asked: _Asked, keepers: VersionKeepers) -> None:
     """The paths that decide about a version."""
     one, extra = f"{VERSIONS}/{{number}}", request_of(WhyBody)
 
@@ -114,17 +134,23 @@ def _add_ends(router: APIRouter, asked: _Asked, keeper: VersionKeeper) -> None:
     @router.post(f"{one}/promote", responses=CHANGES, openapi_extra=extra)
     async def promote(request: Request, number: int) -> JSONResponse:
         """Put it in force for good."""
-        return found(await _told(keeper.promote(number, *await why(request))), number)
+        by = await why(request)
+        keeper = await _of_version(keepers, number)
+        return found(await _told(keeper.promote(number, *by)), number)
 
     @router.post(f"{one}/rollback", responses=CHANGES, openapi_extra=extra)
     async def rollback(request: Request, number: int) -> JSONResponse:
         """End its trial, or put the version before it in force again."""
-        return found(await _told(keeper.roll_back(number, *await why(request))), number)
+        by = await why(request)
+        keeper = await _of_version(keepers, number)
+        return found(await _told(keeper.roll_back(number, *by)), number)
 
     @router.post(f"{one}/reject", responses=CHANGES, openapi_extra=extra)
     async def reject(request: Request, number: int) -> JSONResponse:
         """It will not be tried."""
-        return found(await _told(keeper.reject(number, *await why(request))), number)
+        by = await why(request)
+        keeper = await _of_version(keepers, number)
+        return found(await _told(keeper.reject(number, *by)), number)
 
 
 Found = TypeVar("Found")
@@ -145,8 +171,12 @@ async def _told(asked: Awaitable[Found]) -> Found:
 def found(version: StoredVersion | None, number: int) -> JSONResponse:
     """Raises Problem if there is none."""
     if version is None:
-        raise Problem(404, f"there is no version {number}", "number", "no_such_version")
+        raise _missing(number)
     return JSONResponse(version_object(version))
+
+
+def _missing(number: int) -> Problem:
+    return Problem(404, f"there is no version {number}", "number", "no_such_version")
 
 
 def summary(version: StoredVersion) -> dict[str, Any]:
@@ -155,6 +185,7 @@ def summary(version: StoredVersion) -> dict[str, Any]:
     return {
         "object": "version",
         "number": version.number,
+        "model": version.model,
         "state": version.state,
         "author": content["author"],
         "reason": content["reason"],
@@ -173,11 +204,14 @@ def version_object(version: StoredVersion) -> dict[str, Any]:
 def present(keeper: VersionKeeper) -> dict[str, Any]:
     """What is in force, and the trial."""
     live = keeper.live
+    in_force = keeper.in_force.versions
     told: dict[str, Any] = {
-        "in_force": keeper.service.model.engine.load.version,
+        "in_force": in_force[keeper.in_force.engines[0].name],
         "promoted": keeper.promoted.number,
         "trial": None,
     }
+    if len(in_force) > 1:
+        told["engines"] = in_force
     if live:
         evidence = [
             {

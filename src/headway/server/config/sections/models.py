@@ -11,9 +11,11 @@ from headway.executor.precision import with_quantize
 from headway.models import EMBEDDED
 from headway.server.config.amounts import MemoryField
 from headway.server.config.sections.engine import OwnEngineSettings
-from headway.server.config.sections.section import Section, SettingAtError
+from headway.server.config.sections.section import Count, Section, SettingAtError
 
 AT = "@"  # between a model's name and a lane's, in a request
+NUMBER = "#"  # between an entry's name and the number of its replica
+MOST_REPLICAS = 64
 FUNCTION = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 IN_A_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 OF_FUNCTIONS = frozenset({"function", "name", "memory", "engine"})
@@ -67,6 +69,14 @@ class ModelSettings(Section):
             "it can use of an equal part."
         ),
     ] = None
+    replicas: Annotated[
+        Count,
+        Field(
+            le=MOST_REPLICAS,
+            description="Engines that serve this checkpoint, each in a process of its own and with "
+            "memory of its own.",
+        ),
+    ] = 1
     engine: Annotated[
         OwnEngineSettings,
         Field(description="What differs for this entry from the section `engine`."),
@@ -81,6 +91,13 @@ class ModelSettings(Section):
             return self.name or EMBEDDED.name
         folder = Path(self.path)
         return folder.resolve().name if folder.is_dir() else self.path
+
+    @property
+    def engine_names(self) -> tuple[str, ...]:
+        """What its engines are called in logs, metrics and the ledger."""
+        if self.replicas == 1:
+            return (self.served_name,)
+        return tuple([f"{self.served_name}{NUMBER}{n}" for n in range(1, self.replicas + 1)])
 
     @property
     def precision(self) -> str:

@@ -22,7 +22,8 @@ def versions_section(told: Mapping[str, Any] | None) -> Html:
     """told: as /v1/versions answers. Nothing where there are no versions."""
     if not told or not told["data"]:
         return Html("")
-    force = f"Version {told['in_force']} is in force; version {told['promoted']} is promoted."
+    model, number, promoted = told["model"], told["in_force"], told["promoted"]
+    force = f"Of {model} version {number} is in force; version {promoted} is promoted."
     return Html(
         f'<section id="versions"><h2>Versions</h2><p class="note">{escape(force)}</p>'
         f"{_trial(told['trial'])}{_list(told)}</section>"

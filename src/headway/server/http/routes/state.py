@@ -68,7 +68,9 @@ def state_routes(service: Service) -> APIRouter:
         data = []
         for each in models.usable(tenant):
             names = [f"{name}@{lane}" for name in each.names for lane in lanes]
-            data += [_model(service, each, name) for name in (*each.names, *names)]
+            data += [
+                _model(service, each.models[0], name, each.name) for name in (*each.names, *names)
+            ]
         for route in models.usable_routes(tenant):
             names = [route.name, *[f"{route.name}@{lane}" for lane in lanes]]
             data += [_route(service, route, name) for name in names]
@@ -77,11 +79,10 @@ def state_routes(service: Service) -> APIRouter:
     @router.get("/v1/models/{id:path}", responses=responses(401, 404))
     async def model(request: Request, id: str) -> JSONResponse:
         """One entry of /v1/models."""
-        tenant = service.authenticate(request.headers).tenant
-        found = models.find(id, service.lanes, tenant)
+        found = models.find(id, service.lanes, service.authenticate(request.headers))
         if found.route:
             return JSONResponse(_route(service, found.route, id))
-        return JSONResponse(_model(service, found.model, id))
+        return JSONResponse(_model(service, found.model, id, found.entry))
 
     @router.get("/v1/lanes", responses=responses(401))
     async def lanes(request: Request) -> JSONResponse:
@@ -89,7 +90,8 @@ def state_routes(service: Service) -> APIRouter:
         tenant = service.authenticate(request.headers).tenant
         if models.is_one:
             return JSONResponse({"object": "list", **lane_states(models.first, tenant)})
-        each = [{"model": one.name, **lane_states(one, tenant)} for one in models.usable(tenant)]
+        mine = [one for entry in models.usable(tenant) for one in entry.models]
+        each = [{"model": one.name, **lane_states(one, tenant)} for one in mine]
         data = [{**lane, "model": state["model"]} for state in each for lane in state.pop("data")]
         return JSONResponse({"object": "list", "data": data, "models": each})
 
@@ -116,16 +118,16 @@ def _closed(backends: dict[str, Backend]) -> Problem:
 
 def _route(service: Service, route: ServedRoute, name: str) -> dict[str, Any]:
     """As of a model; it holds what its largest model does."""
-    about = _model(service, route.models[0], name)
-    return about | {"root": route.name, "max_model_len": route.capacity}
+    about = _model(service, route.models[0], name, route.name)
+    return about | {"max_model_len": route.capacity}
 
 
-def _model(service: Service, model: Model, name: str) -> dict[str, Any]:
+def _model(service: Service, model: Model, name: str, root: str) -> dict[str, Any]:
     return {
         "id": name,
         "object": "model",
         "created": service.created,
         "owned_by": "headway",
-        "root": model.name,
+        "root": root,
         "max_model_len": model.engine.load.capacity,
     }

@@ -14,7 +14,7 @@ from headway.routing.targets.target import Estimate, TargetLoad
 from headway.server import clock
 from headway.server.answering.call import Call
 from headway.server.engine.handle import EngineState
-from headway.server.intake.model import Model
+from headway.server.intake.replicas import Replicas
 from headway.server.intake.routing.accounts import Account, Accounts
 from headway.server.intake.routing.asked import Asked
 from headway.server.intake.routing.failures import failure
@@ -48,21 +48,18 @@ class ModelTarget:
 
     streams = True
 
-    def __init__(self, model: Model, name: str, accounts: Accounts, price: Price) -> None:
-        self.model, self.name = model, name
+    def __init__(self, replicas: Replicas, name: str, accounts: Accounts, price: Price) -> None:
+        self.replicas, self.name = replicas, name
         self._accounts, self._price = accounts, price
         self._outstanding = 0
         self._learned = Learned()
 
     @property
-    def _is_away(self) -> bool:
-        return self.model.engine.state is not EngineState.READY
-
-    @property
     def load(self) -> TargetLoad:
         """By the engine's latest step, as the lane that is served last finds it."""
-        load = self.model.engine.load
-        if self._is_away or not load.lanes:
+        engine = self.replicas.least_loaded.engine
+        load = engine.load
+        if engine.state is not EngineState.READY or not load.lanes:
             return TargetLoad(self._outstanding, NEVER)
         loads = [load_of(line, load, self._outstanding) for line in load.lanes.values()]
         outstanding = sum([line.waiting for line in load.lanes.values()]) + load.running
@@ -70,8 +67,9 @@ class ModelTarget:
 
     def estimate(self, request: RouteRequest) -> Estimate:
         """By the lane's line, and by a line through the recent answers over generated tokens."""
-        load, asked = self.model.engine.load, _asked(request)
-        if self._is_away or request.lane not in load.lanes:
+        engine, asked = self.replicas.least_loaded.engine, _asked(request)
+        load = engine.load
+        if engine.state is not EngineState.READY or request.lane not in load.lanes:
             return AWAY
         expected = asked.routed.expected or self._learned.size
         if request.options.max_tokens is not None:
@@ -113,9 +111,10 @@ class ModelTarget:
 
     async def _enter(self, request: RouteRequest, bill: Bill, stream: bool) -> tuple[Call, Account]:
         asked = _asked(request)
-        routed = asked.attempt(request, self.name, self.model.name, stream, clock.now())
+        model = self.replicas.pick(asked.routed.arrival)
+        routed = asked.attempt(request, self.name, model.name, stream, clock.now())
         try:
-            call = await self.model.call(routed, AttemptClient(), asked.size)
+            call = await model.call(routed, AttemptClient(), asked.size)
         except Problem as problem:
             raise failure(problem, asked) from problem
         return call, self._accounts.open(call, bill, self._price)

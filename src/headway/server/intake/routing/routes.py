@@ -18,6 +18,7 @@ from headway.server.config.sections.prices import HOUR
 from headway.server.intake.access_record import access_record
 from headway.server.intake.client import Client
 from headway.server.intake.model import Model
+from headway.server.intake.replicas import Replicas
 from headway.server.intake.routing.accounts import Account, Accounts
 from headway.server.intake.routing.asked import Asked
 from headway.server.intake.routing.build import make_routes
@@ -116,7 +117,7 @@ class Routes:
     """All entries of `routes`. models: by all of their names."""
 
     def __init__(
-        self, config: ServerConfig, models: Mapping[str, Model], supersession: Supersession
+        self, config: ServerConfig, models: Mapping[str, Replicas], supersession: Supersession
     ) -> None:
         self.decisions = Decisions(list(config.routes))
         self._supersession = supersession
@@ -124,7 +125,7 @@ class Routes:
         self._idle = asyncio.Event()
         self._idle.set()
         self._finishing = set[asyncio.Task[None]]()
-        accounts: dict[Model, Accounts] = {}
+        accounts: dict[Replicas, Accounts] = {}
         an_hour = config.prices.per_hour
         price = Price(device_second=an_hour / HOUR * 1e9) if an_hour else Price()
         targets: dict[str, ModelTarget] = {}
@@ -133,7 +134,9 @@ class Routes:
             if name not in targets:
                 model = models[name]
                 if model not in accounts:
-                    model.watch(accounts.setdefault(model, Accounts()))
+                    accounts[model] = Accounts()
+                    for each in model.models:
+                        each.watch(accounts[model])
                 targets[name] = ModelTarget(model, name, accounts[model], price)
             return targets[name]
 
@@ -205,7 +208,7 @@ def _models(route: Route) -> Iterator[Model]:
     """Those that may answer, in the order of the targets."""
     for each in route.targets:
         if isinstance(each, ModelTarget):
-            yield each.model
+            yield from each.replicas.models
         elif isinstance(each, Route):
             yield from _models(each)
 

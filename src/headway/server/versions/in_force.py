@@ -1,0 +1,54 @@
+"""Which version each engine of a model obeys, and how it changes to another one (InForce)."""
+
+from collections.abc import Sequence
+
+from headway.core.commands import Retune
+from headway.server.config.config import ServerConfig
+from headway.server.engine.handle import EngineState
+from headway.server.intake.model import Model
+from headway.server.intake.replicas import Replicas
+from headway.server.observe.logs import Log
+from headway.server.versions.retunable import check_retune, policies_of
+
+UNTOLD = 0  # the number of an engine that was told nothing: it runs the file's configuration
+
+
+class InForce:
+    """base: the file's configuration, with which the engines were started."""
+
+    def __init__(self, replicas: Replicas, base: ServerConfig, log: Log) -> None:
+        self.replicas, self._base, self._log = replicas, base, log
+        self._told = dict.fromkeys(replicas.models, UNTOLD)
+
+    @property
+    def engines(self) -> Sequence[Model]:
+        return self.replicas.models
+
+    @property
+    def versions(self) -> dict[str, int]:
+        """By the engines' names, as they say themselves."""
+        return {each.name: each.engine.load.version for each in self.engines}
+
+    @property
+    def fault(self) -> str:
+        """Which engine does not serve; empty: all do."""
+        for each in self.engines:
+            if each.engine.state is not EngineState.READY:
+                return f"the engine {each.name} was {each.engine.state}"
+        return ""
+
+    def check(self, config: ServerConfig) -> None:
+        """Raises SettingError for what the engines cannot change to."""
+        for each in self.engines:
+            check_retune(each, self._base, config)
+
+    def tell(self, engine: Model, number: int, config: ServerConfig, quietly: bool = False) -> None:
+        """From now on it obeys this version. quietly: in a trial, where this happens all the
+        time."""
+        if self._told[engine] == number:
+            return
+        self._told[engine] = number
+        engine.engine.retune(Retune(number, policies_of(engine, config), config.core_lanes))
+        engine.lanes = {lane.name: lane for lane in config.core_lanes}
+        said = self._log.debug if quietly else self._log.info
+        said("version in force", version=number, engine=engine.name)

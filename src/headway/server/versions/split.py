@@ -1,0 +1,60 @@
+"""Which engine a request goes to while two share the traffic of a trial (Split)."""
+
+from collections.abc import Sequence
+from hashlib import blake2b
+from random import SystemRandom
+
+from headway.errors import SettingError
+from headway.server.answering.arrival import Arrival
+from headway.server.intake.model import Model
+
+WORKFLOW, TENANT, REQUEST = "workflow", "tenant", "request"  # what keeps its engine
+DIGITS = 6  # bytes of a digest: a float holds them exactly
+_RANDOM = SystemRandom()
+
+
+class Split:
+    """The first two engines get the same share each, and any others the rest.
+
+    The state of an engine has no say, so a slow version keeps its share. The two shares are equal,
+    because an engine with less to do is faster, whichever version it runs. A digest of the key
+    chooses, so a key keeps its engine. Without a key it is a coin for each request.
+    """
+
+    def __init__(self, engines: Sequence[Model], share: float, sticky: str, seed: int) -> None:
+        self._engines, self._share = tuple(engines), share
+        self._sticky, self._seed = sticky, seed
+
+    def as_json(self) -> dict[str, object]:
+        return {"share": self._share, "sticky": self._sticky}
+
+    def __call__(self, arrival: Arrival) -> Sequence[Model]:
+        """As Replicas.assignment has it."""
+        at = self._point(arrival)
+        if at < self._share:
+            return self._engines[:1]
+        return self._engines[1:2] if at < 2 * self._share else self._engines[2:]
+
+    def _point(self, arrival: Arrival) -> float:
+        """Uniform in [0, 1)."""
+        key = arrival.headers.get("x-headway-workflow", "") if self._sticky == WORKFLOW else ""
+        if self._sticky == REQUEST or (self._sticky == WORKFLOW and not key):
+            return _RANDOM.random()
+        said = f"{self._seed}\n{arrival.tenant.name}\n{key}"
+        digest = blake2b(said.encode(), digest_size=DIGITS).digest()
+        return int.from_bytes(digest) / (1 << 8 * DIGITS)
+
+
+def share_of(engines: int, wanted: float | None) -> float:
+    """The share of the traffic that each version gets. wanted: None if nothing was said. Raises
+    SettingError."""
+    if engines == 1:
+        raise SettingError("share and sticky are of several engines: set `replicas` of the model")
+    if engines == 2 and wanted not in (None, 0.5):
+        raise SettingError(
+            f"share: with two replicas it is 0.5, not {wanted:g}: both versions need the same load "
+            "to be compared. A third replica would take the rest"
+        )
+    if wanted is not None and not 0 < wanted <= 0.5:
+        raise SettingError(f"share is above 0 and at most 0.5, not {wanted:g}")
+    return 1 / engines if wanted is None else wanted

@@ -1,0 +1,244 @@
+"""Replicas of a model, and trials in which two share the traffic; over real connections."""
+
+import threading
+from collections import Counter
+from contextlib import contextmanager
+from time import sleep
+
+import httpx2
+import pytest
+
+from headway.core.cost.step_cost import StepCost
+from headway.errors import SettingError
+from headway.executor.fake import FakeExecutor
+from headway.server.answering.arrival import Arrival
+from headway.server.config.config import ServerConfig
+from headway.server.config.tenant import Tenant
+from headway.server.engine.handle import EngineState
+from headway.server.versions.split import REQUEST, TENANT, WORKFLOW, Split, share_of
+from tests.server.running_server import Permitted, by_budgets, serving, until
+
+LANES = {"chat": {"ttft": "10s"}, "bulk": {}}
+CHANGE = {"config": {"engine": {"strategy": {"chunk": 64}}}, "reason": "shorter steps"}
+SHORT = {"slice": "100ms", "wash_out": "20ms", "settle": "100ms", "learning": 1, "fewest": 3}
+
+
+def configured(tmp_path, replicas=2, **more):
+    engine = {"strategy": {"join": "continuous", "chunk": 256}, "slots": 4}
+    versions = {"store": str(tmp_path / "v.db")}
+    models = [{"name": "writer", "replicas": replicas}]
+    return ServerConfig(models=models, lanes=LANES, engine=engine, versions=versions, **more)
+
+
+class Slowed(FakeExecutor):
+    """Slow steps while version 2 is in force: the fault that is planted."""
+
+    def __init__(self, step):
+        super().__init__(512, 16)
+        self.step = step  # seconds
+
+    def submit(self, batch):
+        if self.scheduler.settings.version == 2:
+            sleep(self.step)
+        return super().submit(batch)
+
+
+def engine(step=0.0):
+    def made(config):
+        executor = Slowed(step)
+        local = by_budgets(config, executor, StepCost())
+        executor.scheduler = local.live._engine.scheduler
+        return local
+
+    return made
+
+
+class Seen:
+    """A watcher that remembers which workflows came to its engine."""
+
+    def __init__(self, model):
+        self.workflows = []
+        model.admission.watchers.append(self)
+
+    def entered(self, call):
+        self.workflows.append(call.routed.labels.workflow)
+
+    def refused(self, call, problem): ...
+
+    def refused_early(self, refusal): ...
+
+    def left(self, call, open): ...
+
+
+@contextmanager
+def served(config, made=None):
+    with (
+        serving(config, made or engine()) as (url, front),
+        httpx2.Client(base_url=url, timeout=30) as client,
+    ):
+        yield client, front, [Seen(each) for each in front.models]
+
+
+def post(client, path="", body=None):
+    return client.post(f"/v1/versions{path}", json=body or {})
+
+
+def complete(client, workflow=""):
+    headers = {"x-headway-workflow": workflow} if workflow else {}
+    body = {"model": "writer", "prompt": "one", "max_tokens": 2}
+    return client.post("/v1/completions", json=body, headers=headers)
+
+
+def state(client, number):
+    return client.get(f"/v1/versions/{number}").json()["state"]
+
+
+@contextmanager
+def traffic(client, threads=4):
+    """Callers that ask one after another until the block is left. Gives their answers."""
+    answers, over = [], threading.Event()
+
+    def ask(number):
+        while not over.is_set():
+            answers.append(complete(client, f"w{number}-{len(answers)}"))
+
+    asking = [threading.Thread(target=ask, args=(number,)) for number in range(threads)]
+    for each in asking:
+        each.start()
+    try:
+        yield answers
+    finally:
+        over.set()
+        for each in asking:
+            each.join(30)
+
+
+def test_callers_see_one_model_and_equal_replicas_take_turns(tmp_path):
+    with served(configured(tmp_path, 3)) as (client, _, seen):
+        listed = [each["id"] for each in client.get("/v1/models").json()["data"]]
+        assert listed == ["writer", "writer@chat", "writer@bulk"]
+        assert client.get("/v1/models/writer").json()["root"] == "writer"
+        answers = [complete(client) for _ in range(9)]
+        assert {each.json()["model"] for each in answers} == {"writer"}
+        assert [len(each.workflows) for each in seen] == [3, 3, 3]
+        states = client.get("/health").json()["models"]
+        assert states == {f"writer#{n}": "ready" for n in (1, 2, 3)}
+        body = {"model": "writer#2", "prompt": "one"}
+        assert client.post("/v1/completions", json=body).status_code == 404
+        assert 'model_name="writer#3"' in client.get("/metrics").text
+
+
+def test_the_replica_with_fewer_requests_is_asked(tmp_path):
+    executors = []
+
+    def held(config):
+        executors.append(Permitted())
+        return executors[-1].engine(config)
+
+    with served(configured(tmp_path), held) as (client, _, seen):
+        executors[0].permits.release(10_000)
+        first = threading.Thread(target=complete, args=(client, "held"))
+        first.start()
+        until(lambda: seen[1].workflows == ["held"])
+        for n in range(4):
+            assert complete(client, f"next-{n}").status_code == 200
+        assert seen[1].workflows == ["held"], "its one request has not ended"
+        executors[1].permits.release(10_000)
+        first.join(30)
+
+
+def test_a_slow_version_is_taken_back_and_nobody_is_lost(tmp_path):
+    with served(configured(tmp_path), engine(0.06)) as (client, front, _):
+        expects = {"figure": "ttft_p95", "lane": "chat", "change": -0.1}
+        rails = [{"figure": "ttft_p95", "lane": "chat"}]
+        post(client, "", {**CHANGE, "expects": expects, "guardrails": rails})
+        entry, told = front.models.entries[0], []
+        with traffic(client) as answers:
+            plan = {**SHORT, "slice": "300ms", "longest": "60s", "seed": 5}
+            begun = post(client, "/2/start", plan).json()
+            assert begun["events"][-1]["details"]["share"] == 0.5
+            assert begun["events"][-1]["details"]["plan"]["engines"] == 2
+            while state(client, 2) == "on trial":
+                told.append(client.get("/v1/versions").json()["engines"])
+            until(lambda: {each.engine.load.version for each in front.models} == {1})
+        last = client.get("/v1/versions/2").json()["events"][-1]
+        assert last["state"] == "rolled back" and last["author"] == "headway"
+        assert "of lane chat is worse: e-value" in last["why"]
+        assert last["details"]["measured"]["change"] > 0.2
+        assert {each.status_code for each in answers} == {200}
+        found = [{each[f"writer#{n}"] for each in told} for n in (1, 2)]
+        assert found == [{1, 2}, {1, 2}], "each engine had each version"
+        assert {each.headers["x-headway-version"] for each in answers} == {"1", "2"}
+        assert entry.assignment is None
+
+
+def test_a_workflow_keeps_its_engine_while_versions_are_compared(tmp_path):
+    with served(configured(tmp_path)) as (client, _, seen):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "60s"})
+        for n in range(40):
+            assert complete(client, f"w{n % 10}").status_code == 200
+        first, second = (set(each.workflows) for each in seen)
+        assert not first & second and first | second == {f"w{n}" for n in range(10)}
+        post(client, "/2/rollback")
+
+
+def test_a_trial_ends_when_one_of_its_engines_does_not_serve(tmp_path):
+    with served(configured(tmp_path)) as (client, front, _):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "60s"})
+        engine = list(front.models)[1].engine
+        engine.state = EngineState.LOADING
+        until(lambda: state(client, 2) == "rolled back")
+        why = client.get("/v1/versions/2").json()["events"][-1]["why"]
+        assert why == "the engine writer#2 was loading during the trial"
+        assert complete(client).status_code == 200
+        engine.state = EngineState.READY
+
+
+@pytest.mark.parametrize(
+    "replicas, given, why",
+    [
+        (1, {"share": 0.5}, "set `replicas`"),
+        (1, {"sticky": "tenant"}, "set `replicas`"),
+        (2, {"share": 0.1}, "both versions need the same load"),
+        (3, {"share": 0.6}, "at most 0.5"),
+        (3, {"sticky": "colour"}, "sticky"),
+    ],
+)
+def test_a_share_that_cannot_be_compared_is_refused(tmp_path, replicas, given, why):
+    with served(configured(tmp_path, replicas)) as (client, _, _):
+        post(client, "", CHANGE)
+        answer = post(client, "/2/start", given)
+        assert answer.status_code == 400 and why in answer.json()["error"]["message"]
+        assert state(client, 2) == "proposed"
+
+
+def arrival(tenant, workflow=""):
+    headers = {"x-headway-workflow": workflow} if workflow else {}
+    return Arrival(Tenant(tenant, "k", frozenset({"chat"}), "chat", ""), headers, 0)
+
+
+def test_both_versions_get_the_same_share_and_the_others_the_rest():
+    split = Split(["a", "b", "c", "d"], 0.2, WORKFLOW, 7)
+    for who in (lambda n: arrival("t"), lambda n: arrival("t", f"w{n}")):
+        found = Counter("".join(split(who(n))) for n in range(2_000))
+        assert set(found) == {"a", "b", "cd"}
+        assert 300 < found["a"] < 500 and 300 < found["b"] < 500
+
+
+def test_who_keeps_an_engine_is_as_was_asked_and_drawn_anew_for_each_trial():
+    def engines(sticky, seed=1, tenants=("t",)):
+        split = Split(["a", "b"], 0.5, sticky, seed)
+        return [split(arrival(each, f"w{n}"))[0] for n in range(64) for each in tenants]
+
+    assert engines(WORKFLOW) == engines(WORKFLOW) != engines(WORKFLOW, seed=2)
+    assert engines(WORKFLOW) != engines(WORKFLOW, tenants=("u",)), "of another tenant"
+    assert len(set(engines(TENANT))) == 1
+    assert engines(REQUEST) != engines(REQUEST)
+
+
+def test_the_share_is_that_of_one_replica_if_nothing_is_said():
+    assert [share_of(2, None), share_of(4, None), share_of(4, 0.1)] == [0.5, 0.25, 0.1]
+    with pytest.raises(SettingError, match="above 0"):
+        share_of(4, 0)
