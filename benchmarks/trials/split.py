@@ -1,14 +1,15 @@
 """Does a trial on two engines that share the traffic find a slower version, and blame no machine?
 
 Recorded traffic as in benchmarks.trials, twice as much of it: workflows are tossed to two engines,
-each at 60 % of a data sheet's H100 and an 8B model, in virtual time. The second machine is a fifth
-slower: every wait on it is, in the rows. The trial is the server's own code.
+each at 60 % of a data sheet's H100 with an 8B model, in virtual time. Steps have the noise of a
+measured machine. The second machine is a fifth slower: every wait on it is, in the rows. The trial
+is the server's own code.
 
 A/A: both versions are the same, and a run is labelled by several orders. Planted: in one lane every
 wait of the new version is a fifth longer, on whichever machine it is. Fixed: A/A as well, but the
 new version keeps the slower machine, as it would if engines did not exchange their versions.
 
-    python -m benchmarks.split_trials [--runs 25] [--orders 8] [--planted 100] [--seconds 3600]
+    python -m benchmarks.trials.split [--runs 25] [--orders 8] [--planted 100] [--seconds 3600]
         [--check]
 """
 
@@ -23,28 +24,16 @@ from random import Random
 from time import monotonic
 
 from benchmarks.report import Figure, finish
-from benchmarks.trials import (
-    ALPHA,
-    JOBS,
-    LOAD,
-    NAMES,
-    SECONDS,
-    SEED,
-    added,
-    binomial_bound,
-    dealt,
-    exact_interval,
-    load_of,
-    planted,
-    serve,
-    specs,
-)
+from benchmarks.trials.chance import ALPHA, binomial_bound, exact_interval
+from benchmarks.trials.simulated import JOBS, added, planted, serve
+from benchmarks.trials.traffic import NAMES, SECONDS, SEED, recorded_folder, window
 from headway.core.ledger import RequestRow
 from headway.core.request import Request
 from headway.rollout.plan import TrialPlan
 from headway.rollout.switchback import SECOND, Switchback
 from headway.rollout.trial import Outcome, Trial
 
+ENGINES = 0, 1
 IN_A_WORKFLOW = 10  # requests, on average
 EQUAL, PLANTED, FIXED = "equal", "planted", "fixed"
 
@@ -71,16 +60,19 @@ class Result:
 
 def rows_of(run: int) -> list[tuple[RequestRow, int]]:
     """The rows of both engines, each with its engine, by arrival."""
-    listed = specs(run, load_of(specs(run)) / (2 * LOAD))
+    listed = window(run, recorded_folder(), slow=1 / len(ENGINES)).specs
     random = Random(f"{SEED} split {run}")
-    engines = [random.randrange(2) for _ in range(len(listed) // IN_A_WORKFLOW)]
+    engines = [random.choice(ENGINES) for _ in range(len(listed) // IN_A_WORKFLOW)]
     tossed: list[list[Request]] = [[], []]
     for n, spec in enumerate(listed):
         prompt = (n + 1,) * spec.prompt
         request = Request(f"{spec.lane}-{n}", prompt, spec.answer, spec.at, spec.lane)
         tossed[random.choice(engines)].append(request)
-    rows = [(row, 0) for row in serve(run, added(tossed[0]))]
-    rows += [(planted(row), 1) for row in serve(run + 1_000, added(tossed[1]))]
+    first, second = (
+        serve(seed, added(each)) for seed, each in ((run, tossed[0]), (run + 1_000, tossed[1]))
+    )
+    rows = [(row, 0) for row in first.ledger.requests]
+    rows += [(planted(row), 1) for row in second.ledger.requests]
     return sorted(rows, key=lambda each: each[0].arrived)
 
 
@@ -93,8 +85,9 @@ def tried(
         trial.times = Fixed(0, trial.plan.slice, trial.plan.wash_out, seed)
     happened = [(row.arrived, 0, n) for n, (row, _) in enumerate(rows)]
     happened += [(row.finished, 1, n) for n, (row, _) in enumerate(rows)]
-    happened += [(at * SECOND, 2, 0) for at in range(1, SECONDS + 1)]
-    ended = SECONDS * SECOND
+    last = SECONDS + trial.plan.settle // SECOND
+    happened += [(at * SECOND, 2, 0) for at in range(1, last + 1)]
+    ended = last * SECOND
     for at, what, n in sorted(happened):
         row, engine = rows[n]
         if what == 0:
@@ -137,9 +130,8 @@ def measured(runs: int, orders: int, count: int, seconds: float) -> Iterator[Res
     """By run, as they come; no run that ends after so many seconds counts."""
     work, end = partial(run_all, orders=orders, total=runs), monotonic() + seconds
     with ProcessPoolExecutor(JOBS) as pool:
-        tasks = [
-            pool.submit(work, run, planteds=each) for run, each in enumerate(dealt(count, runs))
-        ]
+        lanes = [NAMES[n % len(NAMES)] for n in range(count)]
+        tasks = [pool.submit(work, run, planteds=lanes[run::runs]) for run in range(runs)]
         with suppress(TimeoutError):
             for done, task in enumerate(as_completed(tasks, timeout=end - monotonic()), 1):
                 yield from task.result()
@@ -181,7 +173,7 @@ def main() -> int:
         Figure("minutes_until_caught", minutes, unit="min"),
         Figure("spread_of_a_pair", [each.spread for each in of[EQUAL]] or [0.0]),
     ]
-    return finish("split_trials", __doc__ or "", SEED, figures)
+    return finish("trials.split", __doc__ or "", SEED, figures)
 
 
 if __name__ == "__main__":
