@@ -1,6 +1,7 @@
 """FunctionExecutor: the seam's other side for functions. A step is a call."""
 
 import logging
+from _thread import LockType, allocate_lock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -21,6 +22,7 @@ TRAITS = Traits(
     prompt_logprobs=False,
     grammars=False,
     steps_in_flight=2,
+    tells_back=True,
 )
 Pad = Callable[[Any, int], Any]
 
@@ -49,6 +51,7 @@ class FunctionExecutor(Executor):
         self._streams, self._bisect = streams, bisect
         self._thread = ThreadPoolExecutor(1, "headway-function")
         self._outputs: dict[int, Future[Output]] = {}
+        self._tell: Callable[[], object] = lambda: None  # that a step is back
         self._stream: Iterator[Sequence[Any]] = iter(())
         self._closed = False
         # By sequence: its place in the call that streams, and its item.
@@ -61,13 +64,29 @@ class FunctionExecutor(Executor):
             for sequence in batch.ended:
                 self._places.pop(sequence, None)
         self._begun(items)
-        self._outputs[batch.step] = self._thread.submit(self._compute, batch, begins, items)
+        begins_now = not self._outputs
+        started = allocate_lock()
+        started.acquire()
+        output = self._thread.submit(self._compute, batch, begins, items, started)
+        self._outputs[batch.step] = output
+        output.add_done_callback(lambda _: self._tell())
+        if begins_now:  # else the engine would keep Python to itself and tell callers first
+            started.acquire()
         return batch.step
+
+    def on_back(self, tell: Callable[[], object]) -> None:
+        self._tell = tell
+
+    def is_back(self, ticket: int) -> bool:
+        return self._outputs[ticket].done()
 
     def collect(self, ticket: int) -> Output:
         return self._outputs.pop(ticket).result()
 
-    def _compute(self, batch: Batch, begins: list[Row], items: list[Item]) -> Output:
+    def _compute(
+        self, batch: Batch, begins: list[Row], items: list[Item], started: LockType
+    ) -> Output:
+        started.release()
         if batch.rows[0].sequence < 0:  # a guard asks whether steps work at all
             return Output(((END,),))
         if not self._streams:
