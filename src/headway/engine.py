@@ -172,8 +172,7 @@ class Engine:
         events, flights = list[Event](), self._flights
         while self._tells_back and flights and self.executor.is_back(flights[0].ticket):
             flight, done = flights.popleft(), self.clock.now()
-            output = self.executor.collect(flight.ticket)
-            events += self.scheduler.commit(flight.batch, output, done)
+            events += self.scheduler.commit(flight.batch, self.executor.collect(flight.ticket), done)
         return events
 
     @property

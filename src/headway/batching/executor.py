@@ -4,6 +4,8 @@ import logging
 from _thread import LockType, allocate_lock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from time import monotonic_ns
 from typing import Any
 
 from headway.batching.calling import Calling, ProcessDiedError, WrongResultsError
@@ -87,6 +89,11 @@ class FunctionExecutor(Executor):
         self, batch: Batch, begins: list[Row], items: list[Item], started: LockType
     ) -> Output:
         started.release()
+        began = monotonic_ns()
+        output = self._output(batch, begins, items)
+        return replace(output, took=monotonic_ns() - began)
+
+    def _output(self, batch: Batch, begins: list[Row], items: list[Item]) -> Output:
         if batch.rows[0].sequence < 0:  # a guard asks whether steps work at all
             return Output(((END,),))
         if not self._streams:
