@@ -141,6 +141,8 @@ class Engine:
         """Take in commands, submit a step and collect the oldest; if there is none, wait. Returns
         what callers are to hear."""
         events = self._take_back()
+        if events and self._flights:  # the next step is computed already: callers first
+            return events
         commands = tuple(self.inbox.poll())
         now = done = self.clock.now()
         events += self.scheduler.apply(commands, now)
@@ -160,9 +162,8 @@ class Engine:
                 output = replace(output, host=output.host + flight.decided)
             events += self.scheduler.commit(flight.batch, output, done)
         self.load = self.scheduler.load(done)
-        if batch.rows or collected or commands or events:
-            if self.keep is not forgotten:
-                self.keep(_record(batch, now, commands, collected, output, done - now))
+        if self.keep is not forgotten and (batch.rows or collected or commands or events):
+            self.keep(_record(batch, now, commands, collected, output, done - now))
         if not (batch.rows or collected or events) and (flights or not commands):
             self._wait(batch.wake_at)
         return events
@@ -172,7 +173,9 @@ class Engine:
         events, flights = list[Event](), self._flights
         while self._tells_back and flights and self.executor.is_back(flights[0].ticket):
             flight, done = flights.popleft(), self.clock.now()
-            events += self.scheduler.commit(flight.batch, self.executor.collect(flight.ticket), done)
+            output = self.executor.collect(flight.ticket)
+            events += self.scheduler.commit(flight.batch, output, done)
+            self.load = self.scheduler.load(done)
         return events
 
     @property

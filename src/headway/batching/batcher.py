@@ -31,7 +31,7 @@ from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.request import NEVER, Finish, Request
-from headway.core.sampling import Sampling
+from headway.core.sampling import UNASKED, Sampling
 from headway.core.scheduler import Scheduler
 from headway.errors import (
     EngineDownError,
@@ -44,7 +44,6 @@ from headway.pipelines.graph import Chainable
 
 MOST = 1_000_000  # that an item may cost
 FOREVER = 2**40  # pieces of a stream
-PLAIN = Sampling()
 STREAM = Sampling(stop_tokens=frozenset({END}))
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
 
@@ -279,7 +278,7 @@ class Batcher(Chainable):
             FOREVER if self.streams else 0,
             now,
             item.lane,
-            STREAM if self.streams else PLAIN,
+            STREAM if self.streams else UNASKED,
             start_by=self._engine.load.lanes[item.lane].lane.budget.start_by(now),
             end_by=offer.end_by,
             due=offer.due,
