@@ -66,11 +66,11 @@ class Calls:
         running = view.running
         if running and (not self.ahead or any(not each.in_flight for each in running)):
             return NOBODY  # perhaps a part of its call is still to come
-        if running and (waiting := view.waiting) < self.size:
-            lead = LEAD + EACH * waiting
+        if running and (count := view.waiting) < self.size:
+            lead = LEAD + EACH * count
             if view.ahead > lead:
                 return Start(wake_at=view.now - lead)
-            if not (view.ahead and waiting):
+            if not (view.ahead and count):
                 return NOBODY
         cost, wake_at = view.estimates.calls or UNKNOWN, NEVER
         ready = list[tuple[tuple[bool, Ranked], list[Sequence]]]()

@@ -12,6 +12,7 @@ from headway.server.dashboard.board import Board, dashboard_routes
 from headway.server.dashboard.door import Door
 from headway.server.functions.routes import DirectCalls, FunctionRoutes, state_routes
 from headway.server.functions.service import FunctionService
+from headway.server.functions.shortcut import Shortcut
 from headway.server.functions.watched import WatchedFunction
 from headway.server.heap import BodyTrimmer
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
@@ -44,6 +45,7 @@ def make_app(
     watched = WatchedFunction(service, lambda: service.draining)
     app.include_router(dashboard_routes(Board([watched]), door))
     app.add_middleware(DirectCalls, paths={routes.path: routes.one})
+    app.shortcut = Shortcut({routes.path: service}, bodies, config)
     if jobs:
         jobs.install(app, bodies)
     add_middleware(app, config, UPLOADS)

@@ -25,6 +25,7 @@ from headway.server.functions.routes import (
     budget,
     listed,
 )
+from headway.server.functions.shortcut import Shortcut
 from headway.server.http.application import DocumentedApp
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import responses
@@ -93,6 +94,8 @@ class FunctionsPart:
             paths[routes.path] = routes.one
             paths[f"{routes.path}/batch"] = routes.several
         app.add_middleware(DirectCalls, paths=paths)
+        fronts = {routes.path: self._fronts[name] for name, routes in self._routes.items()}
+        app.shortcut = Shortcut(fronts, bodies, self._service.config)
         app.include_router(self._state_routes())
         app.state.registry.register(self)
         app.state.metrics.refreshing.append(self._refresh)

@@ -71,7 +71,7 @@ class FunctionRoutes:
     async def one(self, request: Request) -> Response:
         """The result of an item, or its pieces as events. Raises Problem."""
         front, headers = self._front, dict(request.headers)  # each look at starlette's is slow
-        with _Admitted(front, headers) as admitted:
+        with Admitted(front, headers) as admitted:
             ask = await self._read(request, headers, admitted.tenant)
             if front.about.streams:
                 return await _stream(front.events(ask), admitted)
@@ -80,7 +80,7 @@ class FunctionRoutes:
     async def several(self, request: Request) -> Response:
         """The results in the order of the items. An item that fails has an `error`."""
         headers = dict(request.headers)
-        with _Admitted(self._front, headers) as admitted:
+        with Admitted(self._front, headers) as admitted:
             ask = await self._read(request, headers, admitted.tenant)
             body = await self._front.answer(ask._replace(most=self._limits.inputs))
             return Response(body, media_type=ask.accept)
@@ -161,7 +161,7 @@ def budget(e2e: int) -> float | None:
     return seconds if seconds < 1e9 else None
 
 
-class _Admitted:
+class Admitted:
     """A request that is being answered: to the end of the block or, if it is `kept`, to `end`."""
 
     def __init__(self, front: FunctionFront, headers: Mapping[str, str]) -> None:
@@ -186,7 +186,7 @@ class _Admitted:
         self._permit.release()
 
 
-async def _stream(events: AsyncIterator[bytes], admitted: _Admitted) -> Response:
+async def _stream(events: AsyncIterator[bytes], admitted: Admitted) -> Response:
     """The first event is waited for, so that a refusal has its own status."""
     first = await anext(events)
 
@@ -201,7 +201,7 @@ async def _stream(events: AsyncIterator[bytes], admitted: _Admitted) -> Response
 class _EventStream(StreamingResponse):
     """The request ends with its last event, or when its client leaves."""
 
-    def __init__(self, events: AsyncIterator[bytes], admitted: _Admitted) -> None:
+    def __init__(self, events: AsyncIterator[bytes], admitted: Admitted) -> None:
         super().__init__(events, headers=HEADERS)
         self._admitted, admitted.kept = admitted, True
 

@@ -51,10 +51,15 @@ class CallTimeLimit:
 
                     await self._app(scope, watch.receive, send_untimed)
         except TimeoutError:
-            text = f"not answered within {seconds:g} s"
-            raise Problem(408, text, code="deadline_exceeded", final=True) from None
+            raise too_late(limit) from None
         finally:
             watch.stop()
+
+
+def too_late(limit: int) -> Problem:
+    """The answer to a call that took longer than so many nanoseconds."""
+    text = f"not answered within {limit / SECOND:g} s"
+    return Problem(408, text, code="deadline_exceeded", final=True)
 
 
 class DisconnectWatch:

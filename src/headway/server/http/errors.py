@@ -37,6 +37,12 @@ def error_response(problem: Problem) -> JSONResponse:
     return JSONResponse(problem.body, problem.status, problem.headers)
 
 
+def fault(error: Exception) -> JSONResponse:
+    """The answer to an error of ours."""
+    message = f"the server has failed: {type(error).__name__}"
+    return error_response(Problem(500, message, code="fault"))
+
+
 async def _problem(request: Request, error: Exception) -> Response:
     assert isinstance(error, Problem)
     return error_response(error)
@@ -64,8 +70,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 
     Starlette answers it outside of all our middleware, so the request's id is added here.
     """
-    message = f"the server has failed: {type(error).__name__}"
-    response = error_response(Problem(500, message, code="fault"))
+    response = fault(error)
     if id := request.scope.get("state", {}).get("request_id"):
         response.headers["x-request-id"] = id
     return response

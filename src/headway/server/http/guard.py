@@ -2,7 +2,6 @@
 a server that only this machine can reach.
 """
 
-from collections.abc import Collection
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,6 +18,21 @@ PORTS = {"http": "80", "https": "443"}
 
 
 class BrowserGuard:
+    """Middleware: HostCheck, but for probes."""
+
+    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+        self._app, self._check = app, HostCheck(config)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in PROBES:
+            try:
+                self._check(scope)
+            except Problem as problem:
+                return await error_response(problem)(scope, receive, send)
+        await self._app(scope, receive, send)
+
+
+class HostCheck:
     """Refuses a request whose Host is not the server's, or which comes from a foreign page.
 
     It is active without keys, or when server.hosts is set. Otherwise keys protect the server: a
@@ -29,25 +43,18 @@ class BrowserGuard:
     be allowed.
     """
 
-    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig) -> None:
         server = config.server
-        self._app = app
         self._is_active = bool(server.hosts or not config.keys)
         self._hosts = {each.lower() for each in (*server.hosts, server.host, *LOOPBACK)}
         self._origins = {each.lower() for each in server.cors_origins}
         self._takes_any_address = server.host in ALL_INTERFACES
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._is_active and scope["type"] == "http" and scope["path"] not in PROBES:
-            hosts, origins = _header(scope, b"host"), _header(scope, b"origin")
-            try:
-                self._check(hosts, origins)
-            except Problem as problem:
-                return await error_response(problem)(scope, receive, send)
-        await self._app(scope, receive, send)
-
-    def _check(self, hosts: Collection[str], origins: Collection[str]) -> None:
+    def __call__(self, scope: Scope) -> None:
         """Raises Problem."""
+        if not self._is_active:
+            return
+        hosts, origins = _header(scope, b"host"), _header(scope, b"origin")
         for host in hosts:
             if not self._is_ours(_name(host)):
                 message = f"this server is not called {_name(host)[:80]!r}; see server.hosts"

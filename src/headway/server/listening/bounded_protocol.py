@@ -4,17 +4,23 @@ how long it takes. One object per connection.
 
 import asyncio
 from math import inf
+from typing import Any
 
 import httptools
 from starlette.types import ASGIApp
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from headway.core.request import NEVER
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.connections import ConnectionSettings
 from headway.server.listening.connections import ConnectionTable, Stage
+from headway.server.listening.exchange import EXCHANGE, Exchange
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
@@ -57,6 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._message_ended = False  # whether a request ended in that data
         self._problem: Problem | None = None  # why the parser was stopped
         self._discards = False  # all further input
+        self._exchange: Exchange | None = None  # the request that is answered
         self.deadline = self._after(self._header_time)
         connections.add(self, self.loop.time())
 
@@ -70,6 +77,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._connections.remove(self)
+        if self._exchange:
+            self._exchange.end()
 
     def evict(self) -> None:
         """Close, so that another connection fits. No answer is on its way here."""
@@ -184,6 +193,11 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.cycle.keep_alive = False
 
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._exchange = Exchange(cycle)
+        cycle.scope["extensions"] = {EXCHANGE: self._exchange}  # type: ignore[dict-item]
+        super()._start_asgi_task(cycle, app)
+
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
         super().on_body(body)
@@ -243,6 +257,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             cycle.disconnected = True  # the application hears that its client has gone
             cycle.message_event.set()
+            if self._exchange:
+                self._exchange.end()
         self.pipeline.clear()
         self.flow.resume_reading()
         body = compact(problem.body).encode()
