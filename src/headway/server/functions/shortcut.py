@@ -1,21 +1,18 @@
 """Shortcut: answers most calls of functions past the framework, whose layers cost more than all
 else together."""
 
-import asyncio
 from collections.abc import Mapping
 from typing import NamedTuple
 
 from starlette.types import Scope
 
-from headway.core.request import NEVER
 from headway.server.config.config import ServerConfig
-from headway.server.config.durations import SECOND
 from headway.server.functions.codecs import KINDS, kind_of
 from headway.server.functions.messages import Ask
 from headway.server.functions.routes import Admitted, FunctionFront
 from headway.server.http.application import REQUEST_ID, id_of
 from headway.server.http.body import BodyReader
-from headway.server.http.call_time import too_late
+from headway.server.http.call_time import CallTimer
 from headway.server.http.disconnect import client_gone
 from headway.server.http.errors import error_response, fault
 from headway.server.http.guard import HostCheck
@@ -52,6 +49,7 @@ class Shortcut:
         self._fronts, self._bodies = fronts, bodies
         self._check_host = HostCheck(config)
         self._limits = config.server.limits
+        self._timer = CallTimer(self._limits.call_time)
 
     async def __call__(self, scope: Scope) -> bool:
         """Answer the request. False: nothing was done."""
@@ -103,12 +101,10 @@ class Shortcut:
 
     async def _answer(self, plain: Plain, exchange: Exchange) -> tuple[bytes, str]:
         """The body of the result, and its kind. Raises Problem."""
-        interruptible, timer = Interruptible(), None
+        interruptible = Interruptible()
         exchange.gone = lambda: interruptible.interrupt(client_gone())
-        if plain.limit != NEVER:
-            end = interruptible.interrupt
-            loop = asyncio.get_running_loop()
-            timer = loop.call_later(plain.limit / SECOND, lambda: end(too_late(plain.limit)))
+        timer = self._timer if plain.limit == self._timer.limit else CallTimer(plain.limit)
+        timer.add(interruptible)
         try:
             with interruptible.running(), Admitted(plain.front, plain.headers) as admitted:
                 wishes = plain.front.wishes(plain.headers, admitted.tenant)
@@ -116,8 +112,7 @@ class Shortcut:
                 return await plain.front.answer(Ask(plain.body, plain.kind, kind, wishes)), kind
         finally:
             exchange.gone = None
-            if timer:
-                timer.cancel()
+            timer.remove(interruptible)
 
 
 def _headers(body: bytes, kind: str) -> list[Header]:

@@ -1,8 +1,8 @@
 """What every application of ours has: a complete OpenAPI page, middleware, the request id."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from random import Random
 from typing import Any
-from uuid import uuid4
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -16,6 +16,7 @@ from headway.server.http.openapi import complete
 
 REQUEST_ID = b"x-request-id"
 UPLOADS = frozenset({"/v1/files"})  # they may take long, as long as something comes
+_ids = Random()  # seeded by the system once: an id is no secret
 MAX_ID_BYTES = 256  # of a client's id that is echoed
 EXPOSED_HEADERS = [
     "retry-after",
@@ -67,7 +68,7 @@ def add_middleware(app: FastAPI, config: ServerConfig, exempt: Collection[str]) 
 
 def id_of(given: bytes) -> bytes:
     """A request's id: the client's, or a new one if it gave none or too long a one."""
-    return given if 0 < len(given) <= MAX_ID_BYTES else f"req-{uuid4().hex}".encode()
+    return given if 0 < len(given) <= MAX_ID_BYTES else b"req-%032x" % _ids.getrandbits(128)
 
 
 class RequestId:

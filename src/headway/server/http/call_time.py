@@ -62,6 +62,39 @@ def too_late(limit: int) -> Problem:
     return Problem(408, text, code="deadline_exceeded", final=True)
 
 
+class CallTimer:
+    """Interrupts calls that take longer than this, with one timer of the loop for all of them: they
+    end in the order in which they came."""
+
+    def __init__(self, limit: int) -> None:
+        """limit: nanoseconds; NEVER: none."""
+        self.limit = limit
+        self._ends: dict[Interruptible, float] = {}  # by the loop's time, the first one first
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, call: Interruptible) -> None:
+        """The call has begun."""
+        if self.limit == NEVER:
+            return
+        loop = asyncio.get_running_loop()
+        self._ends[call] = end = loop.time() + self.limit / SECOND
+        if not self._timer:
+            self._timer = loop.call_at(end, self._interrupt)
+
+    def remove(self, call: Interruptible) -> None:
+        """The call has ended."""
+        self._ends.pop(call, None)
+
+    def _interrupt(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        for call, end in [*self._ends.items()]:
+            if end > loop.time():
+                self._timer = loop.call_at(end, self._interrupt)
+                return
+            del self._ends[call]
+            call.interrupt(too_late(self.limit))
+
+
 class DisconnectWatch:
     """Passes a client's messages on to the application; once the body has come whole, interrupts
     the call when the client disconnects. Without a body it watches from the beginning."""

@@ -121,7 +121,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._discards:
             return
-        self._unset_keepalive_if_required()
         if self._in_header and not self._header_begun:
             self._header_begun = True
             if not self.cycle or self.cycle.response_complete:
@@ -213,8 +212,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._connections.set_stage(self, Stage.ANSWERING, self.loop.time())
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._unset_keepalive_if_required()  # `deadline` replaces its timer
+        """As uvicorn's own, whose timer `deadline` replaces."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
         if self.cycle.response_complete:
             self._become_idle()
 
