@@ -7,18 +7,19 @@ from typing import NamedTuple
 from starlette.types import Scope
 
 from headway.server.config.config import ServerConfig
-from headway.server.functions.codecs import KINDS, kind_of
+from headway.server.functions.codecs import JSON, KINDS, kind_of
 from headway.server.functions.messages import Ask
 from headway.server.functions.routes import Admitted, FunctionFront
 from headway.server.http.application import REQUEST_ID, id_of
 from headway.server.http.body import BodyReader
 from headway.server.http.call_time import CallTimer
 from headway.server.http.disconnect import client_gone
-from headway.server.http.errors import error_response, fault
+from headway.server.http.errors import fault, note
 from headway.server.http.guard import HostCheck
 from headway.server.http.interruptible import Interruptible
 from headway.server.intake.access_record import access_record
 from headway.server.listening.exchange import EXCHANGE, Exchange, Header
+from headway.server.protocol.chunks import compact
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 
@@ -66,14 +67,16 @@ class Shortcut:
         record.id = id.decode("latin-1")
         try:
             body, kind = await self._answer(plain, exchange)
-            status, headers = 200, _headers(body, kind)
+            record.status, headers = 200, list[Header]()
         except Exception as error:
-            response = error_response(error) if isinstance(error, Problem) else fault(error)
             failed = None if isinstance(error, Problem) else error
-            status, headers = response.status_code, response.raw_headers
-            body = bytes(response.body)
-        record.status = status
-        await exchange.answer(status, [*headers, (REQUEST_ID, id)], body)
+            problem = error if isinstance(error, Problem) else fault(error)
+            note(problem)
+            body, kind, record.status = compact(problem.body).encode(), JSON, problem.status
+            headers = [(name.encode(), each.encode()) for name, each in problem.headers.items()]
+        length = b"%d" % len(body)
+        headers += (b"content-length", length), (b"content-type", kind.encode()), (REQUEST_ID, id)
+        await exchange.answer(record.status, headers, body)
         if failed:
             raise failed  # to the log
         return True
@@ -113,7 +116,3 @@ class Shortcut:
         finally:
             exchange.gone = None
             timer.remove(interruptible)
-
-
-def _headers(body: bytes, kind: str) -> list[Header]:
-    return [(b"content-length", b"%d" % len(body)), (b"content-type", kind.encode())]

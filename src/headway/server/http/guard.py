@@ -54,7 +54,12 @@ class HostCheck:
         """Raises Problem."""
         if not self._is_active:
             return
-        hosts, origins = _header(scope, b"host"), _header(scope, b"origin")
+        hosts, origins = list[str](), list[str]()
+        for name, value in scope["headers"]:
+            if name == b"host":
+                hosts.append(value.decode("latin-1").lower())
+            elif name == b"origin":
+                origins.append(value.decode("latin-1").lower())
         for host in hosts:
             if not self._is_ours(_name(host)):
                 message = f"this server is not called {_name(host)[:80]!r}; see server.hosts"
@@ -75,11 +80,6 @@ class HostCheck:
         except ValueError:
             return False
         return address.is_loopback or self._takes_any_address
-
-
-def _header(scope: Scope, name: bytes) -> list[str]:
-    """All values of a header, in lower case."""
-    return [value.decode("latin-1").lower() for key, value in scope["headers"] if key == name]
 
 
 def _name(host: str) -> str:

@@ -171,13 +171,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._in_header:  # a trailer: ignored
             return
         self._field_bytes += len(name) + len(value)
-        most = self._settings.header_fields
         if self._field_bytes > self._settings.header_bytes:
             self._stop_parsing(self._too_large())
-        if len(self.headers) >= most:
+        if len(self.headers) >= (most := self._settings.header_fields):
             message = f"the header has more than {most} fields"
             self._stop_parsing(Problem(431, message, code="header_too_large"))
-        super().on_header(name, value)
+        if (name := name.lower()) == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= PIPELINED:
