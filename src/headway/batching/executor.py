@@ -5,7 +5,6 @@ from _thread import LockType, allocate_lock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from time import monotonic_ns
 from typing import Any
 
 from headway.batching.calling import Calling, ProcessDiedError, WrongResultsError
@@ -15,6 +14,7 @@ from headway.core.batch import Batch, Output, Row
 from headway.engine import Executor
 from headway.errors import first_line
 from headway.executor.traits import Traits
+from headway.live.clock import WallClock
 
 MORE, END = 0, 1  # the tokens of a stream: another piece, and its end
 TRAITS = Traits(
@@ -50,7 +50,7 @@ class FunctionExecutor(Executor):
         """begun: hears of the items of each call when it is decided."""
         self.traits = TRAITS
         self._calling, self._items, self._pad, self._begun = calling, items, pad, begun
-        self._streams, self._bisect = streams, bisect
+        self._streams, self._bisect, self._clock = streams, bisect, WallClock()
         self._thread = ThreadPoolExecutor(1, "headway-function")
         self._outputs: dict[int, Future[Output]] = {}
         self._tell: Callable[[], object] = lambda: None  # that a step is back
@@ -89,9 +89,9 @@ class FunctionExecutor(Executor):
         self, batch: Batch, begins: list[Row], items: list[Item], started: LockType
     ) -> Output:
         started.release()
-        began = monotonic_ns()
+        began = self._clock.now()
         output = self._output(batch, begins, items)
-        return replace(output, took=monotonic_ns() - began)
+        return replace(output, took=self._clock.now() - began)
 
     def _output(self, batch: Batch, begins: list[Row], items: list[Item]) -> Output:
         if batch.rows[0].sequence < 0:  # a guard asks whether steps work at all

@@ -138,9 +138,9 @@ class Scheduler:
         roster, pool = self.roster, self.pool
         lines, running = tuple(roster.lines.values()), roster.running.values()
         blocks = pool.num_free, pool.num_blocks, pool.block_size
-        known = self.prefilled, roster.last_victim, self.estimates, *blocks, self.steps, pool.shared
-        closing = self._closing or self._enough
-        return View(begins, lines, running, closing, *known, begins - now)
+        known = self.prefilled, roster.last_victim, self.estimates, *blocks
+        rest = self._closing or self._enough, *known, self.steps, pool.shared, begins - now
+        return View(begins, lines, running, *rest)
 
     def schedule(self, now: int) -> Batch:
         """The next step, with its blocks reserved. If there is nothing to do yet, it has no rows

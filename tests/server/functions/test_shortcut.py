@@ -9,7 +9,7 @@ import pytest
 from headway.errors import RefusedError
 from headway.server.config.config import ServerConfig
 from headway.server.functions.calls import FunctionCalls
-from headway.server.functions.shortcut import Shortcut
+from headway.server.functions.direct.shortcut import Shortcut
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import logger
 from tests.server.functions import functions_to_serve

@@ -10,9 +10,10 @@ from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.dashboard.board import Board, dashboard_routes
 from headway.server.dashboard.door import Door
-from headway.server.functions.routes import DirectCalls, FunctionRoutes, state_routes
+from headway.server.functions.direct.direct_calls import DirectCalls
+from headway.server.functions.direct.shortcut import Shortcut
+from headway.server.functions.routes import FunctionRoutes, state_routes
 from headway.server.functions.service import FunctionService
-from headway.server.functions.shortcut import Shortcut
 from headway.server.functions.watched import WatchedFunction
 from headway.server.heap import BodyTrimmer
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware

@@ -15,17 +15,17 @@ from headway.server.config.tenant import Tenant
 from headway.server.dashboard.view import ModelView
 from headway.server.engine.handle import EngineState
 from headway.server.functions.codecs import KINDS
+from headway.server.functions.direct.direct_calls import DirectCalls
+from headway.server.functions.direct.shortcut import Shortcut
 from headway.server.functions.messages import About, Ask, Seen, Wishes
 from headway.server.functions.remote import RemoteFunction
 from headway.server.functions.routes import (
     AT,
     Answering,
-    DirectCalls,
     FunctionRoutes,
     budget,
     listed,
 )
-from headway.server.functions.shortcut import Shortcut
 from headway.server.http.application import DocumentedApp
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import responses

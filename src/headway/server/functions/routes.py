@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
@@ -15,11 +15,9 @@ from headway.server.functions.codecs import JSON, KINDS, kind_of
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.service import FunctionService
 from headway.server.http.body import BodyReader
-from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.http.sse import HEADERS
 from headway.server.intake.limits.concurrency import Permit
-from headway.server.protocol.problem import Problem
 
 AT = "/v1/functions"
 STATUSES = 400, 401, 404, 408, 413, 415, 429, 500, 503
@@ -92,25 +90,6 @@ class FunctionRoutes:
             body = bytes(raw)
         wishes = self._front.wishes(headers, tenant)
         return Ask(body, kind, kind_of(headers.get("accept", ""), kind), wishes)
-
-
-class DirectCalls:
-    """Middleware, the innermost: answers calls before the framework's router, whose layers take
-    twice as long as all the rest."""
-
-    def __init__(self, app: ASGIApp, paths: Mapping[str, Answering]) -> None:
-        self._app, self._paths = app, paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            return await self._app(scope, receive, send)
-        if not (answering := self._paths.get(scope["path"])):
-            return await self._app(scope, receive, send)
-        try:
-            response = await answering(Request(scope, receive))
-        except Problem as problem:
-            response = error_response(problem)
-        await response(scope, receive, send)
 
 
 def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRouter:

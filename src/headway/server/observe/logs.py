@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from queue import Empty, SimpleQueue
-from time import gmtime, strftime, time_ns
 from typing import Any, cast
 
 import structlog
@@ -21,6 +20,9 @@ from rich.console import Console
 from structlog.typing import FilteringBoundLogger as Log
 from structlog.typing import WrappedLogger
 
+from headway.live.clock import date
+from headway.server import clock
+from headway.server.config.durations import SECOND
 from headway.server.config.sections.logs import LogSettings
 
 MAX_QUEUED = 10_000  # lines that wait to be written; the next one is dropped
@@ -145,7 +147,7 @@ class Logs:
 
 def _stamp(logger: Any, method: str, values: Values) -> Values:
     """Add the time in UTC, to the millisecond."""
-    second, rest = divmod(time_ns(), 1_000_000_000)
+    second, rest = divmod(clock.epoch() + clock.now(), SECOND)
     values["timestamp"] = f"{_seconds(second)}.{rest // 1_000_000:03d}Z"
     return values
 
@@ -153,7 +155,7 @@ def _stamp(logger: Any, method: str, values: Values) -> Values:
 @lru_cache(2)
 def _seconds(since: int) -> str:
     """A second since 1970 as text. Many lines are of the same one."""
-    return strftime("%Y-%m-%dT%H:%M:%S", gmtime(since))
+    return date(since).removesuffix("Z")
 
 
 def _dropped_line(count: int) -> Values:
