@@ -136,11 +136,10 @@ class Scheduler:
         """What policies see. Their `now` is when the step can begin that they are asked about."""
         begins = self._in_flight.all_back(now, self.committed)
         roster, pool = self.roster, self.pool
-        lines, running = tuple(roster.lines.values()), roster.running.values()
         blocks = pool.num_free, pool.num_blocks, pool.block_size
         known = self.prefilled, roster.last_victim, self.estimates, *blocks
         rest = self._closing or self._enough, *known, self.steps, pool.shared, begins - now
-        return View(begins, lines, running, *rest)
+        return View(begins, tuple(roster.lines.values()), roster.running.values(), *rest)
 
     def schedule(self, now: int) -> Batch:
         """The next step, with its blocks reserved. If there is nothing to do yet, it has no rows
