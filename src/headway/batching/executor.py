@@ -17,6 +17,7 @@ from headway.executor.traits import Traits
 from headway.live.clock import WallClock
 
 MORE, END = 0, 1  # the tokens of a stream: another piece, and its end
+DROPPED = "the item was cancelled"
 TRAITS = Traits(
     "a function",
     "function",
@@ -97,8 +98,10 @@ class FunctionExecutor(Executor):
         if batch.rows[0].sequence < 0:  # a guard asks whether steps work at all
             return Output(((END,),))
         if not self._streams:
-            self._call(items, batch)
-            errors = {at: first_line(each.error) for at, each in enumerate(items) if each.error}
+            errors = {at: DROPPED for at, each in enumerate(items) if each.dropped}
+            if wanted := [each for at, each in enumerate(items) if at not in errors]:
+                self._call(wanted, batch)
+            errors |= {at: first_line(each.error) for at, each in enumerate(items) if each.error}
             return Output(((),) * len(batch.rows), errors=errors)
         if begins:
             self._close_stream()
