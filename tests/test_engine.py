@@ -1,10 +1,20 @@
 """One step of the loop: what it publishes, what it keeps and when it waits."""
 
-from headway.core.commands import Add
+import pytest
+
+from headway.core.batch import Output
+from headway.core.commands import Add, Close
+from headway.core.policies.calls import Calls
+from headway.core.policies.chunk import Whole
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
-from headway.engine import Engine
+from headway.core.request import NEVER, Finish, Request
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.engine import FEW, Engine, Executor
+from headway.errors import SettingError
 from headway.executor.fake import FakeExecutor
+from headway.executor.traits import Traits
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox, arrivals
@@ -30,3 +40,97 @@ def test_what_a_step_waits_for_publishes_and_records():
         (1, 23, 16),
     ]
     assert kept[0].commands == (Add(requests[0]),) and kept[1].tokens == (event.tokens,)
+
+
+class Telling(Executor):
+    """Its steps are back when the test says so."""
+
+    traits = Traits("a function", steps_in_flight=2, tells_back=True)
+
+    def __init__(self):
+        self.rows, self.back = {}, set()
+
+    def submit(self, batch):
+        self.rows[batch.step] = len(batch.rows)
+        return batch.step
+
+    def is_back(self, ticket):
+        return ticket in self.back
+
+    def collect(self, ticket):
+        assert ticket in self.back, "nobody waits for a step that is not back"
+        return Output(((),) * self.rows.pop(ticket))
+
+
+class Waited:
+    """An inbox that notes what is waited for, and returns at once."""
+
+    def __init__(self):
+        self.commands, self.waits = [], []
+
+    def put(self, *ids):
+        self.commands += [Add(Request(each, (1,), 0, 0)) for each in ids]
+
+    def poll(self):
+        due, self.commands = self.commands, []
+        return due
+
+    def wait(self, until, least=1):
+        self.waits.append(least)
+
+
+def telling(**more):
+    policies = Policies(Calls(2, ahead=True), chunk=Whole(), step_tokens=NEVER)
+    inbox, executor = Waited(), Telling()
+    scheduler = Scheduler(Settings(16, 1 << 40, policies=policies, depth=2))
+    return Engine(scheduler, executor, inbox, VirtualClock(), **more), inbox, executor
+
+
+def test_commands_are_taken_in_while_a_step_is_computed():
+    engine, inbox, executor = telling()
+    assert engine.step() == [] and inbox.waits == [1]
+    inbox.put("a")
+    assert engine.step() == [] and list(executor.rows) == [1]
+    inbox.put("b")
+    assert engine.step() == [] and inbox.waits == [1, FEW]
+    assert engine.load.lanes["default"].waiting == 1 and list(executor.rows) == [1]
+    inbox.put("c", "d")
+    assert engine.step() == [] and list(executor.rows) == [1, 2], "two are a whole call"
+    engine.step()
+    assert list(executor.rows) == [1, 2], "no more than two at once"
+
+
+def test_the_next_step_is_submitted_before_callers_hear_of_the_last():
+    engine, inbox, executor = telling()
+    inbox.put("a")
+    engine.step()
+    inbox.put("b")
+    engine.step()
+    executor.back.add(1)
+    events = engine.step()
+    assert list(executor.rows) == [2], "it has been submitted when these are told"
+    assert [(event.id, event.finish) for event in events] == [("a", Finish.COMPUTED)]
+    inbox.put("c", "d")
+    engine.step()
+    executor.back |= {2, 3}
+    assert [event.id for event in engine.step()] == ["b", "c", "d"]
+    inbox.commands = [Close()]
+    engine.step()
+    assert engine.scheduler.finished
+
+
+def test_callers_hear_first_if_the_next_step_is_computed_already():
+    engine, inbox, executor = telling()
+    for ids in ("a", "bc"):
+        inbox.put(*ids)
+        engine.step()
+    executor.back.add(1)
+    inbox.put("d")
+    assert [event.id for event in engine.step()] == ["a"]
+    assert inbox.commands, "d is taken in afterwards"
+    assert engine.load.running == 2
+
+
+def test_an_executor_that_tells_has_no_journal():
+    with pytest.raises(SettingError, match="cannot repeat the steps of a function"):
+        telling(keep=[].append)

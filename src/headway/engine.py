@@ -12,6 +12,7 @@ from headway.core.batch import Batch, Event, Output
 from headway.core.commands import Command
 from headway.core.grammar import Grammar
 from headway.core.scheduler import Scheduler
+from headway.errors import SettingError
 from headway.executor.traits import EVERYTHING, Traits
 from headway.journal.record import Record, digest
 
@@ -31,8 +32,9 @@ class Inbox(Protocol):
         """The commands since the last call, in one order."""
         ...
 
-    def wait(self, until: int) -> None:
-        """Return when there is a command, or at this time."""
+    def wait(self, until: int, least: int = 1) -> None:
+        """Return when there are so many commands, or at this time. A live inbox also returns when
+        a step is back."""
         ...
 
 
@@ -72,6 +74,15 @@ class Executor(Protocol):
         """Wait for the step with this ticket, and return its output."""
         ...
 
+    def is_back(self, ticket: int) -> bool:
+        """Whether the step with this ticket has been computed. Asked of an executor that tells when
+        one is (Traits.tells_back)."""
+        return True
+
+    def on_back(self, tell: Callable[[], object]) -> None:
+        """Call `tell`, from any thread, each time that a step has been computed."""
+        return None
+
     def on_failure(self, tell: Callable[[str], object]) -> None:
         """Call `tell` with the cause, from any thread, if no step can be computed any more and
         that is known before the next one."""
@@ -80,6 +91,9 @@ class Executor(Protocol):
     def close(self) -> None:
         """Give back what it holds beyond this process's memory. There is no step afterwards."""
         return None
+
+
+FEW = 8  # commands that are taken in together while a step is computed: one by one costs more
 
 
 def forgotten(record: Record) -> None:
@@ -95,6 +109,12 @@ class Engine:
     device  |        step 1     |        step 2               |        step 3          | ...
 
     Where the scheduler cannot look ahead, the next step waits for this one, as with a depth of 1.
+
+    An executor that tells when a step is back (a function's) is not waited for: commands are taken
+    in meanwhile. Once it is back, the next step is decided and submitted before callers hear of it.
+
+    host    | submit 1 | take in | take in |   wait   | commit 1, submit 2 | tell 1 | take in | ...
+    device             |            step 1            |                    |       step 2      ...
     """
 
     def __init__(
@@ -105,8 +125,12 @@ class Engine:
         clock: Clock,
         keep: Callable[[Record], object] = forgotten,
     ) -> None:
-        """Raises SettingError if the executor cannot obey the scheduler's settings (Traits)."""
+        """Raises SettingError if the executor cannot obey the scheduler's settings (Traits), or if
+        its steps cannot be kept."""
         executor.traits.check(scheduler.settings)
+        self._tells_back = executor.traits.tells_back
+        if self._tells_back and keep is not forgotten:
+            raise SettingError(f"a journal cannot repeat the steps of {executor.traits.name}")
         scheduler.roster.tells_tokens = executor.traits.wants_tokens
         self.scheduler, self.executor = scheduler, executor
         self.inbox, self.clock, self.keep = inbox, clock, keep
@@ -116,18 +140,21 @@ class Engine:
     def step(self) -> list[Event]:
         """Take in commands, submit a step and collect the oldest; if there is none, wait. Returns
         what callers are to hear."""
+        events = self._take_back()
+        if events and self._flights:  # the next step is computed already: callers first
+            return events
         commands = tuple(self.inbox.poll())
         now = done = self.clock.now()
-        events = self.scheduler.apply(commands, now)
+        events += self.scheduler.apply(commands, now)
         batch, output, flights = Batch(), Output(), self._flights
-        if not flights or self.scheduler.may_look_ahead:
+        if self._may_schedule:
             batch = self.scheduler.schedule(now)
         events += self.scheduler.newcomers.take_events()
         if batch.rows:
             decided = 0 if flights else self.clock.now() - now  # else the device was busy
             flights.append(_Flight(batch, self.executor.submit(batch), decided))
         collected = 0
-        if flights and (not batch.rows or len(flights) == self.scheduler.settings.depth):
+        if flights and not self._tells_back and not (batch.rows and self._has_room):
             flight = flights.popleft()
             collected, output = flight.batch.step, self.executor.collect(flight.ticket)
             done = self.clock.now()
@@ -135,12 +162,35 @@ class Engine:
                 output = replace(output, host=output.host + flight.decided)
             events += self.scheduler.commit(flight.batch, output, done)
         self.load = self.scheduler.load(done)
-        if batch.rows or collected or commands or events:
-            if self.keep is not forgotten:
-                self.keep(_record(batch, now, commands, collected, output, done - now))
-        elif not self.scheduler.finished:
-            self.inbox.wait(batch.wake_at)
+        if self.keep is not forgotten and (batch.rows or collected or commands or events):
+            self.keep(_record(batch, now, commands, collected, output, done - now))
+        if not (batch.rows or collected or events) and (flights or not commands):
+            self._wait(batch.wake_at)
         return events
+
+    def _take_back(self) -> list[Event]:
+        """Commit the steps that are back, if the executor tells."""
+        events, flights = list[Event](), self._flights
+        while self._tells_back and flights and self.executor.is_back(flights[0].ticket):
+            flight, done = flights.popleft(), self.clock.now()
+            output = self.executor.collect(flight.ticket)
+            events += self.scheduler.commit(flight.batch, output, done)
+            self.load = self.scheduler.load(done)
+        return events
+
+    @property
+    def _has_room(self) -> bool:
+        """Whether one more step may be in flight."""
+        return len(self._flights) < self.scheduler.settings.depth
+
+    @property
+    def _may_schedule(self) -> bool:
+        return not self._flights or (self._has_room and self.scheduler.may_look_ahead)
+
+    def _wait(self, until: int) -> None:
+        """For commands, or until then, if there is nothing else to do."""
+        if not self.scheduler.finished:
+            self.inbox.wait(until, FEW if self._flights else 1)
 
 
 class _Flight(NamedTuple):

@@ -2,10 +2,12 @@
 
 import pytest
 
+from headway.core.batch import Output
 from headway.core.commands import Add
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane
-from headway.core.policies.calls import Calls
+from headway.core.policies.calls import EACH as LEAD_EACH
+from headway.core.policies.calls import LEAD, Calls
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish, Request
 from headway.core.scheduler import Scheduler
@@ -193,6 +195,41 @@ def test_a_full_call_is_decided_while_another_runs():
     made.step()
     assert made.scheduler.steps == 2, "one item is no full call"
     assert calls(join, *items("a b c d e"), depth=2)[-1] == (14, "e")
+
+
+@pytest.fixture
+def running():
+    """A scheduler that knows what calls take, and one of them that was decided at AT."""
+    settings = Settings(
+        64, 1 << 40, LANES, Policies(Calls(4, ahead=True), step_tokens=NEVER), depth=2
+    )
+    made = Scheduler(settings)
+    for at, ids in ((0, "v"), (100 * MS, "w x")):
+        made.apply([command for _, command in items(ids, at)], at)
+        batch = made.schedule(at)
+        rows = len(batch.rows)
+        made.commit(batch, Output(((),) * rows, took=BASE + EACH * rows), at + 9 * MS)
+    made.apply([item("a", AT)[1]], AT)
+    assert made.schedule(AT).rows
+    return made
+
+
+def test_a_call_is_decided_just_before_the_one_that_runs_ends(running):
+    """It takes 6 ms. With one item the lead is LEAD and its share."""
+    at = AT + BASE + EACH - LEAD
+    assert running.schedule(AT + MS).wake_at == at, "nobody has come yet, but somebody may"
+    running.apply([item("b", AT + MS)[1]], AT + MS)
+    early = running.schedule(AT + MS)
+    assert not early.rows and early.wake_at == at - LEAD_EACH
+    assert len(running.schedule(early.wake_at).rows) == 1
+
+
+def test_nothing_is_decided_for_nobody_or_when_the_call_lasts_longer_than_foreseen(running):
+    late = running.schedule(AT + BASE + EACH - LEAD)
+    assert not late.rows and late.wake_at == NEVER
+    running.apply([item("b", AT + MS)[1]], AT + MS)
+    over = running.schedule(AT + BASE + EACH)
+    assert not over.rows and over.wake_at == NEVER, "who comes until its end may still be with b"
 
 
 def test_an_item_ends_as_computed_and_has_its_share_of_the_call():

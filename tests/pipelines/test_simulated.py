@@ -14,6 +14,7 @@ from headway.pipelines.simulated.plan import plan_of, read_plan
 from headway.pipelines.simulated.simulate import simulate_pipeline
 from headway.pipelines.simulated.stage import SimulatedStage
 from headway.pipelines.split import Fixed, Learned, Undivided
+from tests.pipelines.fake_time import FakeTime
 
 MS = 1_000_000
 
@@ -143,12 +144,6 @@ def test_no_workflow_is_lost_or_ends_twice_and_its_row_adds_up(
     assert all(pace.inside == pace.coming == 0 for pace in found.paces)
 
 
-class FakeTime:
-    """Moves when a stage's function says that it took so long."""
-
-    now = 0
-
-
 def test_a_live_pipeline_and_a_simulated_one_have_the_same_rows(monkeypatch):
     """One workflow at a time, on a clock that only the stages' functions move: the same deadlines
     for the stages, the same calls, the same workflows in time, nanosecond by nanosecond."""
@@ -162,29 +157,22 @@ def test_a_live_pipeline_and_a_simulated_one_have_the_same_rows(monkeypatch):
     simulated = simulate_pipeline(plan, arrivals, deadline=deadline, seed=5).rows
     attained = sum(row.good for row in simulated)
     assert 5 < attained < 35, "some are in time and some are not"
-    monkeypatch.setattr("headway.live.clock.monotonic_ns", lambda: FakeTime.now)
-
-    def taking(base, per_item, function):
-        def call(items):
-            FakeTime.now += base + per_item * len(items)
-            return [function(item) for item in items]
-
-        return call
+    clock = FakeTime(monkeypatch)
 
     def found(id):
         return [0] * Random(f"5 find {id} ()").choice(widths)
 
     graph = (
-        stage(taking(4 * MS, MS, found), name="find")
-        >> each(stage(taking(20 * MS, 2 * MS, lambda item: item), name="rank"))
-        >> stage(taking(10 * MS, 3 * MS, len), name="answer")
+        stage(clock.taking("find", 4 * MS, MS, found), name="find")
+        >> each(stage(clock.taking("rank", 20 * MS, 2 * MS, lambda item: item), name="rank"))
+        >> stage(clock.taking("answer", 10 * MS, 3 * MS, len), name="answer")
     )
     live = []
     with Pipeline(graph, deadline=deadline / 1e9, rows=live.append) as made:
         for id, arrival in enumerate(arrivals, 1):
-            FakeTime.now = arrival
+            clock.shown = arrival
             made.submit(id).exception(30)
-            assert FakeTime.now < arrival + gap
+            assert clock.shown < arrival + gap
         learned = made.learned()
     assert [told(row) for row in live] == [told(row) for row in simulated]
     assert sum(row.good for row in live) == attained
@@ -197,17 +185,9 @@ def told(row):
 
 
 def test_what_a_live_pipeline_has_learned_can_be_simulated(monkeypatch):
-    monkeypatch.setattr("headway.live.clock.monotonic_ns", lambda: FakeTime.now)
-    FakeTime.now = 0
-
-    def find(items):
-        FakeTime.now += 4 * MS + MS * len(items)
-        return [[item] * 5 for item in items]
-
-    def rank(items):
-        FakeTime.now += 2 * MS * len(items)
-        return items
-
+    clock = FakeTime(monkeypatch)
+    find = clock.taking("find", 4 * MS, MS, lambda item: [item] * 5)
+    rank = clock.taking("rank", 0, 2 * MS, lambda item: item)
     with Pipeline(stage(find, size=7) >> each(stage(rank, size=9)), deadline=0.5) as made:
         with pytest.raises(SettingError, match="stage 'find' has not been called yet"):
             made.learned()

@@ -19,7 +19,8 @@ from headway.pipelines.simulated.simulate import simulate_pipeline
 from headway.pipelines.simulated.stage import SimulatedStage
 from headway.sim.executor import PricedExecutor
 from tests.commands.small_cost_model import CALIBRATION
-from tests.pipelines.test_simulated import FakeTime, poisson, told
+from tests.pipelines.fake_time import FakeTime
+from tests.pipelines.test_simulated import poisson, told
 
 MS = 1_000_000
 COST = StepCost.of(2 * MS, per_token=MS // 10)
@@ -70,16 +71,6 @@ def test_an_expired_workflow_leaves_its_batch():
     assert all(pace.inside == pace.coming == 0 for pace in found.paces)
 
 
-class MovedClock:
-    """Sets the time that the live pipeline's clock shows."""
-
-    def now(self):
-        return FakeTime.now
-
-    def advance_to(self, time):
-        FakeTime.now = max(FakeTime.now, time)
-
-
 def test_a_live_pipeline_with_an_llm_has_the_rows_of_the_simulated_one(monkeypatch):
     """One workflow at a time, on a clock that only calls and steps move. The executor is the fake
     one, and its steps are priced: the same scheduler, the same deadlines of the stages, the same
@@ -91,11 +82,10 @@ def test_a_live_pipeline_with_an_llm_has_the_rows_of_the_simulated_one(monkeypat
     ).rows
     attained = sum(row.good for row in simulated)
     assert 5 < attained < 35, "some are in time and some are not"
-    monkeypatch.setattr("headway.live.clock.monotonic_ns", lambda: FakeTime.now)
-    FakeTime.now = 0
+    clock = FakeTime(monkeypatch)
     plan = SimpleNamespace(num_blocks=200, block_size=16, context=512)
     loaded = SimpleNamespace(
-        executor=PricedExecutor(COST, MovedClock(), FakeExecutor(200, 16)),
+        executor=PricedExecutor(COST, clock, FakeExecutor(200, 16)),
         plan=plan,
         folder=EMBEDDED,
         dtype="none",
@@ -104,13 +94,6 @@ def test_a_live_pipeline_with_an_llm_has_the_rows_of_the_simulated_one(monkeypat
         eos=frozenset(),
     )
     monkeypatch.setattr("headway.llm.load", lambda *_: loaded)
-
-    def taking(base, per_item, function):
-        def call(items):
-            FakeTime.now += base + per_item * len(items)
-            return [function(item) for item in items]
-
-        return call
 
     def found(id):
         return [id] * Random(f"5 retrieve {id} ()").choice(widths)
@@ -121,15 +104,15 @@ def test_a_live_pipeline_with_an_llm_has_the_rows_of_the_simulated_one(monkeypat
         prepare = llm.prepare
         llm.prepare = lambda ids, options: prepare([5] * PROMPT, options)
         graph = (
-            stage(taking(4 * MS, MS, found), name="retrieve")
-            >> each(stage(taking(10 * MS, 2 * MS, lambda id: id), name="rerank"))
+            stage(clock.taking("retrieve", 4 * MS, MS, found), name="retrieve")
+            >> each(stage(clock.taking("rerank", 10 * MS, 2 * MS, lambda id: id), name="rerank"))
             >> stage(llm, options=options)
         )
         with Pipeline(graph, deadline=deadline / 1e9, rows=live.append) as made:
             for id, arrival in enumerate(arrivals, 1):
-                FakeTime.now = arrival
+                clock.shown = arrival
                 made.submit(id).exception(30)
-                assert FakeTime.now < arrival + gap
+                assert clock.shown < arrival + gap
     assert [told(row) for row in live] == [told(row) for row in simulated]
     assert sum(row.good for row in live) == attained
 

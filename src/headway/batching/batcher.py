@@ -31,7 +31,7 @@ from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.request import NEVER, Finish, Request
-from headway.core.sampling import Sampling
+from headway.core.sampling import UNASKED, Sampling
 from headway.core.scheduler import Scheduler
 from headway.errors import (
     EngineDownError,
@@ -44,7 +44,6 @@ from headway.pipelines.graph import Chainable
 
 MOST = 1_000_000  # that an item may cost
 FOREVER = 2**40  # pieces of a stream
-PLAIN = Sampling()
 STREAM = Sampling(stop_tokens=frozenset({END}))
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
 
@@ -150,8 +149,7 @@ class Batcher(Chainable):
         try:
             return await sink.future
         finally:
-            if id in self._items:
-                self._engine.cancel([id])
+            self._drop(id)
 
     def map(self, items: Iterable[Any], *, lane: str = "") -> Iterator[Any]:
         """The results of any number of items, in their order. No more are submitted at once than
@@ -179,8 +177,7 @@ class Batcher(Chainable):
                 yield news.value
             raised(news)
         finally:
-            if id in self._items:
-                self._engine.cancel([id])
+            self._drop(id)
 
     async def astream(
         self, item: Any, *, lane: str = "", deadline: float = 0, account: Account | None = None
@@ -194,8 +191,7 @@ class Batcher(Chainable):
                 yield news.value
             raised(news)
         finally:
-            if id in self._items:
-                self._engine.cancel([id])
+            self._drop(id)
 
     def tell(self, news: Event | EngineDownError) -> None:
         """The engine's thread tells of an item, or of the engine's end."""
@@ -215,6 +211,7 @@ class Batcher(Chainable):
 
     def _end(self, id: str, news: News) -> None:
         item = self._items.pop(id)
+        item.dropped = True
         self._waiting.leave([item])
         if item.account:
             item.account.settled(item.row)
@@ -268,7 +265,8 @@ class Batcher(Chainable):
 
     def drop(self, items: Iterable[Item]) -> None:
         """Nobody wants the results of these any more."""
-        self._engine.cancel([item.id for item in items])
+        for item in items:
+            self._drop(item.id)
 
     def _request(self, item: Item, cost: int, offer: Offer, now: int) -> Request:
         number = next(self._numbers)
@@ -279,7 +277,7 @@ class Batcher(Chainable):
             FOREVER if self.streams else 0,
             now,
             item.lane,
-            STREAM if self.streams else PLAIN,
+            STREAM if self.streams else UNASKED,
             start_by=self._engine.load.lanes[item.lane].lane.budget.start_by(now),
             end_by=offer.end_by,
             due=offer.due,
@@ -293,4 +291,10 @@ class Batcher(Chainable):
 
     def _drop_cancelled(self, id: str, future: "Future[Any]") -> None:
         if future.cancelled():
+            self._drop(id)
+
+    def _drop(self, id: str) -> None:
+        """Nobody wants its result any more. Nothing happens if it has ended."""
+        if item := self._items.get(id):
+            item.dropped = True
             self._engine.cancel([id])

@@ -1,8 +1,10 @@
 """FunctionExecutor: the seam's other side for functions. A step is a call."""
 
 import logging
+from _thread import LockType, allocate_lock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 from headway.batching.calling import Calling, ProcessDiedError, WrongResultsError
@@ -12,8 +14,10 @@ from headway.core.batch import Batch, Output, Row
 from headway.engine import Executor
 from headway.errors import first_line
 from headway.executor.traits import Traits
+from headway.live.clock import WallClock
 
 MORE, END = 0, 1  # the tokens of a stream: another piece, and its end
+DROPPED = "the item was cancelled"
 TRAITS = Traits(
     "a function",
     "function",
@@ -21,6 +25,7 @@ TRAITS = Traits(
     prompt_logprobs=False,
     grammars=False,
     steps_in_flight=2,
+    tells_back=True,
 )
 Pad = Callable[[Any, int], Any]
 
@@ -46,9 +51,10 @@ class FunctionExecutor(Executor):
         """begun: hears of the items of each call when it is decided."""
         self.traits = TRAITS
         self._calling, self._items, self._pad, self._begun = calling, items, pad, begun
-        self._streams, self._bisect = streams, bisect
+        self._streams, self._bisect, self._clock = streams, bisect, WallClock()
         self._thread = ThreadPoolExecutor(1, "headway-function")
         self._outputs: dict[int, Future[Output]] = {}
+        self._tell: Callable[[], object] = lambda: None  # that a step is back
         self._stream: Iterator[Sequence[Any]] = iter(())
         self._closed = False
         # By sequence: its place in the call that streams, and its item.
@@ -61,18 +67,41 @@ class FunctionExecutor(Executor):
             for sequence in batch.ended:
                 self._places.pop(sequence, None)
         self._begun(items)
-        self._outputs[batch.step] = self._thread.submit(self._compute, batch, begins, items)
+        begins_now = not self._outputs
+        started = allocate_lock()
+        started.acquire()
+        output = self._thread.submit(self._compute, batch, begins, items, started)
+        self._outputs[batch.step] = output
+        output.add_done_callback(lambda _: self._tell())
+        if begins_now:  # else the engine would keep Python to itself and tell callers first
+            started.acquire()
         return batch.step
+
+    def on_back(self, tell: Callable[[], object]) -> None:
+        self._tell = tell
+
+    def is_back(self, ticket: int) -> bool:
+        return self._outputs[ticket].done()
 
     def collect(self, ticket: int) -> Output:
         return self._outputs.pop(ticket).result()
 
-    def _compute(self, batch: Batch, begins: list[Row], items: list[Item]) -> Output:
+    def _compute(
+        self, batch: Batch, begins: list[Row], items: list[Item], started: LockType
+    ) -> Output:
+        started.release()
+        began = self._clock.now()
+        output = self._output(batch, begins, items)
+        return replace(output, took=self._clock.now() - began)
+
+    def _output(self, batch: Batch, begins: list[Row], items: list[Item]) -> Output:
         if batch.rows[0].sequence < 0:  # a guard asks whether steps work at all
             return Output(((END,),))
         if not self._streams:
-            self._call(items, batch)
-            errors = {at: first_line(each.error) for at, each in enumerate(items) if each.error}
+            errors = {at: DROPPED for at, each in enumerate(items) if each.dropped}
+            if wanted := [each for at, each in enumerate(items) if at not in errors]:
+                self._call(wanted, batch)
+            errors |= {at: first_line(each.error) for at, each in enumerate(items) if each.error}
             return Output(((),) * len(batch.rows), errors=errors)
         if begins:
             self._close_stream()

@@ -61,7 +61,7 @@ class Item:
     """The executor fills it, and whoever tells callers empties it: both in the engine's thread."""
 
     __slots__ = (
-        *("account", "error", "id", "lane", "pieces", "result"),
+        *("account", "dropped", "error", "id", "lane", "pieces", "result"),
         *("row", "sink", "step", "value", "waits"),
     )
 
@@ -69,6 +69,7 @@ class Item:
         self.value, self.lane, self.sink, self.account = value, lane, sink, account
         self.id = ""  # of its request
         self.waits = True  # it is in no call yet
+        self.dropped = False  # nobody wants it any more: a call that has not begun leaves it out
         self.result: Any = None
         self.error: BaseException | None = None
         self.pieces = deque[Any]()  # of a stream, yielded and not yet told

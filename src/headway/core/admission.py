@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER, Request
-from headway.core.sampling import shown
+from headway.core.sampling import UNASKED, shown
 
 DOUBT = 2  # a wait may take longer than estimated, by 1/DOUBT of it
 
@@ -150,4 +150,4 @@ def _problem(request: Request, line: LaneLoad, load: Load) -> str:
         return f"a request of a vector generates nothing: max_tokens is 0, not {request.max_tokens}"
     if prompt > most:
         return f"{prompt} prompt tokens are more than may ever wait in {request.lane!r}: {most}"
-    return request.sampling.problem()
+    return "" if request.sampling is UNASKED else request.sampling.problem()

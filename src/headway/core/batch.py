@@ -101,6 +101,7 @@ class Output:
     prompt_logprobs: Mapping[int, Logprobs] = field(default_factory=dict)
     host: int = 0  # nanoseconds in which the device waited for inputs or sampling
     vectors: Mapping[int, bytes] = field(default_factory=dict)  # by row: float32, little-endian
+    took: int = 0  # nanoseconds of the computation alone; 0: the executor does not measure it
 
 
 class Event(NamedTuple):

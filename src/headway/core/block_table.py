@@ -23,7 +23,7 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
     if not pool.can_hold(matched, new):
         sequence.misfit = pool.misfit(matched)
         return False
-    sequence.blocks = pool.acquire(matched) + pool.allocate(new)
+    sequence.blocks = pool.acquire(matched) + pool.allocate(new) if matched else pool.allocate(new)
     pool.blocks_of_lane[sequence.request.lane] += len(sequence.blocks)
     sequence.room = len(sequence.blocks) * pool.block_size
     sequence.published = len(matched)

@@ -19,8 +19,12 @@ class Due(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be missed."""
-        return not self.sequence.ended and (self.ends or not self.sequence.has_stopped_waiting)
+        """Whether it can still be missed. The last step of a prompt alone, once it is in flight,
+        ends the request in any case."""
+        each = self.sequence
+        if each.ended or (each.in_flight and not each.request.max_tokens and not each.pending):
+            return False
+        return self.ends or not each.has_stopped_waiting
 
     @property
     def words(self) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from headway.core.sampling import Sampling
+from headway.core.sampling import UNASKED, Sampling
 
 NEVER = 2**63 - 1  # a time that never comes, or no limit
 
@@ -43,7 +43,7 @@ class Request:
     max_tokens: int  # 0 is legal: the prompt is computed and nothing is sampled
     arrived: int  # nanoseconds, stamped when it is admitted
     lane: str = "default"
-    sampling: Sampling = Sampling()
+    sampling: Sampling = UNASKED
     salt: str = ""  # prefix-cache entries are shared inside one salt (a tenant's) and adapter
     follows: str = ""  # id of a request with the same prompt, whose first token it waits for
     expected: int = 0  # tokens that the caller expects to be generated; 0: it does not say

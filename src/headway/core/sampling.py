@@ -97,6 +97,9 @@ class Sampling:
         return self.grammar.problem()
 
 
+UNASKED = Sampling()  # of a request that says nothing, as an item of a function: it has no problem
+
+
 def shown(value: Any) -> str:
     """The value as a message shows it: Python refuses to print very long integers."""
     if isinstance(value, int) and value.bit_length() > 64:

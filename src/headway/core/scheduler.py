@@ -134,12 +134,12 @@ class Scheduler:
 
     def view(self, now: int) -> View:
         """What policies see. Their `now` is when the step can begin that they are asked about."""
-        now = self._in_flight.all_back(now, self.committed)
+        begins = self._in_flight.all_back(now, self.committed)
         roster, pool = self.roster, self.pool
-        lines, running = tuple(roster.lines.values()), roster.running.values()
         blocks = pool.num_free, pool.num_blocks, pool.block_size
-        known = self.prefilled, roster.last_victim, self.estimates, *blocks, self.steps, pool.shared
-        return View(now, lines, running, self._closing or self._enough, *known)
+        known = self.prefilled, roster.last_victim, self.estimates, *blocks
+        rest = self._closing or self._enough, *known, self.steps, pool.shared, begins - now
+        return View(begins, tuple(roster.lines.values()), roster.running.values(), *rest)
 
     def schedule(self, now: int) -> Batch:
         """The next step, with its blocks reserved. If there is nothing to do yet, it has no rows
@@ -219,6 +219,7 @@ class Scheduler:
                 scores = sequence.take_scores(row, output.prompt_logprobs.get(i, ()))
                 add_scores(events, sequence.request.id, scores)
         self._keep(batch, tokens, (began, spent, wasted, output.host))
+        self.estimates.see(batch, spent, output.took)
         self.estimates.drain(self.roster.lines.values(), now - since)
         return self._withhold(events, now) if self.group.together else events
 
@@ -234,7 +235,6 @@ class Scheduler:
     def _keep(self, batch: Batch, tokens: int, spent: tuple[int, int, int, int]) -> None:
         left = len(self.roster.running), self.roster.waiting, self.pool.num_free
         self.ledger.add(step_row(batch, tokens, spent, left))
-        self.estimates.see(batch, spent[1])
 
     def _complete(self, sequence: Sequence, sampled: Tokens, scored: Scored, now: int) -> Event:
         """It has ended with one of these tokens. Those sampled after it are discarded."""

@@ -15,7 +15,7 @@ class View(NamedTuple):
     """References, not copies: valid during one schedule(), and only to be read. A named tuple,
     because one is made for each step."""
 
-    now: int
+    now: int  # when the step can begin: once those in flight are back
     lines: tuple[Line, ...]  # in the order in which the lanes were configured
     running: Collection[Sequence] = ()  # in the order in which they are served
     closing: bool = False  # nothing more will arrive, at least for now
@@ -27,6 +27,7 @@ class View(NamedTuple):
     block_size: int = 1
     step: int = 0  # steps scheduled so far
     shared: Collection[int] = ()  # blocks that several sequences use
+    ahead: int = 0  # nanoseconds from the present to `now`, as far as can be foreseen
 
     @property
     def waiting(self) -> int:

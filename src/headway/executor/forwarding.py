@@ -18,6 +18,12 @@ class Forwarding(Executor):
     def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
         self.executor.prepare(tokens, sampled, seconds)
 
+    def is_back(self, ticket: int) -> bool:
+        return self.executor.is_back(ticket)
+
+    def on_back(self, tell: Callable[[], object]) -> None:
+        self.executor.on_back(tell)
+
     def on_failure(self, tell: Callable[[str], object]) -> None:
         self.executor.on_failure(tell)
 

@@ -49,6 +49,9 @@ class GuardedExecutor(Forwarding):
         self._rows[ticket] = len(batch.rows)
         return ticket
 
+    def is_back(self, ticket: int) -> bool:
+        return ticket in self._failed or self.executor.is_back(ticket)
+
     def collect(self, ticket: int) -> Output:
         if failed := self._failed.pop(ticket, None):
             return failed

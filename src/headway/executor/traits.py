@@ -34,6 +34,7 @@ class Traits:
     adapters: bool = False  # LoRA's
     least_temperature: float = 0.0  # of those above 0
     steps_in_flight: int = 1  # submitted and not yet collected, at most
+    tells_back: bool = False  # it tells when a step is back, so that nobody waits in `collect`
 
     def check_policies(self, policies: Policies) -> None:
         """Raises SettingError for a strategy that it cannot run."""

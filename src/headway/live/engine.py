@@ -37,6 +37,7 @@ class LiveEngine:
     ) -> None:
         self.clock = WallClock()
         self._inbox = LiveInbox(self.clock)
+        executor.on_back(self._inbox.wake)
         self._engine = Engine(scheduler, GuardedExecutor(executor), self._inbox, self.clock, keep)
         self._rows = rows
         self._callers = Callers()

@@ -16,20 +16,31 @@ class LiveInbox:
         self.clock = clock
         self._commands: deque[Command] = deque()
         self._arrived = threading.Condition()
+        self._wanted = 1  # commands for which the engine waits
+        self._woken = False  # whether `wake` was called since the last poll
 
     def put(self, commands: Iterable[Command]) -> None:
         """Add these commands; the engine sees all of them or none."""
         with self._arrived:
             self._commands.extend(commands)
+            if len(self._commands) >= self._wanted:
+                self._arrived.notify()
+
+    def wake(self) -> None:
+        """Something other than a command wants a step."""
+        with self._arrived:
+            self._woken = True
             self._arrived.notify()
 
     def poll(self) -> list[Command]:
         with self._arrived:
+            self._woken = False
             due = list(self._commands)
             self._commands.clear()
             return due
 
-    def wait(self, until: int) -> None:
+    def wait(self, until: int, least: int = 1) -> None:
         timeout = None if until == NEVER else max(0, until - self.clock.now()) / 1e9
         with self._arrived:
-            self._arrived.wait_for(lambda: self._commands, timeout)
+            self._wanted = least
+            self._arrived.wait_for(lambda: self._woken or len(self._commands) >= least, timeout)

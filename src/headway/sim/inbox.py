@@ -51,7 +51,7 @@ class TraceInbox:
             self._advance()
         return due
 
-    def wait(self, until: int) -> None:
+    def wait(self, until: int, least: int = 1) -> None:
         if (time := min(until, self.next_at)) == NEVER:
             raise StuckError("nothing will ever happen: no arrival and no deadline")
         self.clock.advance_to(time)

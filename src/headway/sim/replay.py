@@ -33,7 +33,7 @@ class JournalInbox(Executor):
         self._now, self._due = self._record.now, self._record.step
         return self._record.commands
 
-    def wait(self, until: int) -> None:
+    def wait(self, until: int, least: int = 1) -> None:
         raise JournalError(f"the engine idles where the journal has step {self._record.step}")
 
     def submit(self, batch: Batch) -> int:

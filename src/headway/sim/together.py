@@ -54,7 +54,7 @@ class SharedInbox:
             due.append(heappop(self._timed)[2])
         return due
 
-    def wait(self, until: int) -> None:
+    def wait(self, until: int, least: int = 1) -> None:
         self._wake_at = until
 
 

@@ -1,6 +1,5 @@
 """Functions behind HTTP: a real server on loopback, real clients."""
 
-import asyncio
 import io
 import json
 import os
@@ -9,9 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 
 import httpx2
 import msgpack
@@ -23,42 +20,13 @@ from headway.cli import main
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
-from headway.server.functions.app import make_app
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find, names_a_function
-from headway.server.listening.http_server import HttpServer
 from tests.server.functions import functions_to_serve
+from tests.server.functions.served import MODULE, serving
 from tests.server.running_server import until
 
-MODULE = "tests.server.functions.functions_to_serve"
 JSON = {"content-type": "application/json"}
-
-
-@contextmanager
-def serving(name, config=None):
-    """Gives the function's URL and its service."""
-    config = config or ServerConfig()
-    service = FunctionService(find(f"{MODULE}:{name}"), config.keys)
-    began, kept = threading.Event(), {}
-
-    async def serve():
-        server = kept["server"] = HttpServer(make_app(service, config), config.server, 1_024)
-        listening = socket.create_server(("127.0.0.1", 0))
-        kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        task = asyncio.create_task(server.serve([listening]))
-        began.set()
-        await task
-
-    thread = threading.Thread(target=asyncio.run, args=(serve(),))
-    thread.start()
-    try:
-        assert began.wait(60)
-        yield f"{kept['url']}/v1/functions/{name}", service
-    finally:
-        kept["server"].should_exit = True
-        thread.join(30)
-        service.close()
-        assert not thread.is_alive()
 
 
 @pytest.fixture(scope="module")
@@ -265,8 +233,7 @@ def test_a_full_lane_a_deadline_and_a_client_that_leaves():
                 b"POST /v1/functions/held HTTP/1.1\r\nhost: 127.0.0.1\r\n"
                 b"content-type: application/json\r\ncontent-length: 1\r\n\r\n7"
             )
-            # 6 is there until the engine, which waits for the call with 5, hears of its end.
-            until(lambda: len(service.batcher._items) == 3)
+            until(lambda: 7 in [each.value for each in [*service.batcher._items.values()]])
         until(lambda: service.open == 1)
         functions_to_serve.HELD.release(1)
         assert blocking.result(30) == 5

@@ -85,12 +85,13 @@ class Estimates:
         """How many steps after this one until the next that is compared."""
         return EVERY - step % EVERY
 
-    def see(self, batch: Batch, nanoseconds: int) -> None:
-        """Learn from a step that took so long, if it is one of those that are compared."""
+    def see(self, batch: Batch, nanoseconds: int, took: int = 0) -> None:
+        """Learn from a step that took so long, if it is one of those that are compared. took: of
+        that, the computation alone (Output), which is what a call costs."""
         if self.looks_at(batch.step):
             self.learn(batch_features(batch, self.cost.gathering), nanoseconds)
         if self.calls is not None and batch.rows[0].start == 0:  # later steps of it are no calls
-            self.calls.see(batch.tokens + batch.waste, nanoseconds)
+            self.calls.see(batch.tokens + batch.waste, took or nanoseconds)
 
     def learn(self, features: Features, nanoseconds: int) -> None:
         """Learn that a step with these features took so long."""

@@ -13,6 +13,9 @@ from headway.core.view import View
 from headway.errors import SettingError
 
 UNKNOWN = CallCost()
+# Nanoseconds that it takes to decide a call and to hand it over, and for each of its items. So long
+# before the end of the one that runs it is decided, and the function never waits for it.
+LEAD, EACH = 300_000, 60_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,14 @@ class Calls:
 
     def start(self, view: View) -> Start:
         running = view.running
-        if running and not (self.ahead and view.waiting >= self.size):
-            return NOBODY
-        if any(not each.in_flight for each in running):
-            return NOBODY  # a part of its call is still to come
+        if running and (not self.ahead or any(not each.in_flight for each in running)):
+            return NOBODY  # perhaps a part of its call is still to come
+        if running and (count := view.waiting) < self.size:
+            lead = LEAD + EACH * count
+            if view.ahead > lead:
+                return Start(wake_at=view.now - lead)
+            if not (view.ahead and count):
+                return NOBODY
         cost, wake_at = view.estimates.calls or UNKNOWN, NEVER
         ready = list[tuple[tuple[bool, Ranked], list[Sequence]]]()
         for due, waiting in self._classes(view).values():

@@ -10,7 +10,9 @@ from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.dashboard.board import Board, dashboard_routes
 from headway.server.dashboard.door import Door
-from headway.server.functions.routes import DirectCalls, FunctionRoutes, state_routes
+from headway.server.functions.direct.direct_calls import DirectCalls
+from headway.server.functions.direct.shortcut import Shortcut
+from headway.server.functions.routes import FunctionRoutes, state_routes
 from headway.server.functions.service import FunctionService
 from headway.server.functions.watched import WatchedFunction
 from headway.server.heap import BodyTrimmer
@@ -44,6 +46,7 @@ def make_app(
     watched = WatchedFunction(service, lambda: service.draining)
     app.include_router(dashboard_routes(Board([watched]), door))
     app.add_middleware(DirectCalls, paths={routes.path: routes.one})
+    app.shortcut = Shortcut({routes.path: service}, bodies, config)
     if jobs:
         jobs.install(app, bodies)
     add_middleware(app, config, UPLOADS)

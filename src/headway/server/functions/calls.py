@@ -23,9 +23,10 @@ from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import LEAST, SOON, jittered
 
 NO = "not_supported"
-# Seconds for which a thread keeps Python to itself. With the usual 5 ms, p95 at 80 % load was 89 to
-# 102 ms, with 1 ms 74 to 85 (benchmarks.batcher_http); rates differed less than the runs did.
-TURN = 0.001
+# Seconds for which a thread keeps Python to itself. A function that computes in Python holds up the
+# loop for so long after each of its system calls. With less than this the threads take turns so
+# often that benchmarks.batcher_http has fewer calls a second: 2,290 with 1 ms and 2,380 with 2.
+TURN = 0.002
 
 
 class FunctionCalls:

@@ -15,12 +15,13 @@ from headway.server.config.tenant import Tenant
 from headway.server.dashboard.view import ModelView
 from headway.server.engine.handle import EngineState
 from headway.server.functions.codecs import KINDS
+from headway.server.functions.direct.direct_calls import DirectCalls
+from headway.server.functions.direct.shortcut import Shortcut
 from headway.server.functions.messages import About, Ask, Seen, Wishes
 from headway.server.functions.remote import RemoteFunction
 from headway.server.functions.routes import (
     AT,
     Answering,
-    DirectCalls,
     FunctionRoutes,
     budget,
     listed,
@@ -93,6 +94,8 @@ class FunctionsPart:
             paths[routes.path] = routes.one
             paths[f"{routes.path}/batch"] = routes.several
         app.add_middleware(DirectCalls, paths=paths)
+        fronts = {routes.path: self._fronts[name] for name, routes in self._routes.items()}
+        app.shortcut = Shortcut(fronts, bodies, self._service.config)
         app.include_router(self._state_routes())
         app.state.registry.register(self)
         app.state.metrics.refreshing.append(self._refresh)

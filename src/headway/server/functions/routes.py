@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
@@ -15,11 +15,9 @@ from headway.server.functions.codecs import JSON, KINDS, kind_of
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.service import FunctionService
 from headway.server.http.body import BodyReader
-from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.http.sse import HEADERS
 from headway.server.intake.limits.concurrency import Permit
-from headway.server.protocol.problem import Problem
 
 AT = "/v1/functions"
 STATUSES = 400, 401, 404, 408, 413, 415, 429, 500, 503
@@ -71,7 +69,7 @@ class FunctionRoutes:
     async def one(self, request: Request) -> Response:
         """The result of an item, or its pieces as events. Raises Problem."""
         front, headers = self._front, dict(request.headers)  # each look at starlette's is slow
-        with _Admitted(front, headers) as admitted:
+        with Admitted(front, headers) as admitted:
             ask = await self._read(request, headers, admitted.tenant)
             if front.about.streams:
                 return await _stream(front.events(ask), admitted)
@@ -80,7 +78,7 @@ class FunctionRoutes:
     async def several(self, request: Request) -> Response:
         """The results in the order of the items. An item that fails has an `error`."""
         headers = dict(request.headers)
-        with _Admitted(self._front, headers) as admitted:
+        with Admitted(self._front, headers) as admitted:
             ask = await self._read(request, headers, admitted.tenant)
             body = await self._front.answer(ask._replace(most=self._limits.inputs))
             return Response(body, media_type=ask.accept)
@@ -92,25 +90,6 @@ class FunctionRoutes:
             body = bytes(raw)
         wishes = self._front.wishes(headers, tenant)
         return Ask(body, kind, kind_of(headers.get("accept", ""), kind), wishes)
-
-
-class DirectCalls:
-    """Middleware, the innermost: answers calls before the framework's router, whose layers take
-    twice as long as all the rest."""
-
-    def __init__(self, app: ASGIApp, paths: Mapping[str, Answering]) -> None:
-        self._app, self._paths = app, paths
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http" or scope["method"] != "POST":
-            return await self._app(scope, receive, send)
-        if not (answering := self._paths.get(scope["path"])):
-            return await self._app(scope, receive, send)
-        try:
-            response = await answering(Request(scope, receive))
-        except Problem as problem:
-            response = error_response(problem)
-        await response(scope, receive, send)
 
 
 def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRouter:
@@ -161,7 +140,7 @@ def budget(e2e: int) -> float | None:
     return seconds if seconds < 1e9 else None
 
 
-class _Admitted:
+class Admitted:
     """A request that is being answered: to the end of the block or, if it is `kept`, to `end`."""
 
     def __init__(self, front: FunctionFront, headers: Mapping[str, str]) -> None:
@@ -186,7 +165,7 @@ class _Admitted:
         self._permit.release()
 
 
-async def _stream(events: AsyncIterator[bytes], admitted: _Admitted) -> Response:
+async def _stream(events: AsyncIterator[bytes], admitted: Admitted) -> Response:
     """The first event is waited for, so that a refusal has its own status."""
     first = await anext(events)
 
@@ -201,7 +180,7 @@ async def _stream(events: AsyncIterator[bytes], admitted: _Admitted) -> Response
 class _EventStream(StreamingResponse):
     """The request ends with its last event, or when its client leaves."""
 
-    def __init__(self, events: AsyncIterator[bytes], admitted: _Admitted) -> None:
+    def __init__(self, events: AsyncIterator[bytes], admitted: Admitted) -> None:
         super().__init__(events, headers=HEADERS)
         self._admitted, admitted.kept = admitted, True
 

@@ -1,6 +1,7 @@
 """`headway serve module:function`: from the socket to the exit status."""
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -53,6 +54,8 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
         raise SettingError("a function has no tokens and no prices: its keys have no caps")
     service = FunctionService(find(name), config.keys)
     sys.setswitchinterval(TURN)
+    gc.collect()
+    gc.freeze()  # what is there now stays: to look through it again would hold all calls
     logs = Logs(config.logs, console)
     try:
         with bridged(logs.log, config.logs.level):

@@ -1,8 +1,8 @@
 """What every application of ours has: a complete OpenAPI page, middleware, the request id."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from random import Random
 from typing import Any
-from uuid import uuid4
 
 from fastapi import FastAPI
 from fastapi.middleware.cors import CORSMiddleware
@@ -16,6 +16,7 @@ from headway.server.http.openapi import complete
 
 REQUEST_ID = b"x-request-id"
 UPLOADS = frozenset({"/v1/files"})  # they may take long, as long as something comes
+_ids = Random()  # seeded by the system once: an id is no secret
 MAX_ID_BYTES = 256  # of a client's id that is echoed
 EXPOSED_HEADERS = [
     "retry-after",
@@ -34,6 +35,12 @@ class DocumentedApp(FastAPI):
     """FastAPI whose /openapi.json also has the models of the bodies that our handlers parse."""
 
     models: Callable[[], Mapping[str, Any]]  # by name
+    # Answers some requests itself, past the framework, and returns whether it has.
+    shortcut: Callable[[Scope], Awaitable[bool]] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if self.shortcut is None or not await self.shortcut(scope):
+            await super().__call__(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI schema. It is completed on the first call and kept."""
@@ -59,6 +66,11 @@ def add_middleware(app: FastAPI, config: ServerConfig, exempt: Collection[str]) 
         )
 
 
+def id_of(given: bytes) -> bytes:
+    """A request's id: the client's, or a new one if it gave none or too long a one."""
+    return given if 0 < len(given) <= MAX_ID_BYTES else b"req-%032x" % _ids.getrandbits(128)
+
+
 class RequestId:
     """Returns the client's X-Request-Id, or a new one if the client sent none or too long a one.
 
@@ -73,7 +85,7 @@ class RequestId:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         given = next((value for name, value in scope["headers"] if name == REQUEST_ID), b"")
-        id = given if 0 < len(given) <= MAX_ID_BYTES else f"req-{uuid4().hex}".encode()
+        id = id_of(given)
         others = [each for each in scope["headers"] if each[0] != REQUEST_ID]
         scope["headers"] = [*others, (REQUEST_ID, id)]
         scope.setdefault("state", {})["request_id"] = id.decode("latin-1")

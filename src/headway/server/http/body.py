@@ -59,6 +59,14 @@ class BodyReader:
             self._held -= body.size
             self._released(body.size)
 
+    def passes(self, size: int) -> bool:
+        """Whether a body of this many bytes may be used that has come whole already. It is held for
+        no time that would count. False: `read` says what becomes of it."""
+        if self._held + size > self._most:
+            return False
+        self._released(size)
+        return True
+
     async def _read_in_time(self, request: Request, most: int, body: "IncomingBody") -> bytearray:
         seconds = None if body.time == NEVER else body.time / SECOND
         try:

@@ -51,10 +51,48 @@ class CallTimeLimit:
 
                     await self._app(scope, watch.receive, send_untimed)
         except TimeoutError:
-            text = f"not answered within {seconds:g} s"
-            raise Problem(408, text, code="deadline_exceeded", final=True) from None
+            raise too_late(limit) from None
         finally:
             watch.stop()
+
+
+def too_late(limit: int) -> Problem:
+    """The answer to a call that took longer than so many nanoseconds."""
+    text = f"not answered within {limit / SECOND:g} s"
+    return Problem(408, text, code="deadline_exceeded", final=True)
+
+
+class CallTimer:
+    """Interrupts calls that take longer than this, with one timer of the loop for all of them: they
+    end in the order in which they came."""
+
+    def __init__(self, limit: int) -> None:
+        """limit: nanoseconds; NEVER: none."""
+        self.limit = limit
+        self._ends: dict[Interruptible, float] = {}  # by the loop's time, the first one first
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, call: Interruptible) -> None:
+        """The call has begun."""
+        if self.limit == NEVER:
+            return
+        loop = asyncio.get_running_loop()
+        self._ends[call] = end = loop.time() + self.limit / SECOND
+        if not self._timer:
+            self._timer = loop.call_at(end, self._interrupt)
+
+    def remove(self, call: Interruptible) -> None:
+        """The call has ended."""
+        self._ends.pop(call, None)
+
+    def _interrupt(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        for call, end in [*self._ends.items()]:
+            if end > loop.time():
+                self._timer = loop.call_at(end, self._interrupt)
+                return
+            del self._ends[call]
+            call.interrupt(too_late(self.limit))
 
 
 class DisconnectWatch:

@@ -26,7 +26,13 @@ def install_error_handlers(app: FastAPI) -> None:
 
 
 def error_response(problem: Problem) -> JSONResponse:
-    """The problem as a response. Its code is noted for the access log.
+    """The problem as a response."""
+    note(problem)
+    return JSONResponse(problem.body, problem.status, problem.headers)
+
+
+def note(problem: Problem) -> None:
+    """The request is answered with this problem: its code is for the access log.
 
     The problem's links to other objects are cut. Its traceback leads to the frames that it passed,
     and so to the request's body and texts. If one of those leads back to the problem, only a full
@@ -34,7 +40,11 @@ def error_response(problem: Problem) -> JSONResponse:
     """
     access_record().code = problem.code
     problem.__traceback__ = problem.__context__ = problem.__cause__ = None
-    return JSONResponse(problem.body, problem.status, problem.headers)
+
+
+def fault(error: Exception) -> Problem:
+    """The answer to an error of ours."""
+    return Problem(500, f"the server has failed: {type(error).__name__}", code="fault")
 
 
 async def _problem(request: Request, error: Exception) -> Response:
@@ -64,8 +74,7 @@ async def _fault(request: Request, error: Exception) -> Response:
 
     Starlette answers it outside of all our middleware, so the request's id is added here.
     """
-    message = f"the server has failed: {type(error).__name__}"
-    response = error_response(Problem(500, message, code="fault"))
+    response = error_response(fault(error))
     if id := request.scope.get("state", {}).get("request_id"):
         response.headers["x-request-id"] = id
     return response

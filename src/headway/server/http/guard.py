@@ -2,7 +2,6 @@
 a server that only this machine can reach.
 """
 
-from collections.abc import Collection
 from ipaddress import ip_address
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -19,6 +18,21 @@ PORTS = {"http": "80", "https": "443"}
 
 
 class BrowserGuard:
+    """Middleware: HostCheck, but for probes."""
+
+    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+        self._app, self._check = app, HostCheck(config)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] not in PROBES:
+            try:
+                self._check(scope)
+            except Problem as problem:
+                return await error_response(problem)(scope, receive, send)
+        await self._app(scope, receive, send)
+
+
+class HostCheck:
     """Refuses a request whose Host is not the server's, or which comes from a foreign page.
 
     It is active without keys, or when server.hosts is set. Otherwise keys protect the server: a
@@ -29,25 +43,23 @@ class BrowserGuard:
     be allowed.
     """
 
-    def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
+    def __init__(self, config: ServerConfig) -> None:
         server = config.server
-        self._app = app
         self._is_active = bool(server.hosts or not config.keys)
         self._hosts = {each.lower() for each in (*server.hosts, server.host, *LOOPBACK)}
         self._origins = {each.lower() for each in server.cors_origins}
         self._takes_any_address = server.host in ALL_INTERFACES
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self._is_active and scope["type"] == "http" and scope["path"] not in PROBES:
-            hosts, origins = _header(scope, b"host"), _header(scope, b"origin")
-            try:
-                self._check(hosts, origins)
-            except Problem as problem:
-                return await error_response(problem)(scope, receive, send)
-        await self._app(scope, receive, send)
-
-    def _check(self, hosts: Collection[str], origins: Collection[str]) -> None:
+    def __call__(self, scope: Scope) -> None:
         """Raises Problem."""
+        if not self._is_active:
+            return
+        hosts, origins = list[str](), list[str]()
+        for name, value in scope["headers"]:
+            if name == b"host":
+                hosts.append(value.decode("latin-1").lower())
+            elif name == b"origin":
+                origins.append(value.decode("latin-1").lower())
         for host in hosts:
             if not self._is_ours(_name(host)):
                 message = f"this server is not called {_name(host)[:80]!r}; see server.hosts"
@@ -68,11 +80,6 @@ class BrowserGuard:
         except ValueError:
             return False
         return address.is_loopback or self._takes_any_address
-
-
-def _header(scope: Scope, name: bytes) -> list[str]:
-    """All values of a header, in lower case."""
-    return [value.decode("latin-1").lower() for key, value in scope["headers"] if key == name]
 
 
 def _name(host: str) -> str:

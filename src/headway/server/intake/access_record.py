@@ -17,6 +17,9 @@ class AccessRecord:
     model: str = ""  # the entry that answers; empty where there is only one
     code: str = ""  # of the error that it was answered with
     call: Call | None = None
+    # Of an answer that went past the middleware: its status, and the request's id.
+    status: int = 0
+    id: str = ""
 
 
 _RECORD: ContextVar[AccessRecord] = ContextVar("access_record")

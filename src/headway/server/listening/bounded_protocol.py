@@ -4,17 +4,23 @@ how long it takes. One object per connection.
 
 import asyncio
 from math import inf
+from typing import Any
 
 import httptools
 from starlette.types import ASGIApp
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
 from uvicorn.server import ServerState
 
 from headway.core.request import NEVER
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.connections import ConnectionSettings
 from headway.server.listening.connections import ConnectionTable, Stage
+from headway.server.listening.exchange import EXCHANGE, Exchange
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
@@ -57,6 +63,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._message_ended = False  # whether a request ended in that data
         self._problem: Problem | None = None  # why the parser was stopped
         self._discards = False  # all further input
+        self._exchange: Exchange | None = None  # the request that is answered
         self.deadline = self._after(self._header_time)
         connections.add(self, self.loop.time())
 
@@ -70,6 +77,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._connections.remove(self)
+        if self._exchange:
+            self._exchange.end()
 
     def evict(self) -> None:
         """Close, so that another connection fits. No answer is on its way here."""
@@ -112,7 +121,6 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._discards:
             return
-        self._unset_keepalive_if_required()
         if self._in_header and not self._header_begun:
             self._header_begun = True
             if not self.cycle or self.cycle.response_complete:
@@ -163,13 +171,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._in_header:  # a trailer: ignored
             return
         self._field_bytes += len(name) + len(value)
-        most = self._settings.header_fields
         if self._field_bytes > self._settings.header_bytes:
             self._stop_parsing(self._too_large())
-        if len(self.headers) >= most:
+        if len(self.headers) >= (most := self._settings.header_fields):
             message = f"the header has more than {most} fields"
             self._stop_parsing(Problem(431, message, code="header_too_large"))
-        super().on_header(name, value)
+        if (name := name.lower()) == b"expect" and value.lower() == b"100-continue":
+            self.expect_100_continue = True
+        self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= PIPELINED:
@@ -183,6 +192,11 @@ class BoundedProtocol(HttpToolsProtocol):
             self._connections.set_stage(self, Stage.RECEIVING, self.loop.time())
         else:
             self.cycle.keep_alive = False
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._exchange = Exchange(cycle)
+        cycle.scope["extensions"] = {EXCHANGE: self._exchange}  # type: ignore[dict-item]
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -199,8 +213,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._connections.set_stage(self, Stage.ANSWERING, self.loop.time())
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        self._unset_keepalive_if_required()  # `deadline` replaces its timer
+        """As uvicorn's own, whose timer `deadline` replaces."""
+        self.server_state.total_requests += 1
+        if not self.transport.is_closing():
+            self.flow.resume_reading()
+            if self.pipeline:
+                self._start_asgi_task(*self.pipeline.pop())
         if self.cycle.response_complete:
             self._become_idle()
 
@@ -243,6 +261,8 @@ class BoundedProtocol(HttpToolsProtocol):
                 return
             cycle.disconnected = True  # the application hears that its client has gone
             cycle.message_event.set()
+            if self._exchange:
+                self._exchange.end()
         self.pipeline.clear()
         self.flow.resume_reading()
         body = compact(problem.body).encode()

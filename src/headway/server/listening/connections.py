@@ -22,6 +22,8 @@ class Stage(Enum):
     RECEIVING = "the header has come, the body has not"
     ANSWERING = "its answer is computed or sent"
 
+    __hash__ = object.__hash__  # Enum's own is written in Python: three calls for each request
+
 
 class Connection(Protocol):
     """What the table needs to know of a connection, and asks of it."""

@@ -37,6 +37,8 @@ class AccessLog:
             try:
                 await self._answer(scope, receive, send, sent)
             finally:
+                if record.status:
+                    sent = {"status": record.status, "id": record.id}
                 if self._requests:
                     self._say(scope, record, sent, clock.now() - began)
 

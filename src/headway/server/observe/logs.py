@@ -11,6 +11,7 @@ import select
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from queue import Empty, SimpleQueue
 from typing import Any, cast
 
@@ -19,6 +20,9 @@ from rich.console import Console
 from structlog.typing import FilteringBoundLogger as Log
 from structlog.typing import WrappedLogger
 
+from headway.live.clock import date
+from headway.server import clock
+from headway.server.config.durations import SECOND
 from headway.server.config.sections.logs import LogSettings
 
 MAX_QUEUED = 10_000  # lines that wait to be written; the next one is dropped
@@ -32,7 +36,6 @@ BRIDGED_LEVELS = {"uvicorn": logging.WARNING, "uvicorn.access": logging.CRITICAL
 __all__ = ["Log", "Logs", "bridged", "logger", "plain", "renderer"]
 
 Values = MutableMapping[str, Any]
-_TIME = structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%S.%f", utc=True)
 
 
 def logger(level: str, put: Callable[[Values], object]) -> Log:
@@ -144,9 +147,15 @@ class Logs:
 
 def _stamp(logger: Any, method: str, values: Values) -> Values:
     """Add the time in UTC, to the millisecond."""
-    stamped = _TIME(logger, method, values)
-    stamped["timestamp"] = f"{stamped['timestamp'][:23]}Z"
-    return stamped
+    second, rest = divmod(clock.epoch() + clock.now(), SECOND)
+    values["timestamp"] = f"{_seconds(second)}.{rest // 1_000_000:03d}Z"
+    return values
+
+
+@lru_cache(2)
+def _seconds(since: int) -> str:
+    """A second since 1970 as text. Many lines are of the same one."""
+    return date(since).removesuffix("Z")
 
 
 def _dropped_line(count: int) -> Values:

@@ -1,0 +1,1 @@
+"""What answers calls of functions before the framework does."""

@@ -1,0 +1,121 @@
+"""Shortcut: answers most calls of functions past the framework, whose layers cost more than all
+else together."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from starlette.types import Scope
+
+from headway.server.config.config import ServerConfig
+from headway.server.functions.codecs import JSON, KINDS, kind_of
+from headway.server.functions.messages import Ask
+from headway.server.functions.routes import Admitted, FunctionFront
+from headway.server.http.application import REQUEST_ID, id_of
+from headway.server.http.body import BodyReader
+from headway.server.http.call_time import CallTimer
+from headway.server.http.disconnect import client_gone
+from headway.server.http.errors import fault, note
+from headway.server.http.guard import HostCheck
+from headway.server.http.interruptible import Interruptible
+from headway.server.intake.access_record import access_record
+from headway.server.listening.exchange import EXCHANGE, Exchange, Header
+from headway.server.protocol.chunks import compact
+from headway.server.protocol.deadlines import timeout
+from headway.server.protocol.problem import Problem
+
+
+class Plain(NamedTuple):
+    """A call that nothing can be said against before its key is known."""
+
+    front: FunctionFront
+    headers: Mapping[str, str]  # by name, in lower case; of several, the first
+    kind: str  # of the body
+    body: bytes
+    limit: int  # nanoseconds in which it must be answered
+
+
+class Shortcut:
+    """It takes a call of one item whose body has come whole, and which no web page has sent.
+
+    What the layers of the application do for it is done here, by the same functions: the bounds of
+    the body, Host, the request's id, the key and its limits, the lane, the time limit, the client
+    that leaves, the answer to each error. Whatever is out of the ordinary is left to the layers,
+    and nothing has been counted or read by then.
+    """
+
+    def __init__(
+        self, fronts: Mapping[str, FunctionFront], bodies: BodyReader, config: ServerConfig
+    ) -> None:
+        """fronts: by path."""
+        self._fronts, self._bodies = fronts, bodies
+        self._check_host = HostCheck(config)
+        self._limits = config.server.limits
+        self._timer = CallTimer(self._limits.call_time)
+
+    async def __call__(self, scope: Scope) -> bool:
+        """Answer the request. False: nothing was done."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            return False
+        front = self._fronts.get(scope["path"])
+        exchange = scope.get("extensions", {}).get(EXCHANGE)
+        if front is None or exchange is None or front.about.streams:
+            return False
+        if exchange.body is None:
+            await asyncio.sleep(0)  # many clients send it right behind the header
+        if (plain := self._plain(front, scope, exchange)) is None:
+            return False
+        id = id_of(plain.headers.get("x-request-id", "").encode("latin-1"))
+        record, failed = access_record(), None
+        record.id = id.decode("latin-1")
+        try:
+            body, kind = await self._answer(plain, exchange)
+            record.status, headers = 200, list[Header]()
+        except Exception as error:
+            failed = None if isinstance(error, Problem) else error
+            problem = error if isinstance(error, Problem) else fault(error)
+            note(problem)
+            body, kind, record.status = compact(problem.body).encode(), JSON, problem.status
+            headers = [(name.encode(), each.encode()) for name, each in problem.headers.items()]
+        length = b"%d" % len(body)
+        headers += (b"content-length", length), (b"content-type", kind.encode()), (REQUEST_ID, id)
+        await exchange.answer(record.status, headers, body)
+        if failed:
+            raise failed  # to the log
+        return True
+
+    def _plain(self, front: FunctionFront, scope: Scope, exchange: Exchange) -> Plain | None:
+        body, most = exchange.body, self._limits.body_bytes
+        if body is None or len(body) > most:
+            return None
+        headers = {
+            name.decode("latin-1"): value.decode("latin-1")
+            for name, value in reversed(scope["headers"])
+        }
+        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+        is_odd = not headers.get("x-request-id", "").isprintable()  # the layers answer with 500
+        if kind not in KINDS or "origin" in headers or is_odd:
+            return None
+        try:
+            self._check_host(scope)
+            limit = min(self._limits.call_time, timeout(headers))
+        except Problem:
+            return None
+        if not self._bodies.passes(len(body)):
+            return None
+        return Plain(front, headers, kind, body, limit)
+
+    async def _answer(self, plain: Plain, exchange: Exchange) -> tuple[bytes, str]:
+        """The body of the result, and its kind. Raises Problem."""
+        interruptible = Interruptible()
+        exchange.gone = lambda: interruptible.interrupt(client_gone())
+        timer = self._timer if plain.limit == self._timer.limit else CallTimer(plain.limit)
+        timer.add(interruptible)
+        try:
+            with interruptible.running(), Admitted(plain.front, plain.headers) as admitted:
+                wishes = plain.front.wishes(plain.headers, admitted.tenant)
+                kind = kind_of(plain.headers.get("accept", ""), plain.kind)
+                return await plain.front.answer(Ask(plain.body, plain.kind, kind, wishes)), kind
+        finally:
+            exchange.gone = None
+            timer.remove(interruptible)

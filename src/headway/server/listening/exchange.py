@@ -1,0 +1,63 @@
+"""One request and its answer on a connection (Exchange), for whom ASGI's messages cost too much."""
+
+from collections.abc import Callable, Iterable
+from weakref import ref
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
+
+EXCHANGE = "headway.exchange"  # in the extensions of a request's scope
+Header = tuple[bytes, bytes]
+
+
+class Exchange:
+    """What uvicorn knows of a request, at once: its body, that its client has gone, its answer.
+
+    It holds the request weakly: the request's scope holds it, and would be freed by the garbage
+    collector alone.
+    """
+
+    __slots__ = ("_cycle", "gone")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = ref(cycle)
+        self.gone: Callable[[], object] | None = None  # is told, once, if the client disconnects
+
+    @property
+    def body(self) -> bytes | None:
+        """The body, if it has come whole; it can still be received. None: it has not."""
+        cycle = self._cycle()
+        if cycle is None or cycle.more_body or cycle.waiting_for_100_continue:
+            return None
+        return None if cycle.disconnected or cycle.response_started else bytes(cycle.body)
+
+    def end(self) -> None:
+        """The client has disconnected."""
+        if gone := self.gone:
+            self.gone = None
+            gone()
+
+    async def answer(self, status: int, headers: Iterable[Header], body: bytes) -> None:
+        """The whole answer, in one write. Does nothing if the client has gone.
+
+        headers: valid ones, the content-length among them.
+        """
+        cycle = self._cycle()
+        if cycle is None:
+            return
+        cycle.flow.resume_reading()  # a large body has paused it
+        if cycle.flow.write_paused and not cycle.disconnected:
+            await cycle.flow.drain()
+        if cycle.disconnected:
+            return
+        parts = [STATUS_LINE[status]]
+        for name, value in (*cycle.default_headers, *headers):
+            parts += name, b": ", value, b"\r\n"
+        if not cycle.keep_alive:
+            parts.append(b"connection: close\r\n")
+        parts += b"\r\n", body
+        cycle.response_started = cycle.response_complete = True
+        cycle.transport.write(b"".join(parts))
+        cycle.message_event.set()
+        if not cycle.keep_alive:
+            cycle.transport.close()
+        cycle.on_response()

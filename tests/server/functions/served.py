@@ -1,0 +1,42 @@
+"""A function behind HTTP, in a thread."""
+
+import asyncio
+import socket
+import threading
+from contextlib import contextmanager
+
+from headway.server.config.config import ServerConfig
+from headway.server.functions.app import make_app
+from headway.server.functions.service import FunctionService
+from headway.server.functions.target import find
+from headway.server.listening.http_server import HttpServer
+
+MODULE = "tests.server.functions.functions_to_serve"
+
+
+@contextmanager
+def serving(name, config=None, around=lambda app: app):
+    """Gives the function's URL and its service. around: what wraps the application."""
+    config = config or ServerConfig()
+    service = FunctionService(find(f"{MODULE}:{name}"), config.keys)
+    began, kept = threading.Event(), {}
+
+    async def serve():
+        app = around(make_app(service, config))
+        server = kept["server"] = HttpServer(app, config.server, 1_024)
+        listening = socket.create_server(("127.0.0.1", 0))
+        kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        task = asyncio.create_task(server.serve([listening]))
+        began.set()
+        await task
+
+    thread = threading.Thread(target=asyncio.run, args=(serve(),))
+    thread.start()
+    try:
+        assert began.wait(60)
+        yield f"{kept['url']}/v1/functions/{name}", service
+    finally:
+        kept["server"].should_exit = True
+        thread.join(30)
+        service.close()
+        assert not thread.is_alive()
