@@ -10,14 +10,16 @@ from headway.core.batch import Batch, Event
 from headway.core.commands import Close
 from headway.core.policies.join import Static
 from headway.core.policies.policies import Policies
-from headway.core.request import Finish
+from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine
 from headway.errors import EngineDownError, RefusedError
 from headway.executor.fake import FakeExecutor
 from headway.journal import journal
 from headway.live.callers import Callers, QueueCaller
+from headway.live.clock import WallClock
 from headway.live.engine import LiveEngine
+from headway.live.inbox import LiveInbox
 from headway.sim.replay import JournalInbox
 from tests.traces import BLOCK, Spy, answer, ask, make, spy
 
@@ -257,3 +259,14 @@ def test_a_caller_that_raises_at_the_end_does_not_hide_it_from_others():
     with pytest.raises(ExceptionGroup) as raised:
         callers.fail(down)
     assert heard == [down, "flushed"] and len(raised.value.exceptions) == 1
+
+
+def test_a_step_that_is_back_before_the_commands_are_taken_wakes_the_engine():
+    inbox = LiveInbox(WallClock())
+    inbox.wake()
+    assert inbox.poll() == []
+    waiter = threading.Thread(target=inbox.wait, args=(NEVER,), daemon=True)
+    waiter.start()
+    waiter.join(30)
+    assert not waiter.is_alive()
+    inbox.wait(inbox.clock.now() + 1)  # once: this one ends by its time

@@ -17,7 +17,7 @@ class LiveInbox:
         self._commands: deque[Command] = deque()
         self._arrived = threading.Condition()
         self._wanted = 1  # commands for which the engine waits
-        self._woken = False  # whether `wake` was called since the last poll
+        self._woken = False  # whether `wake` was called since the last wait ended
 
     def put(self, commands: Iterable[Command]) -> None:
         """Add these commands; the engine sees all of them or none."""
@@ -34,7 +34,6 @@ class LiveInbox:
 
     def poll(self) -> list[Command]:
         with self._arrived:
-            self._woken = False
             due = list(self._commands)
             self._commands.clear()
             return due
@@ -44,3 +43,4 @@ class LiveInbox:
         with self._arrived:
             self._wanted = least
             self._arrived.wait_for(lambda: self._woken or len(self._commands) >= least, timeout)
+            self._woken = False  # not in `poll`: what woke it may have come after its last look
