@@ -14,7 +14,7 @@ from headway.rollout.switchback import SECOND, Switchback
 from headway.rollout.trial import Outcome, Trial
 from tests.rollout.test_trial import MS, RATE, row, slower
 
-PLAN = TrialPlan(longest=180 * SECOND, learning=4, fewest=5, engines=2)
+PLAN = TrialPlan(longest=180 * SECOND, settle=20 * SECOND, learning=4, fewest=5, engines=2)
 SLOW = 1.4  # how much slower the second engine is, whatever its version
 
 

@@ -24,6 +24,8 @@ from headway.server.protocol.chunks import compact
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 
+UNUSUAL = {"origin", "prefer"}  # of a web page; of a call that is to be answered later
+
 
 class Plain(NamedTuple):
     """A call that nothing can be said against before its key is known."""
@@ -36,7 +38,8 @@ class Plain(NamedTuple):
 
 
 class Shortcut:
-    """It takes a call of one item whose body has come whole, and which no web page has sent.
+    """It takes a call of one item whose body has come whole, which no web page has sent and which is
+    to be answered now.
 
     What the layers of the application do for it is done here, by the same functions: the bounds of
     the body, Host, the request's id, the key and its limits, the lane, the time limit, the client
@@ -94,7 +97,7 @@ class Shortcut:
         }
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
         is_odd = not headers.get("x-request-id", "").isprintable()  # the layers answer with 500
-        if kind not in KINDS or "origin" in headers or is_odd:
+        if kind not in KINDS or is_odd or not headers.keys().isdisjoint(UNUSUAL):
             return None
         try:
             self._check_host(scope)
