@@ -38,8 +38,8 @@ class Plain(NamedTuple):
 
 
 class Shortcut:
-    """It takes a call of one item whose body has come whole, which no web page has sent and which is
-    to be answered now.
+    """It takes a call of one item whose body has come whole, which no web page has sent, and which
+    is to be answered now.
 
     What the layers of the application do for it is done here, by the same functions: the bounds of
     the body, Host, the request's id, the key and its limits, the lane, the time limit, the client
