@@ -3,7 +3,8 @@
 The server is `headway serve` with the embedded model and one lane without limits. A closed loop of
 twice as many callers as slots says how many requests a second it can answer. A Poisson trace at
 LOAD of that is then replayed by both tools in turn, PAIRS times, with the same token counts.
-Prompts differ: each tool makes its own, of exactly those lengths. A tool that takes more of the
+Prompts differ: each tool makes its own, of exactly those lengths. Both ask for the likeliest tokens
+and for the usage at the end. A tool that takes more of the
 machine slows the server that it measures. So `server_itl` and `server_ttft` are what the server
 itself has seen meanwhile, `itl_over_server` is the tool's mean gap over it, and
 `ttft_beyond_server_ms` how much longer the tool's mean wait for the first text is.
@@ -55,6 +56,7 @@ RATE = 12.0  # requests per second, of the scheduled server
 PROMPTS, ANSWERS = (32, 256), (16, 96)  # tokens: from, to
 LIMITS = {"requests_per_s": 0.05, "tokens_per_s": 0.05, "ttft_p50": 0.05, "itl_p50": 0.05}
 GAPS, FIRSTS = "vllm:inter_token_latency_seconds", "vllm:time_to_first_token_seconds"
+READ = "vllm:prompt_tokens_total"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,7 @@ class Seen:
     rows: Sequence[Row]
     server_itl: float = 0.0  # seconds, the mean by the server's own metrics; 0: it has none
     server_ttft: float = 0.0  # the same of first tokens, from receipt
+    server_prompt: float = 0.0  # tokens of a prompt, as the server counts them, the mean
 
     @property
     def ttft_beyond_server(self) -> float:
@@ -161,9 +164,17 @@ def ask_headway(url: str, trace: Path, folder: Path) -> Seen:
 def ask_guidellm(command: str, url: str, model: str, trace: Path, folder: Path) -> Seen:
     said = folder / "guidellm.json"
     source = f"source.kind=csv_file,source.path={trace}"
-    backend = f"kind=openai_http,target={url},request_format=/v1/completions,model={model}"
+    backend = {
+        "kind": "openai_http",
+        "target": url,
+        "request_format": "/v1/completions",
+        "model": model,
+        # What headway bench asks for. By itself guidellm asks for a sampled answer, and for the
+        # usage so far with each token: other work for the server.
+        "extras": {"body": {"temperature": 0, "stream_options": {"continuous_usage_stats": False}}},
+    }
     options = {
-        "--backend": backend,
+        "--backend": json.dumps(backend),
         "--profile": "kind=replay,schedule_turn=timestamp",
         "--data": f"kind=trace_synthetic,{source}",
         "--tokenizer": f"kind=huggingface_auto,model={TINY}",
@@ -211,7 +222,7 @@ class ServersOwn:
         found = defaultdict[str, float](float)
         for line in lines:
             name, _, value = line.rpartition(" ")
-            if name.startswith((GAPS, FIRSTS)) and "_bucket" not in name:
+            if name.startswith((GAPS, FIRSTS, READ)) and "_bucket" not in name:
                 found[name.partition("{")[0]] += float(value)
         return found
 
@@ -224,7 +235,9 @@ class ServersOwn:
             count = after[f"{name}_count"] - before[f"{name}_count"]
             return (after[f"{name}_sum"] - before[f"{name}_sum"]) / count if count else 0.0
 
-        return replace(seen, server_itl=average(GAPS), server_ttft=average(FIRSTS))
+        prompt = (after[READ] - before[READ]) / len(seen.rows)
+        itl, ttft = average(GAPS), average(FIRSTS)
+        return replace(seen, server_itl=itl, server_ttft=ttft, server_prompt=prompt)
 
 
 def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
@@ -246,6 +259,7 @@ def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
                     least=0.95,
                 ),
                 Figure(f"server_ttft_{whose}", [each.server_ttft for each in seen], unit="s"),
+                Figure(f"server_prompt_{whose}", [each.server_prompt for each in seen]),
                 Figure(
                     f"ttft_beyond_server_ms_{whose}",
                     [1e3 * each.ttft_beyond_server for each in seen],
