@@ -72,9 +72,10 @@ def covered_share(ratios, every, span=1_000_000):
         while running and running[0][0] <= now:
             end, made_at, promised = heappop(running)
             covered += end <= promised
-            spans.ended(end, made_at, span, covered=end <= promised)
-        heappush(running, (now + ratio * span // 1_000, now, now + spans.corrected(span, now)))
-        spans.made(now, span)
+            spans.ended(end, made_at, span, promised)
+        promised = now + spans.corrected(span, now)
+        heappush(running, (now + ratio * span // 1_000, now, promised))
+        spans.made(now, span, promised)
     covered += sum([end <= promised for end, _, promised in running])
     return covered / len(ratios)
 
@@ -101,33 +102,33 @@ def test_short_answers_do_not_rule_because_they_end_first():
     """Half of them take ten times as long as the others. All begin at once."""
     spans = Spans()
     for _ in range(4 * ENOUGH):
-        spans.made(0, 100)
+        spans.made(0, 100, by=400)
     for _ in range(2 * ENOUGH):
-        spans.ended(50, 0, 100, covered=True)
+        spans.ended(50, 0, 100, by=400)
     assert spans.corrected(1_000, 300) >= 3 * 1_000 * 0.9, "half of them have taken 3 spans so far"
     for _ in range(2 * ENOUGH):
-        spans.ended(500, 0, 100, covered=False)
+        spans.ended(500, 0, 100, by=400)
     assert spans.corrected(1_000, 600) >= 5_000
 
 
 def test_where_the_quantile_is_beyond_all_that_are_known_it_is_what_is_predicted():
     spans = Spans()
     for _ in range(4 * ENOUGH):
-        spans.made(0, 100)
+        spans.made(0, 100, by=100)
     for _ in range(ENOUGH):
-        spans.ended(10, 0, 100, covered=True)
+        spans.ended(10, 0, 100, by=100)
     assert spans.corrected(UNIT, 20) == spans._factor
 
 
 def test_only_the_latest_promises_and_the_open_ones_count():
     spans = Spans()
-    spans.made(0, 7)
+    spans.made(0, 7, by=900)
     for at in range(RECENT * 3):
-        spans.made(at, 100)
-        spans.ended(at + 100, at, 100, covered=True)
+        spans.made(at, 100, by=at + 100)
+        spans.ended(at + 100, at, 100, by=at + 100)
         assert len(spans._latest) <= RECENT + 2
-    assert spans._open.keys() == {(0, 7)}
-    spans.left(900, 0, 7)
+    assert spans._open.keys() == {(0, 7, 900)}
+    spans.left(900, 0, 7, by=900)
     assert not spans._open
 
 
@@ -135,21 +136,38 @@ def test_only_the_latest_promises_and_the_open_ones_count():
 def test_the_factor_stays_within_its_bounds(covered):
     spans = Spans()
     for each in covered * 10:
-        spans.made(0, 100)
-        spans.ended(100, 0, 100, each)
+        by = 100 if each else 99
+        spans.made(0, 100, by)
+        spans.ended(100, 0, 100, by)
         assert UNIT // BOUND <= spans._factor <= BOUND * UNIT
 
 
 def test_the_factor_falls_while_answers_are_covered_and_rises_when_one_is_not():
     spans = Spans()
-    for _ in range(2):
-        spans.made(0, 100)
+    for by in (100, 150):
+        spans.made(0, 100, by)
     assert spans._factor == UNIT
-    spans.ended(100, 0, 100, True)
+    spans.ended(100, 0, 100, by=100)
     fallen = round(UNIT * (1 - (1 - SURE) / (LEAST + 1)))
     assert spans._factor == fallen, "another promise is open"
-    spans.ended(100, 0, 100, False)
-    assert spans._factor == fallen + round(fallen * SURE / LEAST)
+    spans.ended(200, 0, 100, by=150)
+    assert spans._factor == fallen + round(fallen * SURE / (LEAST + 1))
+
+
+def test_a_promise_counts_as_broken_once_its_end_has_passed_and_not_again_when_the_answer_ends():
+    spans = Spans()
+    for by in (150, 150, 400, 400):
+        spans.made(0, 100, by)
+    spans.corrected(100, 150)
+    assert spans._factor == UNIT, "they may still be kept"
+    spans.left(150, 0, 100, by=150)
+    spans.corrected(100, 151)
+    risen = UNIT + round(UNIT * SURE / (LEAST + 3))
+    assert spans._factor == risen, "one has left, and the other one still runs"
+    spans.ended(300, 0, 100, by=150)
+    assert spans._factor == risen
+    spans.ended(400, 0, 100, by=400)
+    assert spans._factor == risen + round(risen * (SURE - 1) / (LEAST + 1)), "it is kept"
 
 
 def test_what_was_learned_of_lengths_counts_once_more_have_ended_than_run():

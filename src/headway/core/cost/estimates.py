@@ -193,6 +193,9 @@ class Estimates:
         # Later than nine of ten ends half of the first tokens do not come.
         end = max(after, now + promises.span(lane, basis, span, now))
         first = min(computed, end) if sequence.request.max_tokens else NEVER
-        promise = Promise(now, first, end, after, wait, span, basis)
-        promises.made(lane, len(sequence.request.prompt), promise)
-        return promise
+        return Promise(now, first, end, after, wait, span, basis)
+
+    def promised(self, sequence: Sequence) -> None:
+        """Its promise is told: it will be compared with what comes."""
+        request = sequence.request
+        self.promises.made(request.lane, len(request.prompt), sequence.promise)

@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from headway.core.cost.lengths import ENOUGH, Sample
 from headway.core.cost.paces import Paces
@@ -24,8 +25,10 @@ class Span:
 
     made: int  # when it was promised
     predicted: int  # nanoseconds, uncorrected
+    by: int  # when it was promised to have ended
     ended: int = NEVER  # when it did, or when its request left; NEVER: it is open
     whole: bool = False  # it ended by itself
+    is_broken: bool = False  # it was open when its promised end had passed
 
     def ratio(self, now: int) -> int:
         """Measured over predicted, in thousandths; unless it is whole, as far as is known."""
@@ -41,21 +44,24 @@ class Spans:
     time that has passed. Without them short answers would rule at first, because they end first.
     The quantile is of the product-limit estimate (Kaplan and Meier, 1958).
 
-    The factor grows with each answer that took longer than promised, and shrinks with each other
-    one, so that it stays if SURE of them are covered. Promises that are open are not known to be
-    kept yet: the more there are, the smaller the steps. So it grows or shrinks about e-fold at most
-    until their ends can tell.
+    The factor grows with each answer that takes longer than promised, as soon as its promised end
+    has passed, and shrinks with each that ends before, so that it stays if SURE of them are
+    covered. Promises that are open are not known to be kept yet: the more there are, the smaller
+    the steps. So it grows or shrinks about e-fold at most until their ends can tell.
     """
 
     def __init__(self) -> None:
         self._latest = deque[Span]()  # as they were promised
-        self._open: dict[tuple[int, int], list[Span]] = {}  # by `made` and `predicted`
+        self._open: dict[tuple[int, int, int], list[Span]] = {}  # by made, predicted and `by`
         self._count = 0  # of the open ones
+        self._due: list[tuple[int, int, Span]] = []  # a heap: promised end, number; some have ended
+        self._number = 0  # of promises
         self._factor = UNIT  # millionths
         self._ratio, self._news = WHOLE, 0  # the quantile, and what has happened since it was taken
 
     def corrected(self, predicted: int, now: int) -> int:
         """Nanoseconds that SURE of the answers do not exceed."""
+        self._note_broken(now)
         if self._news * STALE >= len(self._latest):
             self._ratio, self._news = self._quantile(now), 0
         return predicted * self._ratio // WHOLE * self._factor // UNIT
@@ -75,32 +81,47 @@ class Spans:
             left -= 1
         return max(WHOLE, seen[-1][0])
 
-    def made(self, now: int, predicted: int) -> None:
-        """An answer was promised to end."""
-        span = Span(now, predicted)
+    def made(self, now: int, predicted: int, by: int) -> None:
+        """An answer was promised to have ended by then."""
+        span = Span(now, predicted, by)
         self._latest.append(span)
-        self._open.setdefault((now, predicted), []).append(span)
+        self._open.setdefault((now, predicted, by), []).append(span)
+        heappush(self._due, (by, self._number, span))
+        self._number += 1
         self._count += 1
         self._news += 1
         while len(self._latest) > self._count + RECENT:
             self._latest.popleft()
 
-    def left(self, now: int, made: int, predicted: int) -> None:
+    def left(self, now: int, made: int, predicted: int, by: int) -> None:
         """A request is gone that was promised its end, and has not ended by itself."""
-        self._close(now, made, predicted)
+        self._close(now, made, predicted, by)
 
-    def ended(self, now: int, made: int, predicted: int, covered: bool) -> None:
-        """Learn from an answer. covered: it took no longer than promised."""
-        self._close(now, made, predicted).whole = True
-        parts = LEAST + self._count
-        change = round(self._factor * (SURE - covered) / parts)
+    def ended(self, now: int, made: int, predicted: int, by: int) -> None:
+        """Learn from an answer that has ended now."""
+        self._note_broken(now)
+        span = self._close(now, made, predicted, by)
+        span.whole = True
+        if not span.is_broken:
+            self._learn(covered=True)
+
+    def _note_broken(self, now: int) -> None:
+        """Learn from the promises whose ends have passed, though their answers still run."""
+        while self._due and self._due[0][0] < now:
+            _, _, span = heappop(self._due)
+            if span.ended == NEVER:
+                span.is_broken = True
+                self._learn(covered=False)
+
+    def _learn(self, *, covered: bool) -> None:
+        change = round(self._factor * (SURE - covered) / (LEAST + self._count))
         self._factor = min(BOUND * UNIT, max(UNIT // BOUND, self._factor + change))
 
-    def _close(self, now: int, made: int, predicted: int) -> Span:
-        spans = self._open[made, predicted]
+    def _close(self, now: int, made: int, predicted: int, by: int) -> Span:
+        spans = self._open[made, predicted, by]
         span = spans.pop()
         if not spans:
-            del self._open[made, predicted]
+            del self._open[made, predicted, by]
         self._count -= 1
         self._news += 1
         span.ended = now
@@ -157,7 +178,9 @@ class Promises:
     def made(self, lane: str, prompt: int, promise: Promise) -> None:
         """A request with so many prompt tokens is promised its end."""
         self._prompts.setdefault(lane, Sample()).add(prompt)
-        self._spans.setdefault((lane, promise.basis), Spans()).made(promise.made, promise.span)
+        self._spans.setdefault((lane, promise.basis), Spans()).made(
+            promise.made, promise.span, promise.end
+        )
         open_, settled = self._counts.get(lane, (0, 0))
         self._counts[lane] = open_ + 1, settled
 
@@ -167,9 +190,9 @@ class Promises:
             return
         open_, settled = self._counts[lane]
         self._counts[lane] = open_ - 1, settled + 1
-        spans, of = self._spans[lane, promise.basis], (promise.made, promise.span)
+        spans, of = self._spans[lane, promise.basis], (promise.made, promise.span, promise.end)
         if whole:
-            spans.ended(now, *of, covered=now <= promise.end)
+            spans.ended(now, *of)
         else:
             spans.left(now, *of)
 

@@ -104,6 +104,7 @@ class Newcomers:
         if together:
             self._promise_together()
         for sequence in self._waits:
+            estimates.promised(sequence)
             told = first, _ = sequence.promise.first, sequence.promise.end
             self._events.append(Event(sequence.request.id, promise=told))
             if sequence.first_by < first < NEVER and sequence.request.lane in self._refusing:
