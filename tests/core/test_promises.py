@@ -132,6 +132,18 @@ def test_only_the_latest_promises_and_the_open_ones_count():
     assert not spans._open
 
 
+def test_answers_that_ended_long_before_their_time_are_forgotten_and_the_open_ones_are_not():
+    spans = Spans()
+    spans.made(0, 7, by=RECENT * 5)
+    for at in range(RECENT * 4):
+        spans.made(at, 100, by=10**9)
+        spans.ended(at + 1, at, 100, by=10**9)
+        assert len(spans._due) <= RECENT + 4
+    factor = spans._factor
+    spans.corrected(100, RECENT * 5 + 1)
+    assert spans._factor > factor, "the open one is broken"
+
+
 @given(st.lists(st.booleans(), max_size=400))
 def test_the_factor_stays_within_its_bounds(covered):
     spans = Spans()

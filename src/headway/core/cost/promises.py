@@ -2,7 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 
 from headway.core.cost.lengths import ENOUGH, Sample
 from headway.core.cost.paces import Paces
@@ -89,6 +89,9 @@ class Spans:
         heappush(self._due, (by, self._number, span))
         self._number += 1
         self._count += 1
+        if len(self._due) > 2 * self._count + RECENT:  # most have ended long before their time
+            self._due = [each for each in self._due if each[2].ended == NEVER]
+            heapify(self._due)
         self._news += 1
         while len(self._latest) > self._count + RECENT:
             self._latest.popleft()
