@@ -7,6 +7,9 @@ import httpx2
 import pytest
 
 from headway.server.config.config import ServerConfig
+from headway.server.config.durations import SECOND
+from headway.server.http.call_time import CallTimer
+from headway.server.http.interruptible import Interruptible
 from headway.server.observe.metrics.metrics import Metrics
 from tests.server.asgi_client import Client, inside, until
 from tests.server.running_server import fake, serving
@@ -17,6 +20,22 @@ SOON = ServerConfig(server={"limits": {"call_time": "50ms"}})
 
 async def never(*given, **more):
     await asyncio.Event().wait()
+
+
+def test_the_loop_holds_no_timer_for_calls_that_have_ended():
+    async def scene():
+        timer, calls = CallTimer(600 * SECOND), [Interruptible(), Interruptible()]
+        for call in calls:
+            timer.add(call)
+        handle = timer._timer
+        timer.remove(calls[0])
+        assert handle and not handle.cancelled(), "the other one is watched"
+        timer.remove(calls[1])
+        assert handle.cancelled()
+        timer.add(calls[0])
+        assert timer._timer is not handle
+
+    asyncio.run(scene())
 
 
 @pytest.mark.parametrize(("path", "asked"), TEXT)

@@ -84,6 +84,9 @@ class CallTimer:
     def remove(self, call: Interruptible) -> None:
         """The call has ended."""
         self._ends.pop(call, None)
+        if self._timer and not self._ends:  # else the loop would hold it until its time
+            self._timer.cancel()
+            self._timer = None
 
     def _interrupt(self) -> None:
         loop, self._timer = asyncio.get_running_loop(), None
