@@ -26,11 +26,13 @@ def diagnose(
         ),
     ] = "",
     minutes: Annotated[
-        float,
+        float | None,
         typer.Option(
-            min=1, metavar="MINUTES", help="Of a --ledger: how far back from its latest request."
+            min=1,
+            metavar="MINUTES",
+            help="Of a --ledger: how far back from its latest request. Default: 60.",
         ),
-    ] = 60.0,
+    ] = None,
     model: Annotated[
         str, typer.Option(metavar="NAME", help="Of a --ledger that has several models.")
     ] = "",

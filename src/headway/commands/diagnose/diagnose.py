@@ -23,6 +23,7 @@ from headway.errors import SettingError
 from headway.report import report_json
 
 FINE, HURTS = 0, 1  # exit statuses
+MINUTES = 60.0  # of a ledger that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class DiagnoseOptions:
     journal: Path | None = None
     report: Path | None = None
     ledger: str = ""  # a store
-    minutes: float = 60.0  # of a ledger: how far back from its latest request
+    minutes: float | None = None  # of a ledger: how far back from its latest request; None: MINUTES
     model: str = ""  # of a ledger that has several
     config: Path | None = None  # of the server that wrote the ledger
     url: str = ""  # of a live server
@@ -52,8 +53,8 @@ def run_diagnose(options: DiagnoseOptions, console: Console) -> int:
         )
     if options.cost and not (options.journal or options.ledger):
         raise SettingError("--cost goes with --journal or --ledger")
-    if (options.config or options.model) and not options.ledger:
-        raise SettingError("--config and --model go with --ledger")
+    if (options.config or options.model or options.minutes) and not options.ledger:
+        raise SettingError("--config, --model and --minutes go with --ledger")
     if options.strategy and not options.report:
         raise SettingError("--strategy names a run of a --report")
     if options.journal:
@@ -84,7 +85,8 @@ def _of_ledger(options: DiagnoseOptions) -> Evidence:
         raise SettingError(
             f"reading a ledger needs {missing.name}: pip install 'headway[server,ledger]'"
         ) from missing
-    return read_ledger(options.ledger, options.minutes, options.model, options.config, options.cost)
+    minutes = options.minutes or MINUTES
+    return read_ledger(options.ledger, minutes, options.model, options.config, options.cost)
 
 
 def _of_journal(path: Path, cost_file: Path | None) -> DiagnosisReport:
