@@ -77,8 +77,8 @@ def steps() -> list[Figure]:
     return [*figures, Figure("page_over_metrics_step", [a / b for a, b in pairs], most=1.0)]
 
 
-def looks() -> list[Figure]:
-    """Milliseconds for one page."""
+def filled() -> tuple[Watched, int]:
+    """A model whose series are full, and when that is."""
     end = 10**12 // PART * PART
     page = Watched("model", LANES, 32, engine_at(end), lambda: end)
     for part in range(KEPT):
@@ -86,6 +86,12 @@ def looks() -> list[Figure]:
         page.rows([step(now)] * 20, [])
         for lane in LANES:
             page.rows([], [row(now, lane.name, (k % 97 + 1) * 7 * MS) for k in range(50)])
+    return page, end
+
+
+def looks() -> list[Figure]:
+    """Milliseconds for one page."""
+    page, end = filled()
     page.calls |= {str(k): opened(k) for k in range(OPEN)}
     view = seen(page, end)  # and half minutes that are over are known from now on
     return [

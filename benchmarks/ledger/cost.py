@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from benchmarks.dashboard import LANES, MS, engine_at, row, seen, step
+from benchmarks.dashboard import LANES, MS, engine_at, filled, seen, step
 from benchmarks.report import Figure
 from benchmarks.scheduler_step import answered
 from headway.core.accounts.accounts import Accounts
@@ -23,8 +23,6 @@ from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.server.dashboard.page.document import fragment
-from headway.server.dashboard.series import KEPT, PART
-from headway.server.dashboard.watched import Watched
 from headway.server.ledger.device_time import DeviceTime
 from headway.server.ledger.request_rows import Row, unmeasured
 from headway.store.database import Database
@@ -162,12 +160,6 @@ def request(id: str) -> Row:
 
 def looks() -> list[float]:
     """Of a fetch of the page: a view of full series, and its HTML."""
-    end = 10**12 // PART * PART
-    page = Watched("model", LANES, 32, engine_at(end), lambda: end)
-    for part in range(KEPT):
-        now = end - (KEPT - part) * PART
-        page.rows([step(now)] * 20, [])
-        for lane in LANES:
-            page.rows([], [row(now, lane.name, (k % 97 + 1) * 7 * MS) for k in range(50)])
+    page, end = filled()
     seen(page, end)  # half minutes that are over are summed up once
     return [spent(lambda: fragment(seen(page, end)), 20) for _ in range(TURNS)]

@@ -1,10 +1,10 @@
 """FunctionExecutor: the seam's other side for functions. A step is a call."""
 
 import logging
-from _thread import LockType, allocate_lock
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from threading import Lock
 from typing import Any
 
 from headway.batching.calling import Calling, ProcessDiedError, WrongResultsError
@@ -68,7 +68,7 @@ class FunctionExecutor(Executor):
                 self._places.pop(sequence, None)
         self._begun(items)
         begins_now = not self._outputs
-        started = allocate_lock()
+        started = Lock()
         started.acquire()
         output = self._thread.submit(self._compute, batch, begins, items, started)
         self._outputs[batch.step] = output
@@ -86,9 +86,7 @@ class FunctionExecutor(Executor):
     def collect(self, ticket: int) -> Output:
         return self._outputs.pop(ticket).result()
 
-    def _compute(
-        self, batch: Batch, begins: list[Row], items: list[Item], started: LockType
-    ) -> Output:
+    def _compute(self, batch: Batch, begins: list[Row], items: list[Item], started: Lock) -> Output:
         started.release()
         began = self._clock.now()
         output = self._output(batch, begins, items)

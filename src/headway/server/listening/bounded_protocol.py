@@ -195,6 +195,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._exchange = Exchange(cycle)
+        # ASGI has dicts there; uvicorn itself puts nothing.
         cycle.scope["extensions"] = {EXCHANGE: self._exchange}  # type: ignore[dict-item]
         super()._start_asgi_task(cycle, app)
 
