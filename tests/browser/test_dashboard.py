@@ -8,6 +8,8 @@ from headway.server.config.sections.keys import digest
 from headway.server.dashboard import board
 from tests.server.running_server import fake, serving
 
+expect = pytest.importorskip("playwright.sync_api").expect
+
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
 LANES = {"voice": {"ttft": "1h"}, "chat": {"ttft": "1ns"}}
 KEY = "hw-of-a-test"
@@ -71,13 +73,20 @@ def refreshed(page, act=lambda: None):
     act()
     with page.expect_response("**/dashboard/live"):
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
-    page.wait_for_function("!document.querySelector('#stale').textContent")
+    expect(page.locator("#stale")).to_be_empty()
+
+
+def ended_cell(page, lane):
+    """n of the lane in the table.
+
+    Waits go by `expect`: the page's policy forbids the eval that `wait_for_function` polls with.
+    """
+    row = page.locator("#lanes-0 tbody tr", has=page.locator("th", has_text=lane))
+    return row.locator("td").nth(1)
 
 
 def ended(page, lane):
-    """n of the lane, as the table says it."""
-    row = page.locator("#lanes-0 tbody tr", has=page.locator("th", has_text=lane))
-    return int(row.locator("td").nth(1).inner_text())
+    return int(ended_cell(page, lane).inner_text())
 
 
 @pytest.mark.parametrize("width", [390, 1280])
@@ -114,10 +123,7 @@ def test_figures_change_by_themselves_and_the_focus_stays(visit, url):
     opened = page.evaluate("document.activeElement.closest('details').id")
     box, top = page.locator("#batch").bounding_box(), page.evaluate("scrollY")
     refreshed(page, lambda: [ask(url, "voice"), ask(url, "chat")])
-    page.wait_for_function(
-        f"document.querySelector('#lanes-0 td:nth-of-type(2)').textContent == '{before + 1}'"
-    )
-    assert ended(page, "voice") == before + 1
+    expect(ended_cell(page, "voice")).to_have_text(str(before + 1))
     assert page.evaluate("document.activeElement.closest('details').id") == opened
     assert page.locator(f'[id="{opened}"]').get_attribute("open") is not None
     assert page.locator("#batch").bounding_box() == box and page.evaluate("scrollY") == top
@@ -159,9 +165,7 @@ def test_updates_can_be_paused(visit, url):
     assert ended(page, "voice") == before
     with page.expect_response("**/dashboard/live"):
         page.locator("#live").check()
-    page.wait_for_function(
-        f"document.querySelector('#lanes-0 td:nth-of-type(2)').textContent == '{before + 1}'"
-    )
+    expect(ended_cell(page, "voice")).to_have_text(str(before + 1))
 
 
 def test_without_javascript_the_page_is_whole_and_has_a_link_to_reload(visit, url):
