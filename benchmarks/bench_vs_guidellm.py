@@ -13,6 +13,9 @@ itself has seen meanwhile, `itl_over_server` is the tool's mean gap over it, and
 With `--apart` the server has one core to itself, and the tool another one: no tool can take the
 server's. Its capacity is then measured in the same way.
 
+With `--half-b` the server's model has the shape of Qwen2.5-0.5B, in bfloat16, and all is measured
+PATIENCE times as long. A millisecond is less of its first token than of the embedded model's.
+
 With `--scheduled` the server is that of benchmarks.client_accuracy, which computes nothing, so that
 no tool can slow it. It is asked for RATE requests a second.
 
@@ -25,7 +28,8 @@ none was free. A ratio is guidellm's figure over headway's, pair by pair.
 
 guidellm needs an environment of its own (pip install guidellm==0.8.1), whose command is named:
 
-    python -m benchmarks.bench_vs_guidellm /path/to/guidellm [--apart | --scheduled]
+    python -m benchmarks.bench_vs_guidellm /path/to/guidellm [--apart] [--half-b]
+    python -m benchmarks.bench_vs_guidellm /path/to/guidellm --scheduled
 """
 
 import json
@@ -46,12 +50,13 @@ from urllib.request import urlopen
 from benchmarks.client_accuracy.__main__ import server as scheduled_server
 from benchmarks.report import Figure, finish
 from benchmarks.server_overhead.served import serving
-from benchmarks.server_overhead.stage import TINY
+from benchmarks.server_overhead.stage import TINY, random_checkpoint
 from headway.report import report_json
 from headway.runs.outcome import Outcome
 
 SEED, LOAD, PAIRS = 0, 0.6, 2
 SECONDS, SLOTS, CONTEXT = 40.0, 16, 1_024
+PATIENCE = 4.0  # for a larger model: so many times as long
 RATE = 12.0  # requests per second, of the scheduled server
 PROMPTS, ANSWERS = (32, 256), (16, 96)  # tokens: from, to
 LIMITS = {"requests_per_s": 0.05, "tokens_per_s": 0.05, "ttft_p50": 0.05, "itl_p50": 0.05}
@@ -121,20 +126,21 @@ def bench(url: str, folder: Path, *options: str) -> Outcome:
     return outcome
 
 
-def capacity(url: str, folder: Path) -> float:
+def capacity(url: str, folder: Path, patience: float) -> float:
     """Requests per second that the server answers when it is always asked for more."""
+    begin, end = 4 * patience, 14 * patience
     lengths = ["--prompt", "{}-{}".format(*PROMPTS), "--answer", "{}-{}".format(*ANSWERS)]
-    more = ["--poisson", "100", "--seconds", "15", "--callers", str(2 * SLOTS)]
+    more = ["--poisson", "100", "--seconds", str(end + 1), "--callers", str(2 * SLOTS)]
     outcome = bench(url, folder, *lengths, *more)
     ends = sorted(row.finished for row in outcome.requests if row.is_whole)
-    inside = [end for end in ends if 4e9 <= end <= 14e9]
-    return len(inside) / 10
+    inside = [each for each in ends if begin <= each / 1e9 <= end]
+    return len(inside) / (end - begin)
 
 
-def make_trace(rate: float, folder: Path) -> tuple[Path, Path]:
+def make_trace(rate: float, seconds: float, folder: Path) -> tuple[Path, Path]:
     """A Poisson trace in headway's form and in guidellm's."""
     draw, at, lines = Random(SEED), 0.0, list[str]()
-    while (at := at + draw.expovariate(rate)) < SECONDS:
+    while (at := at + draw.expovariate(rate)) < seconds:
         lines.append(f"{at:.6f},{draw.randint(*PROMPTS)},{draw.randint(*ANSWERS)}\n")
     ours, theirs = folder / "trace.csv", folder / "guidellm.csv"
     ours.write_text("".join(["arrival_s,input_tokens,output_tokens\n", *lines]))
@@ -142,8 +148,8 @@ def make_trace(rate: float, folder: Path) -> tuple[Path, Path]:
     return ours, theirs
 
 
-def ask_headway(url: str, trace: Path, folder: Path) -> Seen:
-    options = ["--trace", str(trace), "--seconds", str(SECONDS), "--warm-up", "0"]
+def ask_headway(url: str, trace: Path, seconds: float, folder: Path) -> Seen:
+    options = ["--trace", str(trace), "--seconds", str(seconds), "--warm-up", "0"]
     outcome = bench(url, folder, *options)
     return Seen(
         [
@@ -274,12 +280,15 @@ def figures(turns: Sequence[tuple[Seen, Seen]]) -> list[Figure]:
     return made
 
 
-def replay(command: str, url: str, model: str, rate: float, folder: Path) -> int:
+def replay(
+    command: str, url: str, model: str, rate: float, folder: Path, patience: float = 1.0
+) -> int:
     """Both tools in turn on a trace at this rate; the exit status."""
-    trace, their_trace = make_trace(rate, folder)
+    seconds = SECONDS * patience
+    trace, their_trace = make_trace(rate, seconds, folder)
     own, turns = ServersOwn(url), list[tuple[Seen, Seen]]()
     for turn in range(PAIRS):
-        ours = own.during(partial(ask_headway, url, trace, folder / f"headway-{turn}"))
+        ours = own.during(partial(ask_headway, url, trace, seconds, folder / f"headway-{turn}"))
         theirs = own.during(partial(ask_guidellm, command, url, model, their_trace, folder))
         turns.append((ours, theirs))
         print({name: round(value, 4) for name, value in ours.figures.items()}, flush=True)
@@ -287,27 +296,33 @@ def replay(command: str, url: str, model: str, rate: float, folder: Path) -> int
     return finish("bench_vs_guidellm", __doc__ or "", SEED, figures(turns))
 
 
-def main(command: str, *, on_scheduled: bool = False, apart: bool = False) -> int:
+def main(command: str, options: Sequence[str]) -> int:
     first, *others = sorted(os.sched_getaffinity(0))
+    apart = "--apart" in options
     if apart and not others:
         raise SystemExit("--apart needs two cores")
     with TemporaryDirectory() as made:
         folder = Path(made)
-        if on_scheduled:
+        if "--scheduled" in options:
             with scheduled_server() as url:
                 return replay(command, url, "scheduled", RATE, folder)
         config = {"engine": {"slots": SLOTS, "context": CONTEXT}, "lanes": {"all": {}}}
+        model, patience = "headway-tiny", 1.0
+        if "--half-b" in options:
+            model, patience = "half-b", PATIENCE
+            (folder / model).mkdir()
+            path = random_checkpoint(folder / model)
+            config["models"] = [{"path": str(path), "name": model, "dtype": "bfloat16"}]
         if apart:
             os.sched_setaffinity(0, {first})  # what is started next inherits it
         with serving(config, folder) as server:
             if apart:
                 os.sched_setaffinity(0, others)
             url = f"http://{server.host}:{server.port}"
-            most = capacity(url, folder / "capacity")
-            print(f"capacity {most:.1f} requests / s; replaying {LOAD * most:.1f}", flush=True)
-            return replay(command, url, "headway-tiny", LOAD * most, folder)
+            most = capacity(url, folder / "capacity", patience)
+            print(f"capacity {most:.2f} requests / s; replaying {LOAD * most:.2f}", flush=True)
+            return replay(command, url, model, LOAD * most, folder, patience)
 
 
 if __name__ == "__main__":
-    options = sys.argv[2:]
-    sys.exit(main(sys.argv[1], on_scheduled="--scheduled" in options, apart="--apart" in options))
+    sys.exit(main(sys.argv[1], sys.argv[2:]))
