@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -48,8 +49,8 @@ def packed(dtype: torch.dtype) -> Maker:
     return make
 
 
-def ours(weight: Tensor) -> Product:
-    """headway's own kernel, for few rows, from oneDNN's memory."""
+def ours(weight: Tensor, widened: bool = False) -> Product:
+    """headway's own kernels, from oneDNN's memory."""
     half, library = weight.to(torch.bfloat16), kernels()
     kept = pack(half)
     if kept is None or library is None or torch.bfloat16 not in library.dtypes:
@@ -60,7 +61,7 @@ def ours(weight: Tensor) -> Product:
 
     def multiply(x: Tensor) -> Tensor:
         assert kept is not None
-        return library.product(x, where, outputs, None)
+        return library.product(x, where, outputs, None, widened)
 
     return multiply
 
@@ -94,6 +95,7 @@ def libraries() -> Iterator[tuple[str, str, torch.dtype, Maker]]:
     """Name, the precision whose bound it counts for, kind of the rows, how a weight is made."""
     half, single = torch.bfloat16, torch.float32
     yield "headway's kernel, bfloat16", "16bit", half, ours
+    yield "headway's kernel, widened", "16bit", half, partial(ours, widened=True)
     yield "oneDNN packed, bfloat16", "16bit", half, packed(half)
     yield "torch F.linear, bfloat16", "16bit", half, plain(half)
     yield "oneDNN packed, float32", "16bit", single, packed(single)

@@ -39,8 +39,7 @@ class Decoder:
         # No padding with experts: padding rows would choose some, which would then be read.
         few = weights.nbytes < CACHED or config.experts is not None
         typical = weights.head if config.generates else weights.layers[0].qkv
-        slow = typical.packed is not None and not typical.most_rows
-        rounding = LARGE if slow and not few else SMALL
+        rounding = LARGE if typical.one_as_slow_as_four and not few else SMALL
         rounds = self.device.type == "cpu" and not typical.any_rows
         self.rounding = rounding if rounds else Rounding()
         length = context or config.context

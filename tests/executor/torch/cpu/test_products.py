@@ -6,12 +6,14 @@ import torch
 from headway.executor.torch.config.processor import cpu_flags
 from headway.executor.torch.cpu.build import NEEDED, SWITCH
 from headway.executor.torch.cpu.library import kernels
-from headway.executor.torch.layers import few_rows, linear
+from headway.executor.torch.layers import linear, product_choice
 from headway.executor.torch.layers.linear import Linear
+from headway.executor.torch.layers.product_choice import Kind
 
 needs_kernels = pytest.mark.skipif(kernels() is None, reason="there are no kernels here")
 SHAPES = [(64, 2), (128, 96), (320, 1_026), (64, 2_050)]  # of one panel, of several, of two chunks
-UNIT = {torch.float32: 2**-23, torch.bfloat16: 2**-8}
+HALF = torch.bfloat16
+UNIT = {torch.float32: 2**-23, HALF: 2**-8}
 
 
 def drawn(outputs, inputs, rows, dtype):
@@ -28,26 +30,33 @@ def in_panels(weight):
     return weight.view(outputs // 64, 64, inputs // 2, 2).transpose(1, 2).contiguous()
 
 
-@pytest.mark.parametrize("dtype", UNIT)
+@pytest.mark.parametrize("dtype, widened", [*((dtype, False) for dtype in UNIT), (HALF, True)])
 @pytest.mark.parametrize("outputs, inputs", SHAPES)
 @pytest.mark.parametrize("rows", [1, 5, 6, 7, 13, 32])
-def test_a_product_is_right_and_a_row_alone_has_the_same_bits(built, outputs, inputs, rows, dtype):
+def test_a_product_is_right_and_a_row_alone_has_the_same_bits(
+    built, outputs, inputs, rows, dtype, widened
+):
     found = built
-    if dtype not in found.dtypes:
+    if not widened and dtype not in found.dtypes:
         pytest.skip("this processor has no products in bfloat16")
     weight, x, bias = drawn(outputs, inputs, rows, dtype)
     panels = in_panels(weight)
-    y = found.product(x, panels.data_ptr(), outputs, bias)
+    y = found.product(x, panels.data_ptr(), outputs, bias, widened)
     exact = x.double() @ weight.double().T + bias.double()
     # Of the sum's rounding: at most one unit for each term, and one of the result.
     most = (x.double().abs() @ weight.double().abs().T) * inputs * 2**-23 + exact.abs() * UNIT[
         dtype
     ]
     assert y.dtype is dtype and ((y.double() - exact).abs() <= most + 1e-6).all()
-    plain = found.product(x, panels.data_ptr(), outputs, None)
+    plain = found.product(x, panels.data_ptr(), outputs, None, widened)
     for row in {0, rows // 2, rows - 1}:
-        alone = found.product(x[row : row + 1], panels.data_ptr(), outputs, None)
+        alone = found.product(x[row : row + 1], panels.data_ptr(), outputs, None, widened)
         assert torch.equal(alone[0], plain[row])
+    if widened:
+        wide = found.product(x.float(), panels.data_ptr(), outputs, bias.float())
+        assert torch.equal(y, wide.to(dtype)), "it is float32's product, rounded once"
+        turned = x.T.contiguous().T
+        assert torch.equal(found.product(turned, panels.data_ptr(), outputs, bias, True), y)
 
 
 @needs_kernels
@@ -61,72 +70,97 @@ def test_a_row_that_is_not_finite_is_alone_with_it():
     assert spoilt[3].isnan().all() and torch.equal(spoilt[others], found[others])
 
 
-@needs_kernels
-@pytest.mark.skipif("avx512_bf16" not in cpu_flags(), reason="no products in bfloat16")
-def test_few_rows_go_to_the_kernel_and_more_to_onednn(monkeypatch):
-    monkeypatch.setattr(linear, "few_rows", lambda library, made: 5)
-    weight, x, bias = drawn(128, 96, 6, torch.bfloat16)
-    layer, asked = Linear(weight, bias), []
-    assert layer.most_rows == 5, "oneDNN's layout is the one that the kernel reads"
-    monkeypatch.setattr(layer, "kernels", Spied(layer.kernels, asked))
-    more, few = layer(x), layer(x[:5])
-    assert asked == [5]
-    assert (few.float() - more[:5].float()).abs().max() < 2**-8 * (1 + more.float().abs().max())
-
-
-@needs_kernels
-@pytest.mark.skipif("avx512_bf16" not in cpu_flags(), reason="no products in bfloat16")
-def test_how_many_rows_is_measured_once_and_kept(monkeypatch, tmp_path):
-    monkeypatch.setattr(few_rows, "ROUNDS", 1)
-    monkeypatch.setattr(few_rows, "ROWS", (1, 2, 3))
-    threads = torch.get_num_threads()
-    library, asked = tmp_path / "kernels.so", []
-
-    def measured(matrices, x):
-        asked.append(len(x))
-        ours, theirs = real(matrices, x)
-        assert ours > 0 and theirs > 0
-        return (103, 100) if len(x) == 3 else (102, 100)
-
-    real = few_rows._fastest
-    monkeypatch.setattr(few_rows, "_fastest", measured)
-    assert few_rows.few_rows(library, linear._both) == 2
-    assert few_rows.few_rows(library, linear._both) == 2
-    few_rows._few_rows.cache_clear()
-    assert few_rows.few_rows(library, linear._both) == 2
-    assert asked == [1, 2, 3] and torch.get_num_threads() == threads
-
-    kept = tmp_path / "kernels.rows.json"
-    for spoilt in ("{", "[]"):
-        few_rows._few_rows.cache_clear()
-        kept.write_text(spoilt)
-        assert few_rows.few_rows(library, linear._both) == 2
-    assert len(asked) == 9
-    few_rows._few_rows.cache_clear()
-    assert few_rows.few_rows(tmp_path / "nowhere" / "kernels.so", linear._both) == 2, "not kept"
-    few_rows._few_rows.cache_clear()
+needs_pairs = pytest.mark.skipif(
+    "avx512_bf16" not in cpu_flags(), reason="this processor has no products in bfloat16"
+)
 
 
 class Spied:
-    def __init__(self, kernels, asked):
-        self.kernels, self.asked = kernels, asked
+    """Kernels that note which products they are asked for."""
 
-    def product(self, x, *rest):
-        self.asked.append(len(x))
-        return self.kernels.product(x, *rest)
+    def __init__(self, kernels):
+        self.kernels, self.asked = kernels, []
+
+    def product(self, x, *rest, widened):
+        self.asked.append((len(x), widened))
+        return self.kernels.product(x, *rest, widened=widened)
+
+
+@needs_kernels
+@needs_pairs
+def test_each_number_of_rows_goes_to_the_fastest(monkeypatch):
+    choice = (Kind.PAIRS, Kind.PAIRS, Kind.WIDENED, Kind.ONEDNN)
+    monkeypatch.setattr(linear, "product_choice", lambda library, made: choice)
+    weight, x, bias = drawn(128, 96, 6, torch.bfloat16)
+    layer = Linear(weight, bias)
+    assert layer.kinds == choice, "oneDNN's layout is the one that our kernels read"
+    assert not layer.any_rows and not layer.one_as_slow_as_four
+    spied = Spied(layer.kernels)
+    monkeypatch.setattr(layer, "kernels", spied)
+    found = {rows: layer(x[:rows]).float() for rows in (1, 2, 3, 6)}
+    assert spied.asked == [(1, False), (2, True)]
+    for rows, y in found.items():
+        assert (y - found[6][:rows]).abs().max() < 2**-8 * (1 + found[6].abs().max())
+
+
+def test_the_fastest_is_chosen_and_ties_go_to_ours_and_to_that_of_more_rows(monkeypatch):
+    monkeypatch.setattr(product_choice, "ROWS", (1, 2, 4))
+
+    def chosen(*times):
+        return product_choice.chosen([dict(zip(Kind, each, strict=True)) for each in times])
+
+    pairs, widened, onednn = Kind
+    assert chosen((100, 300, 200), (200, 199, 150), (250, 240, 230)) == [pairs, onednn, onednn]
+    assert chosen((100, 101, 90), (100, 101, 200), (100, 90, 200)) == [onednn, widened, widened]
+    assert chosen((100, 103, 200), (100, 90, 89), (95, 90, 89)) == [pairs, widened, widened]
+
+
+@needs_kernels
+@needs_pairs
+def test_the_choice_is_measured_once_and_kept(monkeypatch, tmp_path):
+    monkeypatch.setattr(product_choice, "ROUNDS", 1)
+    monkeypatch.setattr(product_choice, "ROWS", (1, 3, 4))
+    threads = torch.get_num_threads()
+    library, asked = tmp_path / "kernels.so", []
+    pairs, widened, onednn = Kind
+
+    def measured(matrices, x):
+        asked.append(len(x))
+        assert all(taken > 0 for taken in real(matrices, x).values())
+        fastest = {1: pairs, 3: widened, 4: onednn}[len(x)]
+        return {kind: 100 if kind is fastest else 110 for kind in Kind}
+
+    real = product_choice._fastest
+    monkeypatch.setattr(product_choice, "_fastest", measured)
+    want = (pairs, pairs, widened, widened, onednn)
+
+    def choice(library=library):
+        product_choice._product_choice.cache_clear()
+        return product_choice.product_choice(library, linear._every)
+
+    assert choice() == choice() == want
+    assert asked == [1, 3, 4] and torch.get_num_threads() == threads
+    kept = tmp_path / "kernels.products.json"
+    version = torch.__version__
+    for spoilt in ("{", "[]", f'{{"{version}": 7}}', f'{{"{version}": ["pairs"]}}'):
+        kept.write_text(spoilt)
+        assert choice() == want
+    assert len(asked) == 15
+    assert choice(tmp_path / "nowhere" / "kernels.so") == want, "not kept"
+    product_choice._product_choice.cache_clear()
 
 
 def test_another_layout_or_none_is_left_to_onednn(monkeypatch):
     weight, _, _ = drawn(128, 96, 1, torch.bfloat16)
-    assert Linear(weight[:100]).most_rows == 0, "its outputs fill no panel"
-    assert Linear(weight.float()).most_rows == 0
+    assert Linear(weight[:100]).kinds == (Kind.ONEDNN,), "its outputs fill no panel"
+    assert Linear(weight.float()).kinds == (Kind.ONEDNN,)
     packed = linear.pack(weight)
     if packed is not None:
         swapped = weight.clone()
         swapped[-1, -1] += 1
         assert linear.panels(swapped, packed) == 0, "its numbers lie elsewhere"
     monkeypatch.setattr(linear, "kernels", lambda: None)
-    assert Linear(weight).most_rows == 0
+    assert Linear(weight).kinds == (Kind.ONEDNN,)
 
 
 def test_they_can_be_switched_off(monkeypatch, capsys):

@@ -41,7 +41,8 @@ class Kernels:
         self._products = {torch.float32: library.product_float32}
         if library.has_bfloat16():
             self._products[torch.bfloat16] = library.product_bfloat16
-        for product in self._products.values():
+        self._widened = library.product_widened
+        for product in (*self._products.values(), self._widened):
             product.argtypes = [_POINTER, *[_COUNT] * 3, *[_POINTER] * 3, _COUNT]
             product.restype = None
         # Without a result, but for `attend`: whether there is code for the size of heads.
@@ -60,21 +61,24 @@ class Kernels:
         """Of rows that it multiplies."""
         return frozenset(self._products)
 
-    def product(self, x: Tensor, weights: int, outputs: int, bias: Tensor | None) -> Tensor:
+    def product(
+        self, x: Tensor, weights: int, outputs: int, bias: Tensor | None, widened: bool = False
+    ) -> Tensor:
         """x W^T + bias: [rows, inputs] -> [rows, outputs].
 
         weights: the address of panels in bfloat16 (products.cpp). inputs is even, outputs a
-        multiple of 64; bias [outputs] is in x's dtype.
+        multiple of 64; bias [outputs] is in x's dtype. widened: x is in bfloat16, but multiplied
+        in float32.
         """
         assert bias is None or bias.dtype is x.dtype
-        x = x.contiguous()
         rows, inputs = x.shape
         y = x.new_empty(rows, outputs)
+        multiply = self._widened if widened else self._products[x.dtype]
+        x = x.contiguous().to(torch.float32 if widened else x.dtype)
         offset = None if bias is None else bias.data_ptr()
         # torch keeps the number for each thread of Python, and sets OpenMP's when it is asked.
         threads = torch.get_num_threads()
-        multiply, out = self._products[x.dtype], y.data_ptr()
-        multiply(x.data_ptr(), rows, inputs, outputs, weights, offset, out, threads)
+        multiply(x.data_ptr(), rows, inputs, outputs, weights, offset, y.data_ptr(), threads)
         return y
 
 

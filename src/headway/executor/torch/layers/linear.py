@@ -1,7 +1,6 @@
 """One linear layer, its weight packed for the CPU where that pays."""
 
 import ctypes
-from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from headway.executor.torch.cpu.half import PANEL, HalfMatrix, fits
 from headway.executor.torch.cpu.library import Kernels, kernels
-from headway.executor.torch.layers.few_rows import few_rows
+from headway.executor.torch.layers.product_choice import Kind, Products, product_choice
 from headway.executor.torch.layers.quantized import QuantizedLinear
 
 # Rows for which oneDNN chooses the packed layout. One layout serves every number of rows; of
@@ -67,27 +66,26 @@ def _by_onednn(x: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
     return y
 
 
-def _both(weight: Tensor) -> tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor]]:
-    """Our product with this weight and oneDNN's. It has panels that our kernel reads."""
+def _every(weight: Tensor) -> Products:
+    """All products with this weight. It has panels that our kernels read."""
     packed, found = pack(weight), kernels()
     assert packed is not None and found is not None
     address, outputs = panels(weight, packed), len(weight)
-
-    def ours(x: Tensor) -> Tensor:
-        return found.product(x, address, outputs, None)
-
-    return ours, lambda x: _by_onednn(x, packed, None)
+    return {
+        Kind.PAIRS: lambda x: found.product(x, address, outputs, None),
+        Kind.WIDENED: lambda x: found.product(x, address, outputs, None, widened=True),
+        Kind.ONEDNN: lambda x: _by_onednn(x, packed, None),
+    }
 
 
 class Linear:
     """y = x W^T + b. Each row of y depends on its row of x alone (to rounding).
 
-    On a CPU in bfloat16 a few rows are multiplied by our own kernel, which reads weights as fast as
-    the memory gives them, and more of them by oneDNN, from the same memory.
+    On a CPU in bfloat16 each number of rows is multiplied by one of our own kernels or by oneDNN,
+    whichever is the fastest here. All read the same memory.
     """
 
-    __slots__ = ("bias", "kernels", "most_rows", "nbytes", "outputs", "packed", "panels", "weight")
-    any_rows = False  # oneDNN prepares each number of rows by itself
+    __slots__ = ("bias", "kernels", "kinds", "nbytes", "outputs", "packed", "panels", "weight")
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None, packing: bool = True) -> None:
         """weight [outputs, inputs], bias [outputs]. The plain weight is kept only if unpacked."""
@@ -95,7 +93,8 @@ class Linear:
         self.packed = pack(weight) if packing else None
         self.weight = weight if self.packed is None else None
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
-        self.most_rows, self.panels = 0, 0
+        self.kinds: tuple[Kind, ...] = (Kind.ONEDNN,)
+        self.panels = 0
         self.kernels: Kernels | None = None
         if self.packed is not None and weight.dtype is torch.bfloat16:
             self._find_kernels(weight, self.packed)
@@ -104,15 +103,28 @@ class Linear:
         found = kernels()
         if found is not None and weight.dtype in found.dtypes:
             self.panels, self.kernels = panels(weight, packed), found
-            self.most_rows = few_rows(found.file, _both) if self.panels else 0
+            self.kinds = product_choice(found.file, _every) if self.panels else self.kinds
+
+    @property
+    def any_rows(self) -> bool:
+        """Whether it computes any number of them at once. oneDNN prepares each by itself."""
+        return Kind.ONEDNN not in self.kinds
+
+    @property
+    def one_as_slow_as_four(self) -> bool:
+        """Whether a row alone takes as long as four: by oneDNN, but not by our kernels."""
+        return self.packed is not None and self.kinds[0] is Kind.ONEDNN
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] -> [n, outputs], n >= 1."""
         if self.weight is not None:
             return F.linear(x, self.weight, self.bias)
-        if len(x) <= self.most_rows and self.kernels is not None:
-            return self.kernels.product(x, self.panels, self.outputs, self.bias)
-        return _by_onednn(x, self.packed, self.bias)
+        kind = self.kinds[min(len(x), len(self.kinds) - 1)]
+        if self.kernels is None or kind is Kind.ONEDNN:
+            return _by_onednn(x, self.packed, self.bias)
+        return self.kernels.product(
+            x, self.panels, self.outputs, self.bias, widened=kind is Kind.WIDENED
+        )
 
 
 class HalfLinear:
@@ -124,7 +136,7 @@ class HalfLinear:
 
     __slots__ = ("bias", "matrix", "nbytes", "outputs")
     weight, packed = None, None
-    most_rows, any_rows = 0, True  # our kernel computes any number of them
+    any_rows, one_as_slow_as_four = True, False  # by our kernel
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
         """weight [outputs, inputs] in bfloat16, which is not kept; bias [outputs] in float32."""

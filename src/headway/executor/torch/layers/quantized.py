@@ -15,7 +15,7 @@ class QuantizedLinear:
     __slots__ = ("any_rows", "bias", "matrix", "nbytes", "outputs")
     weight = None
     packed = None
-    most_rows = 0  # our kernel computes any number of them
+    one_as_slow_as_four = False
 
     def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
         """weight [outputs, inputs], which is not kept, in any floating dtype; bias [outputs], in

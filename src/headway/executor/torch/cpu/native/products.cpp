@@ -32,6 +32,7 @@ constexpr int wide(int rows) { return LANES == 16 ? 4 : rows == 1 ? 8 : rows == 
 // Rows in float32. sums: [rows][PANEL], where this chunk's are added.
 struct Float32Rows {
   using Row = float;
+  using Result = float;
 
   template <int ROWS>
   static void add(const Row* x, int64_t stride, int64_t inputs, const uint16_t* panel,
@@ -59,8 +60,18 @@ struct Float32Rows {
     }
   }
 
-  static void put(const float* sums, const Row* bias, Row* y, int64_t count) {
+  static void put(const float* sums, const float* bias, float* y, int64_t count) {
     for (int64_t i = 0; i < count; i++) y[i] = sums[i] + (bias ? bias[i] : 0.0f);
+  }
+};
+
+// Rows that were widened to float32, for a result in bfloat16. Some processors multiply twice as
+// many numbers a second in float32 as they have products of pairs in bfloat16.
+struct WidenedRows : Float32Rows {
+  using Result = uint16_t;
+
+  static void put(const float* sums, const uint16_t* bias, uint16_t* y, int64_t count) {
+    for (int64_t i = 0; i < count; i++) y[i] = narrow(sums[i] + (bias ? widen(bias[i]) : 0.0f));
   }
 };
 
@@ -68,6 +79,7 @@ struct Float32Rows {
 // Rows in bfloat16, by the processor's own products of pairs.
 struct BFloat16Rows {
   using Row = uint16_t;
+  using Result = uint16_t;
 
   template <int ROWS>
   static void add(const Row* x, int64_t stride, int64_t inputs, const uint16_t* panel,
@@ -90,9 +102,7 @@ struct BFloat16Rows {
       for (int j = 0; j < 4; j++) _mm512_storeu_ps(sums + r * PANEL + j * 16, sum[r][j]);
   }
 
-  static void put(const float* sums, const Row* bias, Row* y, int64_t count) {
-    for (int64_t i = 0; i < count; i++) y[i] = narrow(sums[i] + (bias ? widen(bias[i]) : 0.0f));
-  }
+  static constexpr auto put = WidenedRows::put;
 };
 #endif
 
@@ -111,8 +121,8 @@ void add_rows(int rows, const typename Kind::Row* x, int64_t stride, int64_t inp
 
 template <class Kind>
 void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t outputs,
-             const uint16_t* weights, const typename Kind::Row* bias, typename Kind::Row* y,
-             int64_t threads) {
+             const uint16_t* weights, const typename Kind::Result* bias,
+             typename Kind::Result* y, int64_t threads) {
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
   for (int64_t p = 0; p < outputs / PANEL; p++) {
     alignas(64) float sums[SLAB * PANEL];
@@ -145,7 +155,13 @@ void product_float32(const float* x, int64_t rows, int64_t inputs, int64_t outpu
   product<Float32Rows>(x, rows, inputs, outputs, weights, bias, y, threads);
 }
 
-// Whether there is one for rows in bfloat16.
+// x in float32; bias and y in bfloat16.
+void product_widened(const float* x, int64_t rows, int64_t inputs, int64_t outputs,
+                     const uint16_t* weights, const uint16_t* bias, uint16_t* y, int64_t threads) {
+  product<WidenedRows>(x, rows, inputs, outputs, weights, bias, y, threads);
+}
+
+// Whether there is one for rows in bfloat16 that stay so.
 int has_bfloat16() {
 #if defined(__AVX512BF16__)
   return 1;
