@@ -82,6 +82,7 @@ class Shortcut:
     async def _reply(
         self, front: FunctionFront, head: Head, body: bytes, exchange: Exchange
     ) -> None:
+        """Send the result, or the error. Raises a fault of ours, once that is answered."""
         id = id_of(head.id)
         record, failed = access_record(), None
         record.id = id.decode("latin-1")
