@@ -237,6 +237,47 @@ def test_functions_have_no_versions(file):
         ServerConfig.load(file(given))
 
 
+PAID = {"prices": {"per_million_answer": 1}, "ledger": {"url": "ledger.db"}}
+BOTH = {"models": [{"name": "a"}, {"function": "mine:f"}, {"function": "mine:g"}]}
+
+
+def capped(caps, *models):
+    return {"keys": [{"name": "ann", "sha256": HASH, "caps": caps, "models": list(models)}]}
+
+
+@pytest.mark.parametrize("caps", [{"money_per_day": 1}, {"lanes": {"chat": {"money_per_day": 1}}}])
+def test_a_cap_on_money_is_of_a_key_that_calls_no_function(file, caps):
+    caps = json.loads(json.dumps(caps).replace("chat", next(iter(ServerConfig().lanes))))
+    for models, function in (((), "f"), (("a", "g"), "g"), (("f",), "f")):
+        why = f"ann: calls of the function {function} have no price, so no cap on money counts"
+        with pytest.raises(SettingError, match=rf"keys\[0\]\.caps: {why}"):
+            ServerConfig.load(file({**BOTH, **PAID, **capped(caps, *models)}))
+    ServerConfig.load(file({**BOTH, **PAID, **capped(caps, "a")}))
+
+
+def test_a_cap_on_tokens_is_of_a_key_that_calls_a_model_or_a_route(file):
+    for caps in ({"max_tokens": 5}, {"n": 1}):
+        with pytest.raises(SettingError, match=r"keys\[0\]\.caps: ann: it may call functions"):
+            ServerConfig.load(file({**BOTH, **capped(caps, "f")}))
+        with pytest.raises(SettingError, match=r"keys\[0\]\.caps: ann: it may call functions"):
+            ServerConfig.load(file({"models": [{"function": "mine:f"}], **capped(caps)}))
+        routed = {"routes": {"r": {"rules": [{"to": "a"}]}}}
+        for models in ((), ("a", "f")):
+            ServerConfig.load(file({**BOTH, **capped(caps, *models)}))
+        ServerConfig.load(file({**BOTH, **routed, **capped(caps, "r", "f")}))
+
+
+def test_functions_alone_have_nothing_of_the_engine_but_its_restarts(file):
+    alone = [{"function": "mine:f"}]
+    for setting in ({"journal": "incident.jsonl"}, {"slots": 3}):
+        with pytest.raises(SettingError, match=r"engine\.\w+ is for checkpoints"):
+            ServerConfig.load(file({"models": alone, "engine": setting}))
+        ServerConfig.load(file({**BOTH, "engine": setting}))
+        with pytest.raises(SettingError, match=r"engine\.\w+ is for checkpoints"):
+            ServerConfig.load(file({"models": [{**alone[0], "engine": setting}]}))
+    ServerConfig.load(file({"models": alone, "engine": {"restart": 5}}))
+
+
 def test_what_versions_are_of_says_nothing_of_other_models():
     """A lane's settings that another model's strategy reads, and keys and routes that name it."""
     models = [{"name": "a"}, {"name": "b", "engine": {"strategy": {"join": "dynamic"}}}]

@@ -8,6 +8,7 @@ import pytest
 
 from headway.errors import RefusedError
 from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import digest
 from headway.server.functions.calls import FunctionCalls
 from headway.server.functions.direct.shortcut import Shortcut
 from headway.server.observe.access import AccessLog
@@ -100,6 +101,50 @@ def test_requests_on_one_connection_are_answered_in_their_order(shout, taken):
     said = Hostile(url).say(b"".join(a + b for a, b in zip(heads, bodies, strict=True))).heard()
     assert re.findall(rb'"upper":"(\d)"', said) == [b"0", b"1", b"2"]
     assert said.count(b"HTTP/1.1 200 OK") == 3 and taken == [True] * 3
+
+
+def test_each_request_of_a_connection_is_judged_by_its_own_header(shout, taken):
+    url, _ = shout
+    heads = [
+        head(url, "X-Request-Id: a", "Authorization: Bearer one", last=False),
+        head(url, "X-Request-Id: a", "Authorization: Bearer one", last=False),  # remembered
+        head(url, "X-Request-Id: b", "X-Headway-Lane: slow", last=False),
+        head(url, "X-Request-Id: c", "X-Headway-Lane: none", last=False),
+        head(url, "X-Request-Id: d", host="evil.example", last=False),
+        head(url, "X-Request-Id: d", host="evil.example", last=False),
+        head(url, "X-Request-Id: e", kind="text/plain", last=False),
+        head(url, "X-Request-Id: f"),
+    ]
+    LINES.clear()
+    client = Hostile(url)
+    said = client.say(*[each + BODY for each in heads]).heard()
+    statuses = [int(each) for each in re.findall(rb"HTTP/1.1 (\d+)", said)]
+    assert statuses == [200, 200, 200, 400, 403, 403, 415, 200]
+    assert b"".join(re.findall(rb"x-request-id: (\w)", said)) == b"aabcddef"
+    until(lambda: len(LINES) == 8)
+    assert [line.get("lane", "") for line in LINES] == ["", "", "slow", "none", "", "", "", ""]
+    assert taken == [True] * 4 + [False] * 3 + [True]
+
+
+def test_a_key_is_looked_up_for_each_request_of_a_connection(taken):
+    entry = {"name": "ann", "sha256": digest("ann").hex(), "requests_per_minute": 2}
+    config = ServerConfig.model_validate({"keys": [entry]})
+    with serving("shout", config) as (url, _):
+        key = "Authorization: Bearer ann"
+        asked = [head(url, key, last=False), head(url, key, last=False), head(url, key)]
+        said = Hostile(url).say(*[each + BODY for each in asked]).heard()
+        assert re.findall(rb"HTTP/1.1 (\d+)", said) == [b"200", b"200", b"429"]
+    assert taken == [True] * 3
+
+
+def test_a_proxys_word_for_its_client_is_in_the_log(shout, taken):
+    url, _ = shout
+    for more, client in (([], "127.0.0.1"), (["X-Forwarded-For: 192.0.2.7"], "192.0.2.7")):
+        LINES.clear()
+        assert exchanged(url, head(url, *more) + BODY)[0] == 200
+        until(lambda: LINES)
+        assert LINES[0]["client"] == client
+    assert taken == [True, True]
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,9 @@ from types import SimpleNamespace
 
 import httpx2
 import pytest
+import structlog
+from hypothesis import given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from headway.server.answering.choice import Choice
@@ -60,6 +63,23 @@ def test_client_data_cannot_begin_a_log_line_or_control_a_terminal(pipe, format)
         parsed = [json.loads(line) for line in heads]
         assert [each["level"] for each in parsed] == ["info", "info", "error"]
         assert parsed[0]["id"] == EVIL and "KeyError" in parsed[2]["exception"]
+
+
+NAMES = st.sampled_from(["path", "ms", "id", "source", "exception", "logger", "stack"])
+TEXTS = st.text() | st.sampled_from(["a b", "a=b", "", '"', EVIL, "x" * 5_000])
+
+
+@given(event=TEXTS, values=st.dictionaries(NAMES, TEXTS | st.integers() | st.floats() | st.none()))
+def test_text_without_colours_is_as_structlog_writes_it(event, values):
+    if not {"exception", "logger", "stack"}.isdisjoint(values):
+        values = {name: str(value) for name, value in values.items()}
+    line = {**values, "event": event, "level": "info", "timestamp": "2026-11-25T08:00:00.000Z"}
+    first = {name: line[name] for name in logs.FIRST}
+    escaped = {name: logs._escape_value(name, each) for name, each in logs._cut(line).items()}
+    theirs = structlog.dev.ConsoleRenderer(
+        colors=False, pad_event_to=0, pad_level=False, sort_keys=False
+    )(None, "", {**escaped})
+    assert logs.renderer("console", False)({**line, **first}) == f"{theirs}\n"
 
 
 def test_a_logged_value_has_a_bounded_length(pipe):

@@ -17,7 +17,12 @@ from headway.core.settings import Settings
 from headway.executor.load import check_executor, traits_of
 from headway.server.config.durations import format_window
 from headway.server.config.ignored import check_lanes, check_set, is_read, leave_out_ignored
-from headway.server.config.references import check_keys, check_models, no_lane
+from headway.server.config.references import (
+    check_function_caps,
+    check_keys,
+    check_models,
+    no_lane,
+)
 from headway.server.config.routes.check import check_routes
 from headway.server.config.sections.engine import OwnEngineSettings
 from headway.server.config.sections.keys import check_caps
@@ -109,6 +114,11 @@ class ServerConfig(ConfigValues):
             raise SettingAtError(("versions", "store"), "functions have no versions")
         for at, key in enumerate(self.keys):
             check_caps(key, at, self.prices, self.ledger)
+        functions = [model.served_name for model in self.functions]
+        check_function_caps(self.keys, functions, [each for each in names if each not in functions])
+        if len(functions) == len(self.models):
+            for name in sorted(self.engine.model_fields_set - {"restart"}):
+                raise SettingAtError(("engine", name), "is for checkpoints, not for functions")
         for at, model in enumerate(self.models):
             if not model.function:
                 self._entry(at)._check_entry(at, model.engine.model_fields_set)

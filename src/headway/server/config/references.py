@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from headway.errors import did_you_mean
+from headway.server.config.ledger.caps import CapSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
 from headway.server.config.sections.models import ModelSettings
 from headway.server.config.sections.section import SettingAtError
@@ -40,6 +41,27 @@ def check_keys(
             if model not in models:
                 why = f"there is no model {model!r}{did_you_mean(model, models)}"
                 raise SettingAtError(("keys", at, "models"), why)
+
+
+def check_function_caps(
+    keys: Sequence[KeySettings], functions: Collection[str], others: Collection[str]
+) -> None:
+    """Raises SettingAtError for caps that calls of functions would pass uncounted: they have no
+    tokens and no price. functions, others: names of functions; of models and routes."""
+    for at, key in enumerate(keys):
+        usable = [each for each in functions if each in key.models or not key.models]
+        if not usable:
+            continue
+        if key.caps.cap_money:
+            why = (
+                f"{key.name}: calls of the function {usable[0]} have no price, so no cap on "
+                "money counts them; give the key `models` without functions"
+            )
+            raise SettingAtError(("keys", at, "caps"), why)
+        has_others = bool(set(key.models) & set(others)) if key.models else bool(others)
+        if key.caps != CapSettings() and not has_others:
+            why = f"{key.name}: it may call functions alone, and they have no max_tokens and no n"
+            raise SettingAtError(("keys", at, "caps"), why)
 
 
 def check_models(models: Sequence[ModelSettings]) -> None:

@@ -3,6 +3,8 @@
 Seven layers wrap `send`. Each of them would cost every token a coroutine.
 """
 
+from collections.abc import Awaitable
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 EXTENSION = "headway.send"  # in the scope's extensions
@@ -14,10 +16,10 @@ class DirectSend:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             scope.setdefault("extensions", {})[EXTENSION] = send
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)
 
 
 def direct(scope: Scope, send: Send) -> Send:

@@ -20,7 +20,7 @@ from headway.core.request import NEVER
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.connections import ConnectionSettings
 from headway.server.listening.connections import ConnectionTable, Stage
-from headway.server.listening.exchange import EXCHANGE, Exchange
+from headway.server.listening.exchange import EXCHANGE, Exchange, Memory
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
@@ -64,6 +64,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._problem: Problem | None = None  # why the parser was stopped
         self._discards = False  # all further input
         self._exchange: Exchange | None = None  # the request that is answered
+        self._memory = Memory()
         self.deadline = self._after(self._header_time)
         connections.add(self, self.loop.time())
 
@@ -194,7 +195,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self.cycle.keep_alive = False
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
-        self._exchange = Exchange(cycle)
+        self._exchange = Exchange(cycle, self._memory)
         # ASGI has dicts there; uvicorn itself puts nothing.
         cycle.scope["extensions"] = {EXCHANGE: self._exchange}  # type: ignore[dict-item]
         super()._start_asgi_task(cycle, app)

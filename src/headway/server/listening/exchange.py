@@ -1,12 +1,24 @@
 """One request and its answer on a connection (Exchange), for whom ASGI's messages cost too much."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 from weakref import ref
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 
 EXCHANGE = "headway.exchange"  # in the extensions of a request's scope
 Header = tuple[bytes, bytes]
+
+
+class Memory:
+    """What was learned of the header of a connection's latest request: mostly the next one has the
+    same."""
+
+    __slots__ = ("headers", "learned")
+
+    def __init__(self) -> None:
+        self.headers: list[Header] = []
+        self.learned: Any = None  # by whoever answers; without headers nothing
 
 
 class Exchange:
@@ -16,10 +28,11 @@ class Exchange:
     collector alone.
     """
 
-    __slots__ = ("_cycle", "gone")
+    __slots__ = ("_cycle", "gone", "memory")
 
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = ref(cycle)
+    def __init__(self, cycle: RequestResponseCycle, memory: Memory) -> None:
+        """memory: the connection's."""
+        self._cycle, self.memory = ref(cycle), memory
         self.gone: Callable[[], object] | None = None  # is told, once, if the client disconnects
 
     @property

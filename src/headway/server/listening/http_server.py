@@ -12,6 +12,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headway.server.config.sections.server import ServerSettings
 from headway.server.http.direct_send import DirectSend
 from headway.server.http.errors import error_response
+from headway.server.http.forwarded import Forwarded
 from headway.server.listening.acceptor import Acceptor
 from headway.server.listening.bounded_protocol import BoundedProtocol
 from headway.server.listening.connections import ConnectionTable
@@ -31,8 +32,10 @@ class HttpServer(uvicorn.Server):
     def __init__(self, app: ASGIApp, settings: ServerSettings, descriptors: int) -> None:
         super().__init__(
             uvicorn.Config(
-                DirectSend(app),
+                Forwarded(DirectSend(app)),
+                interface="asgi3",
                 lifespan="off",
+                proxy_headers=False,
                 ws="none",
                 log_config=None,
                 access_log=False,

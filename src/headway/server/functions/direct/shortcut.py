@@ -27,13 +27,14 @@ from headway.server.protocol.problem import Problem
 UNUSUAL = {"origin", "prefer"}  # of a web page; of a call that is to be answered later
 
 
-class Plain(NamedTuple):
-    """A call that nothing can be said against before its key is known."""
+class Head(NamedTuple):
+    """What the header alone says of a call that nothing can be said against before its key is
+    known."""
 
-    front: FunctionFront
     headers: Mapping[str, str]  # by name, in lower case; of several, the first
+    id: bytes  # the client's for the request; may be empty
     kind: str  # of the body
-    body: bytes
+    accept: str  # of the answer
     limit: int  # nanoseconds in which it must be answered
 
 
@@ -66,14 +67,28 @@ class Shortcut:
             return False
         if exchange.body is None:
             await asyncio.sleep(0)  # many clients send it right behind the header
-        if (plain := self._plain(front, scope, exchange)) is None:
+        body = exchange.body
+        if body is None or len(body) > self._limits.body_bytes:
             return False
-        id = id_of(plain.headers.get("x-request-id", "").encode("latin-1"))
+        memory = exchange.memory
+        if memory.headers != scope["headers"]:
+            memory.headers, memory.learned = scope["headers"], self._head(scope)
+        head: Head | None = memory.learned
+        if head is None or not self._bodies.passes(len(body)):
+            return False
+        await self._reply(front, head, body, exchange)
+        return True
+
+    async def _reply(
+        self, front: FunctionFront, head: Head, body: bytes, exchange: Exchange
+    ) -> None:
+        """Send the result, or the error. Raises a fault of ours, once that is answered."""
+        id = id_of(head.id)
         record, failed = access_record(), None
         record.id = id.decode("latin-1")
         try:
-            body, kind = await self._answer(plain, exchange)
-            record.status, headers = 200, list[Header]()
+            body = await self._answer(front, head, body, exchange)
+            kind, record.status, headers = head.accept, 200, list[Header]()
         except Exception as error:
             failed = None if isinstance(error, Problem) else error
             problem = error if isinstance(error, Problem) else fault(error)
@@ -85,40 +100,37 @@ class Shortcut:
         await exchange.answer(record.status, headers, body)
         if failed:
             raise failed  # to the log
-        return True
 
-    def _plain(self, front: FunctionFront, scope: Scope, exchange: Exchange) -> Plain | None:
-        body, most = exchange.body, self._limits.body_bytes
-        if body is None or len(body) > most:
-            return None
+    def _head(self, scope: Scope) -> Head | None:
+        """None: it is for the layers."""
         headers = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in reversed(scope["headers"])
         }
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        is_odd = not headers.get("x-request-id", "").isprintable()  # the layers answer with 500
-        if kind not in KINDS or is_odd or not headers.keys().isdisjoint(UNUSUAL):
+        id = headers.get("x-request-id", "")  # to one that is not printable they answer with 500
+        if kind not in KINDS or not id.isprintable() or not headers.keys().isdisjoint(UNUSUAL):
             return None
         try:
             self._check_host(scope)
             limit = min(self._limits.call_time, timeout(headers))
         except Problem:
             return None
-        if not self._bodies.passes(len(body)):
-            return None
-        return Plain(front, headers, kind, body, limit)
+        accept = kind_of(headers.get("accept", ""), kind)
+        return Head(headers, id.encode("latin-1"), kind, accept, limit)
 
-    async def _answer(self, plain: Plain, exchange: Exchange) -> tuple[bytes, str]:
-        """The body of the result, and its kind. Raises Problem."""
+    async def _answer(
+        self, front: FunctionFront, head: Head, body: bytes, exchange: Exchange
+    ) -> bytes:
+        """The body of the result. Raises Problem."""
         interruptible = Interruptible()
         exchange.gone = lambda: interruptible.interrupt(client_gone())
-        timer = self._timer if plain.limit == self._timer.limit else CallTimer(plain.limit)
+        timer = self._timer if head.limit == self._timer.limit else CallTimer(head.limit)
         timer.add(interruptible)
         try:
-            with interruptible.running(), Admitted(plain.front, plain.headers) as admitted:
-                wishes = plain.front.wishes(plain.headers, admitted.tenant)
-                kind = kind_of(plain.headers.get("accept", ""), plain.kind)
-                return await plain.front.answer(Ask(plain.body, plain.kind, kind, wishes)), kind
+            with interruptible.running(), Admitted(front, head.headers) as admitted:
+                wishes = front.wishes(head.headers, admitted.tenant)
+                return await front.answer(Ask(body, head.kind, head.accept, wishes))
         finally:
             exchange.gone = None
             timer.remove(interruptible)
