@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from random import Random
 from time import monotonic, sleep
 from types import SimpleNamespace
 
@@ -184,11 +185,13 @@ def until(holds):
 
 
 def service_of(config, *engines):
+    """A service that draws the same seeds in every run: some answers of a token have no text."""
     service = Service(config, *engines)
     for model, engine in zip(service.models, engines, strict=True):
         theirs = engine.traits
         traits = replace(EVERYTHING, poolings=theirs.poolings, width=theirs.width)
         model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), engine.eos, traits)
+        model._random = Random(1)
     return service
 
 
