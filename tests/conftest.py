@@ -26,6 +26,14 @@ with suppress(ImportError):  # tests/core runs without it
 
     httpcore2.default_ssl_context = cache(httpcore2.default_ssl_context)
 
+# A client gives up after five seconds unless told otherwise, and a busy machine takes longer than
+# that. All clients share this one default.
+with suppress(ImportError):
+    from httpx2 import Client
+
+    patience = Client.__init__.__kwdefaults__["timeout"]
+    patience.connect = patience.read = patience.write = patience.pool = 60.0
+
 
 def pytest_collection_finish():
     """What the tests import stays: looking through it for cycles takes 0.2 s each time."""

@@ -7,6 +7,7 @@ import socket
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
+from random import Random
 from time import monotonic, sleep
 from types import SimpleNamespace
 
@@ -19,7 +20,7 @@ from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
-from headway.executor.fake import FakeExecutor
+from headway.executor.fake import VOCABULARY, FakeExecutor
 from headway.executor.traits import EVERYTHING
 from headway.live.engine import LiveEngine
 from headway.llm import EMBEDDED
@@ -36,6 +37,9 @@ from headway.server.versions.opening import open_versions
 from headway.tokenizer import Tokenizer
 
 BLOCK = 16
+# Tokens that end an answer: the embedded model's, and one that is beyond the fake's vocabulary. The
+# server draws a seed for each request, and with it the fake would say any token once in 97.
+EOS, NEVER_SAID = frozenset({2}), frozenset({VOCABULARY})
 
 
 async def sleep_less(seconds):
@@ -85,6 +89,7 @@ class Local:
 
     def __init__(self, scheduler, executor):
         self.loop, self.traits = asyncio.get_running_loop(), executor.traits
+        self.eos = NEVER_SAID if isinstance(executor, FakeExecutor) else EOS
         self.rows = lambda steps, requests: None
         self.events = lambda events: None
         self.staged = lambda stages: None
@@ -180,11 +185,13 @@ def until(holds):
 
 
 def service_of(config, *engines):
+    """A service that draws the same seeds in every run: some answers of a token have no text."""
     service = Service(config, *engines)
     for model, engine in zip(service.models, engines, strict=True):
         theirs = engine.traits
         traits = replace(EVERYTHING, poolings=theirs.poolings, width=theirs.width)
-        model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}), traits)
+        model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), engine.eos, traits)
+        model._random = Random(1)
     return service
 
 

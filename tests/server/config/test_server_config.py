@@ -13,6 +13,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.cli.operate import versions
+from headway.commands.explain import explain
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.by_deadline import ByDeadline
@@ -31,8 +33,9 @@ from headway.core.request import NEVER
 from headway.costing.calibration import write_cost_file
 from headway.costing.token_cost import TokenCost
 from headway.errors import HeadwayError, SettingError
+from headway.executor.torch.cpu import build
 from headway.models import EMBEDDED, display_name
-from headway.server.config.config import ServerConfig
+from headway.server.config.config import ELSEWHERE, ServerConfig
 from headway.server.config.durations import format_duration, parse_duration
 from headway.server.config.engine_options import engine_options
 from headway.server.config.sections.jobs import new_secret
@@ -565,6 +568,13 @@ def test_an_invalid_setting_is_refused_with_its_path_and_origin(load, text, mess
 def test_an_invalid_variable_is_refused_by_name(load, monkeypatch, name, value, message):
     monkeypatch.setenv(name, value)
     assert message in refusal(load, "engine: {slots: 4}")
+
+
+def test_variables_of_other_parts_of_headway_are_ignored(load, monkeypatch):
+    assert {build.SWITCH, explain.KEY, versions.KEY} == set(ELSEWHERE)
+    for name in ELSEWHERE:
+        monkeypatch.setenv(name, "off")
+    assert load("") == ServerConfig()
 
 
 def test_variables_that_kubernetes_sets_for_a_service_are_ignored(load, monkeypatch):

@@ -16,6 +16,7 @@ from headway.store.database import StoreError
 from headway.store.ledger.check import problems_of
 from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS
 from headway.store.ledger.reading import LedgerReader
+from tests.server.http.raw_client import HEAD, Hostile
 from tests.server.running_server import Permitted, fake, serving, until
 
 PATH = "/v1/completions"
@@ -179,9 +180,11 @@ def test_refused_cancelled_and_abandoned_requests_have_rows_too(tmp_path):
         update={"keys": (KeySettings(**key, tokens_per_minute=60),)}
     )
     with serving(config, permitted.engine) as (url, front), client_of(url, "ci") as client:
-        with client_of(url, "ci") as leaving, pytest.raises(httpx2.TimeoutException):
-            leaving.post(PATH, json=BODY, timeout=0.3)
+        asked = json.dumps(BODY).encode()
+        head = HEAD + b"Authorization: Bearer ci\r\nContent-Length: %d\r\n\r\n" % len(asked)
+        leaving = Hostile(url).say(head, asked)
         until(lambda: permitted.asked == 1)
+        leaving.close()
         asking = {"args": (PATH,), "kwargs": {"json": BODY, "headers": {"x-request-id": "mine"}}}
         waiting = threading.Thread(target=client.post, **asking)
         waiting.start()

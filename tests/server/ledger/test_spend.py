@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.config.sections.limits import LimitSettings
@@ -19,6 +20,13 @@ from tests.server.running_server import fake, serving, until
 
 PATH = "/v1/completions"
 PRICES = {"per_million_prompt": 1.0, "per_million_cached": 0.5, "per_million_answer": 2.0}
+
+
+@pytest.fixture(autouse=True)
+def one_day(monkeypatch):
+    """What was spent begins anew at midnight, UTC."""
+    today = clock.day()
+    monkeypatch.setattr(clock, "day", lambda: today)
 
 
 def key_of(**caps):

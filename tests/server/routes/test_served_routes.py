@@ -40,7 +40,7 @@ async def serving(engines=(fake, fake), routes=ROUTES, **sections):
     service = Service(config, *made)
     for model in service.models:
         words = AsyncTokenizer(tokenizer(), EMBEDDED)
-        model.ready(words, frozenset({2}), EVERYTHING)
+        model.ready(words, model.engine.eos, EVERYTHING)
     transport = httpx2.ASGITransport(make_app(service))
     async with httpx2.AsyncClient(transport=transport, base_url="http://localhost") as client:
         yield client, service

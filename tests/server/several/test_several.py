@@ -247,9 +247,13 @@ def test_everything_says_which_model(served):
     assert (refused.labels["reason"], refused.value) == ("rate_limit_exceeded", 1)
     ended = {each.labels["function"] for each in found["headway_function_items"]}
     assert "shout" in ended
-    requests = [line for line in served.lines if line["event"] == "request"]
     until(lambda: any(line.get("model") == "shout" for line in served.lines))
-    assert any(line.get("model") == "small" and line["lane"] == "standard" for line in requests)
+    until(lambda: ("small", "standard") in logged(served.lines))
+
+
+def logged(lines):
+    """The models and lanes of the requests in the log."""
+    return {(line.get("model"), line.get("lane")) for line in lines if line["event"] == "request"}
 
 
 def test_jobs_run_against_all_of_them(served, client):

@@ -28,7 +28,7 @@ def shared(scene, **more):
         engines = [each.engine(config) for each in executors]
         service = Service(config, *engines)
         for model in service.models:
-            model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), frozenset({2}))
+            model.ready(AsyncTokenizer(tokenizer(), EMBEDDED), model.engine.eos)
         app = app_of(service)
         try:
             async with asyncio.timeout(60):

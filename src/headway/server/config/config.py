@@ -48,6 +48,8 @@ from headway.server.config.tenant import Tenant
 from headway.server.config.values import PREFIX, ConfigValues
 
 FILE = f"{PREFIX}CONFIG"  # names the file, if no flag does
+# Read by the CPU kernels, and by commands that ask a running server. They set nothing here.
+ELSEWHERE = (f"{PREFIX}CPU_KERNELS", f"{PREFIX}API_KEY", f"{PREFIX}ADMIN_KEY")
 
 
 class ServerConfig(ConfigValues):
@@ -75,7 +77,9 @@ class ServerConfig(ConfigValues):
         if "lanes" not in file:
             layers.add({"lanes": SHIPPED}, lambda where: DEFAULT)
         layers.add(file, lambda where: path.name if path else DEFAULT)
-        layers.add(read_environment(cls, [FILE]), lambda where: variable_name(cls, where))
+        layers.add(
+            read_environment(cls, (FILE, *ELSEWHERE)), lambda where: variable_name(cls, where)
+        )
         layers.add(without_none(flags), lambda where: FLAG)
         config = layers.build(cls)
         check_set(config.lanes, config.strategies, layers.origins)
