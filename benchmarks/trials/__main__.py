@@ -58,9 +58,7 @@ def simulated(
     slower = [each for each in results if each.lane]
     false = [each for each in equal if each.outcome == Outcome.TRIPPED]
     caught = [each for each in slower if each.outcome == Outcome.TRIPPED]
-    right = [
-        each for each in caught if each.tripped_lane == each.lane and each.seconds <= SECONDS
-    ]
+    right = [each for each in caught if each.tripped_lane == each.lane and each.seconds <= SECONDS]
     for each in [*false, *[each for each in slower if each not in right]]:
         print(each, file=sys.stderr)
     for by in (lambda each: each.figure, lambda each: each.lane):
