@@ -9,7 +9,8 @@ rows.
 
 A/A: both versions are the same. As then no order of the versions changes the run, a run is labelled
 by several orders. By design, each is an independent draw of what a trial may do wrong. Planted: in
-one lane every wait of the new version is a fifth longer, in the rows; its p95 is then, too.
+one lane every wait of the new version is a fifth longer, in the rows; its p95 is then, too. It is
+caught if a guardrail of that lane takes the version back within the half hour.
 
 Requests wait for seconds in this traffic's bursts, and 60 % of full batches keeps the device nearly
 always at work (`device_busy`), because smaller batches take longer for each token.
@@ -41,7 +42,7 @@ from benchmarks.report import Figure, finish
 from benchmarks.trials.chance import ALPHA, at_most, binomial_bound, told
 from benchmarks.trials.live import LiveTrial, live_trials
 from benchmarks.trials.simulated import Result, measured, switched
-from benchmarks.trials.traffic import LOAD, NAMES, SEED, recorded_folder
+from benchmarks.trials.traffic import LOAD, NAMES, SECONDS, SEED, recorded_folder
 from headway.rollout.trial import Outcome
 
 PARTS = "simulated", "live", "live-planted"
@@ -57,7 +58,7 @@ def simulated(
     slower = [each for each in results if each.lane]
     false = [each for each in equal if each.outcome == Outcome.TRIPPED]
     caught = [each for each in slower if each.outcome == Outcome.TRIPPED]
-    right = [each for each in caught if each.tripped_lane == each.lane]
+    right = [each for each in caught if each.tripped_lane == each.lane and each.seconds <= SECONDS]
     for each in [*false, *[each for each in slower if each not in right]]:
         print(each, file=sys.stderr)
     for by in (lambda each: each.figure, lambda each: each.lane):
@@ -71,7 +72,7 @@ def simulated(
         Figure("trials_planted", [len(slower)]),
         Figure("caught_in_its_lane_pct", [100 * len(right) / max(1, len(slower))], least=95),
         Figure("minutes_until_caught", [each.seconds / 60 for each in right] or [0], unit="min"),
-        Figure("minutes_of_the_slowest_95", [_p95(right)], most=30, unit="min"),
+        Figure("minutes_of_the_slowest_95", [_p95(right)], unit="min"),
         Figure("rows_changed_by_switching", [switched(0, folder)], most=0),
         Figure("least_load", [min(loads)], least=LOAD - 0.001),
         Figure("largest_load", [max(loads)], most=LOAD + 0.001),

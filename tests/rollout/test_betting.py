@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.rollout.betting import Bets, effect_interval
+from headway.rollout.betting import EFFECTS, Bets, effect_interval
 
 differences = st.lists(st.floats(-50, 50), min_size=1, max_size=8)
 
@@ -31,6 +31,47 @@ def test_over_all_signs_the_mean_e_value_is_one(sizes):
 @given(differences, st.floats(0, 1))
 def test_what_is_allowed_is_never_evidence(sizes, allowed):
     assert evidence(sizes, allowed) <= evidence(sizes) + 1e-9
+
+
+def scaled(found, allowed=0.0):
+    """Evidence where each spread follows from the differences before it, signs included."""
+    bets, spread = Bets(allowed, EFFECTS), 0.3
+    for each in found:
+        bets.see(each, spread)
+        spread = 0.05 + abs(spread + each) / 2
+    return bets.evidence
+
+
+@given(differences)
+def test_a_spread_that_earlier_pairs_foretell_leaves_the_bets_fair(sizes):
+    signs = list(product((-1, 1), repeat=len(sizes)))
+    values = [exp(scaled([s * x for s, x in zip(each, sizes, strict=True)])) for each in signs]
+    assert sum(values) / len(values) == pytest.approx(1, rel=1e-6)
+
+
+@given(differences, st.floats(0, 1))
+def test_what_is_allowed_is_never_evidence_with_a_spread_either(sizes, allowed):
+    assert scaled(sizes, allowed) <= scaled(sizes) + 1e-9
+
+
+def test_one_wild_pair_costs_each_bet_no_more_than_one_at_its_spread():
+    """The logarithm of 1 - tanh(y) is above -2 y."""
+    bets, plain = Bets(sizes=EFFECTS), Bets(sizes=EFFECTS)
+    bets.see(-50.0, 0.5)
+    plain.see(-50.0)
+    for effect, lost, all_lost in zip(EFFECTS, bets.logs, plain.logs, strict=True):
+        assert 0 > lost > -2 * effect / 0.5 > all_lost + 3
+
+
+def test_an_interval_knows_more_where_spreads_are_known():
+    """Two thirds of the pairs are sure, the others are not."""
+    random = Random(3)
+    spreads = [0.05 if n % 3 else 1.0 for n in range(90)]
+    found = [0.2 + random.gauss() * each for each in spreads]
+    low, high = effect_interval(found, 0.05, spreads)
+    blind_low, blind_high = effect_interval(found, 0.05)
+    assert 0 < low < 0.2 < high
+    assert high - low < blind_high - blind_low
 
 
 def test_a_false_alarm_at_any_time_is_as_rare_as_promised():

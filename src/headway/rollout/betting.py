@@ -1,6 +1,6 @@
 """Evidence that may be looked at at any time (Bets): a fair coin for each pair of slices."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, inf, log, log1p, tanh
 from statistics import median
@@ -8,6 +8,8 @@ from statistics import median
 # How boldly one bets: on effects of about a tenth of a unit up to several. Evidence is the mean
 # over all of them, so nothing has to be chosen.
 BOLDNESS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
+# Of differences whose spread is known: the effects that are looked for, in the same unit.
+EFFECTS = (0.1, 0.2, 0.4, 1.6)
 CLOSEST = 1e-9  # to losing everything with one bet
 
 
@@ -25,17 +27,29 @@ class Bets:
     Ramdas, Ruf, Larsson and Koolen, 2020, arXiv:2009.03167; capital averaged over bets as in
     Waudby-Smith and Ramdas, JRSS B, 2024. exp(bX) / cosh(bX) = 1 + tanh(bX) is their exact form.
 
+    Where a pair's spread s is known, the bet is on an effect d: b = d / s^2, the bet that grows
+    fastest if X is normal with mean d and standard deviation s. X is cut off at s, because tails
+    are heavier than that. The spread may depend on earlier pairs, and on this one if it is the same
+    with the versions exchanged. A wrong spread costs power, never validity.
+
     allowed: how much worse the candidate may be, in X's unit; then the bets are on X - allowed.
     """
 
     allowed: float = 0.0
-    logs: list[float] = field(default_factory=lambda: [0.0] * len(BOLDNESS))
+    sizes: tuple[float, ...] = BOLDNESS
+    logs: list[float] = field(init=False)
 
-    def see(self, difference: float) -> None:
-        """A pair's difference, the candidate's less the control's; positive is worse."""
+    def __post_init__(self) -> None:
+        self.logs = [0.0] * len(self.sizes)
+
+    def see(self, difference: float, spread: float = 0.0) -> None:
+        """A pair's difference, the candidate's less the control's; positive is worse. spread: its
+        standard deviation if nothing differs; 0: not known."""
         gap = difference - self.allowed
-        for place, bold in enumerate(BOLDNESS):
-            self.logs[place] += log1p(max(tanh(bold * gap), CLOSEST - 1))
+        if spread:
+            gap = min(spread, max(-spread, gap)) / spread**2
+        for place, size in enumerate(self.sizes):
+            self.logs[place] += log1p(max(tanh(size * gap), CLOSEST - 1))
 
     @property
     def evidence(self) -> float:
@@ -49,10 +63,12 @@ def mean_of_logs(logs: Sequence[float]) -> float:
     return top + log(sum([exp(each - top) for each in logs]) / len(logs))
 
 
-def effect_interval(differences: Sequence[float], alpha: float) -> tuple[float, float]:
+def effect_interval(
+    differences: Sequence[float], alpha: float, spreads: Sequence[float] = ()
+) -> tuple[float, float]:
     """Shifts of all differences that the bets do not exclude, at any time: a confidence sequence.
 
-    (-inf, inf) while nothing is excluded.
+    spreads: of each difference; empty: not known. (-inf, inf) while nothing is excluded.
     """
     if not differences:
         return -inf, inf
@@ -61,7 +77,7 @@ def effect_interval(differences: Sequence[float], alpha: float) -> tuple[float, 
     spread = ordered[-1] - ordered[0] or 1.0
 
     def excluded(shift: float, sign: int) -> bool:
-        return _evidence([sign * (each - shift) for each in differences]) >= needed
+        return _evidence([sign * (each - shift) for each in differences], spreads) >= needed
 
     def edge(sign: int) -> float:
         """Where exclusion ends, from the far side inwards; sign 1: the lower end."""
@@ -77,8 +93,8 @@ def effect_interval(differences: Sequence[float], alpha: float) -> tuple[float, 
     return edge(1), edge(-1)
 
 
-def _evidence(differences: Iterable[float]) -> float:
-    bets = Bets()
-    for each in differences:
-        bets.see(each)
+def _evidence(differences: Sequence[float], spreads: Sequence[float]) -> float:
+    bets = Bets(sizes=EFFECTS if spreads else BOLDNESS)
+    for each, spread in zip(differences, spreads or [0.0] * len(differences), strict=True):
+        bets.see(each, spread)
     return bets.evidence

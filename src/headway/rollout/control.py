@@ -17,6 +17,8 @@ STEP = 0.15  # width of a bin, in units of the logarithm of the expected wait
 SHORTEST = 1e-3  # seconds added to each expected wait: below it nothing is told apart
 RATIOS = [1.1**place for place in range(-6, 18)]  # of the mean rate of arrivals, 0.56 to 5.05
 FINE = (0.96, 0.98, 1.02, 1.04)
+FEW = 10  # values of a bin, with which its own variance counts half
+LEAST = 1e-4  # a variance: nothing is told better than to 1 %
 
 
 class VirtualQueue:
@@ -69,16 +71,24 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 class Expected:
-    """The mean of a figure at each expected wait, between bins on a straight line."""
+    """The mean and the variance of a figure at each expected wait. Between the bins' means the mean
+    is on a straight line."""
 
     def __init__(self) -> None:
         self._bins: dict[int, tuple[int, float, float]] = {}  # count, sums of waits and of values
+        self._squares: dict[int, float] = {}  # of each bin: of the deviations from its mean
+        self._count, self._all_squares = 0, 0.0  # of all bins
         self._line: list[tuple[float, float]] = []  # means of the bins; empty: to be made again
 
     def learn(self, wait: float, value: float) -> None:
         """A request that would have waited so long (a logarithm), and its figure."""
         place = int(wait // STEP)
         count, waits, values = self._bins.get(place, (0, 0.0, 0.0))
+        if count:
+            square = (value - values / count) ** 2 * count / (count + 1)
+            self._squares[place] = self._squares.get(place, 0.0) + square
+            self._all_squares += square
+        self._count += 1
         self._bins[place] = count + 1, waits + wait, values + value
         self._line = []
 
@@ -93,6 +103,12 @@ class Expected:
         place = min(max(1, bisect_left(line, (wait, 0.0))), len(line) - 1)
         (x, y), (to_x, to_y) = line[place - 1], line[place]
         return y + (to_y - y) * min(1.0, max(0.0, (wait - x) / (to_x - x)))
+
+    def variance(self, wait: float) -> float:
+        """Of the figure at this wait, drawn towards that of all waits where few were seen."""
+        count = self._bins.get(place := int(wait // STEP), (0, 0.0, 0.0))[0]
+        squares = self._squares.get(place, 0.0) + FEW * self._all_squares / self._count
+        return max(LEAST, squares / (count + FEW))
 
     def top(self, share: float) -> float:
         """The wait from which on the longest waits of this share of all requests lie."""

@@ -32,7 +32,7 @@ class Evidence:
         """needed: a logarithm."""
         found = watch.differences
         is_ratio = watch.guardrail.figure in RATIOS
-        low, high = effect_interval(found, alpha)
+        low, high = effect_interval(found, alpha, watch.spreads)
         return cls(
             watch.guardrail.figure,
             watch.lane,

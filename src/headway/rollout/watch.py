@@ -1,22 +1,27 @@
 """One guardrail of one lane while a trial runs (Watch): pairs of slices become evidence."""
 
 from collections.abc import Iterable, Sequence
-from math import log
+from math import inf, log, sqrt
+from statistics import median
 
-from headway.rollout.betting import Bets, mean_of_logs
+from headway.rollout.betting import BOLDNESS, EFFECTS, Bets, mean_of_logs
 from headway.rollout.control import Expected
 from headway.rollout.guardrail import FIGURES, TAILS, Guardrail, Seen
 
 FEWEST = 3  # requests of a slice, with which its mean counts half
 TAIL = 0.5  # share of the requests with the longest expected waits
 BEYOND = 0.95  # of all waits are shorter than the one that is to be exceeded
+SCORED = 5  # pairs, after which their scatter says how far the predicted spreads are off
+LEAST_SCALE = 0.3
+NORMAL = 0.6745  # median of a normal variable's absolute deviation, in standard deviations
 
 
 class Watch:
     """A percentile is watched in two ways, and the evidence is their mean, which is evidence too:
 
     * of the requests whose arrivals let expect the longest waits, how much later did they come
-      than is usual (the means of logarithms, less what is usual);
+      than is usual (the means of logarithms, less what is usual). At some expected waits the
+      usual is known to 2 %, at others to a factor of 3: requests and pairs count by that;
     * how many waits exceeded the lane's p95 of all slices so far, of either version.
 
     The other figures are means: of a share, or of the device time for each good request.
@@ -27,12 +32,15 @@ class Watch:
         self._read, self.weight = FIGURES[guardrail.figure]
         self.is_tail = guardrail.figure in TAILS
         self._expected, self._exceeds = Expected(), Expected()
-        self._bets = [Bets(guardrail.shift)]
+        sizes = EFFECTS if self.is_tail else BOLDNESS
+        self._bets = [Bets(guardrail.shift, sizes)]
         if self.is_tail and not guardrail.allowed:  # how many more a ratio makes is not known
             self._bets.append(Bets())
-        self._gains = Bets()  # against "the candidate is no better"
+        self._gains = Bets(sizes=sizes)  # against "the candidate is no better"
         self.pairs = 0  # that counted
         self.differences: list[float] = []  # of those with requests on both sides
+        self.spreads: list[float] = []  # of these differences, of a percentile
+        self._scores: list[float] = []  # of all pairs: the difference over its predicted spread
         self._values: list[float] = []
 
     @property
@@ -89,17 +97,52 @@ class Watch:
             ]
             for place in range(1, len(self._bets)):
                 self._bets[place].see(_shrunk(missed[1]) - _shrunk(missed[0]))
-            pair = [[(e, v) for e, v in half if e.expected >= longest] for half in pair]
+            tails = [[(e, v) for e, v in half if e.expected >= longest] for half in pair]
+            if any(tails):
+                self._see_tails(*[self._weighed(half) for half in tails])
+            return
         rest = [[value - self._expected.at(each.expected) for each, value in h] for h in pair]
-        if any(rest):
-            complete = [_mean(rest[1]) - _mean(rest[0])] if all(rest) else []
-            self._see(_shrunk(rest[1]) - _shrunk(rest[0]), complete)
+        complete = [_mean(rest[1]) - _mean(rest[0])] if all(rest) else []
+        self._see(_shrunk(rest[1]) - _shrunk(rest[0]), complete)
 
-    def _see(self, difference: float, complete: list[float]) -> None:
+    def _weighed(self, half: Sequence[tuple[Seen, float]]) -> tuple[float, float]:
+        """How much later than usual, and the variance of that; infinite without requests. Each
+        counts by the inverse of its variance. Requests of a slice move together, so their mean is
+        taken to be no surer than the surest of them."""
+        expected = self._expected
+        rest = [(v - expected.at(e.expected), expected.variance(e.expected)) for e, v in half]
+        weight = sum([1 / variance for _, variance in rest])
+        mean = sum([value / variance for value, variance in rest]) / weight if rest else 0.0
+        return mean, min([variance for _, variance in rest], default=inf)
+
+    def _see_tails(self, control: tuple[float, float], candidate: tuple[float, float]) -> None:
+        """A half without requests is taken to be as usual, and no surer than the other half. The
+        spread would be the same with the versions exchanged: earlier pairs alone scale it."""
+        variances = control[1], candidate[1]
+        is_complete = max(variances) < inf
+        variance = sum(variances) if is_complete else 2 * min(variances)
+        difference, spread = candidate[0] - control[0], sqrt(variance)
+        score = difference / spread
+        spread *= self._scale
+        self._scores.append(score)
+        if is_complete:
+            self.spreads.append(spread)
+        self._see(difference, [difference] if is_complete else [], spread)
+
+    @property
+    def _scale(self) -> float:
+        """The spread of earlier pairs over what was predicted for them. A shift of all pairs does
+        not change it."""
+        if len(self._scores) < SCORED:
+            return 1.0
+        middle = median(self._scores)
+        return max(LEAST_SCALE, median([abs(each - middle) for each in self._scores]) / NORMAL)
+
+    def _see(self, difference: float, complete: list[float], spread: float = 0.0) -> None:
         """complete: the difference of the means, where both halves had requests."""
         self.pairs += 1
-        self._bets[0].see(difference)
-        self._gains.see(-difference)
+        self._bets[0].see(difference, spread)
+        self._gains.see(-difference, spread)
         self.differences += complete
 
 

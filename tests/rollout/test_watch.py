@@ -1,0 +1,110 @@
+"""A guardrail's evidence: fair under exchanged versions, and sure of what is surely expected."""
+
+from itertools import product
+from math import exp, log
+from random import Random
+from statistics import mean, pvariance
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.rollout.control import FEW, Expected
+from headway.rollout.guardrail import Guardrail, Seen
+from headway.rollout.switchback import SECOND
+from headway.rollout.watch import Watch
+from tests.rollout.test_trial import row
+
+PAIRS = 7  # each order of their versions is tried: 128
+HEAVY = 0.8  # spread of a wait's logarithm where little is expected; elsewhere SURE
+SURE = 0.02
+
+
+def half(random, factor=1.0):
+    """The requests of a slice, none at times. The longest waits are expected most surely."""
+    found = []
+    for n in range(random.choice((0, 2, 8, 16))):
+        expected = random.choice((-2, -2, 0, 2)) + random.uniform(0, 0.3)
+        wait = exp(expected + random.gauss() * (SURE if expected > 1 else HEAVY)) * factor
+        seen = Seen("chat", 0, 10, n, expected=expected)
+        seen.row = row(n, 0, round((wait + 0.01) * SECOND))
+        found.append(seen)
+    return found
+
+
+def watched(pairs, orders, figure="ttft_p95", allowed=0.0):
+    """The watch after these pairs; where the order is True their halves are exchanged."""
+    watch = Watch(Guardrail(figure, "chat", allowed), "chat")
+    for (control, candidate), is_exchanged in zip(pairs, orders, strict=True):
+        watch.learn([*control, *candidate])
+        if watch.pairs or watch._values:
+            watch.see(*((candidate, control) if is_exchanged else (control, candidate)))
+    return watch
+
+
+@pytest.mark.parametrize("figure", ["ttft_p95", "queue_p95"])
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=6, deadline=None)
+def test_over_all_orders_of_equal_versions_the_mean_e_value_is_one(figure, seed):
+    """Exactly: weights, spreads and their scale are learnt on the way, and none bends the coin."""
+    random = Random(seed)
+    pairs = [(half(random), half(random)) for _ in range(PAIRS)]
+    ended = [watched(pairs, orders, figure) for orders in product((False, True), repeat=PAIRS)]
+    assert mean(exp(each.evidence) for each in ended) == pytest.approx(1, rel=1e-6)
+    assert mean(exp(each.gain) for each in ended) == pytest.approx(1, rel=1e-6)
+
+
+def test_a_false_alarm_of_a_guardrail_is_as_rare_as_promised():
+    """200 trials of 30 pairs between equal versions, looked at after each pair."""
+    random, alarms = Random(4), 0
+    for _ in range(200):
+        watch = Watch(Guardrail("ttft_p95", "chat"), "chat")
+        watch.learn(half(Random(1)) + half(Random(2)))
+        for _ in range(30):
+            pair = half(random), half(random)
+            watch.learn([*pair[0], *pair[1]])
+            watch.see(*pair)
+            if watch.evidence >= log(20):
+                alarms += 1
+                break
+    assert alarms <= 15, "the binomial bound of 5 %"
+
+
+def test_a_fifth_is_found_where_few_waits_are_expected_surely():
+    """Of the half that counts, one in two is known to 2 %, the other to a factor of two."""
+    random = Random(5)
+    pairs = [(half(random), half(random, 1.2)) for _ in range(60)]
+    watch = watched(pairs, [False] * len(pairs))
+    by_lateness = watch._bets[0].evidence
+    assert by_lateness > log(10**6), "e^2.7 if requests and pairs all count alike"
+    assert watch.gain < 0
+    assert len(watch.spreads) == len(watch.differences)
+    assert min(watch.spreads) > 0
+
+
+def test_what_is_allowed_is_not_held_against_the_candidate():
+    random = Random(6)
+    pairs = [(half(random), half(random, 1.5)) for _ in range(60)]
+    orders = [False] * len(pairs)
+    assert watched(pairs, orders, allowed=0.6).evidence < 0
+    assert watched(pairs, orders, allowed=0.05).evidence > log(180)
+
+
+def test_a_shift_of_all_pairs_does_not_widen_the_spread():
+    random = Random(7)
+    watch = Watch(Guardrail("ttft_p95", "chat"), "chat")
+    watch._scores = [random.gauss() for _ in range(40)]
+    before = watch._scale
+    watch._scores = [each + 3 for each in watch._scores]
+    assert watch._scale == pytest.approx(before)
+
+
+def test_a_bin_has_the_variance_of_its_values():
+    random, expected = Random(8), Expected()
+    sure = [random.gauss() for _ in range(400)]
+    for value in sure:
+        expected.learn(0.01, value)
+    assert expected.variance(0.01) == pytest.approx(pvariance(sure))
+    expected.learn(9.0, 5.0)
+    drawn = expected.variance(9.0)
+    assert drawn == pytest.approx(pvariance(sure) * (400 / 401) * FEW / (FEW + 1))
