@@ -15,6 +15,7 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # that are measured
 OUTPUTS, INPUTS, MATRICES = 2_048, 1_024, 4  # together more than the nearer caches hold
 ROUNDS = 3  # of all in turn, of which the fastest counts
 TIE = 1.02  # as fast
+STAY = 1.25  # so much slower, a kernel of ours is kept: rows have the same bits in all batches
 
 
 class Kind(StrEnum):
@@ -72,14 +73,16 @@ def _read(file: Path) -> dict[str, list[Kind]]:
 def chosen(times: list[dict[Kind, int]]) -> list[Kind]:
     """The fastest for each number of rows. times: by ROWS, in any unit.
 
-    Where two are as fast, it is ours rather than oneDNN's, and then that of more rows: a row alone
-    has the bits of the row in a batch as long as one of our kernels computes both.
+    Where two are as fast, it is ours rather than oneDNN's. Of ours, that of more rows is kept: a
+    row alone has the bits of the row in a batch as long as one of our kernels computes both.
     """
     kinds, more = list[Kind](), Kind.ONEDNN
     for taken in reversed(times):
 
         def cost(kind: Kind, taken: dict[Kind, int] = taken, more: Kind = more) -> float:
-            return taken[kind] * (TIE if kind is Kind.ONEDNN else 1 / TIE if kind is more else 1)
+            if kind is Kind.ONEDNN:
+                return taken[kind] * TIE
+            return taken[kind] / (STAY if kind is more else 1)
 
         more = min(taken, key=cost)
         kinds.append(more)
