@@ -20,19 +20,6 @@ def evidence(found, allowed=0.0):
     return bets.evidence
 
 
-@given(differences)
-def test_over_all_signs_the_mean_e_value_is_one(sizes):
-    """With any sizes: so it is an e-value as soon as each sign is a fair coin."""
-    signs = list(product((-1, 1), repeat=len(sizes)))
-    values = [exp(evidence([s * x for s, x in zip(each, sizes, strict=True)])) for each in signs]
-    assert sum(values) / len(values) == pytest.approx(1, rel=1e-6)
-
-
-@given(differences, st.floats(0, 1))
-def test_what_is_allowed_is_never_evidence(sizes, allowed):
-    assert evidence(sizes, allowed) <= evidence(sizes) + 1e-9
-
-
 def scaled(found, allowed=0.0):
     """Evidence where each spread follows from the differences before it, signs included."""
     bets, spread = Bets(allowed, EFFECTS), 0.3
@@ -42,16 +29,19 @@ def scaled(found, allowed=0.0):
     return bets.evidence
 
 
-@given(differences)
-def test_a_spread_that_earlier_pairs_foretell_leaves_the_bets_fair(sizes):
+@pytest.mark.parametrize("found", [evidence, scaled])
+@given(sizes=differences)
+def test_over_all_signs_the_mean_e_value_is_one(found, sizes):
+    """With any sizes: so it is an e-value as soon as each sign is a fair coin."""
     signs = list(product((-1, 1), repeat=len(sizes)))
-    values = [exp(scaled([s * x for s, x in zip(each, sizes, strict=True)])) for each in signs]
+    values = [exp(found([s * x for s, x in zip(each, sizes, strict=True)])) for each in signs]
     assert sum(values) / len(values) == pytest.approx(1, rel=1e-6)
 
 
-@given(differences, st.floats(0, 1))
-def test_what_is_allowed_is_never_evidence_with_a_spread_either(sizes, allowed):
-    assert scaled(sizes, allowed) <= scaled(sizes) + 1e-9
+@pytest.mark.parametrize("found", [evidence, scaled])
+@given(sizes=differences, allowed=st.floats(0, 1))
+def test_what_is_allowed_is_never_evidence(found, sizes, allowed):
+    assert found(sizes, allowed) <= found(sizes) + 1e-9
 
 
 def test_one_wild_pair_costs_each_bet_no_more_than_one_at_its_spread():

@@ -78,13 +78,11 @@ def chosen(times: list[dict[Kind, int]]) -> list[Kind]:
     """
     kinds, more = list[Kind](), Kind.ONEDNN
     for taken in reversed(times):
-
-        def cost(kind: Kind, taken: dict[Kind, int] = taken, more: Kind = more) -> float:
-            if kind is Kind.ONEDNN:
-                return taken[kind] * TIE
-            return taken[kind] / (STAY if kind is more else 1)
-
-        more = min(taken, key=cost)
+        costs = {kind: float(ns) for kind, ns in taken.items()}
+        if more is not Kind.ONEDNN:
+            costs[more] /= STAY
+        costs[Kind.ONEDNN] *= TIE
+        more = min(costs, key=costs.__getitem__)
         kinds.append(more)
     return kinds[::-1]
 

@@ -1,4 +1,4 @@
-// Products of a few rows with weights in 16 bits, for processors with AVX2 or AVX-512.
+// Products with weights in 16 bits, for processors with AVX2 or AVX-512.
 //
 // A step of one row reads every weight once and computes two operations with it: its bound is the
 // memory. So weights are read in the order in which they lie, and each is used for all rows while
