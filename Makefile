@@ -4,6 +4,8 @@ PYTHON ?= python3
 TORCH_FLAGS ?=
 # How many tests run side by side: a core and about two gigabytes each.
 WORKERS ?= 2
+# What CI adds: a test of real processes that failed is tried once more, and its failure shown.
+RERUNS ?=
 BIN := .venv/bin
 # A file's tests run in their order in one process, and share what the file sets up.
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
@@ -24,7 +26,7 @@ serve: .venv/ready  ## serve the embedded model on 127.0.0.1:8000, with OpenAI's
 # The trace that coverage needs makes whatever simulates two to three times as slow.
 test: .venv/ready  ## the whole suite; branch coverage of core/ and sim/ by their own tests
 	$(PYTEST) --cov --cov-report=term tests/core tests/sim
-	$(PYTEST) --ignore tests/core --ignore tests/sim
+	$(PYTEST) $(RERUNS) --ignore tests/core --ignore tests/sim
 
 soak: .venv/ready  ## the random tests of core/ and sim/ on 3,000 new examples each, ten minutes
 	HYPOTHESIS_PROFILE=soak $(PYTEST) $$(grep -l "@given" tests/core/*.py tests/sim/*.py)

@@ -81,17 +81,16 @@ def test_every_chunk_can_have_the_usage_so_far(client):
     """Without strict validation: the client's type of a completion's chunk allows no null
     finish_reason, which OpenAI's own server also sends.
     """
-    lenient = openai.OpenAI(base_url=client.base_url, api_key="none")
-    chunks = lenient.completions.create(
-        model="headway-tiny",
-        prompt="The json",
-        max_tokens=5,
-        stream=True,
-        stream_options={"continuous_usage_stats": True},
-    )
-    counts = [chunk.usage.completion_tokens for chunk in chunks]
+    with openai.OpenAI(base_url=client.base_url, api_key="none") as lenient:
+        chunks = lenient.completions.create(
+            model="headway-tiny",
+            prompt="The json",
+            max_tokens=5,
+            stream=True,
+            stream_options={"continuous_usage_stats": True},
+        )
+        counts = [chunk.usage.completion_tokens for chunk in chunks]
     assert counts == sorted(counts) and counts[-1] == 5
-    lenient.close()
 
 
 def test_several_prompts_in_one_completion_call(client, offline):

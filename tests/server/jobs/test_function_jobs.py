@@ -48,12 +48,17 @@ def url(tmp_path_factory):
         assert process.wait(30) == 0
 
 
-def test_a_batch_of_a_functions_items(url):
+@pytest.fixture
+def client(url):
+    with client_of(url) as made:
+        yield made
+
+
+def test_a_batch_of_a_functions_items(url, client):
     path = "/v1/functions/shout"
     items = [{"text": f"t{i}"} for i in range(100)]
     items[7] = {"text": "bad"}
     items[8] = {"words": "no such field"}
-    client = client_of(url)
     batch = ended(client, begun(client, lines(*items, url=path), path))
     good, bad = (results(client, each) for each in (batch.output_file_id, batch.error_file_id))
     upper = {name: each["response"]["body"]["upper"] for name, each in good.items()}
@@ -101,8 +106,7 @@ def test_killed_servers_lose_nothing(tmp_path):
     items = [{"text": f"t{i}"} for i in range(count)]
     batch, calls, seen = None, [], set()
     for _ in range(3):
-        with serving("shout", store) as (url, process):
-            client = client_of(url)
+        with serving("shout", store) as (url, process), client_of(url) as client:
             batch = batch or begun(client, lines(*items, url=path), path)
             later = {"prefer": "respond-async"}
             accepted = httpx2.post(f"{url}{path}", json={"text": "now"}, headers=later)
@@ -111,8 +115,7 @@ def test_killed_servers_lose_nothing(tmp_path):
 
             until(lambda: moved(client, batch, seen, before))  # noqa: B023
             process.kill()
-    with serving("shout", store) as (url, process):
-        client = client_of(url)
+    with serving("shout", store) as (url, process), client_of(url) as client:
         done = ended(client, batch)
         assert done.request_counts.completed == done.request_counts.total == count
         texts = client.files.content(done.output_file_id).text.splitlines()

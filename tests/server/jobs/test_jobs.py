@@ -77,7 +77,8 @@ def url(tmp_path_factory):
 
 @pytest.fixture
 def client(url):
-    return client_of(url)
+    with client_of(url) as made:
+        yield made
 
 
 def test_a_batch_of_chats(client):
@@ -301,11 +302,15 @@ def test_without_a_store_there_are_no_jobs():
 
 
 def test_each_tenant_has_its_own(tmp_path):
-    with serving(config_of(tmp_path, keys=("ann", "bob")), fake) as (url, _):
-        ann, bob = client_of(url, "ann"), client_of(url, "bob")
+    with (
+        serving(config_of(tmp_path, keys=("ann", "bob")), fake) as (url, _),
+        client_of(url, "ann") as ann,
+        client_of(url, "bob") as bob,
+        client_of(url, "eve") as eve,
+    ):
         batch = begun(ann, GOOD)
         with pytest.raises(openai.AuthenticationError):
-            client_of(url, "eve").batches.list()
+            eve.batches.list()
         with pytest.raises(openai.NotFoundError):
             bob.batches.retrieve(batch.id)
         with pytest.raises(openai.NotFoundError):
@@ -323,8 +328,7 @@ def test_each_tenant_has_its_own(tmp_path):
 def test_a_batch_is_cancelled_while_it_runs(tmp_path):
     executor = Permitted()
     config = config_of(tmp_path, at_once=4)
-    with serving(config, executor.engine) as (url, front):
-        client = client_of(url)
+    with serving(config, executor.engine) as (url, front), client_of(url) as client:
         batch = begun(client, lines(*[chat(f"{i}") for i in range(50)]))
         until(lambda: executor.asked)
         assert client.batches.cancel(batch.id).status == "cancelling"
@@ -340,8 +344,10 @@ def test_a_batch_is_cancelled_while_it_runs(tmp_path):
 
 def test_a_batch_expires(tmp_path):
     executor = Permitted()
-    with serving(config_of(tmp_path, at_once=2), executor.engine) as (url, _):
-        client = client_of(url)
+    with (
+        serving(config_of(tmp_path, at_once=2), executor.engine) as (url, _),
+        client_of(url) as client,
+    ):
         batch = begun(client, lines(*[chat("a")] * 5), completion_window="1s")
         batch = ended(client, batch)
         executor.permits.release(10_000)
@@ -352,8 +358,7 @@ def test_a_batch_expires(tmp_path):
 
 def test_a_restart_goes_on_where_it_was(tmp_path):
     executor, config = Permitted(), config_of(tmp_path, at_once=4)
-    with serving(config, executor.engine) as (url, front):
-        client = client_of(url)
+    with serving(config, executor.engine) as (url, front), client_of(url) as client:
         batch = begun(client, lines(*[chat(f"{i}") for i in range(12)]))
         call = later(url, chat("x")).json()
         until(lambda: executor.asked)
@@ -365,8 +370,7 @@ def test_a_restart_goes_on_where_it_was(tmp_path):
         until(one_has_ended)
         threading.Timer(0, lambda: executor.permits.release(10_000)).start()
         until(lambda: front.jobs.runner is not None)
-    with serving(config, fake) as (url, _):
-        client = client_of(url)
+    with serving(config, fake) as (url, _), client_of(url) as client:
         done = ended(client, batch)
         assert done.request_counts.completed == 12
         assert len(client.files.content(done.output_file_id).text.splitlines()) == 12
@@ -408,13 +412,16 @@ def test_webhooks_are_signed_and_repeated(tmp_path, monkeypatch):
             {"url": f"{hooks}/batches", "secret": SECRET, "events": ["batch.completed"]},
             {"url": f"{hooks}/mine/*", "secret": SECRET},
         ]
-        with serving(config_of(tmp_path, webhooks=wanted), fake) as (url, front):
+        with (
+            serving(config_of(tmp_path, webhooks=wanted), fake) as (url, front),
+            client_of(url) as client,
+        ):
             mine = {"x-headway-callback": f"{hooks}/mine/1"}
             job = later(url, chat("a"), **mine).json()
             until(lambda: len(heard) == 2)
             store = front.jobs.store
             until(lambda: any(each.due_at for each in store.deliveries.of_job(job["id"])))
-            batch = begun(client_of(url), GOOD, extra_headers=mine)
+            batch = begun(client, GOOD, extra_headers=mine)
             until(lambda: len(heard) == 6)  # one is repeated, a pause after its 500
             paths = [path for path, _, _ in heard]
             assert sorted(paths[:2]) == ["/all", "/mine/1"]
@@ -427,9 +434,9 @@ def test_webhooks_are_signed_and_repeated(tmp_path, monkeypatch):
                 assert event["type"] == f"{kind}.completed"
             first = [headers["webhook-id"] for path, headers, _ in heard]
             assert len(set(first)) == 5
-            verifier = openai.OpenAI(api_key="x", webhook_secret=SECRET)
             _, headers, body = next(each for each in heard if each[0] == "/batches")
-            assert verifier.webhooks.unwrap(body, headers).type == "batch.completed"
+            with openai.OpenAI(api_key="x", webhook_secret=SECRET) as verifier:
+                assert verifier.webhooks.unwrap(body, headers).type == "batch.completed"
 
 
 @pytest.mark.parametrize(
@@ -446,8 +453,7 @@ def test_a_callback_that_the_operator_did_not_allow(tmp_path, path):
 
 
 def test_a_tenant_has_stored_enough(tmp_path):
-    with serving(config_of(tmp_path, tenant_bytes=100), fake) as (url, _):
-        client = client_of(url)
+    with serving(config_of(tmp_path, tenant_bytes=100), fake) as (url, _), client_of(url) as client:
         first = client.files.create(file=("a", b"a" * 101), purpose="batch")
         with pytest.raises(openai.RateLimitError) as told:
             client.files.create(file=("a", b"a"), purpose="batch")
@@ -457,7 +463,7 @@ def test_a_tenant_has_stored_enough(tmp_path):
 
 
 def test_the_disk_is_full(tmp_path):
-    with serving(config_of(tmp_path), fake) as (url, front):
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         store, file = front.jobs.store, b"a" * (1 << 20)
 
         def pages(most):
@@ -467,17 +473,17 @@ def test_the_disk_is_full(tmp_path):
 
         store._thread.submit(pages, 1).result()  # as many as there are
         with pytest.raises(openai.InternalServerError) as told:
-            client_of(url).files.create(file=("a", file), purpose="batch")
+            client.files.create(file=("a", file), purpose="batch")
         assert (told.value.status_code, told.value.body["code"]) == (503, "store_down")
         assert told.value.response.headers["retry-after"]
         store._thread.submit(pages, 10**6).result()
-        assert client_of(url).files.create(file=("a", file), purpose="batch").bytes == len(file)
-        assert len(client_of(url).files.list().data) == 1
+        assert client.files.create(file=("a", file), purpose="batch").bytes == len(file)
+        assert len(client.files.list().data) == 1
 
 
 def test_an_answer_of_the_store_that_was_lost(tmp_path):
-    with serving(config_of(tmp_path, at_once=2), fake) as (url, front):
-        client, store = client_of(url), front.jobs.store
+    with serving(config_of(tmp_path, at_once=2), fake) as (url, front), client_of(url) as client:
+        store = front.jobs.store
         exchange, lost = store.items.exchange, []
 
         def done_but_unheard(*given):
@@ -494,8 +500,8 @@ def test_an_answer_of_the_store_that_was_lost(tmp_path):
 
 
 def test_an_input_file_that_is_deleted_meanwhile(tmp_path):
-    with serving(config_of(tmp_path), fake) as (url, front):
-        client, store = client_of(url), front.jobs.store
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        store = front.jobs.store
         content = store.files.content
 
         def cut_off(file):
@@ -511,8 +517,11 @@ def test_an_input_file_that_is_deleted_meanwhile(tmp_path):
 
 def test_results_wait_for_a_store_that_is_away(tmp_path):
     executor = Permitted()
-    with serving(config_of(tmp_path, at_once=2), executor.engine) as (url, front):
-        client, store = client_of(url), front.jobs.store
+    with (
+        serving(config_of(tmp_path, at_once=2), executor.engine) as (url, front),
+        client_of(url) as client,
+    ):
+        store = front.jobs.store
         batch = begun(client, lines(*[chat(f"{i}") for i in range(6)]))
         until(lambda: executor.asked)
         exchange, store.items.exchange = store.items.exchange, away

@@ -63,8 +63,10 @@ def test_a_row_for_each_request_with_what_its_caller_said_of_it(tmp_path):
         "x-headway-workflow": "order-1",
         "x-headway-attempt": "2",
     }
-    with serving(config_of(tmp_path, keys=["ci"]), fake) as (url, front):
-        client = openai.OpenAI(base_url=f"{url}/v1", api_key="ci", max_retries=0)
+    with (
+        serving(config_of(tmp_path, keys=["ci"]), fake) as (url, front),
+        openai.OpenAI(base_url=f"{url}/v1", api_key="ci", max_retries=0) as client,
+    ):
         asked = {"model": "headway-tiny", "extra_headers": labels}
         asked["extra_body"] = {"ignore_eos": True}  # what is sampled may end an answer
         done = client.completions.create(prompt="def f(", max_tokens=5, n=2, **asked)
