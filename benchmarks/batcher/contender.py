@@ -5,6 +5,7 @@ Ray's function sleeps in its event loop, since a blocking one would hold up the 
 
 import asyncio
 import json
+import math
 import random
 import sys
 import time
@@ -64,7 +65,10 @@ async def offer(ask: Ask, rate: float, seconds: float, seed: int) -> dict[str, f
     await asyncio.gather(*tasks)
     ranked = sorted(times)
     inside = sum([begin + WARM <= each < end for each in ends])
-    ranks = {f"p{share}": 1e3 * ranked[len(ranked) * share // 100] for share in (50, 95, 99)}
+    ranks = {
+        f"p{share}": 1e3 * ranked[len(ranked) * share // 100] if ranked else math.nan
+        for share in (50, 95, 99)
+    }
     return {"rate": inside / seconds, "refused": refused / counted, **ranks}
 
 
