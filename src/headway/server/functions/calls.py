@@ -88,7 +88,7 @@ class FunctionCalls:
     async def _call(self, item: Any, wishes: Wishes) -> Any:
         """The item's result. Raises Problem."""
         try:
-            return await self.batcher.acall(item, **wishes._asdict())
+            return await self.batcher.acall(item, lane=wishes.lane, deadline=wishes.deadline)
         except Exception as error:  # of any kind: the function is the user's
             raise self._problem(error, wishes.lane) from error
 
@@ -113,7 +113,8 @@ class FunctionCalls:
 
     async def _pieces(self, item: Any, wishes: Wishes) -> AsyncIterator[Any]:
         try:
-            async for piece in self.batcher.astream(item, **wishes._asdict()):
+            lane, deadline = wishes
+            async for piece in self.batcher.astream(item, lane=lane, deadline=deadline):
                 yield piece
         except Exception as error:  # of any kind: the function is the user's
             raise self._problem(error, wishes.lane) from error

@@ -70,7 +70,7 @@ class BodyReader:
     async def _read_in_time(self, request: Request, most: int, body: "IncomingBody") -> bytearray:
         seconds = None if body.time == NEVER else body.time / SECOND
         try:
-            with body.interruptible.running():
+            with body.interruptible:
                 async with asyncio.timeout(seconds):
                     return await self._read(request, most, body)
         except TimeoutError:

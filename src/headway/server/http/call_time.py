@@ -40,7 +40,7 @@ class CallTimeLimit:
         seconds = inf if limit == NEVER else limit / SECOND
         watch = DisconnectWatch(receive, has_body=scope["method"] not in ("GET", "HEAD"))
         try:
-            with watch.interruptible.running():
+            with watch.interruptible:
                 async with asyncio.timeout(None if seconds == inf else seconds) as timer:
 
                     async def send_untimed(message: Message) -> None:

@@ -50,7 +50,7 @@ class Client:
     def preparing(self) -> AbstractContextManager[None]:
         """Around the task's waiting for what the call needs. Raises the Problem that `end` was
         given in the meantime."""
-        return self._preparation.running()
+        return self._preparation
 
     def end(self, problem: Problem) -> None:
         """End the call with this problem, in its lane or before. Does nothing if it has ended."""

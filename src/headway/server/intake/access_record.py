@@ -40,12 +40,16 @@ def recorded() -> Iterator[AccessRecord]:
             yield record
 
 
-@contextmanager
-def recording() -> Iterator[AccessRecord]:
-    """While one request is answered: its record, which access_record() returns meanwhile."""
-    record = AccessRecord()
-    token = _RECORD.set(record)
-    try:
-        yield record
-    finally:
-        _RECORD.reset(token)
+class recording:
+    """A context manager, while one request is answered: gives its record, which access_record()
+    returns meanwhile."""
+
+    __slots__ = ("_token",)
+
+    def __enter__(self) -> AccessRecord:
+        record = AccessRecord()
+        self._token = _RECORD.set(record)
+        return record
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        _RECORD.reset(self._token)

@@ -65,9 +65,9 @@ class Shortcut:
         exchange = scope.get("extensions", {}).get(EXCHANGE)
         if front is None or exchange is None or front.about.streams:
             return False
-        if exchange.body is None:
+        if (body := exchange.body) is None:
             await asyncio.sleep(0)  # many clients send it right behind the header
-        body = exchange.body
+            body = exchange.body
         if body is None or len(body) > self._limits.body_bytes:
             return False
         memory = exchange.memory
@@ -128,7 +128,7 @@ class Shortcut:
         timer = self._timer if head.limit == self._timer.limit else CallTimer(head.limit)
         timer.add(interruptible)
         try:
-            with interruptible.running(), Admitted(front, head.headers) as admitted:
+            with interruptible, Admitted(front, head.headers) as admitted:
                 wishes = front.wishes(head.headers, admitted.tenant)
                 return await front.answer(Ask(body, head.kind, head.accept, wishes))
         finally:
