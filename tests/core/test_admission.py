@@ -1,8 +1,10 @@
 """Admission decides from the published snapshot alone."""
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from headway.core.admission import DOUBT, Accept, Refuse, admit, full, late, never, wait
+from headway.core.admission import DOUBT, Accept, Refuse, admit, full, late, never, refuse, wait
 from headway.core.batch import Output
 from headway.core.commands import Add, Close
 from headway.core.cost.step_cost import StepCost
@@ -194,6 +196,33 @@ def test_a_closing_engine_refuses():
     scheduler.apply([Close()], 50)
     answer = admit(ask("a", 1, 1, lane="bulk"), scheduler.load(50), 60)
     assert answer == Refuse("the engine is closing")
+
+
+@given(
+    st.integers(0, 16),
+    st.sampled_from([-1, 0, 1, 2.5, 5, 6, 12]),
+    st.sampled_from(["default", "bulk", "shared", "x"]),
+    st.lists(
+        st.tuples(st.integers(1, 6), st.sampled_from(["default", "bulk", "shared"])), max_size=5
+    ),
+    st.booleans(),
+)
+@example(4, 5, "shared", [], False)
+@example(4, 4, "shared", [], False)
+def test_the_engine_refuses_by_its_lines_what_its_snapshot_refuses(
+    prompt, tokens, lane, waiting, closes
+):
+    lanes = (
+        Lane("default", max_waiting=2),
+        Lane("bulk", max_waiting_tokens=9),
+        Lane("shared", blocks=Share(most=2)),
+    )
+    scheduler = Scheduler(Settings(4, 4, lanes, context=15))
+    scheduler.apply([Add(ask(f"w{i}", n, 1, lane=to)) for i, (n, to) in enumerate(waiting)], 0)
+    scheduler.apply([Close()] * closes, 1)
+    request = ask("a", prompt, tokens, lane=lane)
+    refused, events = refuse(request, scheduler.load(2), 2), scheduler.apply([Add(request)], 2)
+    assert [event.error for event in events] == ([refused.reason] if refused else [])
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,7 @@ def promises(monkeypatch):
         said[request.id] = now, answer.eta
         return None
 
+    monkeypatch.setattr(scheduling, "has_place", lambda *_: False)  # so `refuse` is always asked
     monkeypatch.setattr(scheduling, "refuse", noted)
     return said
 

@@ -229,7 +229,7 @@ class Roster:
                 line.running,
                 line.batch,
                 self.pool.blocks_of_lane[name],
-                min(NEVER, line.lane.blocks.most * self.pool.block_size),
+                self.capacity(line),
                 len(line.relegated),
                 line.relegated_tokens,
                 *self._ranks[name],
@@ -239,6 +239,10 @@ class Roster:
             )
             for name, line in self.lines.items()
         }
+
+    def capacity(self, line: Line) -> int:
+        """Tokens that one of its requests may hold, by the blocks that its lane may have."""
+        return min(NEVER, line.lane.blocks.most * self.pool.block_size)
 
     def _stop_running(self, sequence: Sequence) -> Line:
         sequence.forget_unknown()
