@@ -11,6 +11,7 @@ from headway.core.lane import Lane
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
+from headway.core.roster import Roster
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Engine
@@ -34,7 +35,7 @@ def promises(monkeypatch):
         said[request.id] = now, answer.eta
         return None
 
-    monkeypatch.setattr(scheduling, "has_place", lambda *_: False)  # so `refuse` is always asked
+    monkeypatch.setattr(Roster, "has_place", lambda *_: False)  # so `refuse` is always asked
     monkeypatch.setattr(scheduling, "refuse", noted)
     return said
 

@@ -33,11 +33,7 @@ from headway.core.load import Load
 from headway.core.request import NEVER, Finish, Request
 from headway.core.sampling import UNASKED, Sampling
 from headway.core.scheduler import Scheduler
-from headway.errors import (
-    EngineDownError,
-    PromptError,
-    SettingError,
-)
+from headway.errors import EngineDownError, PromptError, SettingError
 from headway.live.account import Account
 from headway.live.engine import LiveEngine
 from headway.pipelines.graph import Chainable
@@ -242,14 +238,16 @@ class Batcher(Chainable):
         """
         lane, now = self.lane_of(lane), self._engine.clock.now()
         costs = [self.cost_of(each.value) for each in offers]
-        items, requests, told = list[Item](), list[Request](), list[Account]()
+        items: list[Item] = []
+        requests: list[Request] = []
+        told: list[Account] = []
         try:
             for each, cost in zip(offers, costs, strict=True):
                 self._waiting.enter(lane, self._engine.load, now)
                 items.append(Item(each.value, lane, each.sink, each.account))
                 requests.append(self._request(items[-1], cost, each, now))
-            self._items.update({item.id: item for item in items})
             for item in items:
+                self._items[item.id] = item
                 if item.account:
                     item.account.begun()
                     told.append(item.account)

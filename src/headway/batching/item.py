@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.request import NEVER, Finish
+from headway.core.request import BY_ITSELF, NEVER, Finish
 from headway.errors import DeadlineError, EngineError, RefusedError
 from headway.live.account import Account
 
@@ -72,7 +72,7 @@ class Item:
         self.dropped = False  # nobody wants it any more: a call that has not begun leaves it out
         self.result: Any = None
         self.error: BaseException | None = None
-        self.pieces = deque[Any]()  # of a stream, yielded and not yet told
+        self.pieces: deque[Any] = deque()  # of a stream, yielded and not yet told
         self.row: RequestRow | None = None  # of the ledger, once it has ended
         self.step: StepRow | None = None  # the call after which it ended; None: it ended before
 
@@ -159,9 +159,9 @@ def _take_all(told: list[tuple[Sink, News]]) -> None:
 
 def outcome_of(item: Item, event: Event) -> News:
     """What its caller is told at its end."""
+    if event.finish in BY_ITSELF:
+        return Result(item.result)
     match event.finish:
-        case Finish.COMPUTED | Finish.STOP | Finish.LENGTH:
-            return Result(item.result)
         case Finish.EXPIRED:
             return Failure(DeadlineError("the item's deadline was over before its result came"))
         case Finish.REFUSED:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headway.core.batch import Batch
 from headway.core.lane import Budget
-from headway.core.request import NEVER, Finish
+from headway.core.request import BY_ITSELF, NEVER, Finish
 from headway.core.sequence import Sequence
 
 
@@ -78,7 +78,7 @@ class RequestRow:
     @property
     def is_whole(self) -> bool:
         """Whether it ended by itself."""
-        return self.finish in (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
+        return self.finish in BY_ITSELF
 
     @property
     def good(self) -> bool:

@@ -34,6 +34,12 @@ class Finish(StrEnum):
     ERROR = "error"
 
 
+# For what asks with each request: in Python 3.11 to look a member up takes half a microsecond.
+NOT_YET, COMPUTED = Finish.NOT_YET, Finish.COMPUTED
+BY_TOKENS = (Finish.STOP, Finish.LENGTH)
+BY_ITSELF = (*BY_TOKENS, COMPUTED)
+
+
 @dataclass(frozen=True, slots=True)
 class Request:
     """One prompt, and how it is to be answered."""

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from headway.core.admission import has_place
 from headway.core.batch import Begun, Row
 from headway.core.block_table import release
 from headway.core.blocks import BlockPool
@@ -56,6 +57,7 @@ class Roster:
         self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
         self.keeping_lanes = tuple([lane for lane in settings.lanes if lane.step_tokens.least])
         self._ranks, self.version = settings.ranks, settings.version
+        self._context = settings.context
 
     def retune(self, settings: Settings) -> None:
         """Other settings are in force. All who wait and run are served by their lane's new budget,
@@ -86,6 +88,13 @@ class Roster:
     def judged_by(self, sequence: Sequence) -> Budget:
         """The budget that its lane had when it came."""
         return self._earlier.get(sequence.number) or self.budget(sequence.request)
+
+    def has_place(self, request: Request) -> bool:
+        """Whether the request would be let in, unless the engine is closing."""
+        if (line := self.lines.get(request.lane)) is None:
+            return False
+        blocks = min(self.pool.num_blocks, line.lane.blocks.most)
+        return has_place(request, line, min(self._context, blocks * self.pool.block_size))
 
     def add(self, request: Request) -> Sequence:
         """A new sequence waits at the end of its lane's line."""
@@ -229,7 +238,7 @@ class Roster:
                 line.running,
                 line.batch,
                 self.pool.blocks_of_lane[name],
-                self.capacity(line),
+                min(NEVER, line.lane.blocks.most * self.pool.block_size),
                 len(line.relegated),
                 line.relegated_tokens,
                 *self._ranks[name],
@@ -239,10 +248,6 @@ class Roster:
             )
             for name, line in self.lines.items()
         }
-
-    def capacity(self, line: Line) -> int:
-        """Tokens that one of its requests may hold, by the blocks that its lane may have."""
-        return min(NEVER, line.lane.blocks.most * self.pool.block_size)
 
     def _stop_running(self, sequence: Sequence) -> Line:
         sequence.forget_unknown()

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from headway.core.accounts.accounts import Accounts
 from headway.core.accounts.no_accounts import NoAccounts
-from headway.core.admission import has_place, refuse
+from headway.core.admission import refuse
 from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores
 from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
@@ -28,13 +28,12 @@ from headway.core.planning.retuning import Retuning
 from headway.core.planning.rows import build_rows
 from headway.core.policies.calls import Calls
 from headway.core.policies.relegate import Keep
-from headway.core.request import NEVER, Finish, Request
+from headway.core.request import COMPUTED, NEVER, NOT_YET, Finish, Request
 from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 
-NOT_YET = Finish.NOT_YET
 make = tuple.__new__  # of an Event: as in planning/rows.py
 Tokens = tuple[int, ...]
 Scored = tuple[Logprob, ...]
@@ -107,7 +106,8 @@ class Scheduler:
         self._predicts, self._relegates = bool(policies.predicting), policies.relegate != Keep()
 
     def _add(self, request: Request, now: int) -> list[Event]:
-        if not self._has_place(request) and (answer := refuse(request, self.load(now), now)):
+        has_place = not self._closing and self.roster.has_place(request)
+        if not has_place and (answer := refuse(request, self.load(now), now)):
             refused = Sequence(-1, request, list(request.prompt), None, self.settings.version)
             self.ledger.close(refused, self.roster.budget(request), Finish.REFUSED, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]
@@ -118,12 +118,6 @@ class Scheduler:
         if self._predicts:
             added.hit = cached(self.pool, added)
         return []
-
-    def _has_place(self, request: Request) -> bool:
-        line = self.roster.lines.get(request.lane)
-        if line is None or self._closing:
-            return False
-        return has_place(request, line, min(self._capacity, self.roster.capacity(line)))
 
     def _relegate(self, now: int) -> list[Event]:
         promised, view = self.newcomers.take_late(), self.view(now)
@@ -219,7 +213,7 @@ class Scheduler:
                     told = sequence.request.id, sampled, NOT_YET, "", scored, (), False, (), b""
                     events.append(make(Event, told))
             elif sequence.computed == sequence.limit:
-                ended = self.finish(sequence, Finish.COMPUTED, now)
+                ended = self.finish(sequence, COMPUTED, now)
                 events.append(ended._replace(vector=output.vectors.get(i, b"")))
             if sequence.scores and row.want & Want.PROMPT:
                 scores = sequence.take_scores(row, output.prompt_logprobs.get(i, ()))
@@ -289,20 +283,14 @@ class Scheduler:
         """Whether it is closed and has nothing left to do."""
         return self._closing and not self.roster.by_id and not self._in_flight
 
-    @property
-    def _capacity(self) -> int:
-        """Tokens that one request may ever hold."""
-        return min(self.pool.num_blocks * self.pool.block_size, self.settings.context)
-
     def load(self, now: int) -> Load:
         """The snapshot that admission and everyone else outside reads."""
         pool, roster, estimates = self.pool, self.roster, self.estimates
         lanes = roster.loads(estimates.drain_rate, self.newcomers.etas, self.resizing.windows)
         memory = len(roster.running), pool.num_free, pool.num_blocks
+        most = min(pool.num_blocks * pool.block_size, self.settings.context)
         speed, late = (estimates.prefill, estimates.drift), (self._closing, roster.preemptions)
-        return Load(
-            now, self.steps, lanes, *memory, self._capacity, *speed, *late, self.settings.version
-        )
+        return Load(now, self.steps, lanes, *memory, most, *speed, *late, self.settings.version)
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and when idle."""

@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from headway.core.batch import Batch
 from headway.core.cost.call_cost import CallCost
 from headway.core.cost.features import Features, batch_features, row_features
-from headway.core.cost.lane_sizes import BY_ITSELF, LaneSizes
+from headway.core.cost.lane_sizes import LaneSizes
 from headway.core.cost.lengths import ALLOWED, LEARNED, Lengths
 from headway.core.cost.promise import Promise
 from headway.core.cost.promises import SURE, Promises
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.core.lane import Line
-from headway.core.request import NEVER, Finish
+from headway.core.request import BY_ITSELF, BY_TOKENS, NEVER, Finish
 from headway.core.sequence import Sequence
 
 EVERY = 16  # one step in so many is compared: pricing each would take a tenth of deciding it
@@ -113,7 +113,7 @@ class Estimates:
     def ended(self, sequence: Sequence, finish: Finish, now: int) -> None:
         """Learn from a sequence how long its prompt took, and its answer if that is whole."""
         lane, whole = sequence.request.lane, finish in BY_ITSELF
-        if finish in (Finish.STOP, Finish.LENGTH):
+        if finish in BY_TOKENS:
             self.lengths.ended(sequence)
             if self.is_known and (gaps := sequence.generated - 1) > 0:
                 spent = sequence.last_token - sequence.first_token

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 
 from headway.core.lane import Line
 from headway.core.ledger import RequestRow, SizeChange
-from headway.core.request import NEVER, Finish
+from headway.core.request import BY_ITSELF, NEVER, Finish
 
 TARGET = 95  # per cent of a lane's requests that are to keep its budget
 LEAST_ROUND = 8  # requests, however few may run: the fewest that say something
 CUT = 90  # per cent that are left of a size that is cut
 STEPS = 16  # in which a window grows from its low to its high, if nothing is cut
-BY_ITSELF = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
 SLOTS, GROUP, WINDOW = "slots", "group", "window"
 
 

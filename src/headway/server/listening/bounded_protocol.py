@@ -19,7 +19,12 @@ from uvicorn.server import ServerState
 from headway.core.request import NEVER
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.connections import ConnectionSettings
-from headway.server.listening.connections import ConnectionTable, Stage
+from headway.server.listening.connections import (
+    ANSWERING,
+    IDLE,
+    RECEIVING,
+    ConnectionTable,
+)
 from headway.server.listening.exchange import EXCHANGE, Exchange, Memory
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.problem import Problem
@@ -190,7 +195,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_header, self._pending_bytes = False, 0
         self.deadline = self._after(_seconds(self._settings.body_time) + GRACE)
         if admitted:
-            self._connections.set_stage(self, Stage.RECEIVING, self.loop.time())
+            self._connections.set_stage(self, RECEIVING, self.loop.time())
         else:
             self.cycle.keep_alive = False
 
@@ -212,7 +217,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._become_idle()
         elif self.app is not self._overloaded:
             self.deadline = inf
-            self._connections.set_stage(self, Stage.ANSWERING, self.loop.time())
+            self._connections.set_stage(self, ANSWERING, self.loop.time())
 
     def on_response_complete(self) -> None:
         """As uvicorn's own, whose timer `deadline` replaces."""
@@ -228,7 +233,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Every request so far has been answered."""
         if self._discards:
             return
-        self._connections.set_stage(self, Stage.IDLE, self.loop.time())
+        self._connections.set_stage(self, IDLE, self.loop.time())
         idle = _seconds(self._settings.idle_time)
         if not self._in_header:  # the rest of a body that was answered early
             self.deadline = min(self.deadline, self._after(UNREAD))
@@ -254,7 +259,7 @@ class BoundedProtocol(HttpToolsProtocol):
         If an answer has begun, or other requests wait for theirs, the connection is cut instead.
         """
         self._discards = True
-        self._connections.set_stage(self, Stage.IDLE, self.loop.time())
+        self._connections.set_stage(self, IDLE, self.loop.time())
         self.deadline = self._after(LINGER)
         if cycle := self.cycle:
             answering = not cycle.response_complete

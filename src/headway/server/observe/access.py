@@ -32,30 +32,24 @@ class AccessLog:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        began, sent = clock.now(), {"status": 0, "id": ""}
-        with recording() as record:
-            try:
-                await self._answer(scope, receive, send, sent)
-            finally:
-                if record.status:
-                    sent = {"status": record.status, "id": record.id}
-                if self._requests:
-                    self._say(scope, record, sent, clock.now() - began)
-
-    async def _answer(
-        self, scope: Scope, receive: Receive, send: Send, sent: dict[str, Any]
-    ) -> None:
-        """sent: is given the status and the id of the answer."""
+        began = clock.now()
+        sent: dict[str, Any] = {"status": 0, "id": ""}  # of the answer
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 sent.update(status=message["status"], id=_id(message["headers"]))
             await send(message)
 
-        try:
-            await self.app(scope, receive, noting)
-        except Exception:  # the edge: it has been answered, as far as that was possible
-            self._log.exception("fault", **_request_values(scope), **sent)
+        with recording() as record:
+            try:
+                await self.app(scope, receive, noting)
+            except Exception:  # the edge: it has been answered, as far as that was possible
+                self._log.exception("fault", **_request_values(scope), **sent)
+            finally:
+                if record.status:
+                    sent.update(status=record.status, id=record.id)
+                if self._requests:
+                    self._say(scope, record, sent, clock.now() - began)
 
     def _say(self, scope: Scope, record: AccessRecord, sent: dict[str, Any], took: int) -> None:
         status = sent["status"]

@@ -72,6 +72,9 @@ def failed(problem: Problem) -> bytes:
     return f"data: {compact(problem.body)}\n\n".encode()
 
 
+_compact = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one each time
+
+
 def compact(value: Any) -> str:
     """JSON without spaces."""
-    return json.dumps(value, separators=(",", ":"))
+    return _compact(value)

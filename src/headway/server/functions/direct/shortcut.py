@@ -85,10 +85,11 @@ class Shortcut:
         """Send the result, or the error. Raises a fault of ours, once that is answered."""
         id = id_of(head.id)
         record, failed = access_record(), None
+        headers: list[Header] = []
         record.id = id.decode("latin-1")
         try:
             body = await self._answer(front, head, body, exchange)
-            kind, record.status, headers = head.accept, 200, list[Header]()
+            kind, record.status = head.accept, 200
         except Exception as error:
             failed = None if isinstance(error, Problem) else error
             problem = error if isinstance(error, Problem) else fault(error)
