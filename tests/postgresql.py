@@ -1,5 +1,5 @@
-"""PostgreSQL for tests: Debian's package, in a folder of its own. It listens on a Unix socket there,
-so that no other program can take its port."""
+"""PostgreSQL for tests: Debian's package, in a folder of its own. It listens on a Unix socket: a
+port that was found free may be taken before the server has it."""
 
 import os
 import pwd
