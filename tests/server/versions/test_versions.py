@@ -164,7 +164,7 @@ def test_a_trial_of_equals_alternates_loses_nobody_and_promotes_nothing(tmp_path
         found = client.get("/v1/versions/2").json()
         last = found["events"][-1]
         assert (found["state"], last["details"]["verdict"]["outcome"]) == ("proposed", "ended")
-        assert last["details"]["verdict"]["pairs"] == 10
+        assert last["details"]["verdict"]["pairs"] >= 10, "and those that end before its last look"
         assert client.get("/v1/versions").json()["promoted"] == 1
 
 
