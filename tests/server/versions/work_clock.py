@@ -60,11 +60,11 @@ class WorkClock:
         """Call ask(number) until no trial is running. Gives the answers."""
         keeper, answers = front.versions.of_model(""), []
         while keeper.live:
+            until(lambda: self._now < self._looks or not keeper.live)  # the trial has had its turn
             self._asking = True
             answers.append(ask(len(answers)))
             self.add(THINKING)
             self._asking = False
-            until(lambda: self._now < self._looks or not keeper.live)
         return answers
 
 
