@@ -1,9 +1,9 @@
-"""PostgreSQL for tests: Debian's package, started on loopback in a folder of its own."""
+"""PostgreSQL for tests: Debian's package, in a folder of its own. It listens on a Unix socket: a
+port that was found free may be taken before the server has it."""
 
 import os
 import pwd
 import shutil
-import socket
 import subprocess
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -43,13 +43,10 @@ def _running(programs, data):
         as_user |= {"user": who.pw_uid, "group": who.pw_gid, "extra_groups": []}
     run = {"check": True, "stdout": subprocess.DEVNULL, **as_user}
     subprocess.run([programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "--no-sync"], **run)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    options = f"-p {port} -h 127.0.0.1 -k {data} -F"
-    start = [programs / "pg_ctl", "-D", data, "-o", options, "-l", data / "log", "-w"]
-    subprocess.run([*start, "start"], **run)
+    options = f"-h '' -k {data} -F"
+    control = [programs / "pg_ctl", "-D", data, "-o", options, "-l", data / "log", "-w"]
+    subprocess.run([*control, "start"], **run)
     try:
-        yield f"postgresql://{USER}@127.0.0.1:{port}/postgres"
+        yield f"postgresql://{USER}@/postgres?host={data}"
     finally:
-        subprocess.run([*start, "-m", "immediate", "stop"], **run)
+        subprocess.run([*control, "-m", "immediate", "stop"], **run)

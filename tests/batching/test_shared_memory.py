@@ -90,7 +90,7 @@ def test_what_cannot_be_pickled_leaves_nothing(room):
 
 
 def test_calls_in_processes(rooms):
-    with headway.Batcher(doubled, processes=2, size=2, window=0.2) as batcher:
+    with headway.Batcher(doubled, processes=2, size=2, window=1.0) as batcher:
         arrays = [np.full(LARGE, float(i)) for i in range(4)]
         for i, found in enumerate(batcher.map(arrays)):
             assert found[0] == 2 * i and found.shape == (LARGE,)

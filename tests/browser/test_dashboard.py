@@ -9,6 +9,7 @@ from headway.server.dashboard import board
 from tests.server.running_server import fake, serving
 
 expect = pytest.importorskip("playwright.sync_api").expect
+expect.set_options(timeout=60_000)  # its default of 5 s is too short for a busy machine
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
 LANES = {"voice": {"ttft": "1h"}, "chat": {"ttft": "1ns"}}

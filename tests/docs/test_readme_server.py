@@ -27,7 +27,7 @@ def port():
         yield said[1]
     finally:
         process.terminate()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 def ran(command):

@@ -32,7 +32,7 @@ class Gated(FakeExecutor):
         self.gate = threading.Event()
 
     def submit(self, batch: Batch) -> int:
-        assert batch.step == 1 or self.gate.wait(10)
+        assert batch.step == 1 or self.gate.wait(60)
         return super().submit(batch)
 
 
@@ -59,7 +59,7 @@ def test_many_threads_are_served_and_the_journal_replays():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     engine.close()
     assert heard == {i: answer(ask("", (i, 1, 2), 5)) for i in range(6)}
     assert sorted(row.id for row in rows) == [f"r{i}" for i in range(6)]
@@ -230,7 +230,7 @@ def test_a_broken_executor_fails_every_caller_with_the_cause():
     with pytest.raises(EngineDownError, match="no device") as caught:
         list(engine.events(ask("c", (1,), 2)))
     assert isinstance(caught.value.__cause__, MemoryError)
-    engine._thread.join(10)
+    engine._thread.join(60)
     with pytest.raises(EngineDownError, match="no device"):
         engine.events(ask("d", (1,), 2))
     engine._inbox.put([Close()])  # the stream is not read

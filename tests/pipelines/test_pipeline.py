@@ -71,7 +71,7 @@ def test_elements_of_several_workflows_share_a_call(held):
 
 def wait_until(holds):
     """What another thread does next is waited for."""
-    end = time.monotonic() + 30
+    end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
         time.sleep(0.001)

@@ -67,6 +67,14 @@ def slower(factor):
     return change
 
 
+@pytest.mark.parametrize("quiet", [50, 60, 100])
+def test_traffic_that_begins_after_the_learning_pairs_is_learnt_then(quiet):
+    rows = [each for each in rows_of(3) if each.arrived >= quiet * SECOND]
+    assert tried(rows).verdict.outcome == Outcome.ENDED
+    verdict = tried(rows, change=slower(2.0)).verdict
+    assert verdict.outcome == Outcome.TRIPPED and "ttft_p95" in verdict.why
+
+
 def test_a_pair_has_each_version_once_and_a_coin_says_which_is_first():
     times = Switchback(7, 10, 3, seed=1)
     pairs = [(times.has_candidate(2 * n), times.has_candidate(2 * n + 1)) for n in range(400)]

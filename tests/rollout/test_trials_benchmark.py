@@ -83,7 +83,7 @@ def test_only_the_planted_lane_waits_longer_and_only_under_the_planted_version()
     now = monotonic_ns()
     rows = [ended(name, name[:4], before, now) for name in names]
     channel.send(Step([Event(name, (5,), Finish.LENGTH) for name in names], [], rows, Load(), 3))
-    first, later = pipe.sent.get(timeout=10), pipe.sent.get(timeout=10)
+    first, later = pipe.sent.get(timeout=60), pipe.sent.get(timeout=60)
     assert [event.id for event in first.events] == ["chat-0", "code-2"]
     assert first.requests == [rows[0], rows[2]]
     assert [event.id for event in later.events] == ["chat-1"] and later.taken == 3

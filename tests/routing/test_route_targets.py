@@ -426,15 +426,15 @@ def test_remote_errors_have_their_kinds(server):
                 RouteRequest([5] * 2_000, Options(max_tokens=4)),
             )
             unknown = await gathered(Fallback([none]), RouteRequest(PROMPT))
-        with socket.create_server(("127.0.0.1", 0)) as closed:
-            port = closed.getsockname()[1]
-        async with RemoteTarget(f"http://127.0.0.1:{port}/v1", "gone") as gone:
-            circuit = CircuitSettings(1)
-            route = Fallback([gone], circuit=circuit)
-            down = [
-                *await gathered(route, RouteRequest("x")),
-                *await gathered(route, RouteRequest("x")),
-            ]
+        with socket.socket() as silent:  # it keeps its port and does not listen
+            silent.bind(("127.0.0.1", 0))
+            port = silent.getsockname()[1]
+            async with RemoteTarget(f"http://127.0.0.1:{port}/v1", "gone") as gone:
+                route = Fallback([gone], circuit=CircuitSettings(1))
+                down = [
+                    *await gathered(route, RouteRequest("x")),
+                    *await gathered(route, RouteRequest("x")),
+                ]
         return [*wrong, *unknown, *down]
 
     ends = asyncio.run(main())
@@ -537,7 +537,7 @@ def test_leaving_a_remote_model_ends_its_request_there(server):
                 answer = await route.ask(
                     RouteRequest(PROMPT, Options(max_tokens=900, ignore_eos=True))
                 )
-            for _ in range(2_000):
+            for _ in range(12_000):
                 if not front.model.admission.open:
                     return answer
                 await asyncio.sleep(0.005)

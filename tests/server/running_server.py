@@ -169,7 +169,7 @@ class Permitted(FakeExecutor):
 
     def submit(self, batch):
         self.asked += 1
-        assert self.permits.acquire(timeout=30)
+        assert self.permits.acquire(timeout=60)
         return super().submit(batch)
 
     def engine(self, config):
@@ -178,7 +178,7 @@ class Permitted(FakeExecutor):
 
 def until(holds):
     """Wait for another thread's work; sleep between two looks so that it can run."""
-    end = monotonic() + 30
+    end = monotonic() + 60
     while not holds():
         assert monotonic() < end
         sleep(0.001)
@@ -257,5 +257,5 @@ def serving(config=None, engine=embedded):
     finally:
         if "server" in kept:
             kept["server"].should_exit = True
-        thread.join(30)
+        thread.join(60)
         assert not thread.is_alive()

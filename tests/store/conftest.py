@@ -18,6 +18,6 @@ def new_postgres():
             name = f"headway_{next(numbers)}"
             with psycopg.connect(url, autocommit=True) as connection:
                 connection.execute(f"CREATE DATABASE {name}")
-            return f"{url.rpartition('/')[0]}/{name}"
+            return url.replace("/postgres?", f"/{name}?")
 
         yield new

@@ -2,8 +2,8 @@
 
 import json
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 from shutil import copytree
@@ -21,11 +21,9 @@ CONFIG = """engine: {executor: vllm, vllm: {enforce_eager: true}, slots: 2, cont
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_to_the_whole_group_lets_running_requests_finish(tmp_path, number):
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port = found.getsockname()[1]
     config = tmp_path / "headway.yaml"
     config.write_text(CONFIG)
-    flags = ["--config", str(config), "--port", str(port)]
+    flags = ["--config", str(config), "--port", "0"]
     command = [sys.executable, "-m", "headway.cli", "serve", *flags]
     with subprocess.Popen(
         command,
@@ -37,8 +35,10 @@ def test_a_signal_to_the_whole_group_lets_running_requests_finish(tmp_path, numb
     ) as process:
         try:
             said = []
-            assert any("serves" in (said.append(line) or line) for line in process.stdout), said
-            url = f"http://127.0.0.1:{port}/v1/completions"
+            while not (found := re.search(r"http://\S+/v1", "".join(said))):
+                said.append(process.stdout.readline())
+                assert said[-1], said
+            url = f"{found[0]}/completions"
             with httpx2.stream("POST", url, json=ASKED, timeout=120) as answer:
                 lines = answer.iter_lines()
                 next(lines)

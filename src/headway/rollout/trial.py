@@ -162,13 +162,12 @@ class Trial:
             if each.row is None and not each.refused and waiting:
                 each.waits_until = now
         self.pairs += 1
-        if self.pairs >= self._relearn:
-            self._learn_traffic()
+        if self.pairs >= self._relearn and self._learn_traffic():
             self._relearn = 2 * self.pairs
         elif self._queue:
             for watch in self.watches:
                 watch.learn([each for each in pair if each.lane == watch.lane])
-        if self.pairs <= self.plan.learning:
+        if self.pairs <= self.plan.learning or not self._queue:
             return
         for watch in self.watches:
             control, candidate = list[Seen](), list[Seen]()
@@ -179,8 +178,9 @@ class Trial:
         if why := self._tripped():
             self._end(Outcome.TRIPPED, why)
 
-    def _learn_traffic(self) -> None:
-        """See again which virtual queue goes best with the waits, of both versions alike."""
+    def _learn_traffic(self) -> bool:
+        """See again which virtual queue goes best with the waits, of both versions alike. False:
+        nobody has been answered yet."""
         past = list(self._past)
         latest = past[-FITTED:]
         first = latest[0].number if past else 0
@@ -198,13 +198,14 @@ class Trial:
             for lane in self.lanes
         ]
         if len(past) < 2 or not any(waits):
-            return
+            return False
         arrivals = [(each.at, each.tokens, each.engine) for each in latest]
         self._queue = VirtualQueue(best_rate(arrivals, waits))
         for each in past:
             each.expected = self._queue.arrive(each.at, each.tokens, each.engine)
         for watch in self.watches:
             watch.start_over([each for each in judged if each.lane == watch.lane])
+        return True
 
     # -- what it says
 

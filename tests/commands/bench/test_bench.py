@@ -152,11 +152,11 @@ def test_the_tables_follow_from_the_rows_of_the_json(tmp_path):
 def test_several_servers_take_turns_and_are_compared_in_one_report(tmp_path):
     def slow(body, headers):
         plan = by_length(body, headers)
-        return Plan(tuple(at + 1.2 for at in plan.times))
+        return Plan(tuple(at + 2.2 for at in plan.times))
 
     with scheduled() as fast, scheduled(slow) as other:
         status, said, found = bench(
-            tmp_path, fast, other, gamma="60,2", answer="2", ttft=1_000.0, repeat=2
+            tmp_path, fast, other, gamma="60,2", answer="2", ttft=2_000.0, repeat=2
         )
     assert status == 0 and len(found.strategies) == 2
     (first, second) = found.strategies

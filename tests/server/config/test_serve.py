@@ -65,7 +65,7 @@ def test_the_banner_says_that_a_cost_file_is_unreliable_and_the_first_signal_dra
             process.send_signal(signal.SIGTERM)
             *_, last = [line for line in lines if line]
         assert last == "data: [DONE]"
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
         assert process.returncode == 0
         assert "draining: 1 requests" in out
 
@@ -81,7 +81,7 @@ def test_the_second_signal_ends_the_server_at_once(tmp_path):
             process.send_signal(signal.SIGTERM)
             said = [line for line in lines if line.startswith("data: ")]
             assert "the server has closed" in said[-2] and len(said) < 2_000
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
         assert process.returncode == 0
 
 
@@ -93,7 +93,7 @@ def test_a_signal_while_loading_ends_the_server(tmp_path):
     ) as process:
         assert "starting torch" in process.stdout.readline()
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "serves" not in out and "Traceback" not in err
 
@@ -127,7 +127,7 @@ def engine_of(process):
 def test_an_engine_that_is_down_for_good_ends_the_server_with_status_1(tmp_path):
     with running(tmp_path, 'engine={"restart": 0}') as (process, _):
         os.kill(engine_of(process), signal.SIGKILL)
-        out, _ = process.communicate(timeout=30)
+        out, _ = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "engine down for good" in out and "killed by SIGKILL" in out
 
@@ -139,4 +139,4 @@ def test_an_output_that_is_not_read_delays_no_request(tmp_path):
             for _ in range(60):  # one line each; the pipe holds a page
                 client.get("/models", headers={"x-request-id": "x" * 200}).raise_for_status()
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0

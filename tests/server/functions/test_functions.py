@@ -314,8 +314,8 @@ def test_the_command_serves_until_a_signal_and_drains(tmp_path):
             while "called" not in process.stdout.readline():
                 assert process.poll() is None
             process.send_signal(signal.SIGTERM)
-            assert last.result(30) == 1
-        assert process.wait(30) == 0
+            assert last.result(60) == 1
+        assert process.wait(60) == 0
     finally:
         process.kill()
         process.stdout.close()

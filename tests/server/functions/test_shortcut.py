@@ -181,11 +181,11 @@ def test_a_client_that_asks_first_is_told_to_go_on(shout, taken):
 
 
 def test_a_call_ends_with_its_time_and_with_its_client(taken):
-    config = ServerConfig.model_validate({"server": {"limits": {"call_time": "200ms"}}})
+    config = ServerConfig.model_validate({"server": {"limits": {"call_time": "800ms"}}})
     with serving("held", config) as (url, service):
         status, _, value = exchanged(url, head(url, size=1) + b"1")
         assert (status, value["error"]["code"]) == (408, "deadline_exceeded")
-        assert value["error"]["message"] == "not answered within 0.2 s"
+        assert value["error"]["message"] == "not answered within 0.8 s"
         functions_to_serve.HELD.release(1)
         until(lambda: not service.batcher._items)
     with serving("held") as (url, service):

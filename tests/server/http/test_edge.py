@@ -97,7 +97,7 @@ def test_configured_sizes_are_obeyed():
     ],
 )
 def test_a_client_that_sends_nothing_or_too_little_is_disconnected(late, sent, answer):
-    with edge(config(**{late: "100ms"})) as (url, connections):
+    with edge(config(**{late: "400ms"})) as (url, connections):
         assert Hostile(url).say(sent).answer() == answer
         until(lambda: not len(connections))
 

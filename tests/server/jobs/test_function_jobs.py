@@ -45,7 +45,7 @@ def url(tmp_path_factory):
     with serving("shout", tmp_path_factory.mktemp("jobs") / "jobs.db") as (url, process):
         yield url
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_killed_servers_lose_nothing(tmp_path):
         for each in calls:
             until(lambda: httpx2.get(f"{url}/v1/jobs/{each}").json()["status"] == "completed")  # noqa: B023
         process.send_signal(signal.SIGTERM)
-        assert process.wait(30) == 0
+        assert process.wait(60) == 0
 
 
 def test_a_store_in_use_ends_the_second_server(tmp_path):

@@ -10,6 +10,7 @@ import openai
 import pytest
 from standardwebhooks import Webhook
 
+from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.jobs import keeper, runner, webhooks
@@ -342,13 +343,16 @@ def test_a_batch_is_cancelled_while_it_runs(tmp_path):
         until(lambda: front.model.admission.open == 0)  # what ran was taken out of the engine
 
 
-def test_a_batch_expires(tmp_path):
-    executor = Permitted()
+def test_a_batch_expires(tmp_path, monkeypatch):
+    executor, today = Permitted(), [clock.unix()]
+    monkeypatch.setattr(clock, "unix", lambda: today[0])
     with (
         serving(config_of(tmp_path, at_once=2), executor.engine) as (url, _),
         client_of(url) as client,
     ):
-        batch = begun(client, lines(*[chat("a")] * 5), completion_window="1s")
+        batch = begun(client, lines(*[chat("a")] * 5), completion_window="5s")
+        until(lambda: executor.asked)
+        today[0] += 5
         batch = ended(client, batch)
         executor.permits.release(10_000)
         assert batch.status == "expired" and batch.request_counts.failed == 5

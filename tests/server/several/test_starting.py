@@ -42,7 +42,7 @@ def test_functions_alone_are_a_server_too(tmp_path):
             none = httpx2.post(f"{url}/v1/completions", json={"prompt": "x"}, timeout=30)
             assert (none.status_code, none.json()["error"]["code"]) == (404, "model_not_found")
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=30)
+            process.communicate(timeout=60)
             assert process.returncode == 0
         finally:
             process.kill()

@@ -3,7 +3,6 @@
 import json
 import threading
 from contextlib import contextmanager
-from time import sleep
 
 import httpx2
 import pytest
@@ -17,7 +16,8 @@ from tests.server.running_server import by_budgets, serving, until
 ADMIN, USER = "hw-admin", "hw-user"
 LANES = {"chat": {"ttft": "10s"}, "bulk": {}}
 CHANGE = {"config": {"engine": {"strategy": {"chunk": 64}}}, "reason": "shorter steps"}
-SHORT = {"slice": "100ms", "wash_out": "20ms", "settle": "100ms", "learning": 1, "fewest": 3}
+SLICES = {"slice": "100ms", "wash_out": "20ms", "settle": "100ms", "learning": 1, "fewest": 3}
+SHORT = {**SLICES, "alpha": 1e-9}  # the noise of a busy machine never ends it
 
 
 def configured(tmp_path, **more):
@@ -164,37 +164,20 @@ def test_a_trial_of_equals_alternates_loses_nobody_and_promotes_nothing(tmp_path
         found = client.get("/v1/versions/2").json()
         last = found["events"][-1]
         assert (found["state"], last["details"]["verdict"]["outcome"]) == ("proposed", "ended")
-        assert last["details"]["verdict"]["pairs"] == 10
+        assert last["details"]["verdict"]["pairs"] >= 10, "and those that end before its last look"
         assert client.get("/v1/versions").json()["promoted"] == 1
 
 
-class Slowed(FakeExecutor):
-    """Slow steps while version 2 is in force: the fault that is planted."""
-
-    scheduler = None
-
-    def submit(self, batch):
-        if self.scheduler.settings.version == 2:
-            sleep(0.03)
-        return super().submit(batch)
-
-    def engine(self, config):
-        local = by_budgets(config, self, StepCost())
-        Slowed.scheduler = local.live._engine.scheduler
-        return local
-
-
-def test_a_slower_version_is_taken_back_by_itself_and_says_why(tmp_path):
-    slow = Slowed(512, 16)
-    with served(configured(tmp_path), slow.engine) as (client, front):
+def test_a_slower_version_is_taken_back_by_itself_and_says_why(tmp_path, work_clock):
+    with served(configured(tmp_path), work_clock.slowed) as (client, front):
         expects = {"figure": "ttft_p95", "lane": "chat", "change": -0.1}
         proposal = {**CHANGE, "expects": expects, "pressure": "longer steps", "owner": "ops"}
         post(client, "", proposal)
-        with Traffic(client, 2) as traffic:
-            post(client, "/2/start", {**SHORT, "longest": "20s", "seed": 5})
-            until(lambda: state(client, 2) == "rolled back")
-            until(lambda: front.model.engine.load.version == 1)
-        assert {each.status_code for each in traffic.answers} == {200}
+        post(client, "/2/start", {**SLICES, "longest": "20s", "seed": 5})
+        answers = work_clock.asked(front, lambda number: complete(client))
+        assert {each.status_code for each in answers} == {200}
+        assert {each.headers["x-headway-version"] for each in answers} == {"1", "2"}
+        assert complete(client).headers["x-headway-version"] == "1"
         last = client.get("/v1/versions/2").json()["events"][-1]
         assert last["author"] == "headway" and "of lane chat is worse: e-value" in last["why"]
         assert last["details"]["measured"]["change"] > 0.2
