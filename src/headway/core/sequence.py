@@ -214,7 +214,8 @@ def due_after(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
     return [
         s
         for s in sequences
-        if len(s.tokens) - s.scheduled == 1
+        if s.first_token + (len(s.tokens) - s.prompt) * s.tpot > time
+        and len(s.tokens) - s.scheduled == 1
         and s.tier == TIMED
-        and NEVER > s.first_token > time - (len(s.tokens) - s.prompt) * s.tpot
+        and s.first_token != NEVER
     ]

@@ -92,6 +92,7 @@ class Plan:
         """If wanted, one token for each that has one to compute and does not miss the step.
         Returns the others, those with prompts among them."""
         shares, deferred, others = self.shares, self._deferred, []
+        self._singles = singles = set(deferred)
         for sequence in tuple(self.roster.running.values()):
             at = sequence.scheduled
             if (pending := len(sequence.tokens) - at) == 1 and sequence not in deferred:
@@ -99,8 +100,8 @@ class Plan:
                     shares[sequence] = 1
             elif pending:
                 others.append(sequence)
-                if pending == 1:
-                    self._singles.add(sequence)
+                if pending > 1:
+                    singles.discard(sequence)
         self.rest.decode(shares)
         self.limits.count(shares)
         return others
@@ -139,7 +140,7 @@ class Plan:
                     self._give(sequence)
                 elif self._open:
                     self._open = self._try_to_join(sequence)
-            if not self._open and not running:
+            if self.rest.time_is_up or not (self._open or running):
                 break
         if singles:
             self._give_singles(singles)
@@ -148,8 +149,7 @@ class Plan:
         """A token for each of these, as long as there is room, and an empty list."""
         if not self._give_at_once(singles):
             for each in singles:
-                if self.rest.has_any(single=True):
-                    self._give(each)
+                self._give(each)
         singles.clear()
 
     def _give_at_once(self, singles: list[Sequence]) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from itertools import accumulate
-from operator import attrgetter, le
+from operator import attrgetter, itemgetter, le
 from typing import ClassVar
 
 from headway.core.request import NEVER
@@ -17,7 +17,8 @@ LONG = 10  # times a step of one token: the length of a step that is full of pro
 SURE = 0.9  # share of the answers that have no more tokens than are reckoned with
 LEAST_SHARE = 0.1  # of a step that prompts are taken to have, however many decode
 _number, _tier = attrgetter("number"), attrgetter("tier")  # the first tier, TIMED, is 0
-Job = tuple[int, int, Sequence]  # its deadline, its number, and itself
+Job = tuple[int, Sequence]  # its deadline, and itself
+_due = itemgetter(0)  # of a job
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +56,10 @@ class ByDeadline:
         if timed:
             jobs = _by_due(timed, view)
             if late := _late(jobs, view) if self.most_in_time else ():
-                yield from [job[2] for job in jobs if job[2] not in late]
+                yield from [s for _, s in jobs if s not in late]
                 yield from sorted(late, key=lambda s: (s.work, s.number))
             else:
-                yield from [job[2] for job in jobs]
+                yield from [s for _, s in jobs]
         yield from [s for s in running if s.tier == RELEGATED]
         lines = sorted(view.lines, key=attrgetter("lane.priority"))
         for line in lines:
@@ -96,13 +97,16 @@ def _below_their_least(view: View) -> list[Sequence]:
 
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     """These with the times when their next tokens must have come, or when the last tokens of their
-    answers must have begun. The earliest first."""
+    answers must have begun. The earliest first; of equal ones, the first to arrive."""
     end, shortest = view.estimates.lengths.end, view.estimates.shortest
+    timed = sorted(timed, key=_number)  # it nearly is, and one number is compared faster than two
     dues = next_times(timed)
     for at, s in enumerate(timed):
         if s.done_by != NEVER:
-            dues[at] = min(dues[at], s.done_by - (end(s, SURE) - len(s.tokens)) * shortest)
-    return sorted(zip(dues, [s.number for s in timed], timed, strict=True))
+            last = s.done_by - (end(s, SURE) - len(s.tokens)) * shortest
+            if last < dues[at]:
+                dues[at] = last
+    return sorted(zip(dues, timed, strict=True), key=_due)
 
 
 def _late(jobs: list[Job], view: View) -> Collection[Sequence]:
@@ -111,11 +115,11 @@ def _late(jobs: list[Job], view: View) -> Collection[Sequence]:
     Prompts share their steps with those that decode, so they take longer than their own work.
     """
     # The next token of one that runs is little work, and not worth pricing.
-    prompts = [job for job in jobs if len(job[2].tokens) - job[2].scheduled > 1 or not job[2].begun]
+    prompts = [(due, s) for due, s in jobs if len(s.tokens) - s.scheduled > 1 or not s.begun]
     spare, work = _share_of_prompts(view) if prompts else 1.0, view.estimates.work
-    works = {s: int(work(s) / spare) for _, _, s in prompts}
+    works = {s: int(work(s) / spare) for _, s in prompts}
     ends = accumulate(works.values(), initial=view.now)
-    dues = [jobs[0][0], *[due for due, _, _ in prompts]]  # the first may be late before any work
+    dues = [jobs[0][0], *[due for due, _ in prompts]]  # the first may be late before any work
     return () if all(map(le, ends, dues)) else _largest(jobs, works, view.now)
 
 
@@ -124,10 +128,10 @@ def _largest(jobs: list[Job], works: Mapping[Sequence, int], now: int) -> set[Se
     works: nanoseconds, of those that have any."""
     end, late = now, set()
     largest: list[tuple[int, int, Sequence]] = []
-    for due, number, sequence in jobs:
+    for due, sequence in jobs:
         mine = works.get(sequence, 0)
         end += mine
-        job = -mine, -number, sequence
+        job = -mine, -sequence.number, sequence
         if end <= due:
             heappush(largest, job)
         else:

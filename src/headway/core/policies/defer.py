@@ -47,9 +47,11 @@ class WithoutDeadline:
         later = [sequence for sequence in view.running if sequence.tier != TIMED]
         if not later:
             return NOBODY
+        least = {line.lane.name: line.lane.slots.least for line in view.lines}
+        if not any(least.values()):
+            return frozenset(later)
         found: list[Sequence] = []
         kept: dict[str, int] = {}
-        least = {line.lane.name: line.lane.slots.least for line in view.lines}
         for sequence in later:
             lane = sequence.request.lane
             if kept.get(lane, 0) < least[lane]:
