@@ -9,7 +9,6 @@ from headway.cli.app import app
 from headway.commands.versions.client import VersionsError
 from tests.server.running_server import serving
 from tests.server.versions.test_split import configured as replicated
-from tests.server.versions.test_split import engine
 from tests.server.versions.test_versions import ADMIN, configured, fast
 
 CHANGE = """
@@ -57,7 +56,7 @@ def test_a_server_that_is_not_there_is_one_line(tmp_path):
 def test_a_model_with_replicas_shares_its_traffic(tmp_path):
     file = tmp_path / "change.yaml"
     file.write_text(CHANGE)
-    with serving(replicated(tmp_path), engine()) as (url, _):
+    with serving(replicated(tmp_path), fast) as (url, _):
 
         def say(*words):
             done = CliRunner().invoke(app, ["versions", *words, "--url", url])
