@@ -100,8 +100,8 @@ class Plan:
                     shares[sequence] = 1
             elif pending:
                 others.append(sequence)
-                if pending > 1:
-                    singles.discard(sequence)
+            if pending != 1:
+                singles.discard(sequence)
         self.rest.decode(shares)
         self.limits.count(shares)
         return others
@@ -140,7 +140,7 @@ class Plan:
                     self._give(sequence)
                 elif self._open:
                     self._open = self._try_to_join(sequence)
-            if self.rest.time_is_up or not (self._open or running):
+            if (self.rest.time_is_up and not exclusive) or not (self._open or running):
                 break
         if singles:
             self._give_singles(singles)
