@@ -1,6 +1,6 @@
 """What is learned of an HTTP request while it is answered, for its line in the access log."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -20,6 +20,7 @@ class AccessRecord:
     # Of an answer that went past the middleware: its status, and the request's id.
     status: int = 0
     id: str = ""
+    sent: Callable[[], object] = lambda: None  # told that the last byte of the answer has gone
 
 
 _RECORD: ContextVar[AccessRecord] = ContextVar("access_record")
