@@ -10,10 +10,19 @@ import pytest
 from sqlalchemy import select
 
 from headway.cli import main
+from headway.core.lane import Lane
+from headway.core.ledger import StepRow
+from headway.core.load import LaneLoad, Load
+from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
+from headway.server.config.sections.prices import PriceSettings
+from headway.server.config.tenant import Tenant
+from headway.server.engine.handle import EngineState
+from headway.server.functions.ledger.function_book import FunctionBook
 from headway.server.ledger.explanation import OF_ITEMS, WORDS
 from headway.store.ledger.check import problems_of
+from headway.store.ledger.flush import Account
 from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS
 from headway.store.ledger.reading import LedgerReader
 from tests.server.functions import functions_to_serve
@@ -174,3 +183,23 @@ def test_prices_of_tokens_do_not_apply(tmp_path, capsys, monkeypatch):
     with pytest.raises(SystemExit):
         main()
     assert "of the prices, only per_hour applies" in capsys.readouterr().err
+
+
+def test_time_whose_items_are_never_told_is_unrecorded():
+    book = FunctionBook("work", lambda: EngineState.DRAINING, PriceSettings(), 9)
+    book.ready()
+    call = book.begin({}, Tenant("ann", "ann", frozenset(), "", ""))
+    call.asked = True
+    began, load = clock.now(), Load(lanes={"fast": LaneLoad(Lane("fast"), 0, 0, batch=1)})
+    book.measured([StepRow(1, began, 5_000, 0, 1, 1, 0, 0, 0, 1, 0, 9)], load)
+    book.left(call)
+    book.delivered(call)
+    book.close()
+    flush = book.take(1)
+    (row,) = flush.requests
+    assert (row["finish"], row["device_ns"], flush.open_ns) == ("error", 0, 0)
+    assert sum(json.loads(row["stages"]).values()) == row["wall_ns"]
+    spent = Counter()
+    for key, part in flush.minutes.items():
+        spent[key.account] += part.nanoseconds
+    assert spent[Account.UNRECORDED] == 5_000 and spent[Account.OPEN] == 0

@@ -87,11 +87,12 @@ class EngineBook:
     def close(self) -> None:
         """The engine is closed: nothing more is measured. Called once, on the loop."""
         self._end_all()
+        now = self._now
         with self._lock:
             if self._is_idle:
-                self._device.idle(self._now)
-            else:
-                self._device.lose(self._now)
+                self._device.idle(now)
+            if self._device.until:
+                self._device.lose(now)  # what is not idle, and shares whose rows never came
 
     # -- for those who fill it
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from uuid import uuid4
+from random import Random
 
 from headway.core.ledger import StepRow
 from headway.core.load import Load
@@ -15,6 +15,7 @@ from headway.server.functions.ledger.item_rows import FunctionCall, item_rows
 from headway.server.intake.access_record import access_record
 from headway.server.ledger.engine_book import EngineBook
 
+_ids = Random()  # seeded by the system once: an id is no secret
 UP = (EngineState.READY, EngineState.DRAINING)
 
 
@@ -47,7 +48,7 @@ class FunctionBook(EngineBook):
 
     def begin(self, headers: Mapping[str, str], tenant: Tenant) -> FunctionCall:
         """Its header has come, and its key is known."""
-        id, record = f"func-{uuid4().hex}", access_record()
+        id, record = f"func-{_ids.getrandbits(128):032x}", access_record()
         request_id = record.id or headers.get("x-request-id", "")
         call = FunctionCall(id, self._name, request_id, tenant, clock.now())
         self._calls[id], record.sent = call, partial(self.delivered, call)

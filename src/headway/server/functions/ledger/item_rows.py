@@ -7,7 +7,7 @@ from headway.core.request import NEVER, Finish
 from headway.server.config.sections.prices import PriceSettings
 from headway.server.config.tenant import Tenant
 from headway.server.functions.ledger.item_accounts import ItemRow
-from headway.server.ledger.rows.request_rows import FUNCTION, Row, measured, unmeasured
+from headway.server.ledger.rows.request_rows import FUNCTION, Row, measured, stages_json, unmeasured
 from headway.server.ledger.rows.wall import Stages, stages_from
 from headway.server.protocol.labels import Labels
 
@@ -67,8 +67,8 @@ def _row(call: FunctionCall, item: ItemRow, prices: PriceSettings, epoch: int) -
         "minute": 0,  # until it is kept
         "wall_ns": call.sent - call.arrived,
         "code": item.code or call.code,
-        "stages": json.dumps(dict([each for each in _stages(call, item) if each[1]])),
-        "ran_before": json.dumps(staged.before if staged else []),
+        "stages": stages_json(_stages(call, item)),
+        "ran_before": json.dumps(staged.before) if staged and staged.before else "[]",
     }
     if row is None:
         finish = Finish.REFUSED if item.code or call.code else Finish.ERROR

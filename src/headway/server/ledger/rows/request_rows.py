@@ -9,7 +9,7 @@ from headway.core.request import NEVER, Finish
 from headway.server.answering.choice import Choice
 from headway.server.config.sections.prices import PriceSettings
 from headway.server.ledger.rows.open_call import OpenCall
-from headway.server.ledger.rows.wall import wall_stages
+from headway.server.ledger.rows.wall import Stages, wall_stages
 from headway.store.ledger.flush import money
 
 Row = dict[str, Any]  # by column of ledger_requests
@@ -42,8 +42,8 @@ def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> 
         "minute": 0,  # until it is kept
         "wall_ns": known.sent - call.arrived,
         "code": call.problem.code if call.problem else "",
-        "stages": json.dumps(dict(stages)),
-        "ran_before": json.dumps(staged.before if staged else []),
+        "stages": stages_json(stages),
+        "ran_before": json.dumps(staged.before) if staged and staged.before else "[]",
     }
     if row is None:  # the engine has lost it
         return about | unmeasured(Finish.ERROR.value)
@@ -75,6 +75,11 @@ def measured(row: RequestRow, prices: PriceSettings) -> Row:
         "promised_first_ns": _after(row.promised_first, row.arrived),
         "promised_end_ns": _after(row.promised_end, row.arrived),
     }
+
+
+def stages_json(stages: Stages) -> str:
+    """An object without those of no nanoseconds. Their names are ours: nothing is to be escaped."""
+    return "{" + ", ".join([f'"{name}": {spent}' for name, spent in stages if spent]) + "}"
 
 
 def unmeasured(finish: str) -> Row:
