@@ -4,10 +4,12 @@ The function takes 5 ms and 0.2 ms an item, at most 32 at once, so 2,807 items a
 client of its own process offers items at 80 % and at 150 % of that rate, one for each request, by
 the same Poisson arrivals, and times each from its scheduled arrival. `headway serve`, litserve and
 Ray Serve have a front in Python, mosec has one in Rust. The three others wait 5 ms for a fuller
-call, each by its own batching. Server and client share the machine's cores. The servers run one
-after the other, in turn. One that cannot be had is a row that says so.
+call, each by its own batching. `headway-ledger` is ours with a row of the ledger for each item, in
+SQLite. Server and client share the machine's cores. The servers run one after the other, in turn.
+One that cannot be had is a row that says so.
 
-The aims are 0.9 of mosec's rate at 150 % and 1.1 of its p95 at 80 %.
+The aims are 0.9 of mosec's rate at 150 % and 1.1 of its p95 at 80 %. What the ledger costs is
+printed, and has no aim.
 
     python -m benchmarks.batcher_http [--only NAME...] [--seconds 8] [--rounds 3] [--check]
 """
@@ -37,7 +39,7 @@ from benchmarks.report import Figure, finish
 
 ROOT = Path(__file__).parents[2]
 BUILD = ROOT / ".build" / "batcher"
-OURS, MOSEC = "headway", "mosec"
+OURS, KEPT, MOSEC = "headway", "headway-ledger", "mosec"
 STARTING = 120.0  # seconds
 SEED = 1
 Results = dict[tuple[str, float], list[dict[str, float]]]
@@ -55,6 +57,7 @@ class Front:
 
 FRONTS = {
     OURS: Front("/v1/functions/work", "headway"),
+    KEPT: Front("/v1/functions/work", "headway"),
     MOSEC: Front("/inference", "mosec", "served_by_mosec.py", ("--address", "127.0.0.1", "--port")),
     "litserve": Front("/predict", "litserve", "served_by_litserve.py"),
     "ray-serve": Front("/work", "ray[serve]", "served_by_ray.py"),
@@ -72,9 +75,18 @@ def command(name: str, port: int) -> list[str]:
     front = FRONTS[name]
     if not front.script:
         target = "benchmarks.batcher_http.served:work"
-        return [sys.executable, "-m", "headway.cli", "serve", target, "--port", str(port)]
+        kept = ["--ledger", str(new_ledger())] if name == KEPT else []
+        return [sys.executable, "-m", "headway.cli", "serve", target, "--port", str(port), *kept]
     python = environment(BUILD, name, Kit([[front.package]]))
     return [str(python), str(Path(__file__).with_name(front.script)), *front.address, str(port)]
+
+
+def new_ledger() -> Path:
+    """Where there is none yet."""
+    path = BUILD / "ledger-http.db"
+    for each in BUILD.glob(f"{path.name}*"):  # with SQLite's own files
+        each.unlink()
+    return path
 
 
 @contextmanager
@@ -179,13 +191,20 @@ def table(results: Results, missing: dict[str, str]) -> Table:
 
 
 def figures(results: Results) -> list[Figure]:
+    """Round by round; without those that have no rounds."""
     low, high = LOADS
-    ours, theirs = results[OURS, high], results[MOSEC, high]
-    rates = [own["rate"] / other["rate"] for own, other in zip(ours, theirs, strict=False)]
-    ours, theirs = results[OURS, low], results[MOSEC, low]
-    times = [own["p95"] / other["p95"] for own, other in zip(ours, theirs, strict=False)]
-    made = [Figure("rate_vs_mosec", rates, least=0.9)] if rates else []
-    return made + ([Figure("p95_vs_mosec", times, most=1.1)] if times else [])
+
+    def ratios(load: float, what: str, of: str, over: str) -> list[float]:
+        pairs = zip(results[of, load], results[over, load], strict=False)
+        return [one[what] / other[what] for one, other in pairs]
+
+    made = [
+        Figure("rate_vs_mosec", ratios(high, "rate", OURS, MOSEC), least=0.9),
+        Figure("p95_vs_mosec", ratios(low, "p95", OURS, MOSEC), most=1.1),
+        Figure("rate_with_ledger", ratios(high, "rate", KEPT, OURS)),
+        Figure("p95_with_ledger", ratios(low, "p95", KEPT, OURS)),
+    ]
+    return [each for each in made if each.samples]
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.server.dashboard.page.document import fragment
 from headway.server.ledger.device_time import DeviceTime
-from headway.server.ledger.request_rows import Row, unmeasured
+from headway.server.ledger.rows.request_rows import Row, unmeasured
 from headway.store.database import Database
 from headway.store.ledger.flush import HOUR, MINUTE, Account, Flush, MinuteKey, MinutePart
 from headway.store.ledger.ledger_store import LedgerStore, Writer

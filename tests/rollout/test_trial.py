@@ -111,6 +111,15 @@ def test_equal_versions_trip_nothing_and_a_slower_one_is_taken_back():
     assert not trial.candidate_in_force(0), "it is taken back at once"
 
 
+def test_a_late_last_look_judges_no_pair_that_ended_after_the_trial():
+    trial = Trial(PLAN, ("chat",), 0)
+    for each in rows_of(3, 600):
+        trial.arrived(each.id, "chat", each.arrived, each.prompt)
+        trial.ended(each)
+    trial.tick(600 * SECOND, {})
+    assert (trial.verdict.outcome, trial.verdict.pairs) == (Outcome.ENDED, 25)
+
+
 def test_what_may_become_worse_does_not_trip_and_a_gain_is_evidence():
     rows = rows_of(4)
     plan = replace(PLAN, guardrails=(Guardrail("ttft_p95", allowed=0.8),))

@@ -215,7 +215,7 @@ def serving(config=None, engine=embedded):
         engines = [engine(each) for each in config.engines]
         service = kept["front"] = service_of(config, *engines)
         jobs = service.jobs = open_jobs(config, job_host(service), Quiet())
-        ledger = service.ledger = open_ledger(service, Quiet())
+        ledger = service.ledger = open_ledger(service, Quiet(), list)
         versions = service.versions = open_versions(config, Quiet())
         if versions:
             versions.attach(service)

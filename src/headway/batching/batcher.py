@@ -27,21 +27,22 @@ from headway.batching.item import (
 )
 from headway.batching.line import Waiting
 from headway.batching.settings import BISECT, made_settings
+from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.request import NEVER, Finish, Request
 from headway.core.sampling import UNASKED, Sampling
 from headway.core.scheduler import Scheduler
-from headway.errors import EngineDownError, PromptError, SettingError
+from headway.errors import EngineDownError, SettingError
 from headway.live.account import Account
 from headway.live.engine import LiveEngine
 from headway.pipelines.graph import Chainable
 
-MOST = 1_000_000  # that an item may cost
 FOREVER = 2**40  # pieces of a stream
 STREAM = Sampling(stop_tokens=frozenset({END}))
 Rows = Callable[[list[StepRow], list[RequestRow]], object]
+Staged = Callable[[list[RequestStages]], object]
 
 
 class Batcher(Chainable):
@@ -51,7 +52,8 @@ class Batcher(Chainable):
     function, or a generator that yields lists of pieces. An exception in the place of a result is
     the error of that item alone.
     rows: gets the ledger's rows after each call, in the engine's thread: of the calls, and of the
-    items that ended. `load` is the latest snapshot of the lanes.
+    items that ended. `load` is the latest snapshot of the lanes. staged: gets before them where the
+    time of these items went (RequestStages).
     settings: fields of BatchSettings.
 
     A context manager. The function runs in one thread of its own, never twice at once.
@@ -59,7 +61,12 @@ class Batcher(Chainable):
     """
 
     def __init__(
-        self, function: Function, *, rows: Rows = lambda steps, items: None, **settings: Any
+        self,
+        function: Function,
+        *,
+        rows: Rows = lambda steps, items: None,
+        staged: Staged | None = None,
+        **settings: Any,
     ) -> None:
         self.settings = made_settings(settings)
         self.name = getattr(function, "__qualname__", type(function).__name__)
@@ -78,7 +85,7 @@ class Batcher(Chainable):
             begun=self._waiting.leave,
         )
         self._rows = rows
-        self._engine = LiveEngine(scheduler, self._executor, rows=self._keep_rows)
+        self._engine = LiveEngine(scheduler, self._executor, rows=self._keep_rows, staged=staged)
 
     def __enter__(self) -> Self:
         return self
@@ -98,15 +105,6 @@ class Batcher(Chainable):
             known = ", ".join(self.settings.lanes)
             raise SettingError(f"there is no lane {lane!r}; there are {known}")
         return lane
-
-    def cost_of(self, value: Any) -> int:
-        """What an item costs. PromptError for what is no cost."""
-        if self.settings.cost is None:
-            return 1
-        cost = self.settings.cost(value)
-        if not isinstance(cost, int) or not 1 <= cost <= MOST:
-            raise PromptError(f"an item costs {cost!r}, not a whole number from 1 to {MOST:,}")
-        return cost
 
     def close(self) -> None:
         """Call the function with all that wait, then end its thread and its processes. The second
@@ -237,7 +235,7 @@ class Batcher(Chainable):
         Their sinks hear of them. Raises RefusedError, PromptError, EngineDownError.
         """
         lane, now = self.lane_of(lane), self._engine.clock.now()
-        costs = [self.cost_of(each.value) for each in offers]
+        costs = [self.settings.cost_of(each.value) for each in offers]
         items: list[Item] = []
         requests: list[Request] = []
         told: list[Account] = []

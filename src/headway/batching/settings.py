@@ -10,8 +10,9 @@ from headway.core.policies.chunk import Whole
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.settings import Settings
-from headway.errors import SettingError
+from headway.errors import PromptError, SettingError
 
+MOST = 1_000_000  # that an item may cost
 WIDE = 2**60  # cells of a block: each item has one block, however much it costs
 BISECT, TOGETHER = "bisect", "together"
 
@@ -57,6 +58,15 @@ class BatchSettings:
         for name, seconds in {"window": self.window, **self.windows}.items():
             if not 0 <= seconds < 1e9:
                 raise SettingError(f"{name}: {seconds} is no time that an item could wait")
+
+    def cost_of(self, item: Any) -> int:
+        """What an item costs. PromptError for what is no cost."""
+        if self.cost is None:
+            return 1
+        cost = self.cost(item)
+        if not isinstance(cost, int) or not 1 <= cost <= MOST:
+            raise PromptError(f"an item costs {cost!r}, not a whole number from 1 to {MOST:,}")
+        return cost
 
     def for_engine(self, *, streams: bool = False) -> Settings:
         """What the scheduler is made from. SettingError if the parts do not go together.

@@ -5,6 +5,8 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from weakref import WeakKeyDictionary
 
+from headway.core.accounts.accounts import Accounts
+from headway.core.accounts.stages import RequestStages
 from headway.core.admission import Refuse, admit
 from headway.core.batch import Event
 from headway.core.commands import Add, Cancel, Close, Enough, Retune, Stop
@@ -25,7 +27,8 @@ class LiveEngine:
     """Can be called from any thread. Only the engine's own thread touches the scheduler.
 
     After every step `keep` gets the journal's record and `rows` the ledger's rows, in the engine's
-    thread. Rows that nobody takes are dropped, so that a server's memory stays flat.
+    thread; before them `staged` gets where the time of their requests went, if somebody asks. Rows
+    that nobody takes are dropped, so that a server's memory stays flat.
     """
 
     def __init__(
@@ -34,12 +37,15 @@ class LiveEngine:
         executor: Executor,
         keep: Callable[[Record], object] = forgotten,
         rows: Callable[[list[StepRow], list[RequestRow]], object] = lambda steps, requests: None,
+        staged: Callable[[list[RequestStages]], object] | None = None,
     ) -> None:
+        if staged:
+            scheduler.accounts = Accounts(scheduler.roster)
         self.clock = WallClock()
         self._inbox = LiveInbox(self.clock)
         executor.on_back(self._inbox.wake)
         self._engine = Engine(scheduler, GuardedExecutor(executor), self._inbox, self.clock, keep)
-        self._rows = rows
+        self._rows, self._staged = rows, staged
         self._callers = Callers()
         # The list that the callers of an event loop share. Only the engine's thread changes it.
         self._told: WeakKeyDictionary[asyncio.AbstractEventLoop, Told] = WeakKeyDictionary()
@@ -128,8 +134,11 @@ class LiveEngine:
         try:
             while not self._engine.scheduler.finished:
                 events = self._engine.step()
-                self._rows(*self._engine.scheduler.ledger.take())
-                self._engine.scheduler.ledger.take_changes()  # only a server reports them
+                scheduler = self._engine.scheduler
+                if self._staged:
+                    self._staged(scheduler.accounts.take())
+                self._rows(*scheduler.ledger.take())
+                scheduler.ledger.take_changes()  # only a server reports them
                 self._callers.tell(events)
         except BaseException as error:  # the thread's edge: no caller may wait for ever
             down = EngineDownError(f"the engine is down: {error or type(error).__name__}")

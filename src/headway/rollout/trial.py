@@ -115,11 +115,12 @@ class Trial:
         if why := self._broken(now, oldest):
             self._end(Outcome.TRIPPED, why)
             return
-        while self.times.end(2 * self.pairs + 1) + self.plan.settle <= now:
+        over = self.began + self.plan.longest + self.plan.settle
+        while self.times.end(2 * self.pairs + 1) + self.plan.settle <= min(now, over):
             self._judge(now, oldest)
             if self.verdict.outcome != Outcome.RUNNING:
                 return
-        if now >= self.began + self.plan.longest + self.plan.settle:
+        if now >= over:
             self._end(Outcome.ENDED, "its time is over, and no guardrail has tripped")
 
     def stop(self, why: str, outcome: Outcome = Outcome.STOPPED) -> None:

@@ -89,12 +89,12 @@ def make_app(
         probe_routes(service, metrics),
     ):
         app.include_router(router)
+    if functions:
+        functions.install(app, bodies)
     books = install_ledger(app, service, bodies, ledger)
     told = version_teller(versions) if versions else no_versions
     beside = functions.views if functions else no_views
     install_dashboard(app, service, books, bodies, told, beside)
-    if functions:
-        functions.install(app, bodies)
     if jobs:
         jobs.install(app, bodies)
     if versions:

@@ -25,6 +25,7 @@ from headway.server.functions.part import FunctionsPart
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
 from headway.server.jobs.opening import open_jobs
+from headway.server.ledger.engine_book import EngineBook
 from headway.server.ledger.opening import open_ledger
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
@@ -84,7 +85,7 @@ class Server:
             engine.renewed = model.engine_ready
         self.functions = FunctionsPart(self.service, functions) if functions else None
         self.jobs = open_jobs(config, self._job_host, self.log)
-        self.ledger = open_ledger(self.service, self.log)
+        self.ledger = open_ledger(self.service, self.log, self._function_books)
         if self.versions:
             self.versions.attach(self.service)
         parts = self.functions, self.ledger, self.versions
@@ -98,6 +99,11 @@ class Server:
         self._leaving: asyncio.Task[None] | None = None
         self._standing: asyncio.Task[None] | None = None
         self._loading: asyncio.Task[list[Welcome]] | None = None
+
+    def _function_books(self) -> list[EngineBook]:
+        """A ledger is kept: of the functions beside models, too."""
+        most = self.config.ledger.rows
+        return [each.keep(self.config.prices, most) for each in self.backends.functions.values()]
 
     async def run(self) -> int:
         """Serve until a signal or a failure. Returns the exit status: 1 if the engines are down."""

@@ -54,6 +54,7 @@ def slow_row(**others):
         "id": "cmpl-1-0",
         "call": "cmpl-1",
         "request_id": "mine",
+        "operation": "chat",
         "lane": "voice",
         "arrived": UNIX,
         "wall_ns": 1_000 * MS,

@@ -7,9 +7,11 @@ from contextlib import contextmanager
 
 from headway.server.config.config import ServerConfig
 from headway.server.functions.app import make_app
-from headway.server.functions.service import FunctionService
+from headway.server.functions.run import ledger_of
+from headway.server.functions.service import made_service
 from headway.server.functions.target import find
 from headway.server.listening.http_server import HttpServer
+from tests.server.running_server import Quiet
 
 MODULE = "tests.server.functions.functions_to_serve"
 
@@ -18,17 +20,22 @@ MODULE = "tests.server.functions.functions_to_serve"
 def serving(name, config=None, around=lambda app: app):
     """Gives the function's URL and its service. around: what wraps the application."""
     config = config or ServerConfig()
-    service = FunctionService(find(f"{MODULE}:{name}"), config.keys)
+    service = made_service(find(f"{MODULE}:{name}"), config)
+    ledger = ledger_of(service, config, Quiet())
     began, kept = threading.Event(), {}
 
     async def serve():
-        app = around(make_app(service, config))
+        app = around(make_app(service, config, ledger=ledger))
         server = kept["server"] = HttpServer(app, config.server, 1_024)
         listening = socket.create_server(("127.0.0.1", 0))
         kept["url"] = f"http://127.0.0.1:{listening.getsockname()[1]}"
         task = asyncio.create_task(server.serve([listening]))
+        if ledger:
+            ledger.start()
         began.set()
         await task
+        if ledger:
+            await ledger.close()
 
     thread = threading.Thread(target=asyncio.run, args=(serve(),))
     thread.start()

@@ -213,11 +213,11 @@ def test_a_refusal_says_when_to_come_again(shout, taken, monkeypatch):
 def test_a_fault_of_ours_is_answered_and_logged(shout, monkeypatch):
     url, service = shout
 
-    async def broken(self, ask):
+    async def broken(self, ask, accounts):
         raise KeyError("planted")
 
     LINES.clear()
-    monkeypatch.setattr(FunctionCalls, "answer", broken)
+    monkeypatch.setattr(FunctionCalls, "result", broken)
     status, headers, value = exchanged(url, head(url) + BODY)
     assert (status, value["error"]["code"]) == (500, "fault") and headers["x-request-id"]
     until(lambda: len(LINES) == 2)

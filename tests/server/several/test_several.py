@@ -85,17 +85,19 @@ def drains(process, url):
 
 
 def accounts_for_each_engine(store):
-    """After the end: each of the three engines has its own device time, and all sums are exact."""
+    """After the end: each of the three engines and two functions has its own device time, and all
+    sums are exact."""
     reader = LedgerReader(str(store))
     with reader.begin() as connection:
         served = connection.execute(select(REQUESTS.c.writer, REQUESTS.c.model).distinct()).all()
         closed = connection.execute(select(WRITERS.c.closed)).scalars().all()
-    assert problems_of(reader) == [] and closed == [True] * 3
+    assert problems_of(reader) == [] and closed == [True] * 5
     models = {
         writer: {each.model for each in served if each.writer == writer} - {""}
         for writer in {each.writer for each in served}
     }
-    assert sorted(map(sorted, models.values())) == [["embedder"], ["large"], ["small"]]
+    assert all(len(each) == 1 for each in models.values()), "each writer has one model"
+    assert {"shout"} < set().union(*models.values()) <= set(NAMES)
     reader.close()
 
 
@@ -312,4 +314,14 @@ def test_a_function_that_ends_its_process_touches_no_other(served):
     assert post(served.url, "/v1/completions", asked).status_code == 200
     assert post(served.url, "/v1/functions/counting", 1).status_code == 200
     until(lambda: state(served.url, "shout")["state"] == "ready")
-    assert post(served.url, "/v1/functions/shout", "a").json() == "A"
+    named = {"x-request-id": "after", "x-headway-workflow": "order-1"}
+    assert post(served.url, "/v1/functions/shout", "a", **named).json() == "A"
+    lost = get(served.url, f"/v1/requests/{died.headers['x-request-id']}").json()
+    assert (lost["operation"], lost["code"]) == ("function", "engine_down")
+    explained = get(served.url, "/v1/requests/after").json()
+    (item,) = explained["choices"]
+    assert (explained["model"], explained["lane"]) == ("shout", "standard")
+    assert sum(each["ns"] for each in item["stages"]) == item["wall_ns"]
+    assert item["device_ns"] > 0 and item["good"]
+    labelled = {"workflow": "order-1", "label": "resolved"}
+    assert post(served.url, "/v1/outcomes", labelled).status_code == 200

@@ -8,14 +8,21 @@ import sys
 
 import httpx2
 import yaml
+from sqlalchemy import select
+
+from headway.store.ledger.check import problems_of
+from headway.store.ledger.ledger_tables import REQUESTS
+from headway.store.ledger.reading import LedgerReader
 
 FINE = "def double(items: list[int]) -> list[int]:\n    return [2 * each for each in items]\n"
 
 
-def begun(folder, models):
+def begun(folder, models, **more):
     (folder / "fine.py").write_text(FINE)
     (folder / "broken.py").write_text("raise RuntimeError('not today')\n")
-    (folder / "headway.yaml").write_text(yaml.safe_dump({"models": models, "server": {"port": 0}}))
+    (folder / "headway.yaml").write_text(
+        yaml.safe_dump({"models": models, "server": {"port": 0}, **more})
+    )
     command = [sys.executable, "-m", "headway.cli", "serve", "--config", "headway.yaml"]
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -32,7 +39,8 @@ def test_an_entry_that_cannot_be_started_is_named(tmp_path):
 
 
 def test_functions_alone_are_a_server_too(tmp_path):
-    with begun(tmp_path, [{"function": "fine:double"}]) as process:
+    kept = {"ledger": {"url": "ledger.db"}, "prices": {"per_hour": 1}}
+    with begun(tmp_path, [{"function": "fine:double"}], **kept) as process:
         try:
             found = next(m for line in process.stdout if (m := re.search(r"(http\S+)/v1", line)))
             url = found[1]
@@ -46,3 +54,8 @@ def test_functions_alone_are_a_server_too(tmp_path):
             assert process.returncode == 0
         finally:
             process.kill()
+    reader = LedgerReader(str(tmp_path / "ledger.db"))
+    with reader.begin() as connection:
+        models = connection.execute(select(REQUESTS.c.model)).scalars().all()
+    assert models == ["double"] and problems_of(reader) == []
+    reader.close()

@@ -9,6 +9,7 @@ import pytest
 
 from headway.core.cost.step_cost import StepCost
 from headway.executor.fake import FakeExecutor
+from headway.rollout.trial import Trial
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from tests.server.running_server import by_budgets, serving, until
@@ -196,6 +197,22 @@ def test_an_operator_ends_a_trial_and_the_end_of_the_server_does_too(tmp_path):
     with served(config) as (client, _):
         found = client.get("/v1/versions/2").json()
         assert found["state"] == "rolled back" and "was ended" in found["events"][-1]["why"]
+
+
+def test_a_trial_that_fails_takes_its_version_back_and_says_why(tmp_path, monkeypatch):
+    def broken(self, *at):
+        raise RuntimeError("no judgement")
+
+    monkeypatch.setattr(Trial, "tick", broken)
+    with served(configured(tmp_path)) as (client, _):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "60s"})
+        until(lambda: client.get("/v1/versions").json()["trial"] is None)
+        found = client.get("/v1/versions/2").json()
+        assert found["state"] == "rolled back"
+        assert found["events"][-1]["why"] == "the trial has failed: no judgement"
+        assert complete(client).headers["x-headway-version"] == "1"
+        assert post(client, "/2/promote").status_code == 200
 
 
 def test_states_and_numbers_that_do_not_fit_are_said(tmp_path):

@@ -55,7 +55,7 @@ class BatcherTarget:
         load = self._batcher.load
         try:
             lane = self._batcher.lane_of(self._lane_of(request))
-            size = self._batcher.cost_of(request.input)
+            size = self._batcher.settings.cost_of(request.input)
         except (SettingError, PromptError):  # `ask` says so
             return UNKNOWN
         return self._learned.estimate(size, wait(load.lanes[lane], load))
@@ -80,7 +80,7 @@ class BatcherTarget:
         finally:
             self._outstanding -= 1
         assert bill.is_closed, "an account is told before the caller"
-        size = self._batcher.cost_of(request.input)
+        size = self._batcher.settings.cost_of(request.input)
         self._learned.see(size, loop_now() - began, bill.nanoseconds, bill.cost)
         return RouteAnswer(value)
 

@@ -26,7 +26,7 @@ from headway.server.dashboard.view import (
     Times,
 )
 from headway.server.engine.handle import EngineState
-from headway.server.ledger.request_rows import Row
+from headway.server.ledger.rows.request_rows import Row
 
 SLOW = 10  # requests that are explained
 SHOWN = 40  # open requests that are listed

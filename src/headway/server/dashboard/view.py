@@ -8,7 +8,7 @@ from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.figures.percentile import Quantile
 from headway.server.config.durations import SECOND
-from headway.server.ledger.request_rows import Row
+from headway.server.ledger.rows.request_rows import Row
 
 POINT = 30 * SECOND  # nanoseconds that one point of a chart stands for
 POINTS = 30  # of a chart: 15 minutes

@@ -19,16 +19,22 @@ from headway.server.heap import BodyTrimmer
 from headway.server.http.application import UPLOADS, DocumentedApp, add_middleware
 from headway.server.http.body import BodyReader
 from headway.server.http.errors import install_error_handlers
+from headway.server.ledger.install import install_kept
 
 if TYPE_CHECKING:
     from headway.server.jobs.paths import JobServer
+    from headway.server.ledger.ledger_service import LedgerService
 
 
 def make_app(
-    service: FunctionService, config: ServerConfig, jobs: "JobServer | None" = None
+    service: FunctionService,
+    config: ServerConfig,
+    jobs: "JobServer | None" = None,
+    ledger: "LedgerService | None" = None,
 ) -> FastAPI:
     """The application. Calls take no longer than `server.limits.call_time`, and end when their
-    client leaves; a stream that has begun may take any time."""
+    client leaves; a stream that has begun may take any time. jobs, ledger: None if they have no
+    store."""
     app = DocumentedApp(
         title=service.target.name, version=__version__, docs_url=None, redoc_url=None
     )
@@ -44,9 +50,12 @@ def make_app(
     app.include_router(state_routes(service, registry))
     door = Door(service.keys, bodies, clock.now)
     watched = WatchedFunction(service, lambda: service.draining)
-    app.include_router(dashboard_routes(Board([watched]), door))
+    books = ledger.books if ledger else None
+    app.include_router(dashboard_routes(Board([watched], books), door))
     app.add_middleware(DirectCalls, paths={routes.path: routes.one})
     app.shortcut = Shortcut({routes.path: service}, bodies, config)
+    if ledger:
+        install_kept(app, service.keys, bodies, limits.body_bytes, ledger)
     if jobs:
         jobs.install(app, bodies)
     add_middleware(app, config, UPLOADS)

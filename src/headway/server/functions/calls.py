@@ -16,6 +16,7 @@ from headway.errors import (
 from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.functions.codecs import JSON, checked, decode, encode
+from headway.server.functions.ledger.item_accounts import ItemAccount, ItemAccounts, Staged
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.metrics import FunctionMetrics
 from headway.server.functions.target import Target
@@ -32,10 +33,13 @@ TURN = 0.002
 class FunctionCalls:
     """Calls the function with the items of many requests. On one event loop's thread."""
 
-    def __init__(self, target: Target) -> None:
-        """Raises SettingError for settings that do not go together."""
+    def __init__(self, target: Target, staged: Staged | None = None) -> None:
+        """staged: where a ledger is kept. Raises SettingError for settings that do not fit."""
         self.target, self.metrics = target, FunctionMetrics(target.name)
-        self.batcher = Batcher(target.function, rows=self.metrics.rows, **target.settings)
+        told = staged.take if staged else None
+        self.batcher = Batcher(
+            target.function, rows=self.metrics.rows, staged=told, **target.settings
+        )
         self.metrics.load = lambda: self.batcher.load
         item, result = target.schemas
         self.about = About(
@@ -52,28 +56,29 @@ class FunctionCalls:
         """Call the function with all that wait, then end its thread."""
         self.batcher.close()
 
-    async def answer(self, ask: Ask) -> bytes:
+    async def result(self, ask: Ask, accounts: ItemAccounts | None) -> bytes:
         """The result of an item, or the results of several in their order: an item that fails has
-        an `error`. Raises Problem."""
+        an `error`. accounts: hear what became of the items, where a ledger is kept. Raises
+        Problem."""
         target, value = self.target, decode(ask.body, ask.kind)
         if not ask.most:
-            result = await self._call(self._item(value), ask.wishes)
+            result = await self._call(self._item(value), ask.wishes, accounts)
             return self._encoded(result, ask.accept)
         if not isinstance(value, list):
             raise wrong("the body must be a list of items")
         if len(value) > ask.most:
             raise wrong(f"{len(value)} items, where {ask.most} are the most of one call")
         items = [checked(each, target.item, target.arrays, str(i)) for i, each in enumerate(value)]
-        done = await self._call_each(items, ask.wishes)
+        done = await self._call_each(items, ask.wishes, accounts)
         results = [each.body if isinstance(each, Problem) else {"result": each} for each in done]
         return self._encoded({"results": results}, ask.accept)
 
-    async def events(self, ask: Ask) -> AsyncIterator[bytes]:
+    async def pieces(self, ask: Ask, accounts: ItemAccounts | None) -> AsyncIterator[bytes]:
         """The pieces of an item as server-sent events. Raises Problem before the first one; later
         it is an event."""
         item, begun = self._item(decode(ask.body, ask.kind)), False
         try:
-            async for piece in self._pieces(item, ask.wishes):
+            async for piece in self._stream(item, ask.wishes, accounts):
                 yield b"data: " + self._encoded(piece, JSON) + b"\n\n"
                 begun = True
         except Problem as problem:
@@ -85,14 +90,17 @@ class FunctionCalls:
     def _item(self, value: Any) -> Any:
         return checked(value, self.target.item, self.target.arrays)
 
-    async def _call(self, item: Any, wishes: Wishes) -> Any:
+    async def _call(self, item: Any, wishes: Wishes, accounts: ItemAccounts | None) -> Any:
         """The item's result. Raises Problem."""
+        (lane, deadline), account = wishes, accounts.add() if accounts else None
         try:
-            return await self.batcher.acall(item, lane=wishes.lane, deadline=wishes.deadline)
+            return await self.batcher.acall(item, lane=lane, deadline=deadline, account=account)
         except Exception as error:  # of any kind: the function is the user's
-            raise self._problem(error, wishes.lane) from error
+            raise self._problem(error, lane, account) from error
 
-    async def _call_each(self, items: Sequence[Any], wishes: Wishes) -> list[Any]:
+    async def _call_each(
+        self, items: Sequence[Any], wishes: Wishes, accounts: ItemAccounts | None
+    ) -> list[Any]:
         """Of each item its result, or the Problem that it has instead.
 
         No more of them wait at a time than half of what the lane holds, so that a list alone never
@@ -107,17 +115,20 @@ class FunctionCalls:
 
         async def call(item: Any) -> Any:
             async with room:
-                return await self._call(item, wishes)
+                return await self._call(item, wishes, accounts)
 
         return await asyncio.gather(*map(call, items), return_exceptions=True)
 
-    async def _pieces(self, item: Any, wishes: Wishes) -> AsyncIterator[Any]:
+    async def _stream(
+        self, item: Any, wishes: Wishes, accounts: ItemAccounts | None
+    ) -> AsyncIterator[Any]:
+        (lane, deadline), account = wishes, accounts.add() if accounts else None
+        pieces = self.batcher.astream(item, lane=lane, deadline=deadline, account=account)
         try:
-            lane, deadline = wishes
-            async for piece in self.batcher.astream(item, lane=lane, deadline=deadline):
+            async for piece in pieces:
                 yield piece
         except Exception as error:  # of any kind: the function is the user's
-            raise self._problem(error, wishes.lane) from error
+            raise self._problem(error, lane, account) from error
 
     def _encoded(self, value: Any, kind: str) -> bytes:
         """The body of a result. Raises Problem if the result has no such form."""
@@ -127,8 +138,15 @@ class FunctionCalls:
             why = f"{self.target.name} returned what is no {kind}: {error}"
             raise Problem(500, why, code="function_error") from error
 
-    def _problem(self, error: Exception, lane: str) -> Problem:
-        """The answer to an error. lane: as the item named it; may be empty."""
+    def _problem(self, error: Exception, lane: str, account: ItemAccount | None) -> Problem:
+        """The answer to an error, whose code its account gets. lane: as the item named it; may be
+        empty."""
+        problem = self._problem_of(error, lane)
+        if account:
+            account.code = problem.code
+        return problem
+
+    def _problem_of(self, error: Exception, lane: str) -> Problem:
         match error:
             case Problem():
                 return error

@@ -12,6 +12,8 @@ from headway.server.dashboard.view import ModelView
 from headway.server.engine.child_process import ChildProcess, manner
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import Failed, Progress
+from headway.server.functions.ledger.function_book import FunctionBook
+from headway.server.functions.ledger.item_rows import FunctionCall
 from headway.server.functions.messages import (
     About,
     Answer,
@@ -19,7 +21,9 @@ from headway.server.functions.messages import (
     Cancel,
     Close,
     FunctionOptions,
+    ItemsTold,
     Look,
+    Measured,
     PagePart,
     Refused,
     Seen,
@@ -54,11 +58,18 @@ class Asked:
 class FunctionClient:
     """Started once; server.engine.restarts.Client. On the event loop's thread."""
 
-    def __init__(self, options: FunctionOptions, echo: Callable[[str], object] | None) -> None:
-        self._options, self._echo = options, echo
+    def __init__(
+        self,
+        options: FunctionOptions,
+        echo: Callable[[str], object] | None,
+        book: FunctionBook | None = None,
+    ) -> None:
+        """book: where a ledger is kept."""
+        self._options, self._echo, self._book = options, echo, book
         self.state, self.down = EngineState.LOADING, ""
         self._numbers = count(1)
         self._asked: dict[int, Asked] = {}
+        self._calls: dict[int, FunctionCall] = {}  # of whose items the book will be told
         self._process: ChildProcess | None = None
         self._error: HeadwayError | None = None  # the process's last words
         self._leaving = False
@@ -78,16 +89,16 @@ class FunctionClient:
         self._process = ChildProcess(run, *about, daemon=False)  # it may have processes itself
         return await asyncio.shield(self._about)
 
-    async def answer(self, ask: Ask) -> bytes:
-        """The body of the answer. Raises Problem."""
-        with self._asking(ask) as asked:
+    async def answer(self, ask: Ask, call: FunctionCall | None = None) -> bytes:
+        """The body of the answer. call: where a ledger is kept. Raises Problem."""
+        with self._asking(ask, call) as asked:
             news = await asked.next()
         assert isinstance(news, Answer)
         return news.body
 
-    async def events(self, ask: Ask) -> AsyncIterator[bytes]:
-        """The events of a stream. Raises Problem."""
-        with self._asking(ask) as asked:
+    async def events(self, ask: Ask, call: FunctionCall | None = None) -> AsyncIterator[bytes]:
+        """The events of a stream. call: as of `answer`. Raises Problem."""
+        with self._asking(ask, call) as asked:
             while not asked.ended:
                 news = await asked.next()
                 assert isinstance(news, Answer)
@@ -114,12 +125,18 @@ class FunctionClient:
         return None
 
     @contextmanager
-    def _asking(self, ask: Ask | Look | ShowPage) -> Iterator["Asked"]:
+    def _asking(
+        self, ask: Ask | Look | ShowPage, call: FunctionCall | None = None
+    ) -> Iterator["Asked"]:
         """Send it; if the block is left before all was said, it is cancelled. Raises Problem."""
         if self.state is EngineState.DOWN or not self._process:
             raise down(EngineDownError(self.down))
         id, asked = next(self._numbers), Asked()
         self._asked[id] = asked
+        if call:
+            call.asked, self._calls[id] = True, call
+            if isinstance(ask, Ask):
+                call.lane = ask.wishes.lane
         self._process.send(ask._replace(id=id))
         try:
             yield asked
@@ -181,8 +198,7 @@ class FunctionClient:
         match message:
             case list():
                 for each in message:
-                    if asked := self._asked.get(each.id):
-                        asked.queue.put_nowait(each)
+                    self._hear(each)
             case Progress(text):
                 self._progress(text)
             case Failed(error):
@@ -191,6 +207,16 @@ class FunctionClient:
                 self.state = EngineState.READY
                 if not self._about.cancelled():
                     self._about.set_result(message)
+
+    def _hear(self, message: Answer | Refused | Seen | PagePart | Measured | ItemsTold) -> None:
+        if isinstance(message, Measured):
+            if self._book:
+                self._book.measured(*message)
+        elif isinstance(message, ItemsTold):
+            if self._book:
+                self._book.told(self._calls.pop(message.id), message.items)
+        elif asked := self._asked.get(message.id):
+            asked.queue.put_nowait(message)
 
     def _ended(self, code: int | None) -> None:
         why = f"the function's process has died: {manner(code)}"
@@ -202,3 +228,7 @@ class FunctionClient:
         if not self._leaving or self._error:
             self.fail(str(error))
         self._tell_all(DrainingError("the function is closed"))
+        calls, self._calls = self._calls, {}
+        for call in calls.values():
+            if self._book:
+                self._book.told(call, ())  # nothing is known of its items any more

@@ -1,17 +1,21 @@
 """What is asked of a function, and what is said of it: also between its process and the server.
 
 front  -- Ask, Cancel, Look, ShowPage, Close ---------------------------------->  its process
-       <-- Progress*, then About or Failed, then lists of Answer, Refused, Seen, PagePart --
+       <-- Progress*, then About or Failed, then lists of Answer, Refused, Seen, PagePart and,
+           where a ledger is kept, Measured and ItemsTold --
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from prometheus_client.core import Metric
 
 from headway.core.lane import Lane
+from headway.core.ledger import StepRow
+from headway.core.load import Load
 from headway.server.dashboard.view import ModelView
+from headway.server.functions.ledger.item_accounts import ItemRow
 from headway.server.protocol.problem import Problem
 
 
@@ -22,6 +26,7 @@ class FunctionOptions:
     target: str  # module:name
     name: str  # as clients know it
     lanes: tuple[Lane, ...]  # the server's; they replace the function's own
+    tells_rows: bool = False  # whether a ledger is kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +119,20 @@ class Seen(NamedTuple):
     id: int
     families: list[Metric]
     waiting: dict[str, int]  # items, by lane
+
+
+class Measured(NamedTuple):
+    """What calls of the function took."""
+
+    steps: list[StepRow]
+    load: Load  # after them
+
+
+class ItemsTold(NamedTuple):
+    """What became of the items of a request. It comes once, also after it was cancelled."""
+
+    id: int
+    items: Sequence[ItemRow]
 
 
 class PagePart(NamedTuple):

@@ -17,6 +17,8 @@ from headway.server.engine.handle import EngineState
 from headway.server.functions.codecs import KINDS
 from headway.server.functions.direct.direct_calls import DirectCalls
 from headway.server.functions.direct.shortcut import Shortcut
+from headway.server.functions.ledger.admission import Admission
+from headway.server.functions.ledger.item_rows import FunctionCall
 from headway.server.functions.messages import About, Ask, Seen, Wishes
 from headway.server.functions.remote import RemoteFunction
 from headway.server.functions.routes import (
@@ -30,7 +32,6 @@ from headway.server.http.application import DocumentedApp
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import responses
 from headway.server.intake.access_record import access_record
-from headway.server.intake.limits.concurrency import Permit, permit
 from headway.server.intake.model_and_lane import lane_of
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
@@ -50,14 +51,13 @@ class Front:
     def about(self) -> About:
         return self._function.about
 
-    def admit(self, headers: Mapping[str, str]) -> Permit:
-        record, name = access_record(), self._function.name
-        record.model = name
-        tenant = self._service.keys.caller(headers)
-        if not tenant.may_use(name):
-            raise Problem(404, f"there is no function {name!r}", code="model_not_found")
-        self._function.check_open()
-        return permit(self._service.keys, tenant)
+    def admit(self, headers: Mapping[str, str]) -> Admission:
+        function, keys = self._function, self._service.keys
+        access_record().model = function.name
+        tenant = keys.caller(headers)
+        if not tenant.may_use(function.name):
+            raise Problem(404, f"there is no function {function.name!r}", code="model_not_found")
+        return Admission(keys, tenant, headers, function.book, function.check_open)
 
     def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
         lanes, now = self._service.lanes, clock.now()
@@ -66,11 +66,11 @@ class Front:
         end_by = deadlines_of(lanes[lane].budget, headers, now).end_by
         return Wishes(lane, 0.0 if end_by == NEVER else (end_by - now) / 1e9)
 
-    async def answer(self, ask: Ask) -> bytes:
-        return await self._function.answer(ask)
+    async def answer(self, ask: Ask, call: FunctionCall | None) -> bytes:
+        return await self._function.answer(ask, call)
 
-    def events(self, ask: Ask) -> AsyncIterator[bytes]:
-        return self._function.events(ask)
+    def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
+        return self._function.events(ask, call)
 
 
 class FunctionsPart:

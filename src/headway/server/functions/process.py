@@ -17,17 +17,21 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from headway.core.lane import Lane
+from headway.core.ledger import RequestRow, StepRow
 from headway.errors import EngineDownError, HeadwayError, SettingError, first_line
 from headway.server.engine.messages import Failed, Progress
 from headway.server.engine.own_process import set_up
 from headway.server.functions.calls import TURN, FunctionCalls
+from headway.server.functions.ledger.item_accounts import ItemAccounts, Staged
 from headway.server.functions.messages import (
     Answer,
     Ask,
     Cancel,
     Close,
     FunctionOptions,
+    ItemsTold,
     Look,
+    Measured,
     PagePart,
     Refused,
     Seen,
@@ -48,7 +52,9 @@ def run(options: FunctionOptions, channel: Connection, words: Connection | None 
     try:
         channel.send(Progress(f"importing {options.target}"))
         target, notes = in_lanes(find(options.target), options.name, options.lanes)
-        asyncio.run(FunctionProcess(FunctionCalls(target), channel).serve(notes))
+        staged = Staged() if options.tells_rows else None
+        calls = FunctionCalls(target, staged)
+        asyncio.run(FunctionProcess(calls, channel, staged).serve(notes))
     except HeadwayError as error:
         channel.send(Failed(error))
     except BaseException as error:  # the process's edge: tell the server, and stderr
@@ -74,11 +80,16 @@ def in_lanes(target: Target, name: str, lanes: Sequence[Lane]) -> tuple[Target, 
 class FunctionProcess:
     """Answers what the server asks, all of it at once."""
 
-    def __init__(self, calls: FunctionCalls, channel: Connection) -> None:
-        self._calls, self._channel = calls, channel
+    def __init__(
+        self, calls: FunctionCalls, channel: Connection, staged: Staged | None = None
+    ) -> None:
+        """staged: where a ledger is kept."""
+        self._calls, self._channel, self._staged = calls, channel, staged
         self._watched = WatchedFunction(calls)
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._out: SimpleQueue[Any] = SimpleQueue()
+        if staged:
+            calls.metrics.listeners.append(self._measure)
 
     async def serve(self, notes: tuple[str, ...]) -> None:
         """Until it is told to close, and all is answered."""
@@ -116,14 +127,21 @@ class FunctionProcess:
                 self._out.put(None)
         return found
 
+    # -- the engine's thread
+
+    def _measure(self, steps: list[StepRow], items: list[RequestRow]) -> None:
+        if steps or items:
+            self._out.put(Measured(steps, self._calls.batcher.load))
+
     # -- on the loop
 
     def _take(self, message: Any) -> None:
         match message:
             case Ask():
-                task = asyncio.create_task(self._answer(message))
+                accounts = self._accounts(message.id)
+                task = asyncio.create_task(self._answer(message, accounts))
                 self._tasks[message.id] = task
-                task.add_done_callback(lambda done: self._tasks.pop(message.id))
+                task.add_done_callback(lambda _: self._answered(message.id, accounts))
             case Cancel(id):
                 if id in self._tasks:
                     self._tasks[id].cancel()
@@ -136,12 +154,22 @@ class FunctionProcess:
             case Close():
                 self._closing.set()
 
-    async def _answer(self, ask: Ask) -> None:
+    def _accounts(self, id: int) -> ItemAccounts | None:
+        if self._staged is None:
+            return None
+        return ItemAccounts(self._staged, lambda items: self._out.put(ItemsTold(id, items)))
+
+    def _answered(self, id: int, accounts: ItemAccounts | None) -> None:
+        del self._tasks[id]
+        if accounts:
+            accounts.close()
+
+    async def _answer(self, ask: Ask, accounts: ItemAccounts | None) -> None:
         try:
             if not self._calls.target.streams:
-                self._out.put(Answer(ask.id, await self._calls.answer(ask)))
+                self._out.put(Answer(ask.id, await self._calls.result(ask, accounts)))
                 return
-            async for event in self._calls.events(ask):
+            async for event in self._calls.pieces(ask, accounts):
                 self._out.put(Answer(ask.id, event, is_last=False))
             self._out.put(Answer(ask.id, b""))
         except Problem as problem:

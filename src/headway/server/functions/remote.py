@@ -1,15 +1,19 @@
 """RemoteFunction: an entry of `models` that is a function, in processes one after another."""
 
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.models import ModelSettings
+from headway.server.config.sections.prices import PriceSettings
 from headway.server.dashboard.view import ModelView, nothing_of
 from headway.server.engine.handle import EngineState
 from headway.server.engine.restarts import Restarting
 from headway.server.functions.client import FunctionClient
+from headway.server.functions.ledger.function_book import FunctionBook
+from headway.server.functions.ledger.item_rows import FunctionCall
 from headway.server.functions.messages import About, Ask, FunctionOptions, Seen
 from headway.server.intake.admission import not_open
 from headway.server.observe.logs import Log
@@ -23,23 +27,34 @@ class RemoteFunction(Restarting[FunctionClient, About]):
         self.lanes = {lane.name: lane_of_items(lane) for lane in config.core_lanes}
         lanes = tuple(self.lanes.values())
         self._options = FunctionOptions(settings.function, self.name, lanes)
+        self.book: FunctionBook | None = None  # none: no ledger is kept
         most = settings.engine.over(config.engine).restart
         super().__init__(most, log, "function")
         self.about = About(self.name, "", False, 0)  # until it is known
 
+    def keep(self, prices: PriceSettings, most: int) -> FunctionBook:
+        """Before it is started: a ledger is kept. Returns the book that it fills. most: rows that
+        may wait."""
+        self.book = FunctionBook(self.name, lambda: self.state, prices, most)
+        self._options = replace(self._options, tells_rows=True)
+        self._client, self.renewed = self._next(), self.book.ready
+        return self.book
+
     async def start(self, progress: Callable[[str], object]) -> About:
         self.about = await super().start(progress)
+        if self.book:
+            self.book.ready()
         return self.about
 
-    async def answer(self, ask: Ask) -> bytes:
+    async def answer(self, ask: Ask, call: FunctionCall | None) -> bytes:
         """As FunctionClient.answer."""
         self.check_open()
-        return await self._client.answer(ask)
+        return await self._client.answer(ask, call)
 
-    async def events(self, ask: Ask) -> AsyncIterator[bytes]:
+    async def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
         """As FunctionClient.events."""
         self.check_open()
-        async for event in self._client.events(ask):
+        async for event in self._client.events(ask, call):
             yield event
 
     async def look(self) -> Seen | None:
@@ -58,7 +73,7 @@ class RemoteFunction(Restarting[FunctionClient, About]):
             raise not_open(self)
 
     def _next(self) -> FunctionClient:
-        return FunctionClient(self._options, self._hear)
+        return FunctionClient(self._options, self._hear, self.book)
 
 
 def lane_of_items(lane: Lane) -> Lane:

@@ -12,12 +12,13 @@ from starlette.types import Receive, Scope, Send
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
 from headway.server.functions.codecs import JSON, KINDS, kind_of
+from headway.server.functions.ledger.admission import Admission
+from headway.server.functions.ledger.item_rows import FunctionCall
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.service import FunctionService
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import responses
 from headway.server.http.sse import HEADERS
-from headway.server.intake.limits.concurrency import Permit
 
 AT = "/v1/functions"
 STATUSES = 400, 401, 404, 408, 413, 415, 429, 500, 503
@@ -32,7 +33,7 @@ class FunctionFront(Protocol):
     @property
     def about(self) -> About: ...
 
-    def admit(self, headers: Mapping[str, str]) -> Permit:
+    def admit(self, headers: Mapping[str, str]) -> Admission:
         """Raises Problem."""
         ...
 
@@ -40,12 +41,12 @@ class FunctionFront(Protocol):
         """Raises Problem."""
         ...
 
-    async def answer(self, ask: Ask) -> bytes:
-        """Raises Problem."""
+    async def answer(self, ask: Ask, call: FunctionCall | None) -> bytes:
+        """call: None if no ledger is kept. Raises Problem."""
         ...
 
-    def events(self, ask: Ask) -> AsyncIterator[bytes]:
-        """Raises Problem before the first one."""
+    def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
+        """call: as of `answer`. Raises Problem before the first one."""
         ...
 
 
@@ -72,15 +73,16 @@ class FunctionRoutes:
         with Admitted(front, headers) as admitted:
             ask = await self._read(request, headers, admitted.tenant)
             if front.about.streams:
-                return await _stream(front.events(ask), admitted)
-            return Response(await front.answer(ask), media_type=ask.accept)
+                return await _stream(front.events(ask, admitted.call), admitted)
+            return Response(await front.answer(ask, admitted.call), media_type=ask.accept)
 
     async def several(self, request: Request) -> Response:
         """The results in the order of the items. An item that fails has an `error`."""
         headers = dict(request.headers)
         with Admitted(self._front, headers) as admitted:
             ask = await self._read(request, headers, admitted.tenant)
-            body = await self._front.answer(ask._replace(most=self._limits.inputs))
+            ask = ask._replace(most=self._limits.inputs)
+            body = await self._front.answer(ask, admitted.call)
             return Response(body, media_type=ask.accept)
 
     async def _read(self, request: Request, headers: Mapping[str, str], tenant: Tenant) -> Ask:
@@ -145,12 +147,17 @@ class Admitted:
 
     def __init__(self, front: FunctionFront, headers: Mapping[str, str]) -> None:
         """Raises Problem."""
-        self._front, self._permit, self.kept = front, front.admit(headers), False
+        self._front, self._admission, self.kept = front, front.admit(headers), False
         front.open += 1
 
     @property
     def tenant(self) -> Tenant:
-        return self._permit.tenant
+        return self._admission.tenant
+
+    @property
+    def call(self) -> FunctionCall | None:
+        """None if no ledger is kept."""
+        return self._admission.call
 
     def __enter__(self) -> Self:
         return self
@@ -162,7 +169,7 @@ class Admitted:
     def end(self) -> None:
         """Once."""
         self._front.open -= 1
-        self._permit.release()
+        self._admission.end()
 
 
 async def _stream(events: AsyncIterator[bytes], admitted: Admitted) -> Response:

@@ -8,12 +8,14 @@ import socket
 import sys
 import threading
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from headway import __version__
 from headway.core.request import NEVER
 from headway.errors import SettingError
+from headway.server import clock
 from headway.server.banner import served_at
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import SECOND, format_duration
@@ -22,20 +24,25 @@ from headway.server.functions.app import make_app
 from headway.server.functions.calls import TURN
 from headway.server.functions.codecs import KINDS
 from headway.server.functions.routes import AT
-from headway.server.functions.service import FunctionService
+from headway.server.functions.service import FunctionService, made_service
 from headway.server.functions.target import find
-from headway.server.intake.limits.spend import NO_CAPS
+from headway.server.intake.limits.spend import NO_CAPS, SpendControl
 from headway.server.jobs.host import JobHost
 from headway.server.jobs.opening import open_jobs
+from headway.server.ledger.opening import open_service
 from headway.server.listening.descriptors import raise_limit
 from headway.server.listening.http_server import HttpServer
 from headway.server.listening.sockets import BESIDES, listen
 from headway.server.observe.access import AccessLog
-from headway.server.observe.logs import Logs, bridged
+from headway.server.observe.logs import Log, Logs, bridged
+
+if TYPE_CHECKING:
+    from headway.server.ledger.ledger_service import LedgerService
 
 CLOSING = 5.0  # seconds for the function to end, once nobody waits for it
 LOOK = 0.05  # seconds between two looks at whether all has been answered
-OURS = frozenset({"server", "logs", "jobs", "keys"})  # the sections that apply to functions
+# The sections that apply to functions.
+OURS = frozenset({"server", "logs", "jobs", "keys", "ledger", "prices"})
 
 
 def serve_function(name: str, config: ServerConfig, layers: Layers, console: Console) -> int:
@@ -51,8 +58,10 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
             "@headway.batch"
         )
     if any(key.caps != NO_CAPS for key in config.keys):
-        raise SettingError("a function has no tokens and no prices: its keys have no caps")
-    service = FunctionService(find(name), config.keys)
+        raise SettingError("a function has no tokens, and its keys no caps")
+    if config.prices.charges_tokens:
+        raise SettingError("a function has no tokens: of the prices, only per_hour applies")
+    service = made_service(find(name), config)
     sys.setswitchinterval(TURN)
     gc.collect()
     gc.freeze()  # what is there now stays: to look through it again would hold all calls
@@ -78,11 +87,20 @@ def _closed(service: FunctionService) -> bool:
     return not closing.is_alive()
 
 
+def ledger_of(service: FunctionService, config: ServerConfig, log: Log) -> "LedgerService | None":
+    """None without a store. Raises SettingError if the store cannot be opened."""
+    if not service.book:
+        return None
+    spend = SpendControl(config.keys, config.prices, clock.day)
+    return open_service(config, spend, [service.book], log)
+
+
 class _Server:
     def __init__(self, service: FunctionService, config: ServerConfig, logs: Logs) -> None:
         self.service, self.config, self.logs = service, config, logs
         self.jobs = open_jobs(config, self._job_host, logs.log)
-        self._app = make_app(service, config, self.jobs)
+        self.ledger = ledger_of(service, config, logs.log)
+        self._app = make_app(service, config, self.jobs, self.ledger)
         heard = AccessLog(self._app, logs.log, config.logs.access)
         held = config.server.connections
         self.web = HttpServer(heard, config.server, raise_limit(held.most + BESIDES))
@@ -97,12 +115,16 @@ class _Server:
         web = loop.create_task(self.web.serve([listening]))
         self._greet(listening)
         try:
+            if self.ledger:
+                self.ledger.start()
             if self.jobs:
                 await self.jobs.start(self._app)
             await web
         finally:
             if self.jobs:
                 await self.jobs.close()
+            if self.ledger:
+                await self.ledger.close()
             if self._leaving:
                 self._leaving.cancel()
                 with suppress(asyncio.CancelledError):

@@ -1,18 +1,27 @@
 """FunctionService: a function in the server's own process, and who may call it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 
+from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
 from headway.errors import SettingError
+from headway.server.config.config import ServerConfig
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.keys import KeySettings
+from headway.server.config.sections.prices import PriceSettings
 from headway.server.config.tenant import Tenant
+from headway.server.engine.handle import EngineState
 from headway.server.functions.calls import FunctionCalls
-from headway.server.functions.messages import Wishes
+from headway.server.functions.ledger.admission import Admission
+from headway.server.functions.ledger.function_book import FunctionBook
+from headway.server.functions.ledger.item_accounts import ItemAccounts, Staged
+from headway.server.functions.ledger.item_rows import FunctionCall
+from headway.server.functions.messages import Ask, Wishes
 from headway.server.functions.target import Target
 from headway.server.intake.access_record import access_record
 from headway.server.intake.keys import KeyRing
-from headway.server.intake.limits.concurrency import Permit, permit
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
@@ -24,19 +33,31 @@ NOT_OURS = ("lanes", "models", "default_lane", "tokens_per_minute", "weight")
 class FunctionService(FunctionCalls):
     """Its lanes are those that it was decorated with."""
 
-    def __init__(self, target: Target, keys: Sequence[KeySettings] = ()) -> None:
-        """Raises SettingError for settings that do not go together."""
-        super().__init__(target)
+    def __init__(
+        self,
+        target: Target,
+        keys: Sequence[KeySettings] = (),
+        prices: PriceSettings | None = None,
+        most: int = 0,
+    ) -> None:
+        """prices: None if no ledger is kept. most: of its rows, those that may wait. Raises
+        SettingError for settings that do not go together."""
+        self._staged = Staged() if prices else None
+        super().__init__(target, self._staged)
+        self.book: FunctionBook | None = None  # none: no ledger is kept
+        if prices:
+            self.book = FunctionBook(target.name, lambda: EngineState.READY, prices, most)
+            self.book.ready()
+            self.metrics.listeners.append(self._measure)
         lanes = list(self.batcher.settings.lanes)
         self.keys = KeyRing(_checked(keys), lanes, lanes[0])
         self.open = 0  # requests that are being answered
         self.draining = False
 
-    def admit(self, headers: Mapping[str, str]) -> Permit:
-        """Whoever sends these headers may have one more request; the permit ends with it. Raises
-        Problem."""
-        self.check_open()
-        return permit(self.keys, self.keys.caller(headers))
+    def admit(self, headers: Mapping[str, str]) -> Admission:
+        """Whoever sends these headers may have one more request. Raises Problem."""
+        tenant = self.keys.caller(headers)
+        return Admission(self.keys, tenant, headers, self.book, self.check_open)
 
     def check_open(self) -> None:
         """Raises Problem once the server drains."""
@@ -49,6 +70,39 @@ class FunctionService(FunctionCalls):
         lane = access_record().lane = headers.get(LANE, "")
         limit = timeout(headers)
         return Wishes(lane, 0 if limit == NEVER else limit / SECOND)
+
+    async def answer(self, ask: Ask, call: FunctionCall | None) -> bytes:
+        """As FunctionCalls.result. call: None if no ledger is kept."""
+        with self._accounts(ask, call) as accounts:
+            return await self.result(ask, accounts)
+
+    async def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
+        """As FunctionCalls.pieces. call: as of `answer`."""
+        with self._accounts(ask, call) as accounts:
+            async for event in self.pieces(ask, accounts):
+                yield event
+
+    @contextmanager
+    def _accounts(self, ask: Ask, call: FunctionCall | None) -> Iterator[ItemAccounts | None]:
+        if not (call and self.book and self._staged):
+            yield None
+            return
+        call.asked, call.lane = True, ask.wishes.lane
+        accounts = ItemAccounts(self._staged, partial(self.book.told, call))
+        try:
+            yield accounts
+        finally:
+            accounts.close()
+
+    def _measure(self, steps: list[StepRow], items: list[RequestRow]) -> None:
+        if self.book and (steps or items):
+            self.book.measured(steps, self.batcher.load)
+
+
+def made_service(target: Target, config: ServerConfig) -> FunctionService:
+    """As the configuration has it. Raises SettingError."""
+    prices = config.prices if config.ledger.url else None
+    return FunctionService(target, config.keys, prices, config.ledger.rows)
 
 
 def _checked(keys: Sequence[KeySettings]) -> Sequence[KeySettings]:

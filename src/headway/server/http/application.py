@@ -13,6 +13,7 @@ from headway.server.http.call_time import CallTimeLimit
 from headway.server.http.guard import BrowserGuard
 from headway.server.http.head import HeadAsGet
 from headway.server.http.openapi import complete
+from headway.server.intake.access_record import recorded
 
 REQUEST_ID = b"x-request-id"
 UPLOADS = frozenset({"/v1/files"})  # they may take long, as long as something comes
@@ -39,8 +40,12 @@ class DocumentedApp(FastAPI):
     shortcut: Callable[[Scope], Awaitable[bool]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if self.shortcut is None or not await self.shortcut(scope):
-            await super().__call__(scope, receive, send)
+        with recorded() as record:
+            try:
+                if self.shortcut is None or not await self.shortcut(scope):
+                    await super().__call__(scope, receive, send)
+            finally:
+                record.sent()
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI schema. It is completed on the first call and kept."""

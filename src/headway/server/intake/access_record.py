@@ -1,7 +1,6 @@
 """What is learned of an HTTP request while it is answered, for its line in the access log."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ class AccessRecord:
     # Of an answer that went past the middleware: its status, and the request's id.
     status: int = 0
     id: str = ""
+    sent: Callable[[], object] = lambda: None  # told that the last byte of the answer has gone
 
 
 _RECORD: ContextVar[AccessRecord] = ContextVar("access_record")
@@ -28,16 +28,6 @@ _RECORD: ContextVar[AccessRecord] = ContextVar("access_record")
 def access_record() -> AccessRecord:
     """Of the request that this task answers; outside of one a record that nobody reads."""
     return _RECORD.get(None) or AccessRecord()
-
-
-@contextmanager
-def recorded() -> Iterator[AccessRecord]:
-    """The record of the request that this task answers; one for the block, if there is none."""
-    if record := _RECORD.get(None):
-        yield record
-    else:
-        with recording() as record:
-            yield record
 
 
 class recording:
@@ -53,3 +43,21 @@ class recording:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         _RECORD.reset(self._token)
+
+
+class recorded:
+    """A context manager: gives the record of the request that this task answers; one for the block,
+    if there is none."""
+
+    __slots__ = ("_made",)
+
+    def __enter__(self) -> AccessRecord:
+        self._made: recording | None = None
+        if record := _RECORD.get(None):
+            return record
+        self._made = recording()
+        return self._made.__enter__()
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if self._made:
+            self._made.__exit__(kind, error, trace)

@@ -1,56 +1,33 @@
-"""Book: gathers what is to be kept of calls and of device time, on the event loop's thread."""
+"""Book: gathers what is to be kept of a model's calls, on the event loop's thread."""
 
-import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from uuid import uuid4
+from collections.abc import Sequence
 
 from headway.core.accounts.stages import RequestStages
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.request import NEVER, Finish
+from headway.core.request import NEVER
 from headway.server import clock
 from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
 from headway.server.engine.handle import EngineState
 from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.model import Model
-from headway.server.ledger.device_time import DeviceTime
-from headway.server.ledger.open_call import OpenCall
-from headway.server.ledger.recent import Recent
-from headway.server.ledger.request_rows import (
-    Row,
-    charged,
-    request_rows,
-    unmeasured,
-)
+from headway.server.ledger.engine_book import EngineBook, refused_row
+from headway.server.ledger.rows.open_call import OpenCall
+from headway.server.ledger.rows.request_rows import Row, charged, request_rows
 from headway.server.protocol.labels import Labels, labels_of
 from headway.server.protocol.problem import Problem
-from headway.store.ledger.flush import Flush, SpendKey, divide_money
 
-REMEMBERED, REFUSALS = 2_048, 512  # calls that can be explained without the store
 NOT_HERE = frozenset({"engine_down", "draining"})  # codes of calls whose rows may never come
 
 
-class Book:
-    """A Watcher of one model. What it gathers is taken by its writer's thread, flush by flush.
-
-    keeps: whether there is a writer. most: rows that may wait for it; further ones are counted, and
-    their device time is unrecorded.
-    """
+class Book(EngineBook):
+    """A Watcher of one model. keeps, most: as of EngineBook."""
 
     def __init__(self, model: Model, spend: SpendControl, keeps: bool, most: int) -> None:
-        self._engine, self._keeps, self._most = model.engine, keeps, most
-        self._prices, self._spend = model.config.prices, spend
-        self._epoch = clock.epoch()
+        super().__init__(model.config.prices, keeps, most)
+        self._engine, self._spend = model.engine, spend
         self._open: dict[str, OpenCall] = {}  # by request
         self._calls: dict[str, OpenCall] = {}  # by call
-        self._recent, self._refusals = Recent(REMEMBERED), Recent(REFUSALS)
-        self.unkept = 0  # rows for which there was no room
-        self._lock = threading.Lock()  # of what follows, which the writer takes
-        self._device = DeviceTime(self._epoch)
-        self._rows: list[Row] = []
-        self._charged: Counter[SpendKey] = Counter()
-        self._device_ns = 0  # nanoseconds of all flushes so far
         model.engine.staged = self.staged
         model.watch(self)
 
@@ -72,11 +49,11 @@ class Book:
         """A call that was tokenized and found no place: a row for each of its requests."""
         routed = call.routed
         refusal = Refusal(problem, routed.operation, routed.arrival, routed.lane)
-        rows = [self._refused_row(refusal, id, routed.labels) for id in call.choices]
-        for row in rows:
-            row |= {"call": call.id, "model": routed.served or routed.model}
-        self._refusals.add(rows)
-        self._keep(rows)
+        rows = [self._refused_row(refusal, routed.labels) for _ in call.choices]
+        model = routed.served or routed.model
+        for row, id in zip(rows, call.choices, strict=True):
+            row |= {"id": id, "call": call.id, "model": model}
+        self._remember_refused(rows)
 
     def refused_early(self, refusal: Refusal) -> None:
         """Refused before it was a call."""
@@ -84,9 +61,7 @@ class Book:
             labels = labels_of(refusal.arrival.headers)
         except Problem:
             labels = Labels()
-        rows = [self._refused_row(refusal, f"refused-{uuid4().hex}", labels)]
-        self._refusals.add(rows)
-        self._keep(rows)
+        self._remember_refused([self._refused_row(refusal, labels)])
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         known = self._calls.get(call.id)
@@ -122,19 +97,6 @@ class Book:
             known.sent = clock.now()
             self._end(known)
 
-    def find(self, tenant: str, id: str) -> Sequence[Row]:
-        """The rows of a call that has ended, if it is remembered."""
-        return self._recent.find(tenant, id) or self._refusals.find(tenant, id)
-
-    def latest(self, tenant: str) -> Iterator[Sequence[Row]]:
-        """The rows of the tenant's calls that are remembered, the latest first. Without calls that
-        were refused."""
-        return self._recent.latest(tenant)
-
-    def knows_workflow(self, tenant: str, workflow: str) -> bool:
-        """Whether a call that is remembered belongs to this workflow."""
-        return self._recent.has_workflow(tenant, workflow)
-
     def find_open(self, tenant: str, id: str) -> OpenCall | None:
         """A call of this tenant that has not ended, by its id or its X-Request-Id."""
         for known in self._calls.values():
@@ -143,39 +105,14 @@ class Book:
                 return known
         return None
 
-    # -- the writer's thread
+    # -- inside
 
-    def take(self, number: int) -> Flush:
-        """What was gathered since the last call, as the writer's flush of this number."""
-        with self._lock:
-            if self._is_idle:
-                self._device.idle(self._now)
-            rows, self._rows = self._rows, []
-            spend, self._charged = self._charged, Counter()
-            parts, total, open = self._device.take()
-            divide_money(parts, self._prices.hour_billionths, self._device_ns)
-            self._device_ns += total
-            return Flush(number, self._device.until, rows, parts, spend, total, open)
-
-    def close(self) -> None:
-        """The engine is closed: nothing more is measured. Called once, on the loop."""
+    def _end_all(self) -> None:
         for known in list(self._calls.values()):
             now = clock.now()
             known.left, known.sent = min(known.left, now), min(known.sent, now)
             known.rowless = True
             self._end(known)
-        with self._lock:
-            if self._is_idle:
-                self._device.idle(self._now)
-            else:
-                self._device.lose(self._now)
-
-    # -- inside
-
-    @property
-    def _now(self) -> int:
-        """Unix nanoseconds, on a clock that never runs back."""
-        return self._epoch + clock.now()
 
     @property
     def _is_up(self) -> bool:
@@ -203,45 +140,13 @@ class Book:
         self._recent.add(rows)
         self._keep(rows, day)
 
-    def _refused_row(self, refusal: Refusal, id: str, labels: Labels) -> Row:
-        arrival, now = refusal.arrival, clock.now()
-        waited = now - arrival.at
-        return {
-            "id": id,
-            "call": id,
-            "request_id": arrival.headers.get("x-request-id", "")[:255],
-            "tenant": arrival.tenant.name,
-            "key": arrival.tenant.key,
+    def _refused_row(self, refusal: Refusal, labels: Labels) -> Row:
+        arrival = refusal.arrival
+        told = {
             "lane": refusal.lane,
-            "model": "",
             "operation": refusal.operation,
-            "version": 0,
-            "prompt_version": labels.prompt_version,
-            "workflow": labels.workflow,
-            "attempt": labels.attempt,
             "arrived": self._epoch + arrival.at,
-            "minute": 0,
-            "wall_ns": waited,
             "code": refusal.problem.code,
-            "stages": f'{{"door": {waited}}}',
-            "ran_before": "[]",
-            **unmeasured(Finish.REFUSED.value),
         }
-
-    def _keep(self, rows: list[Row], day: int = 0) -> None:
-        """Rows for the writer, as long as there is room for them. day: of what they were charged;
-        0: nothing."""
-        if not self._keeps:
-            return
-        with self._lock:
-            for row in rows if day else ():
-                if row["charged"]:
-                    self._charged[SpendKey(day, row["key"], row["lane"])] += row["charged"]
-            if len(self._rows) + len(rows) <= self._most:
-                for row in rows:  # in the same flush as the account that has its time
-                    row["minute"] = self._device.keep(row["device_ns"], row["lane"])
-                self._rows += rows
-                return
-            for row in rows:
-                self._device.drop(row["device_ns"])
-        self.unkept += len(rows)
+        request_id, waited = arrival.headers.get("x-request-id", ""), clock.now() - arrival.at
+        return refused_row(arrival.tenant, request_id, labels, waited, told)

@@ -1,4 +1,4 @@
-"""Books: the books of all models, as one."""
+"""Books: the books of all models and functions, as one."""
 
 from collections.abc import Iterator, Sequence
 from heapq import merge
@@ -6,20 +6,16 @@ from heapq import merge
 from headway.server.answering.call import Call
 from headway.server.intake.service import Service
 from headway.server.ledger.book import Book
-from headway.server.ledger.open_call import OpenCall
-from headway.server.ledger.request_rows import Row
+from headway.server.ledger.engine_book import EngineBook
+from headway.server.ledger.rows.open_call import OpenCall
+from headway.server.ledger.rows.request_rows import Row
 
 
 class Books:
-    """A book for each model: an engine has its own device time.
+    """A book for each model and function: an engine has its own device time."""
 
-    keeps, most: of each book. A refusal whose model is not known is the first one's.
-    """
-
-    def __init__(self, service: Service, *, keeps: bool, most: int) -> None:
-        self.all = [Book(model, service.spend, keeps, most) for model in service.models]
-        if self.all:
-            service.unrouted.append(self.all[0].refused_early)
+    def __init__(self, all: Sequence[EngineBook]) -> None:
+        self.all = all
 
     @property
     def unkept(self) -> int:
@@ -52,6 +48,15 @@ class Books:
         """The engines are closed: nothing more is measured. Called once, on the loop."""
         for each in self.all:
             each.close()
+
+
+def model_books(service: Service, *, keeps: bool, most: int) -> list[EngineBook]:
+    """A book for each model; a refusal whose model is not known is the first one's. keeps, most: of
+    each book."""
+    books = [Book(model, service.spend, keeps, most) for model in service.models]
+    if books:
+        service.unrouted.append(books[0].refused_early)
+    return list(books)
 
 
 def _ended(rows: Sequence[Row]) -> int:

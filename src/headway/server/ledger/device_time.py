@@ -40,9 +40,10 @@ class DeviceTime:
     def lose(self, now: int) -> None:
         """The engine has failed: nobody knows what became of the time since its last message, and
         its requests will not end."""
-        running = self._open - self._ended
-        self._add(UNRECORDED, self.until, max(0, now - self.until) + running)
-        self._add(OPEN, self.until, -running)
+        running, passed = self._open - self._ended, max(0, now - self.until)
+        if running or passed:
+            self._add(UNRECORDED, self.until, passed + running)
+            self._add(OPEN, self.until, -running)
         self.until, self._open = max(self.until, now), self._ended
 
     def rows(self, steps: Iterable[StepRow], ended: Iterable[RequestRow], load: Load) -> None:

@@ -1,13 +1,13 @@
 """What GET /v1/requests/{id} answers: a call's time by stage, under which rules, and its cost."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headway.server import clock
 from headway.server.config.sections.prices import BILLION
-from headway.server.ledger.open_call import OpenCall
-from headway.server.ledger.request_rows import Row
+from headway.server.ledger.rows.open_call import OpenCall
+from headway.server.ledger.rows.request_rows import FUNCTION, Row
 
 # By stage, in words. A test holds them against the rules of the scheduler.
 WORDS = {
@@ -38,7 +38,24 @@ WORDS = {
     "delivery": "its last token was on its way from the engine, or its siblings had not ended",
     "sending": "its answer was being sent",
 }
+# Where it is said in other words of an item of a function.
+OF_ITEMS = WORDS | {
+    "body": "its body was being read and checked",
+    "inbox": "on its way to its lane",
+    "prefill.own": "the function was called with it: its own share",
+    "prefill.others": "the function was called with it: the other items' shares",
+    "decode.own": "the function was yielding its pieces: its own share",
+    "decode.others": "the function was yielding its pieces: the other items' shares",
+    "host": "it was in a call, and the next one was being decided",
+    "lost": "the function's process failed",
+    "delivery": "its result was on its way from the function, or other items had not ended",
+}
 RATES = ("queue", "ttft", "tpot")
+
+
+def words_of(operation: str) -> Mapping[str, str]:
+    """What each stage is, by its name."""
+    return OF_ITEMS if operation == FUNCTION else WORDS
 
 
 def explanation(rows: Sequence[Row]) -> dict[str, Any]:
@@ -60,13 +77,14 @@ def explanation(rows: Sequence[Row]) -> dict[str, Any]:
 
 def _choice(row: Row) -> dict[str, Any]:
     stages = json.loads(row["stages"])
+    words = words_of(row["operation"])
     return {
         "id": row["id"],
         "finish": row["finish"],
         "good": bool(row["good"]),
         "wall_ns": row["wall_ns"],
         "stages": [
-            {"stage": name, "ns": spent, "what": WORDS[name]} for name, spent in stages.items()
+            {"stage": name, "ns": spent, "what": words[name]} for name, spent in stages.items()
         ],
         "ran_before": [
             {"lane": lane, "rows": ran, "tokens": tokens}

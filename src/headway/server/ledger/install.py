@@ -10,8 +10,9 @@ from headway.server.http.application import DocumentedApp
 from headway.server.http.body import BodyReader
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import REF
+from headway.server.intake.keys import KeyRing
 from headway.server.intake.service import Service
-from headway.server.ledger.books import Books
+from headway.server.ledger.books import Books, model_books
 from headway.server.ledger.metrics import LedgerMetrics
 from headway.server.ledger.routes import OutcomeBody, Sent, outcome_routes, request_routes
 from headway.server.protocol.problem import Problem
@@ -25,14 +26,24 @@ def install_ledger(
 ) -> Books:
     """Add the paths, and the middleware that sees the last byte. kept: None if nothing is kept;
     requests are explained as long as they are remembered. Returns what remembers them."""
-    books = kept.books if kept else Books(service, keeps=False, most=0)
-    app.include_router(request_routes(service, books, kept))
-    app.add_middleware(Sent, books=books)
     if kept is None:
+        books = Books(model_books(service, keeps=False, most=0))
+        _add_paths(app, service.keys, books, None)
         return books
+    most = service.config.server.limits.body_bytes
+    install_kept(app, service.keys, bodies, most, kept)
+    return kept.books
+
+
+def install_kept(
+    app: DocumentedApp, keys: KeyRing, bodies: BodyReader, most: int, kept: "LedgerService"
+) -> None:
+    """Where a ledger is kept. most: bytes of a body."""
     from headway.store.database import StoreError
 
-    app.include_router(outcome_routes(service, bodies, kept))
+    books = kept.books
+    _add_paths(app, keys, books, kept)
+    app.include_router(outcome_routes(keys, bodies, most, kept))
     app.add_exception_handler(StoreError, _store_down)
     app.state.registry.register(LedgerMetrics(books, kept.writers))
     others = app.models
@@ -42,7 +53,13 @@ def install_ledger(
         return {**others(), **mine["$defs"]}
 
     app.models = models
-    return books
+
+
+def _add_paths(
+    app: DocumentedApp, keys: KeyRing, books: Books, kept: "LedgerService | None"
+) -> None:
+    app.include_router(request_routes(keys, books, kept))
+    app.add_middleware(Sent, books=books)
 
 
 async def _store_down(request: Request, error: Exception) -> Response:

@@ -6,9 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from headway.errors import SettingError
 from headway.server import clock
-from headway.server.intake.service import Service
+from headway.server.config.config import ServerConfig
+from headway.server.intake.limits.spend import SpendControl
 from headway.server.ledger.books import Books
-from headway.server.ledger.request_rows import Row
+from headway.server.ledger.engine_book import EngineBook
+from headway.server.ledger.rows.request_rows import Row
 from headway.server.ledger.writer import LedgerWriter
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import Problem
@@ -17,24 +19,27 @@ from headway.store.ledger.outcomes import REQUEST, Outcome, Outcomes
 
 
 class LedgerService:
-    """Opened before the server listens. Raises SettingError if the store cannot be opened."""
+    """Opened before the server listens."""
 
-    def __init__(self, service: Service, log: Log) -> None:
-        settings, jobs = service.config.ledger, service.config.jobs.store
+    def __init__(
+        self, config: ServerConfig, spend: SpendControl, books: Sequence[EngineBook], log: Log
+    ) -> None:
+        """books: all of them keep. Raises SettingError if the store cannot be opened."""
+        settings, jobs = config.ledger, config.jobs.store
         # Where jobs live in the same file, theirs is the lock; each thread has its own connection.
         shared = bool(jobs) and url_of(jobs) == url_of(settings.url)
-        self.writers: list[LedgerWriter] = []  # of the models, in their order
-        for at, _ in enumerate(service.models):
+        self.writers: list[LedgerWriter] = []  # of the books, in their order
+        for at, _ in enumerate(books):
             database = Database(settings.url, alone=not (shared or at))
-            LedgerWriter(settings, database, service.spend, log, self.writers)
-        service.spend.is_away = lambda: any(each.away for each in self.writers)
+            LedgerWriter(settings, database, spend, log, self.writers)
+        spend.is_away = lambda: any(each.away for each in self.writers)
         try:
             self.writers[0].open()
         except StoreError as error:
             for each in self.writers:
                 each.close()
             raise SettingError(str(error)) from error
-        self.books = Books(service, keeps=True, most=settings.rows)
+        self.books = Books(books)
         self._asked = Database(settings.url, alone=False)
         self._outcomes = Outcomes(self._asked)
         self._thread = ThreadPoolExecutor(1, "ledger-reader")

@@ -11,7 +11,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import request_of, responses
 from headway.server.intake.access_record import recorded
-from headway.server.intake.service import Service
+from headway.server.intake.keys import KeyRing
 from headway.server.ledger.books import Books
 from headway.server.ledger.explanation import explanation, open_explanation
 from headway.server.protocol.problem import Problem, wrong
@@ -62,14 +62,14 @@ class Sent:
                     self._books.sent(record.call)
 
 
-def request_routes(service: Service, books: Books, kept: "LedgerService | None") -> APIRouter:
+def request_routes(keys: KeyRing, books: Books, kept: "LedgerService | None") -> APIRouter:
     """kept: None, if nothing is kept."""
     router = APIRouter(tags=["ledger"])
 
     @router.get("/v1/requests/{id}", responses=responses(401, 404, 503))
     async def explain(request: Request, id: str) -> JSONResponse:
         """Where the time of one of your calls went, by the id of its answer or its X-Request-Id."""
-        tenant = service.authenticate(request.headers).tenant.name
+        tenant = keys.caller(request.headers).name
         if known := books.find_open(tenant, id):
             return JSONResponse(open_explanation(known))
         rows = books.find(tenant, id)
@@ -83,8 +83,10 @@ def request_routes(service: Service, books: Books, kept: "LedgerService | None")
     return router
 
 
-def outcome_routes(service: Service, bodies: BodyReader, kept: "LedgerService") -> APIRouter:
-    """Where a ledger is kept."""
+def outcome_routes(
+    keys: KeyRing, bodies: BodyReader, most: int, kept: "LedgerService"
+) -> APIRouter:
+    """Where a ledger is kept. most: bytes of a body."""
     router = APIRouter(tags=["ledger"])
 
     @router.post(
@@ -95,8 +97,8 @@ def outcome_routes(service: Service, bodies: BodyReader, kept: "LedgerService") 
     async def outcome(request: Request) -> JSONResponse:
         """Give one of your requests or workflows a label, at any time after it was answered. The
         same label again replaces its value."""
-        tenant = service.authenticate(request.headers).tenant.name
-        async with bodies.read(request, service.config.server.limits.body_bytes) as raw:
+        tenant = keys.caller(request.headers).name
+        async with bodies.read(request, most) as raw:
             body = read(OutcomeBody, raw)
         if (body.request is None) == (body.workflow is None):
             raise wrong("give 'request' or 'workflow'", "request")

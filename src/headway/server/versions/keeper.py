@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from secrets import randbits
 from typing import Any
 
-from headway.errors import SettingError
+from headway.errors import SettingError, first_line
 from headway.rollout.evidence import Verdict
 from headway.rollout.proposal import Proposal, differences, digest_of, merged
 from headway.rollout.trial import Outcome
@@ -22,6 +23,7 @@ from headway.server.versions.live_trial import LiveTrial
 from headway.server.versions.metrics import VersionMetrics
 from headway.server.versions.split import WORKFLOW, Split, share_of
 from headway.server.versions.stored import VersionStore
+from headway.store.database import StoreError
 from headway.store.versions import (
     ON_TRIAL,
     PROMOTED,
@@ -238,8 +240,12 @@ class VersionKeeper:
             finally:
                 self.in_force.replicas.assignment = None
             await self._conclude(live, version)
-        except Exception:  # the task's edge: run has taken the candidate back
+        except Exception as error:  # the task's edge: run has taken the candidate back
             self._log.critical("the trial has failed", version=live.number, exc_info=True)
+            why = f"the trial has failed: {first_line(error)}"
+            event = VersionEvent(ROLLED_BACK, clock.unix(), OURSELVES, why)
+            with suppress(VersionConflictError, StoreError):  # concluded; or said at the next start
+                await self.ask(self.versions.happen, live.number, event, (ON_TRIAL,))
             raise
         finally:
             self.live = None

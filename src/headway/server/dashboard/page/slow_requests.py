@@ -8,8 +8,8 @@ from headway.report.formatting import NOT_SAID, duration, share
 from headway.server.dashboard.page.html_table import Html, html, table
 from headway.server.dashboard.page.times import clock_time
 from headway.server.dashboard.view import View
-from headway.server.ledger.explanation import WORDS
-from headway.server.ledger.request_rows import Row
+from headway.server.ledger.explanation import words_of
+from headway.server.ledger.rows.request_rows import Row
 
 WIDE, TALL = 1_000, 16  # of the bar; stretched to the page's width
 KINDS = (  # a stage's colour, by how its name begins
@@ -93,9 +93,9 @@ def _kind(stage: str) -> str:
 
 
 def _explained(row: Row, stages: Mapping[str, int]) -> str:
-    wall = max(1, row["wall_ns"])
+    wall, words = max(1, row["wall_ns"]), words_of(row["operation"])
     rows = [
-        ("", [name, duration(spent), share(spent / wall), WORDS.get(name, "")])
+        ("", [name, duration(spent), share(spent / wall), words.get(name, "")])
         for name, spent in stages.items()
     ]
     total = sum(stages.values())

@@ -131,7 +131,8 @@ class Shortcut:
         try:
             with interruptible, Admitted(front, head.headers) as admitted:
                 wishes = front.wishes(head.headers, admitted.tenant)
-                return await front.answer(Ask(body, head.kind, head.accept, wishes))
+                ask = Ask(body, head.kind, head.accept, wishes)
+                return await front.answer(ask, admitted.call)
         finally:
             exchange.gone = None
             timer.remove(interruptible)

@@ -3,7 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
-from headway.server.ledger.request_rows import Row
+from headway.server.ledger.rows.request_rows import Row
 
 MOST_ROWS = 4  # of a call, on average
 

@@ -2,7 +2,7 @@
 
 from headway.core.accounts.stages import RequestStages
 from headway.core.ledger import RequestRow
-from headway.server.ledger.open_call import OpenCall
+from headway.server.ledger.rows.open_call import OpenCall
 
 Stages = list[tuple[str, int]]
 
@@ -19,16 +19,22 @@ def wall_stages(known: OpenCall, row: RequestRow | None, staged: RequestStages |
     call = known.call
     read, entered = call.routed.read_at, call.entered_at
     stages = [("body", read - call.arrived), ("tokenizing", entered - read)]
-    if row is None or staged is None:  # the engine refused it, or has failed
-        stages.append(("inbox" if row else "lost", known.left - entered))
-        ended = known.left
-    else:
-        taken_in = min(staged.taken_in, known.left)
-        ended = min(row.finished, known.left)
-        stages.append(("inbox", taken_in - entered))
-        stages += cut(staged.stages, ended - taken_in)
-    stages += [("delivery", known.left - ended), ("sending", known.sent - known.left)]
+    stages += stages_from(entered, known.left, known.sent, row, staged)
     return [(name, spent) for name, spent in stages if spent]
+
+
+def stages_from(
+    entered: int, left: int, sent: int, row: RequestRow | None, staged: RequestStages | None
+) -> Stages:
+    """From when it was given to its engine. Some may have no nanoseconds."""
+    if row is None or staged is None:  # the engine refused it, or has failed
+        stages = [("inbox" if row else "lost", left - entered)]
+        ended = left
+    else:
+        taken_in = min(staged.taken_in, left)
+        ended = min(row.finished, left)
+        stages = [("inbox", taken_in - entered), *cut(staged.stages, ended - taken_in)]
+    return [*stages, ("delivery", left - ended), ("sending", sent - left)]
 
 
 def cut(stages: tuple[tuple[str, int], ...], total: int) -> Stages:

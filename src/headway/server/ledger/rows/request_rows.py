@@ -8,11 +8,12 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 from headway.server.answering.choice import Choice
 from headway.server.config.sections.prices import PriceSettings
-from headway.server.ledger.open_call import OpenCall
-from headway.server.ledger.wall import wall_stages
+from headway.server.ledger.rows.open_call import OpenCall
+from headway.server.ledger.rows.wall import Stages, wall_stages
 from headway.store.ledger.flush import money
 
 Row = dict[str, Any]  # by column of ledger_requests
+FUNCTION = "function"  # the operation of a function's items
 
 
 def request_rows(known: OpenCall, prices: PriceSettings, epoch: int) -> list[Row]:
@@ -41,20 +42,20 @@ def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> 
         "minute": 0,  # until it is kept
         "wall_ns": known.sent - call.arrived,
         "code": call.problem.code if call.problem else "",
-        "stages": json.dumps(dict(stages)),
-        "ran_before": json.dumps(staged.before if staged else []),
+        "stages": stages_json(stages),
+        "ran_before": json.dumps(staged.before) if staged and staged.before else "[]",
     }
-    return about | _measured(row, choice, prices)
+    if row is None:  # the engine has lost it
+        return about | unmeasured(Finish.ERROR.value)
+    found = measured(row, prices)
+    billed = (found["fresh_tokens"], found["cached_tokens"], row.generated)
+    if row.first_scheduled == NEVER or choice.leader is not None:
+        billed = (0, 0, row.generated)
+    return about | found | {"charged": prices.charge(*billed)}
 
 
-def _measured(row: RequestRow | None, choice: Choice, prices: PriceSettings) -> Row:
-    """What the engine has measured; of a request that it lost, nothing."""
-    if row is None:
-        return unmeasured(Finish.ERROR.value)
-    started = row.first_scheduled != NEVER
-    fresh = row.prompt - row.cached if started else 0
-    billed = (fresh, row.cached) if started and choice.leader is None else (0, 0)
-    charged = prices.charge(*billed, row.generated)
+def measured(row: RequestRow, prices: PriceSettings) -> Row:
+    """The columns of what the engine has measured; nobody is charged."""
     return {
         "queue_ns": _known(row.queue),
         "ttft_ns": _known(row.ttft),
@@ -63,17 +64,22 @@ def _measured(row: RequestRow | None, choice: Choice, prices: PriceSettings) -> 
         "good": row.good,
         "relegated": row.relegated,
         "preemptions": row.preemptions,
-        "fresh_tokens": fresh,
+        "fresh_tokens": row.prompt - row.cached if row.first_scheduled != NEVER else 0,
         "cached_tokens": row.cached,
         "output_tokens": row.generated,
         "recomputed_tokens": row.recomputed,
         "discarded_tokens": row.discarded,
         "device_ns": row.nanoseconds,
         "device_money": money(prices.hour_billionths, row.nanoseconds),
-        "charged": charged,
+        "charged": 0,
         "promised_first_ns": _after(row.promised_first, row.arrived),
         "promised_end_ns": _after(row.promised_end, row.arrived),
     }
+
+
+def stages_json(stages: Stages) -> str:
+    """An object without those of no nanoseconds. Their names are ours: nothing is to be escaped."""
+    return "{" + ", ".join([f'"{name}": {spent}' for name, spent in stages if spent]) + "}"
 
 
 def unmeasured(finish: str) -> Row:

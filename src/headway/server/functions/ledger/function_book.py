@@ -1,0 +1,101 @@
+"""FunctionBook: gathers what is to be kept of a function's calls, on the event loop's thread."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from random import Random
+
+from headway.core.ledger import StepRow
+from headway.core.load import Load
+from headway.server import clock
+from headway.server.config.sections.prices import PriceSettings
+from headway.server.config.tenant import Tenant
+from headway.server.engine.handle import EngineState
+from headway.server.functions.ledger.item_accounts import ItemRow
+from headway.server.functions.ledger.item_rows import FunctionCall, item_rows
+from headway.server.intake.access_record import access_record
+from headway.server.ledger.engine_book import EngineBook
+
+_ids = Random()  # seeded by the system once: an id is no secret
+UP = (EngineState.READY, EngineState.DRAINING)
+
+
+class FunctionBook(EngineBook):
+    """Of one function. name: its own. state: of its engine. most: as of EngineBook."""
+
+    def __init__(
+        self, name: str, state: Callable[[], EngineState], prices: PriceSettings, most: int
+    ) -> None:
+        super().__init__(prices, keeps=True, most=most)
+        self._name, self._state = name, state
+        self._load: Load | None = None  # none: it has computed nothing yet
+        self._calls: dict[str, FunctionCall] = {}
+
+    # -- its engine
+
+    def ready(self) -> None:
+        """An engine is ready."""
+        with self._lock:
+            self._device.begin(self._now)
+            self._load = None
+
+    def measured(self, steps: list[StepRow], load: Load) -> None:
+        """What a call of the function took. In any thread, and before its items are told."""
+        with self._lock:
+            self._device.rows(steps, (), load)
+            self._load = load
+
+    # -- a call, in this order; but `told` may come at any time after `begin`
+
+    def begin(self, headers: Mapping[str, str], tenant: Tenant) -> FunctionCall:
+        """Its header has come, and its key is known."""
+        id, record = f"func-{_ids.getrandbits(128):032x}", access_record()
+        request_id = record.id or headers.get("x-request-id", "")
+        call = FunctionCall(id, self._name, request_id, tenant, clock.now())
+        self._calls[id], record.sent = call, partial(self.delivered, call)
+        return call
+
+    def told(self, call: FunctionCall, items: Sequence[ItemRow]) -> None:
+        """What became of its items."""
+        if call.told:  # the book was closed
+            return
+        with self._lock:
+            self._device.rows((), [each.row for each in items if each.row], Load())
+        call.items, call.told = list(items), True
+        self._end(call)
+
+    def left(self, call: FunctionCall) -> None:
+        """Its answer was made, or given up."""
+        call.left, call.told = clock.now(), call.told or not call.asked
+        self._end(call)
+
+    def delivered(self, call: FunctionCall) -> None:
+        """The last byte of its answer was sent, or its client has gone."""
+        call.sent, call.code = clock.now(), access_record().code
+        self._end(call)
+
+    # -- inside
+
+    @property
+    def _is_idle(self) -> bool:
+        if self._state() not in UP:
+            return False
+        load = self._load
+        return load is None or not (load.running or any(x.waiting for x in load.lanes.values()))
+
+    def _end_all(self) -> None:
+        for call in list(self._calls.values()):
+            now = clock.now()
+            call.left, call.sent, call.told = min(call.left, now), min(call.sent, now), True
+            self._end(call)
+
+    def _end(self, call: FunctionCall) -> None:
+        """If all is known of a call, make its rows."""
+        if not call.is_whole:
+            return
+        del self._calls[call.id]
+        rows = item_rows(call, self._prices, self._epoch)
+        if any(item.row for item in call.items):
+            self._recent.add(rows)
+            self._keep(rows)
+        else:
+            self._remember_refused(rows)

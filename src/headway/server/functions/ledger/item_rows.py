@@ -1,0 +1,86 @@
+"""A row of the ledger for each item of a call of a function (item_rows)."""
+
+import json
+from dataclasses import dataclass, field
+
+from headway.core.request import NEVER, Finish
+from headway.server.config.sections.prices import PriceSettings
+from headway.server.config.tenant import Tenant
+from headway.server.functions.ledger.item_accounts import ItemRow
+from headway.server.ledger.rows.request_rows import FUNCTION, Row, measured, stages_json, unmeasured
+from headway.server.ledger.rows.wall import Stages, stages_from
+from headway.server.protocol.labels import Labels
+
+NO_LABELS = Labels()
+
+
+@dataclass(slots=True)
+class FunctionCall:
+    """One HTTP request until all is known of it. Times in nanoseconds on the server's clock."""
+
+    id: str
+    function: str
+    request_id: str
+    tenant: Tenant
+    arrived: int  # when its header had been read
+    labels: Labels = NO_LABELS
+    lane: str = ""  # as far as it is known
+    code: str = ""  # of the error that it was answered with
+    left: int = NEVER  # when its answer was made, or given up
+    sent: int = NEVER  # when the last byte of it was sent
+    items: list[ItemRow] = field(default_factory=list)
+    asked: bool = False  # the function has its items, or will have them
+    told: bool = False  # nothing more will be known of its items
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing more will be known of it."""
+        return self.told and NEVER not in (self.left, self.sent)
+
+
+def item_rows(call: FunctionCall, prices: PriceSettings, epoch: int) -> list[Row]:
+    """One for each of its items; one for a call without any. An item's cost stands where a
+    request's prompt tokens do. Nobody is charged for it, because prices are of tokens."""
+    items = call.items or [ItemRow(None, None, call.code)]
+    rows = [_row(call, item, prices, epoch) for item in items]
+    for at, row in enumerate(rows if len(rows) > 1 else ()):
+        row["id"] = f"{call.id}-{at}"
+    return rows
+
+
+def _row(call: FunctionCall, item: ItemRow, prices: PriceSettings, epoch: int) -> Row:
+    row, staged = item.row, item.stages
+    about = {
+        "id": call.id,
+        "call": call.id,
+        "request_id": call.request_id[:255],
+        "tenant": call.tenant.name,
+        "key": call.tenant.key,
+        "lane": row.lane if row else call.lane,
+        "model": call.function,
+        "operation": FUNCTION,
+        "version": 0,
+        "prompt_version": call.labels.prompt_version,
+        "workflow": call.labels.workflow,
+        "attempt": call.labels.attempt,
+        "arrived": epoch + call.arrived,
+        "minute": 0,  # until it is kept
+        "wall_ns": call.sent - call.arrived,
+        "code": item.code or call.code,
+        "stages": stages_json(_stages(call, item)),
+        "ran_before": json.dumps(staged.before) if staged and staged.before else "[]",
+    }
+    if row is None:
+        finish = Finish.REFUSED if item.code or call.code else Finish.ERROR
+        return about | unmeasured(finish.value)
+    # A result that came when its caller had left, or had been told that it is late, is none.
+    return about | measured(row, prices) | {"good": row.good and not about["code"]}
+
+
+def _stages(call: FunctionCall, item: ItemRow) -> Stages:
+    """Of an item that had no place in its lane, all up to its answer is the door."""
+    if item.row is None and (item.code or call.code):
+        return [("door", call.left - call.arrived), ("sending", call.sent - call.left)]
+    entered = min(item.row.arrived, call.left) if item.row else call.arrived
+    known = stages_from(entered, call.left, call.sent, item.row, item.stages)
+    return [("body", entered - call.arrived), *known]

@@ -1,0 +1,1 @@
+"""The ledger's rows of calls, as they are made and remembered."""

@@ -1,0 +1,205 @@
+"""Functions with a ledger: a row for each item, explained, and sums that are exact."""
+
+import json
+import sys
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+
+import httpx2
+import pytest
+from sqlalchemy import select
+
+from headway.cli import main
+from headway.core.lane import Lane
+from headway.core.ledger import StepRow
+from headway.core.load import LaneLoad, Load
+from headway.server import clock
+from headway.server.config.config import ServerConfig
+from headway.server.config.sections.keys import digest
+from headway.server.config.sections.prices import PriceSettings
+from headway.server.config.tenant import Tenant
+from headway.server.engine.handle import EngineState
+from headway.server.functions.ledger.function_book import FunctionBook
+from headway.server.ledger.explanation import OF_ITEMS, WORDS
+from headway.store.ledger.check import problems_of
+from headway.store.ledger.flush import Account
+from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS
+from headway.store.ledger.reading import LedgerReader
+from tests.server.functions import functions_to_serve
+from tests.server.functions.served import MODULE, serving
+from tests.server.running_server import until
+
+LABELS = {
+    "x-headway-prompt-version": "v7",
+    "x-headway-workflow": "order-1",
+    "x-headway-attempt": "2",
+}
+
+
+def config_of(tmp_path, **more):
+    kept = {"url": str(tmp_path / "ledger.db"), "flush": "50ms"}
+    return ServerConfig(ledger=kept, prices={"per_hour": 3.6}, **more)
+
+
+def post(url, body, **headers):
+    return httpx2.post(url, json=body, headers=headers, timeout=60)
+
+
+def stored(tmp_path, table=REQUESTS):
+    reader = LedgerReader(str(tmp_path / "ledger.db"))
+    with reader.begin() as connection:
+        rows = [dict(row._mapping) for row in connection.execute(select(table))]
+    reader.close()
+    return rows
+
+
+def exact(tmp_path):
+    reader = LedgerReader(str(tmp_path / "ledger.db"))
+    found = problems_of(reader)
+    reader.close()
+    return found == []
+
+
+def explained(url, id):
+    found = httpx2.get(f"{url.partition('/v1')[0]}/v1/requests/{id}", timeout=60).json()
+    for item in found["choices"]:
+        assert sum(each["ns"] for each in item["stages"]) == item["wall_ns"]
+        assert all(each["what"] for each in item["stages"])
+    return found
+
+
+def test_a_row_for_each_item_with_what_its_caller_said_of_it(tmp_path):
+    with serving("shout", config_of(tmp_path)) as (url, _):
+        named = {"x-request-id": "one", "x-headway-lane": "slow", **LABELS}
+        assert post(url, {"text": "a"}, **named).status_code == 200
+        items = [{"text": "b"}, {"text": "bad"}, {"text": "c"}]
+        assert post(f"{url}/batch", items, **{"x-request-id": "three"}).status_code == 200
+        until(lambda: len(stored(tmp_path)) == 4)
+        one, three = explained(url, "one"), explained(url, "three")
+    rows = {row["id"]: row for row in stored(tmp_path)}
+    first = rows[one["id"]]
+    assert (first["prompt_version"], first["workflow"], first["attempt"]) == ("v7", "order-1", 2)
+    assert (first["lane"], first["model"], first["operation"]) == ("slow", "shout", "function")
+    assert (first["finish"], first["good"], first["code"]) == ("computed", True, "")
+    assert (first["fresh_tokens"], first["output_tokens"], first["charged"]) == (1, 0, 0)
+    assert first["device_ns"] > 0 and first["device_money"] >= 0
+    assert [each["finish"] for each in three["choices"]] == ["computed", "error", "computed"]
+    failed = rows[f"{three['id']}-1"]
+    assert (failed["code"], failed["good"]) == ("function_error", False)
+    assert {rows[f"{three['id']}-{at}"]["lane"] for at in range(3)} == {"fast"}
+    assert exact(tmp_path)
+
+
+def test_rows_and_idle_time_are_all_of_the_device_time(tmp_path):
+    with serving("shout", config_of(tmp_path)) as (url, _), ThreadPoolExecutor(8) as pool:
+        said = list(pool.map(lambda i: post(url, {"text": f"t{i}"}).status_code, range(200)))
+    assert said == [200] * 200
+    rows, minutes = stored(tmp_path), stored(tmp_path, MINUTES)
+    spent, steps = Counter(), sum(each["steps"] for each in minutes if each["account"] == "open")
+    for each in minutes:
+        spent[each["account"]] += each["nanoseconds"]
+    assert spent["requests"] == sum(row["device_ns"] for row in rows) > 0
+    assert spent["open"] == 0 and spent["idle"] > 0 and spent["unrecorded"] == 0
+    assert len(rows) == 200 and 25 <= steps <= 200
+    assert exact(tmp_path)
+
+
+def test_what_is_refused_has_a_row(tmp_path):
+    keys = [{"name": "ci", "sha256": digest("ci").hex(), "requests_per_minute": 3}]
+    with serving("held", config_of(tmp_path, keys=keys)) as (url, service):
+        named = {"authorization": "Bearer ci"}
+        with ThreadPoolExecutor(2) as pool:
+            begun = pool.submit(post, f"{url}/batch", [1, 2, 3, 4], **named)
+            until(lambda: service.batcher.load.running)
+            line = pool.submit(post, f"{url}/batch", [1] * 8, **named)
+            until(lambda: service.batcher.load.running and service.open == 2)
+            wrong = post(url, "{", **named | {"x-headway-attempt": "many"})
+            assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "invalid_label")
+            assert post(url, 1, **named, **{"x-headway-lane": "none"}).status_code == 400
+            limited = post(url, 1, **named)
+            assert limited.json()["error"]["code"] == "rate_limit_exceeded"
+            for _ in range(12):
+                functions_to_serve.HELD.release()
+            assert begun.result().status_code == line.result().status_code == 200
+        until(lambda: len(stored(tmp_path)) == 15)
+    found = Counter((row["finish"], row["code"]) for row in stored(tmp_path))
+    refused = ("invalid_label", "not_supported", "rate_limit_exceeded")
+    assert found == {("computed", ""): 12, **{("refused", code): 1 for code in refused}}
+    assert {row["tenant"] for row in stored(tmp_path)} == {"ci"} and exact(tmp_path)
+
+
+def test_an_item_whose_client_has_left(tmp_path):
+    with serving("held", config_of(tmp_path)) as (url, service):
+        with pytest.raises(httpx2.TimeoutException):
+            httpx2.post(url, json=1, headers={"x-request-id": "gone"}, timeout=0.5)
+        until(lambda: not service.open)
+        functions_to_serve.HELD.release()
+        until(lambda: stored(tmp_path))
+        (item,) = explained(url, "gone")["choices"]
+    (row,) = stored(tmp_path)
+    assert (row["code"], row["good"]) == ("client_gone", False)
+    assert item["device_ns"] == row["device_ns"] > 0, "the call had begun"
+    assert exact(tmp_path)
+
+
+def test_a_stream_has_one_row(tmp_path):
+    with serving("count", config_of(tmp_path)) as (url, _):
+        assert post(url, 3, **{"x-request-id": "three"}).text.endswith("[DONE]\n\n")
+        assert "seven is too many" in post(url, 9, **{"x-request-id": "nine"}).text
+        until(lambda: len(stored(tmp_path)) == 2)
+        (item,) = explained(url, "three")["choices"]
+    assert {each["stage"] for each in item["stages"]} >= {"prefill.own", "decode.own"}
+    rows = {row["request_id"]: row for row in stored(tmp_path)}
+    assert (rows["three"]["finish"], rows["three"]["output_tokens"]) == ("stop", 4)
+    assert (rows["nine"]["finish"], rows["nine"]["code"]) == ("error", "function_error")
+    assert exact(tmp_path)
+
+
+def test_outcomes_and_the_live_page(tmp_path):
+    with serving("shout", config_of(tmp_path)) as (url, _):
+        base = url.partition("/v1")[0]
+        assert post(url, {"text": "a"}, **LABELS, **{"x-request-id": "one"}).status_code == 200
+        until(lambda: stored(tmp_path))
+        for body in ({"request": "one"}, {"workflow": "order-1"}):
+            told = post(f"{base}/v1/outcomes", body | {"label": "accepted"})
+            assert told.status_code == 200, told.text
+        unknown = post(f"{base}/v1/outcomes", {"request": "two", "label": "accepted"})
+        assert unknown.status_code == 404
+        page = httpx2.get(f"{base}/dashboard", timeout=60).text
+        metrics = httpx2.get(f"{base}/metrics", timeout=60).text
+    assert len(stored(tmp_path, OUTCOMES)) == 2
+    assert "the function was called with it" in page
+    assert 'headway_ledger_rows_total{outcome="written"} 1.0' in metrics
+
+
+def test_stages_of_items_are_stages():
+    assert OF_ITEMS.keys() == WORDS.keys()
+
+
+def test_prices_of_tokens_do_not_apply(tmp_path, capsys, monkeypatch):
+    path = tmp_path / "headway.yaml"
+    path.write_text(json.dumps({"prices": {"per_million_answer": 1}}))
+    monkeypatch.setattr(sys, "argv", ["headway", "serve", f"{MODULE}:shout", "--config", str(path)])
+    with pytest.raises(SystemExit):
+        main()
+    assert "of the prices, only per_hour applies" in capsys.readouterr().err
+
+
+def test_time_whose_items_are_never_told_is_unrecorded():
+    book = FunctionBook("work", lambda: EngineState.DRAINING, PriceSettings(), 9)
+    book.ready()
+    call = book.begin({}, Tenant("ann", "ann", frozenset(), "", ""))
+    call.asked = True
+    began, load = clock.now(), Load(lanes={"fast": LaneLoad(Lane("fast"), 0, 0, batch=1)})
+    book.measured([StepRow(1, began, 5_000, 0, 1, 1, 0, 0, 0, 1, 0, 9)], load)
+    book.left(call)
+    book.delivered(call)
+    book.close()
+    flush = book.take(1)
+    (row,) = flush.requests
+    assert (row["finish"], row["device_ns"], flush.open_ns) == ("error", 0, 0)
+    assert sum(json.loads(row["stages"]).values()) == row["wall_ns"]
+    spent = Counter()
+    for key, part in flush.minutes.items():
+        spent[key.account] += part.nanoseconds
+    assert spent[Account.UNRECORDED] == 5_000 and spent[Account.OPEN] == 0
