@@ -133,10 +133,9 @@ class FunctionClient:
             raise down(EngineDownError(self.down))
         id, asked = next(self._numbers), Asked()
         self._asked[id] = asked
-        if call:
-            call.asked, self._calls[id] = True, call
-            if isinstance(ask, Ask):
-                call.lane = ask.wishes.lane
+        if call and self._book and isinstance(ask, Ask):
+            self._calls[id] = call
+            self._book.asked(call, ask.wishes.lane)
         self._process.send(ask._replace(id=id))
         try:
             yield asked

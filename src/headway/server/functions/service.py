@@ -50,7 +50,8 @@ class FunctionService(FunctionCalls):
             self.book.ready()
             self.metrics.listeners.append(self._measure)
         lanes = list(self.batcher.settings.lanes)
-        self.keys = KeyRing(_checked(keys), lanes, lanes[0])
+        self._first = lanes[0]
+        self.keys = KeyRing(_checked(keys), lanes, self._first)
         self.open = 0  # requests that are being answered
         self.draining = False
 
@@ -87,7 +88,7 @@ class FunctionService(FunctionCalls):
         if not (call and self.book and self._staged):
             yield None
             return
-        call.asked, call.lane = True, ask.wishes.lane
+        self.book.asked(call, ask.wishes.lane or self._first)
         accounts = ItemAccounts(self._staged, partial(self.book.told, call))
         try:
             yield accounts

@@ -27,8 +27,8 @@ class FunctionBook(EngineBook):
     ) -> None:
         super().__init__(prices, keeps=True, most=most)
         self._name, self._state = name, state
-        self._load: Load | None = None  # none: it has computed nothing yet
         self._calls: dict[str, FunctionCall] = {}
+        self._computing = 0  # of them, those whose items the function has, or will have
 
     # -- its engine
 
@@ -36,13 +36,11 @@ class FunctionBook(EngineBook):
         """An engine is ready."""
         with self._lock:
             self._device.begin(self._now)
-            self._load = None
 
     def measured(self, steps: list[StepRow], load: Load) -> None:
         """What a call of the function took. In any thread, and before its items are told."""
         with self._lock:
             self._device.rows(steps, (), load)
-            self._load = load
 
     # -- a call, in this order; but `told` may come at any time after `begin`
 
@@ -54,8 +52,14 @@ class FunctionBook(EngineBook):
         self._calls[id], record.sent = call, partial(self.delivered, call)
         return call
 
+    def asked(self, call: FunctionCall, lane: str) -> None:
+        """The function has its items from now on: `told` follows once."""
+        call.asked, call.lane = True, lane
+        self._computing += 1
+
     def told(self, call: FunctionCall, items: Sequence[ItemRow]) -> None:
         """What became of its items."""
+        self._computing -= 1
         if call.told:  # the book was closed
             return
         with self._lock:
@@ -77,10 +81,7 @@ class FunctionBook(EngineBook):
 
     @property
     def _is_idle(self) -> bool:
-        if self._state() not in UP:
-            return False
-        load = self._load
-        return load is None or not (load.running or any(x.waiting for x in load.lanes.values()))
+        return self._state() in UP and not self._computing
 
     def _end_all(self) -> None:
         for call in list(self._calls.values()):
