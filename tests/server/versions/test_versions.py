@@ -11,8 +11,9 @@ from headway.core.cost.step_cost import StepCost
 from headway.executor.fake import FakeExecutor
 from headway.rollout.trial import Trial
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.keys import digest
-from tests.server.running_server import by_budgets, serving, until
+from headway.server.config.sections.keys import KeySettings, digest
+from headway.server.reload import Reloading
+from tests.server.running_server import Quiet, by_budgets, serving, until
 
 ADMIN, USER = "hw-admin", "hw-user"
 LANES = {"chat": {"ttft": "10s"}, "bulk": {}}
@@ -197,6 +198,17 @@ def test_an_operator_ends_a_trial_and_the_end_of_the_server_does_too(tmp_path):
     with served(config) as (client, _):
         found = client.get("/v1/versions/2").json()
         assert found["state"] == "rolled back" and "was ended" in found["events"][-1]["why"]
+
+
+def test_a_promotion_keeps_keys_that_were_read_again(tmp_path):
+    config = configured(tmp_path)
+    more = [*config.keys, KeySettings(name="late", tenant="app", sha256=digest("late").hex())]
+    with served(config) as (client, front):
+        found = config.model_copy(update={"keys": tuple(more)})
+        Reloading(lambda: found, front, Quiet()).reload()
+        post(client, "", CHANGE)
+        assert post(client, "/2/promote").status_code == 200
+        assert [each.name for each in front.config.keys] == ["ops", "app", "late"]
 
 
 def test_a_trial_that_fails_takes_its_version_back_and_says_why(tmp_path, monkeypatch):

@@ -86,8 +86,9 @@ class Service:
         return sum([each.admission.open for each in self.models])
 
     def retune(self, config: ServerConfig) -> None:
-        """Another version of the configuration is in force, with the same lanes by name."""
-        self.config = config
+        """Another version of the configuration is in force, with the same lanes by name. No version
+        has keys: those that are in force stay, for they may have been read again."""
+        self.config = config.model_copy(update={"keys": self.config.keys})
         self.lanes = {lane.name: lane for lane in config.core_lanes}
 
     def close(self) -> None:
