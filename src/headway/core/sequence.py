@@ -205,7 +205,7 @@ def due_before(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
     return [
         s
         for s in sequences
-        if s.first_token + (len(s.tokens) - s.prompt) * s.tpot < time and s.tier == TIMED
+        if s.tier == TIMED and s.first_token + (len(s.tokens) - s.prompt) * s.tpot < time
     ]
 
 
@@ -214,8 +214,8 @@ def due_after(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
     return [
         s
         for s in sequences
-        if s.first_token + (len(s.tokens) - s.prompt) * s.tpot > time
-        and len(s.tokens) - s.scheduled == 1
-        and s.tier == TIMED
+        if s.tier == TIMED
         and s.first_token != NEVER
+        and s.first_token + (len(s.tokens) - s.prompt) * s.tpot > time
+        and len(s.tokens) - s.scheduled == 1
     ]

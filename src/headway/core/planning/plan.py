@@ -20,6 +20,7 @@ from headway.core.sequence import Sequence
 from headway.core.view import View
 
 MISFITS = 16  # a step stops looking after so many waiting sequences that do not fit
+FEW = 8  # that are asked one by one if not all of them fit; of more, each half at once
 
 
 class Plan:
@@ -112,8 +113,8 @@ class Plan:
         ranked = named_first(self.policies.order.rank(self.view, others), self.start)
         if not self._victims.across:
             return ranked
-        lacks_slots, misfits = self.limits.lacks_slots, self._misfits
-        return in_time_first(ranked, self.view.lines, others, lacks_slots, misfits)
+        limits, misfits = self.limits, self._misfits
+        return in_time_first(ranked, self.view.lines, others, limits.lacks_slots, misfits)
 
     def _runs(self, sequence: Sequence) -> bool:
         return sequence.number in self.roster.running
@@ -148,7 +149,10 @@ class Plan:
     def _give_singles(self, singles: list[Sequence]) -> None:
         """A token for each of these, as long as there is room, and an empty list."""
         if not self._give_at_once(singles):
-            for each in singles:
+            half = len(singles) // 2 if len(singles) > FEW else 0
+            for part in (singles[:half], singles[half:]) if half else ():
+                self._give_singles(part)
+            for each in () if half else singles:
                 self._give(each)
         singles.clear()
 
@@ -172,9 +176,7 @@ class Plan:
         if kept := self._leasts.take_back(sequence, self.shares) if self._leasts.given else 0:
             self.limits.give(sequence, -kept)
             rest.give_back(sequence, kept)
-        if not single:
-            wanted = rest.cut(wanted)
-        wanted = self.limits.within(sequence, wanted)
+        wanted = self.limits.within(sequence, wanted if single else rest.cut(wanted))
         take = rest.within_time(sequence, wanted, kept, may_wait=sequence in self._deferred)
         take = max(take, min(wanted, int(not self.shares)))  # a step has one row in any case
         if take <= 0 < wanted:
@@ -236,10 +238,8 @@ class Plan:
         self.roster.preempt(victim)
 
     def _try_to_join(self, sequence: Sequence, least: int = 0) -> bool:
-        """Let a waiting sequence join if it fits. Returns whether others may be tried.
-
-        One that does not fit is overtaken, but not for ever. least: tokens that its lane lacks.
-        """
+        """Let a waiting sequence join if it fits. Returns whether others may be tried. One that
+        does not fit is overtaken, but not for ever. least: tokens that its lane lacks."""
         if not self._victims.may_join(sequence):
             return self._refuse(sequence, Rule.PREEMPTING, more=self._victims.across)
         if sequence.awaits_leader and not self.start.exclusive:
@@ -267,8 +267,7 @@ class Plan:
     def _awaits_prefix(self, sequence: Sequence) -> bool:
         """Whether it waits while another computes a prefix that they share; its slot is kept."""
         own = sequence.pending
-        if self.rest.split:
-            own = self.limits.within(sequence, self.rest.cut(own))
+        own = self.limits.within(sequence, self.rest.cut(own)) if self.rest.split else own
         if not self._prefixes.keep(sequence, self.shares, self.joined, own):
             return False
         self.places -= 1

@@ -101,11 +101,11 @@ def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     end, shortest = view.estimates.lengths.end, view.estimates.shortest
     timed = sorted(timed, key=_number)  # it nearly is, and one number is compared faster than two
     dues = next_times(timed)
-    for at, s in enumerate(timed):
-        if s.done_by != NEVER:
-            last = s.done_by - (end(s, SURE) - len(s.tokens)) * shortest
-            if last < dues[at]:
-                dues[at] = last
+    for at in [at for at, s in enumerate(timed) if s.done_by != NEVER]:
+        s = timed[at]
+        last = s.done_by - (end(s, SURE) - len(s.tokens)) * shortest
+        if last < dues[at]:
+            dues[at] = last
     return sorted(zip(dues, timed, strict=True), key=_due)
 
 
