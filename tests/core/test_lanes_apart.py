@@ -299,6 +299,24 @@ def test_who_may_miss_a_step_does_so_when_its_time_is_up():
     assert step(scheduler) == {"chatd": 1, "bulka": 1, "bulkb": 1}, "13 ms: three tokens"
 
 
+@pytest.mark.parametrize("fit", [1, 4, 7, 9, 11])
+def test_of_many_who_may_miss_a_step_the_first_are_served_that_fit(fit):
+    policies = Policies(
+        Continuous(16), chunk=BySlack(least=1, stretch=4), defer=WithoutDeadline(), step_tokens=32
+    )
+    scheduler = scheduler_of(200, policies, BULK, Lane("chat", Budget(tpot=(11 + fit) * MS)))
+    names = [f"bulk{letter}" for letter in "abcdefghijkl"]
+    add(scheduler, *names, prompt=1)
+    for _ in range(24):
+        step(scheduler)
+    add(scheduler, "chatz", prompt=2)
+    while "chatz" not in (seen := step(scheduler)):
+        pass
+    assert seen["chatz"] == 2
+    scheduler.roster.running[12].first_token = 0
+    assert step(scheduler) == {"chatz": 1, **dict.fromkeys(names[:fit], 1)}
+
+
 def test_of_those_who_may_miss_a_step_one_gives_way_if_there_is_one_block_for_two():
     policies = Policies(Continuous(4), defer=WithoutDeadline(), step_tokens=9)
     scheduler = scheduler_of(3, policies, BULK)
