@@ -7,7 +7,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
-from sqlalchemy import select
 
 from headway.cli import main
 from headway.core.lane import Lane
@@ -22,12 +21,11 @@ from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import EngineState
 from headway.server.functions.ledger.function_book import FunctionBook
 from headway.server.ledger.explanation import OF_ITEMS, WORDS
-from headway.store.ledger.check import problems_of
 from headway.store.ledger.flush import Account
-from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS
-from headway.store.ledger.reading import LedgerReader
+from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES
 from tests.server.functions import functions_to_serve
 from tests.server.functions.served import MODULE, serving
+from tests.server.ledger.kept import exact, stored
 from tests.server.running_server import until
 
 LABELS = {
@@ -44,21 +42,6 @@ def config_of(tmp_path, **more):
 
 def post(url, body, **headers):
     return httpx2.post(url, json=body, headers=headers, timeout=60)
-
-
-def stored(tmp_path, table=REQUESTS):
-    reader = LedgerReader(str(tmp_path / "ledger.db"))
-    with reader.begin() as connection:
-        rows = [dict(row._mapping) for row in connection.execute(select(table))]
-    reader.close()
-    return rows
-
-
-def exact(tmp_path):
-    reader = LedgerReader(str(tmp_path / "ledger.db"))
-    found = problems_of(reader)
-    reader.close()
-    return found == []
 
 
 def explained(url, id):

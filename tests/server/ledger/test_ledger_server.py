@@ -6,17 +6,15 @@ import threading
 import httpx2
 import openai
 import pytest
-from sqlalchemy import select
 
 from headway.core.accounts.rules import Rule
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.ledger.explanation import WORDS
 from headway.store.database import StoreError
-from headway.store.ledger.check import problems_of
-from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS
-from headway.store.ledger.reading import LedgerReader
+from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES
 from tests.server.http.raw_client import HEAD, Hostile
+from tests.server.ledger.kept import exact, stored
 from tests.server.running_server import Permitted, fake, serving, until
 
 PATH = "/v1/completions"
@@ -33,21 +31,6 @@ def config_of(tmp_path, keys=(), lanes=None, **ledger):
 
 def client_of(url, key="x"):
     return httpx2.Client(base_url=url, headers={"authorization": f"Bearer {key}"}, timeout=30)
-
-
-def stored(tmp_path, table=REQUESTS):
-    reader = LedgerReader(str(tmp_path / "ledger.db"))
-    with reader.begin() as connection:
-        rows = [dict(row._mapping) for row in connection.execute(select(table))]
-    reader.close()
-    return rows
-
-
-def exact(tmp_path):
-    reader = LedgerReader(str(tmp_path / "ledger.db"))
-    found = problems_of(reader)
-    reader.close()
-    return found == []
 
 
 def stages_of(explained):
