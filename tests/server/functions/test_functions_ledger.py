@@ -74,7 +74,7 @@ def test_a_row_for_each_item_with_what_its_caller_said_of_it(tmp_path):
     assert (first["lane"], first["model"], first["operation"]) == ("slow", "shout", "function")
     assert (first["finish"], first["good"], first["code"]) == ("computed", True, "")
     assert (first["fresh_tokens"], first["output_tokens"], first["charged"]) == (1, 0, 0)
-    assert first["device_ns"] > 0 and first["device_money"] >= 0
+    assert first["device_money"] == first["device_ns"] // 1_000 > 0, "3.6 an hour"
     assert [each["finish"] for each in three["choices"]] == ["computed", "error", "computed"]
     failed = rows[f"{three['id']}-1"]
     assert (failed["code"], failed["good"]) == ("function_error", False)
@@ -203,13 +203,20 @@ def test_stages_of_items_are_stages():
     assert OF_ITEMS.keys() == WORDS.keys()
 
 
-def test_prices_of_tokens_do_not_apply(tmp_path, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "prices, said",
+    [
+        ({"per_million_answer": 1}, "of the prices, only per_hour applies"),
+        ({"per_hour": 1}, "is kept in a ledger, and none is"),
+    ],
+)
+def test_prices_that_do_not_apply_are_refused(tmp_path, capsys, monkeypatch, prices, said):
     path = tmp_path / "headway.yaml"
-    path.write_text(json.dumps({"prices": {"per_million_answer": 1}}))
+    path.write_text(json.dumps({"prices": prices}))
     monkeypatch.setattr(sys, "argv", ["headway", "serve", f"{MODULE}:shout", "--config", str(path)])
     with pytest.raises(SystemExit):
         main()
-    assert "of the prices, only per_hour applies" in capsys.readouterr().err
+    assert said in " ".join(capsys.readouterr().err.split())
 
 
 def test_time_whose_items_are_never_told_is_unrecorded():
@@ -220,8 +227,8 @@ def test_time_whose_items_are_never_told_is_unrecorded():
     began, load = clock.now(), Load(lanes={"fast": LaneLoad(Lane("fast"), 0, 0, batch=1)})
     book.measured([StepRow(1, began, 5_000, 0, 1, 1, 0, 0, 0, 1, 0, 9)], load)
     book.left(call)
-    book.delivered(call)
     book.close()
+    book.delivered(call)  # its answer was still being sent
     flush = book.take(1)
     (row,) = flush.requests
     assert (row["finish"], row["device_ns"], flush.open_ns) == ("error", 0, 0)

@@ -61,6 +61,8 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
         raise SettingError("a function has no tokens, and its keys no caps")
     if config.prices.charges_tokens:
         raise SettingError("a function has no tokens: of the prices, only per_hour applies")
+    if "prices" in given and not config.ledger.url:
+        raise SettingError("prices: what calls of a function cost is kept in a ledger, and none is")
     service = made_service(find(name), config)
     sys.setswitchinterval(TURN)
     gc.collect()

@@ -91,7 +91,7 @@ class FunctionBook(EngineBook):
 
     def _end(self, call: FunctionCall) -> None:
         """If all is known of a call, make its rows."""
-        if not call.is_whole:
+        if not call.is_whole or call.id not in self._calls:  # else it ended when the book did
             return
         del self._calls[call.id]
         rows = item_rows(call, self._prices, self._epoch)
