@@ -43,7 +43,7 @@ class Kernels:
             self._products[torch.bfloat16] = library.product_bfloat16
         self._widened = library.product_widened
         for product in (*self._products.values(), self._widened):
-            product.argtypes = [_POINTER, *[_COUNT] * 3, *[_POINTER] * 3, _COUNT]
+            product.argtypes = [_POINTER, *[_COUNT] * 3, *[_POINTER] * 4, _COUNT]
             product.restype = None
         # Without a result, but for `attend`: whether there is code for the size of heads.
         self.add_norm, self.take_in, self.gate_up, self.attend = (
@@ -74,11 +74,13 @@ class Kernels:
         rows, inputs = x.shape
         y = x.new_empty(rows, outputs)
         multiply = self._widened if widened else self._products[x.dtype]
-        x = x.contiguous().to(torch.float32 if widened else x.dtype)
-        offset = None if bias is None else bias.data_ptr()
+        x, offset = x.contiguous(), None if bias is None else bias.data_ptr()
+        pairs = x.dtype is torch.bfloat16 and not widened
+        work = torch.empty(0 if pairs else rows * inputs)
         # torch keeps the number for each thread of Python, and sets OpenMP's when it is asked.
         threads = torch.get_num_threads()
-        multiply(x.data_ptr(), rows, inputs, outputs, weights, offset, y.data_ptr(), threads)
+        places = weights, offset, y.data_ptr(), work.data_ptr()
+        multiply(x.data_ptr(), rows, inputs, outputs, *places, threads)
         return y
 
 

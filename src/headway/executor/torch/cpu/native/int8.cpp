@@ -12,17 +12,14 @@
 //
 // A quantised row is its inputs, a byte each, and then its scale as a float.
 
-#include "vectors.h"
+#include "panels.h"
 
 #include <vector>
 
 namespace {
 
-constexpr int64_t PANEL = 64;       // outputs
 constexpr int64_t FOUR = 4;         // inputs of a group
-constexpr int64_t CHUNK = 1024;     // inputs: a panel's chunk, 64 KiB, stays in the second cache
-constexpr int64_t GROUP = 4;        // rows whose sums are in registers; with six they were spilled
-constexpr int64_t BLOCK = 256;      // rows whose sums a thread keeps at once, 64 KiB
+constexpr int64_t SLAB = 256;       // rows whose sums a thread keeps at once, 64 KiB
 constexpr int64_t SERIAL = 1 << 14;  // numbers that one thread quantises by itself
 constexpr float LEAST = 1e-30f;     // a row without a larger magnitude is zero
 
@@ -63,77 +60,98 @@ float quantize(const Number* x, int64_t inputs, int offset, uint8_t* to) {
   return most / 127.0f;
 }
 
-#if defined(__AVX512VNNI__) && defined(__AVX512F__)
-// The instruction multiplies unsigned by signed numbers: rows are kept 128 higher, and 128 x the sum
-// of an output's weights is taken off again.
-constexpr int OFFSET = 128;
-
-template <int ROWS>
-void add(const uint8_t* x, int64_t stride, int64_t inputs, const int8_t* panel, int32_t* sums) {
-  __m512i sum[ROWS][4];
-  for (int r = 0; r < ROWS; r++)
-    for (int j = 0; j < 4; j++) sum[r][j] = _mm512_loadu_si512(sums + r * PANEL + j * 16);
-  for (int64_t k = 0; k < inputs; k += FOUR, panel += FOUR * PANEL) {
-    __m512i weights[4];
-    fetch_ahead(panel, 4);
-    for (int j = 0; j < 4; j++) weights[j] = _mm512_loadu_si512(panel + 64 * j);
-    // In registers: as an operand from memory each would be loaded anew for every row.
-    asm("" : "+v"(weights[0]), "+v"(weights[1]), "+v"(weights[2]), "+v"(weights[3]));
-    for (int r = 0; r < ROWS; r++) {
-      int32_t four;
-      std::memcpy(&four, x + r * stride + k, sizeof four);
-      __m512i all = _mm512_set1_epi32(four);
-      for (int j = 0; j < 4; j++) sum[r][j] = _mm512_dpbusd_epi32(sum[r][j], all, weights[j]);
-    }
+struct Int8Rows {
+  using Row = uint8_t;
+  using Weight = int8_t;
+  using Sum = int32_t;
+  static int64_t at(int64_t stride, int64_t row, int64_t, int64_t step) {
+    return row * stride + FOUR * step;
   }
-  for (int r = 0; r < ROWS; r++)
-    for (int j = 0; j < 4; j++) _mm512_storeu_si512(sums + r * PANEL + j * 16, sum[r][j]);
-}
-#else
-// The instruction multiplies unsigned by signed numbers and adds two products in 16 bits: magnitudes
-// of the row by weights with the row's signs, at most 2 x 127 x 127 = 32258.
-constexpr int OFFSET = 0;
 
-template <int ROWS>
-void add(const uint8_t* x, int64_t stride, int64_t inputs, const int8_t* panel, int32_t* sums) {
-  constexpr int WIDE = ROWS == 1 ? 8 : ROWS == 2 ? 4 : 2;  // vectors of 8 outputs
-  const __m256i ones = _mm256_set1_epi16(1);
-  for (int64_t column = 0; column < PANEL; column += WIDE * 8) {
-    __m256i sum[ROWS][WIDE];
-    for (int r = 0; r < ROWS; r++)
-      for (int j = 0; j < WIDE; j++)
-        sum[r][j] = _mm256_loadu_si256((const __m256i*)(sums + r * PANEL + column + j * 8));
-    const int8_t* at = panel + FOUR * column;
-    for (int64_t k = 0; k < inputs; k += FOUR, at += FOUR * PANEL) {
-      for (int r = 0; r < ROWS; r++) {
-        int32_t four;
-        std::memcpy(&four, x + r * stride + k, sizeof four);
-        __m256i all = _mm256_set1_epi32(four), magnitudes = _mm256_abs_epi8(all);
-        for (int j = 0; j < WIDE; j++) {
-          __m256i weights = _mm256_loadu_si256((const __m256i*)(at + 32 * j));
-          __m256i pairs = _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights, all));
-          sum[r][j] = _mm256_add_epi32(sum[r][j], _mm256_madd_epi16(pairs, ones));
-        }
+#if defined(__AVX512VNNI__) && defined(__AVX512F__)
+  // The instruction multiplies unsigned by signed numbers: rows are kept 128 higher, and 128 x the
+  // sum of an output's weights is taken off again.
+  static constexpr int OFFSET = 128;
+  static constexpr int GROUP = 6;  // rows whose sums are in registers together
+  static constexpr int columns(int) { return PANEL; }
+
+  template <int ROWS>
+  static void add(const Row* x, int64_t stride, int64_t steps, const Weight* panel, Sum* sums,
+                  Ahead& ahead) {
+    __m512i sum[ROWS][4];
+    each<ROWS>([&](auto r) INLINE {
+      each<4>([&](auto j) INLINE { sum[r][j] = _mm512_loadu_si512(sums + r * PANEL + j * 16); });
+    });
+    for (int64_t begin = 0; begin < steps; begin += ahead.span) {
+      ahead.fetch();
+      const int64_t end = std::min(begin + ahead.span, steps);
+      for (int64_t step = begin; step < end; step++, panel += FOUR * PANEL) {
+        __m512i weights[4];
+        each<4>([&](auto j) INLINE {
+          weights[j] = _mm512_loadu_si512(panel + 64 * j);
+          // In a register: as an operand from memory it would be loaded anew for every row.
+          asm("" : "+v"(weights[j]));
+        });
+        each<ROWS>([&](auto r) INLINE {
+          int32_t four;
+          std::memcpy(&four, x + r * stride + FOUR * step, sizeof four);
+          const __m512i all = _mm512_set1_epi32(four);
+          each<4>([&](auto j) INLINE {
+            sum[r][j] = _mm512_dpbusd_epi32(sum[r][j], all, weights[j]);
+          });
+        });
       }
     }
-    for (int r = 0; r < ROWS; r++)
-      for (int j = 0; j < WIDE; j++)
-        _mm256_storeu_si256((__m256i*)(sums + r * PANEL + column + j * 8), sum[r][j]);
+    each<ROWS>([&](auto r) INLINE {
+      each<4>([&](auto j) INLINE { _mm512_storeu_si512(sums + r * PANEL + j * 16, sum[r][j]); });
+    });
   }
-}
-#endif
+#else
+  // The instruction multiplies unsigned by signed numbers and adds two products in 16 bits: magnitudes
+  // of the row by weights with the row's signs, at most 2 x 127 x 127 = 32258.
+  static constexpr int OFFSET = 0;
+  static constexpr int GROUP = 4;
+  static constexpr int columns(int rows) { return rows == 1 ? 64 : rows == 2 ? 32 : 16; }
 
-void add_rows(int64_t rows, const uint8_t* x, int64_t stride, int64_t inputs, const int8_t* panel,
-              int32_t* sums) {
-  for (int64_t r = 0; r < rows; r += GROUP, x += GROUP * stride, sums += GROUP * PANEL) {
-    switch (std::min(GROUP, rows - r)) {
-      case 1: add<1>(x, stride, inputs, panel, sums); break;
-      case 2: add<2>(x, stride, inputs, panel, sums); break;
-      case 3: add<3>(x, stride, inputs, panel, sums); break;
-      default: add<4>(x, stride, inputs, panel, sums);
+  template <int ROWS>
+  static void add(const Row* x, int64_t stride, int64_t steps, const Weight* panel, Sum* sums,
+                  Ahead& ahead) {
+    constexpr int WIDE = columns(ROWS) / 8;  // vectors of 8 outputs
+    const __m256i ones = _mm256_set1_epi16(1);
+    for (int64_t column = 0; column < PANEL; column += WIDE * 8) {
+      __m256i sum[ROWS][WIDE];
+      each<ROWS>([&](auto r) INLINE {
+        each<WIDE>([&](auto j) INLINE {
+          sum[r][j] = _mm256_loadu_si256((const __m256i*)(sums + r * PANEL + column + j * 8));
+        });
+      });
+      const Weight* at = panel + FOUR * column;
+      for (int64_t begin = 0; begin < steps; begin += ahead.span) {
+        ahead.fetch();
+        const int64_t end = std::min(begin + ahead.span, steps);
+        for (int64_t step = begin; step < end; step++, at += FOUR * PANEL) {
+          each<ROWS>([&](auto r) INLINE {
+            int32_t four;
+            std::memcpy(&four, x + r * stride + FOUR * step, sizeof four);
+            const __m256i all = _mm256_set1_epi32(four), magnitudes = _mm256_abs_epi8(all);
+            each<WIDE>([&](auto j) INLINE {
+              const __m256i weights = _mm256_loadu_si256((const __m256i*)(at + 32 * j));
+              const __m256i pairs =
+                  _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights, all));
+              sum[r][j] = _mm256_add_epi32(sum[r][j], _mm256_madd_epi16(pairs, ones));
+            });
+          });
+        }
+      }
+      each<ROWS>([&](auto r) INLINE {
+        each<WIDE>([&](auto j) INLINE {
+          _mm256_storeu_si256((__m256i*)(sums + r * PANEL + column + j * 8), sum[r][j]);
+        });
+      });
     }
   }
-}
+#endif
+};
 
 // The numbers of one row and panel. Nothing is contracted to a fused operation (build.py), so that
 // the reference in torch finds the same bits.
@@ -141,7 +159,7 @@ template <class Number>
 void finish(const int32_t* sums, const int32_t* totals, float scale, const float* scales,
             const Number* bias, Number* y, int64_t count) {
   for (int64_t i = 0; i < count; i++) {
-    float found = static_cast<float>(sums[i] - OFFSET * totals[i]) * scale * scales[i];
+    float found = static_cast<float>(sums[i] - Int8Rows::OFFSET * totals[i]) * scale * scales[i];
     put(bias ? found + wide(bias[i]) : found, y + i);
   }
 }
@@ -157,22 +175,22 @@ template <class Number>
 void product(const Number* x, int64_t rows, int64_t inputs, int64_t outputs, Weights weights,
              const Number* bias, Number* y, uint8_t* work, int64_t threads) {
   const int64_t size = padded(inputs), stride = size + sizeof(float);
+  const Division slabs(rows, SLAB);
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads)) if (rows * inputs > SERIAL)
   for (int64_t r = 0; r < rows; r++) {
-    float scale = quantize(x + r * inputs, inputs, OFFSET, work + r * stride);
+    float scale = quantize(x + r * inputs, inputs, Int8Rows::OFFSET, work + r * stride);
     std::memcpy(work + r * stride + size, &scale, sizeof scale);
   }
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
   for (int64_t p = 0; p < (outputs + PANEL - 1) / PANEL; p++) {
-    alignas(64) int32_t sums[BLOCK * PANEL];
+    alignas(64) int32_t sums[SLAB * PANEL];
     const int8_t* panel = weights.panels + p * size * PANEL;
     const int64_t first = p * PANEL, count = std::min(PANEL, outputs - first);
-    for (int64_t begin = 0; begin < rows; begin += BLOCK) {
-      const int64_t some = std::min(BLOCK, rows - begin);
+    for (int64_t s = 0; s < slabs.parts; s++) {
+      const int64_t begin = slabs.first(s), some = slabs.size(s);
       std::memset(sums, 0, some * PANEL * sizeof(int32_t));
-      for (int64_t k = 0; k < size; k += CHUNK)
-        add_rows(some, work + begin * stride + k, stride, std::min(CHUNK, size - k),
-                 panel + k * PANEL, sums);
+      add_panel<Int8Rows>(work + begin * stride, stride, some, size / FOUR, panel, sums, s == 0,
+                          s + 1 == slabs.parts);
       for (int64_t r = 0; r < some; r++) {
         float scale;
         std::memcpy(&scale, work + (begin + r) * stride + size, sizeof scale);

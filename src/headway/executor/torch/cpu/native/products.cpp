@@ -16,62 +16,62 @@
 //
 // Compiled at first use with -march=native (build.py), against the OpenMP that torch has loaded.
 
-#include "vectors.h"
+#include "panels.h"
 
 namespace {
 
-constexpr int64_t PANEL = 64;    // outputs
-constexpr int64_t CHUNK = 1024;  // inputs: a panel's chunk, 128 KiB, stays in the second cache
-constexpr int64_t SLAB = 48;     // rows whose sums of a panel are kept: eight groups
-constexpr int GROUP = 6;         // rows whose sums are in registers together
+constexpr int64_t SLAB = 48;         // rows whose sums of a panel are kept
+constexpr int64_t SERIAL = 1 << 14;  // numbers that one thread widens by itself
 
-// How many vectors of outputs so many rows have in registers together: up to 24 sums of 32, or 12 of
-// 16. A single row has as many as there are, because each sum waits for the one before.
-constexpr int wide(int rows) { return LANES == 16 ? 4 : rows == 1 ? 8 : rows == 2 ? 4 : 2; }
-
-// Rows in float32. sums: [rows][PANEL], where this chunk's are added.
+// Rows in float32. Of each group of rows, all numbers of an input follow one another.
 struct Float32Rows {
   using Row = float;
-  using Result = float;
+  using Weight = uint16_t;
+  using Sum = float;
+  // Up to 24 sums of 32, or 12 of 16, are in registers together. Weights must be widened for each
+  // group, so many rows are in groups as large as can be. A single row has as many outputs as there
+  // are, because each sum waits for the one before.
+  static constexpr int GROUP = LANES == 16 ? 12 : 6;
+  static constexpr int columns(int rows) {
+    if (LANES == 16) return rows <= 6 ? 64 : 32;
+    return rows == 1 ? 64 : rows == 2 ? 32 : 16;
+  }
+  static int64_t at(int64_t stride, int64_t row, int64_t rows, int64_t step) {
+    return row * stride + 2 * step * rows;
+  }
 
   template <int ROWS>
-  static void add(const Row* x, int64_t stride, int64_t inputs, const uint16_t* panel,
-                  float* sums) {
-    constexpr int WIDE = wide(ROWS);
+  static void add(const Row* x, int64_t, int64_t steps, const Weight* panel, Sum* sums,
+                  Ahead& ahead) {
+    constexpr int WIDE = columns(ROWS) / LANES;
     for (int64_t column = 0; column < PANEL; column += WIDE * LANES) {
       Vector sum[ROWS][WIDE];
-      for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < WIDE; j++) sum[r][j] = load(sums + r * PANEL + column + j * LANES);
-      const uint16_t* at = panel + 2 * column;
-      for (int64_t k = 0; k < inputs; k += 2, at += 2 * PANEL) {
-        Vector weights[WIDE];
-        if (LANES == 16) fetch_ahead(at, WIDE);
-        for (int j = 0; j < WIDE; j++) weights[j] = evens(load_pairs(at + 2 * j * LANES));
-        for (int r = 0; r < ROWS; r++)
-          for (int j = 0; j < WIDE; j++)
-            sum[r][j] = fma(spread(x[r * stride + k]), weights[j], sum[r][j]);
-        for (int j = 0; j < WIDE; j++) weights[j] = odds(load_pairs(at + 2 * j * LANES));
-        for (int r = 0; r < ROWS; r++)
-          for (int j = 0; j < WIDE; j++)
-            sum[r][j] = fma(spread(x[r * stride + k + 1]), weights[j], sum[r][j]);
+      each<ROWS>([&](auto r) INLINE {
+        each<WIDE>([&](auto j) INLINE { sum[r][j] = load(sums + r * PANEL + column + j * LANES); });
+      });
+      const Weight* at = panel + 2 * column;
+      const Row* numbers = x;
+      for (int64_t begin = 0; begin < steps; begin += ahead.span) {
+        ahead.fetch();
+        const int64_t end = std::min(begin + ahead.span, steps);
+        for (int64_t step = begin; step < end; step++, at += 2 * PANEL, numbers += 2 * ROWS) {
+          Vector weights[WIDE];
+          each<WIDE>([&](auto j) INLINE { weights[j] = evens(load_pairs(at + 2 * j * LANES)); });
+          each<ROWS>([&](auto r) INLINE {
+            const Vector number = spread(numbers[r]);
+            each<WIDE>([&](auto j) INLINE { sum[r][j] = fma(number, weights[j], sum[r][j]); });
+          });
+          each<WIDE>([&](auto j) INLINE { weights[j] = odds(load_pairs(at + 2 * j * LANES)); });
+          each<ROWS>([&](auto r) INLINE {
+            const Vector number = spread(numbers[ROWS + r]);
+            each<WIDE>([&](auto j) INLINE { sum[r][j] = fma(number, weights[j], sum[r][j]); });
+          });
+        }
       }
-      for (int r = 0; r < ROWS; r++)
-        for (int j = 0; j < WIDE; j++) store(sums + r * PANEL + column + j * LANES, sum[r][j]);
+      each<ROWS>([&](auto r) INLINE {
+        each<WIDE>([&](auto j) INLINE { store(sums + r * PANEL + column + j * LANES, sum[r][j]); });
+      });
     }
-  }
-
-  static void put(const float* sums, const float* bias, float* y, int64_t count) {
-    for (int64_t i = 0; i < count; i++) y[i] = sums[i] + (bias ? bias[i] : 0.0f);
-  }
-};
-
-// Rows that were widened to float32, for a result in bfloat16. Some processors multiply twice as
-// many numbers a second in float32 as they have products of pairs in bfloat16.
-struct WidenedRows : Float32Rows {
-  using Result = uint16_t;
-
-  static void put(const float* sums, const uint16_t* bias, uint16_t* y, int64_t count) {
-    for (int64_t i = 0; i < count; i++) y[i] = narrow(sums[i] + (bias ? widen(bias[i]) : 0.0f));
   }
 };
 
@@ -79,67 +79,102 @@ struct WidenedRows : Float32Rows {
 // Rows in bfloat16, by the processor's own products of pairs.
 struct BFloat16Rows {
   using Row = uint16_t;
-  using Result = uint16_t;
-
-  template <int ROWS>
-  static void add(const Row* x, int64_t stride, int64_t inputs, const uint16_t* panel,
-                  float* sums) {
-    __m512 sum[ROWS][4];
-    for (int r = 0; r < ROWS; r++)
-      for (int j = 0; j < 4; j++) sum[r][j] = _mm512_loadu_ps(sums + r * PANEL + j * 16);
-    for (int64_t k = 0; k < inputs; k += 2, panel += 2 * PANEL) {
-      __m512bh weights[4];
-      fetch_ahead(panel, 4);
-      for (int j = 0; j < 4; j++) weights[j] = (__m512bh)_mm512_loadu_si512(panel + 32 * j);
-      for (int r = 0; r < ROWS; r++) {
-        int32_t pair;
-        std::memcpy(&pair, x + r * stride + k, sizeof pair);
-        __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
-        for (int j = 0; j < 4; j++) sum[r][j] = _mm512_dpbf16_ps(sum[r][j], both, weights[j]);
-      }
-    }
-    for (int r = 0; r < ROWS; r++)
-      for (int j = 0; j < 4; j++) _mm512_storeu_ps(sums + r * PANEL + j * 16, sum[r][j]);
+  using Weight = uint16_t;
+  using Sum = float;
+  static constexpr int GROUP = 6;
+  static constexpr int columns(int) { return PANEL; }
+  static int64_t at(int64_t stride, int64_t row, int64_t, int64_t step) {
+    return row * stride + 2 * step;
   }
 
-  static constexpr auto put = WidenedRows::put;
+  template <int ROWS>
+  static void add(const Row* x, int64_t stride, int64_t steps, const Weight* panel, Sum* sums,
+                  Ahead& ahead) {
+    __m512 sum[ROWS][4];
+    each<ROWS>([&](auto r) INLINE {
+      each<4>([&](auto j) INLINE { sum[r][j] = load(sums + r * PANEL + j * LANES); });
+    });
+    for (int64_t begin = 0; begin < steps; begin += ahead.span) {
+      ahead.fetch();
+      const int64_t end = std::min(begin + ahead.span, steps);
+      for (int64_t step = begin; step < end; step++, panel += 2 * PANEL) {
+        __m512bh weights[4];
+        each<4>([&](auto j) INLINE { weights[j] = (__m512bh)load_pairs(panel + 32 * j); });
+        each<ROWS>([&](auto r) INLINE {
+          int32_t pair;
+          std::memcpy(&pair, x + r * stride + 2 * step, sizeof pair);
+          const __m512bh both = (__m512bh)_mm512_set1_epi32(pair);
+          each<4>([&](auto j) INLINE {
+            sum[r][j] = _mm512_dpbf16_ps(sum[r][j], both, weights[j]);
+          });
+        });
+      }
+    }
+    each<ROWS>([&](auto r) INLINE {
+      each<4>([&](auto j) INLINE { store(sums + r * PANEL + j * LANES, sum[r][j]); });
+    });
+  }
 };
 #endif
 
-template <class Kind>
-void add_rows(int rows, const typename Kind::Row* x, int64_t stride, int64_t inputs,
-              const uint16_t* panel, float* sums) {
-  switch (rows) {
-    case 1: return Kind::template add<1>(x, stride, inputs, panel, sums);
-    case 2: return Kind::template add<2>(x, stride, inputs, panel, sums);
-    case 3: return Kind::template add<3>(x, stride, inputs, panel, sums);
-    case 4: return Kind::template add<4>(x, stride, inputs, panel, sums);
-    case 5: return Kind::template add<5>(x, stride, inputs, panel, sums);
-    default: return Kind::template add<6>(x, stride, inputs, panel, sums);
+// One group of rows [rows, inputs] as Float32Rows reads it: [inputs, rows].
+template <class E>
+void widen_group(const typename E::Number* x, int64_t rows, int64_t inputs, float* to) {
+  for (int64_t k = 0; k < inputs; k += LANES) {
+    const int64_t some = std::min<int64_t>(LANES, inputs - k);
+    Vector columns[LANES] = {};
+    for (int64_t r = 0; r < rows; r++) columns[r] = get<E>(x + r * inputs + k, some);
+    if (rows == 1) {
+      put<Float32>(to + k, columns[0], some);
+      continue;
+    }
+    transpose(columns);
+    for (int64_t i = 0; i < some; i++) {
+      float* at = to + (k + i) * rows;
+      // What is written too much, the next inputs write over. The last ones must not do it.
+      if ((inputs - k - i) * rows >= LANES) store(at, columns[i]);
+      else put<Float32>(at, columns[i], rows);
+    }
   }
 }
 
-template <class Kind>
+// All rows, in the groups that add_groups makes of them.
+template <class E>
+void widen_rows(const typename E::Number* x, int64_t rows, int64_t inputs, float* to,
+                int64_t threads) {
+  constexpr int64_t MOST = (SLAB + Float32Rows::GROUP - 1) / Float32Rows::GROUP;  // groups of a slab
+  const Division slabs(rows, SLAB);
+#pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads)) if (rows * inputs > SERIAL)
+  for (int64_t i = 0; i < slabs.parts * MOST; i++) {
+    const int64_t s = i / MOST, g = i % MOST;
+    const Division groups(slabs.size(s), Float32Rows::GROUP);
+    if (g >= groups.parts) continue;
+    const int64_t first = (slabs.first(s) + groups.first(g)) * inputs;
+    widen_group<E>(x + first, groups.size(g), inputs, to + first);
+  }
+}
+
+// E: of the result.
+template <class Kind, class E>
 void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t outputs,
-             const uint16_t* weights, const typename Kind::Result* bias,
-             typename Kind::Result* y, int64_t threads) {
+             const uint16_t* weights, const typename E::Number* bias, typename E::Number* y,
+             int64_t threads) {
+  const Division slabs(rows, SLAB);
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
   for (int64_t p = 0; p < outputs / PANEL; p++) {
     alignas(64) float sums[SLAB * PANEL];
     const uint16_t* panel = weights + p * inputs * PANEL;
-    for (int64_t first = 0; first < rows; first += SLAB) {
-      int64_t some = std::min(SLAB, rows - first);
+    for (int64_t s = 0; s < slabs.parts; s++) {
+      const int64_t first = slabs.first(s), some = slabs.size(s);
       std::memset(sums, 0, some * PANEL * sizeof(float));
-      for (int64_t k = 0; k < inputs; k += CHUNK) {
-        int64_t count = std::min(CHUNK, inputs - k);
-        for (int64_t r = 0; r < some; r += GROUP)
-          add_rows<Kind>(static_cast<int>(std::min<int64_t>(GROUP, some - r)),
-                         x + (first + r) * inputs + k, inputs, count, panel + k * PANEL,
-                         sums + r * PANEL);
-      }
+      add_panel<Kind>(x + first * inputs, inputs, some, inputs / 2, panel, sums, s == 0,
+                      s + 1 == slabs.parts);
       for (int64_t r = 0; r < some; r++)
-        Kind::put(sums + r * PANEL, bias ? bias + p * PANEL : nullptr,
-                  y + (first + r) * outputs + p * PANEL, PANEL);
+        for (int64_t i = 0; i < PANEL; i += LANES) {
+          const Vector found = load(sums + r * PANEL + i);
+          E::put(y + (first + r) * outputs + p * PANEL + i,
+                 bias ? found + E::get(bias + p * PANEL + i) : found);
+        }
     }
   }
 }
@@ -149,16 +184,21 @@ void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t 
 extern "C" {
 
 // y = x W^T + bias. x [rows, inputs], y [rows, outputs]; inputs even, outputs a multiple of 64; bias
-// [outputs] or null.
+// [outputs] or null; work [rows, inputs].
 void product_float32(const float* x, int64_t rows, int64_t inputs, int64_t outputs,
-                     const uint16_t* weights, const float* bias, float* y, int64_t threads) {
-  product<Float32Rows>(x, rows, inputs, outputs, weights, bias, y, threads);
+                     const uint16_t* weights, const float* bias, float* y, float* work,
+                     int64_t threads) {
+  widen_rows<Float32>(x, rows, inputs, work, threads);
+  product<Float32Rows, Float32>(work, rows, inputs, outputs, weights, bias, y, threads);
 }
 
-// x in float32; bias and y in bfloat16.
-void product_widened(const float* x, int64_t rows, int64_t inputs, int64_t outputs,
-                     const uint16_t* weights, const uint16_t* bias, uint16_t* y, int64_t threads) {
-  product<WidenedRows>(x, rows, inputs, outputs, weights, bias, y, threads);
+// Rows in bfloat16, multiplied in float32. Some processors multiply twice as many numbers a second
+// so as they have products of pairs in bfloat16.
+void product_widened(const uint16_t* x, int64_t rows, int64_t inputs, int64_t outputs,
+                     const uint16_t* weights, const uint16_t* bias, uint16_t* y, float* work,
+                     int64_t threads) {
+  widen_rows<BFloat16>(x, rows, inputs, work, threads);
+  product<Float32Rows, BFloat16>(work, rows, inputs, outputs, weights, bias, y, threads);
 }
 
 // Whether there is one for rows in bfloat16 that stay so.
@@ -171,10 +211,10 @@ int has_bfloat16() {
 }
 
 void product_bfloat16(const uint16_t* x, int64_t rows, int64_t inputs, int64_t outputs,
-                      const uint16_t* weights, const uint16_t* bias, uint16_t* y,
+                      const uint16_t* weights, const uint16_t* bias, uint16_t* y, float*,
                       int64_t threads) {
 #if defined(__AVX512BF16__)
-  product<BFloat16Rows>(x, rows, inputs, outputs, weights, bias, y, threads);
+  product<BFloat16Rows, BFloat16>(x, rows, inputs, outputs, weights, bias, y, threads);
 #endif
 }
 }

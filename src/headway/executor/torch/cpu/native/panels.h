@@ -1,0 +1,100 @@
+// What products of few and many rows share: panels of weights that are read in one order, rows in
+// groups, and weights that are asked for before they are needed.
+//
+// A panel has 64 outputs. Its inputs follow one another in steps of 256 bytes: two inputs in 16 bits
+// or four in 8 bits, of all outputs.
+
+#pragma once
+
+#include "vectors.h"
+
+#include <utility>
+
+namespace {
+
+constexpr int64_t PANEL = 64;       // outputs
+constexpr int64_t STEP = 256;       // bytes
+constexpr int64_t LINE = 64;        // bytes of the cache
+constexpr int64_t CHUNK = 1 << 14;  // bytes of a panel that all rows use from a near cache
+constexpr int64_t AHEAD = 4096;     // bytes
+
+// f(0), f(1), ...: each number is a constant, so that arrays of vectors stay in registers. GCC keeps
+// them in memory where it unrolls their loops late.
+template <class F, int... I>
+inline __attribute__((always_inline)) void each_of(F f, std::integer_sequence<int, I...>) {
+  (f(std::integral_constant<int, I>{}), ...);
+}
+template <int COUNT, class F>
+inline __attribute__((always_inline)) void each(F f) {
+  each_of(f, std::make_integer_sequence<int, COUNT>{});
+}
+
+// Rows in parts of about the same size, of at most so many.
+struct Division {
+  int64_t rows, parts;
+  Division(int64_t rows, int64_t most) : rows(rows), parts((rows + most - 1) / most) {}
+  int64_t first(int64_t part) const { return rows * part / parts; }
+  int64_t size(int64_t part) const { return first(part + 1) - first(part); }
+};
+
+// Weights are asked for ahead, because the processor's own prefetching stops at pages. Where one
+// pass over a chunk serves all rows, the memory is the bound, and they are a little ahead. Several
+// passes find the chunk in a cache while the memory would rest: each asks for its share of the
+// chunk that comes next.
+class Ahead {
+ public:
+  int64_t span = 1 << 30;  // steps, each of which begins with a call of fetch
+
+  // Fetches nothing.
+  Ahead() = default;
+  // chunk: the one that is multiplied, in so many steps and passes.
+  Ahead(const void* chunk, int64_t steps, int64_t passes)
+      : span(std::max<int64_t>(1, passes / (STEP / LINE))),
+        at_(static_cast<const char*>(chunk) + (passes == 1 ? AHEAD : steps * STEP)) {
+    const int64_t calls = passes * ((steps + span - 1) / span);
+    lines_ = (steps * (STEP / LINE) + calls - 1) / calls;
+  }
+
+  // Into the second cache: what waits for the memory must not keep the first from being filled.
+  void fetch() {
+    for (int64_t i = 0; i < lines_; i++, at_ += LINE) _mm_prefetch(at_, _MM_HINT_T1);
+  }
+
+ private:
+  const char* at_ = nullptr;
+  int64_t lines_ = 0;
+};
+
+// Kind::add for so many rows, at most ROWS.
+template <class Kind, int ROWS, class... More>
+inline void add_group(int64_t rows, More&&... more) {
+  if (rows == ROWS) return Kind::template add<ROWS>(more...);
+  if constexpr (ROWS > 1) add_group<Kind, ROWS - 1>(rows, more...);
+}
+
+// Adds the products of a slab of rows with a panel to their sums [rows][PANEL], chunk by chunk, and
+// of each chunk group by group: the sums of a group's rows are in registers together.
+//
+// A panel is gone through once for each slab: the first one reads it from memory, and the last one
+// asks for the beginning of the panel that comes next.
+template <class Kind>
+void add_panel(const typename Kind::Row* x, int64_t stride, int64_t rows, int64_t steps,
+               const typename Kind::Weight* panel, typename Kind::Sum* sums, bool first_slab,
+               bool last_slab) {
+  const Division groups(rows, Kind::GROUP);
+  const int64_t passes = groups.parts * PANEL / Kind::columns(groups.size(groups.parts - 1));
+  constexpr int64_t MOST = CHUNK / STEP;
+  for (int64_t step = 0; step < steps; step += MOST) {
+    const int64_t some = std::min(MOST, steps - step);
+    const auto* chunk = panel + step * (STEP / sizeof *panel);
+    const bool fetching = step + some < steps ? first_slab : last_slab;
+    Ahead ahead = fetching ? Ahead(chunk, some, passes) : Ahead();
+    for (int64_t g = 0; g < groups.parts; g++) {
+      const int64_t first = groups.first(g), size = groups.size(g);
+      add_group<Kind, Kind::GROUP>(size, x + Kind::at(stride, first, size, step), stride, some,
+                                   chunk, sums + first * PANEL, ahead);
+    }
+  }
+}
+
+}  // namespace
