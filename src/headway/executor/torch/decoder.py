@@ -9,10 +9,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from headway.core.cost.step_cost import Rounding
+from headway.executor.torch.attention.attention import StepAttention
 from headway.executor.torch.config.model_config import ModelConfig
-from headway.executor.torch.fused.choose import operators_of
+from headway.executor.torch.fused.choose import operators_of, recorded_steps
 from headway.executor.torch.inputs import Inputs
-from headway.executor.torch.layers.operators import NO_NORM, RotaryTable
+from headway.executor.torch.layers.operators import NO_NORM, RotaryTable, StepHeads
 from headway.executor.torch.layers.rope import rotary_tables
 from headway.executor.torch.loading.weights import Weights
 from headway.executor.torch.memory.kv_cache import KVCache
@@ -51,6 +52,7 @@ class Decoder:
             ropes.index(each.rope) if each.rope else -1 for each in config.layer_attention
         ]
         self.operators = operators_of(config, self.device, rotary, table_of_layer)
+        self.recorded = recorded_steps(self.device)
         # Rounded to the dtype before it multiplies, as Gemma's reference does.
         self.embedding_scale = torch.tensor(config.scales.embedding, device=self.device).to(
             self.dtype
@@ -68,11 +70,17 @@ class Decoder:
         if self.config.scales.embedding != 1:
             x = x * self.embedding_scale
         step = self.operators.of_step(inputs.positions, inputs.cells, cache)
-        layers, add = self.weights.layers, self.operators.add_and_norm
+        if self.recorded is None or spare:
+            return self._layers(x, count, step, inputs.attention)
+        return self.recorded.run(x, lambda x: self._layers(x, count, step, inputs.attention))
+
+    def _layers(self, x: Tensor, count: int, step: StepHeads, attention: StepAttention) -> Tensor:
+        """All layers. x: of `count` tokens, and of spare rows behind them."""
+        spare, layers, add = len(x) - count, self.weights.layers, self.operators.add_and_norm
         x, normed = add(x, None, NO_NORM, layers[0].before_attention)
         for i, layer in enumerate(layers):
             q = step.take_in(i, layer.qkv(normed)[:count], layer.q_norm, layer.k_norm)
-            found = inputs.attention.attend(i, q)
+            found = attention.attend(i, q)
             found = layer.out(F.pad(found, (0, 0, 0, spare)) if spare else found)
             x, normed = add(x, found, layer.after_attention, layer.before_mlp)
             following = layers[i + 1].before_attention if i + 1 < len(layers) else NO_NORM

@@ -1,6 +1,5 @@
 """CpuAttention: our own kernel, which reads keys and values where they lie (cpu/native/)."""
 
-import ctypes
 from dataclasses import dataclass
 
 import numpy as np
@@ -41,11 +40,23 @@ class CpuAttention:
         self.heads, self.scales = config.heads, config.scales
         self.windows = tuple(layer.window for layer in config.layer_attention)
         self._tables = tables
+        width = tables.host.shape[1]
+        shape = (config.heads, cache.heads, cache.head_dim, cache.block_size, width)
+        # Kept, because kernels are told addresses: the shape, and by window a step's work.
+        self.shape = np.array(shape, dtype=np.int64)
+        self.words = {each: np.zeros(7, dtype=np.int64) for each in cache.windows}
 
     def of_step(self, rows: StepRows) -> "CpuStep":
         """As Attention.of_step."""
         tables = np.ascontiguousarray(self._tables.host)
-        return CpuStep(self, tables, {each: self._work(rows, each) for each in self.cache.windows})
+        found = {each: self._work(rows, each) for each in self.cache.windows}
+        for window, work in found.items():
+            self.words[window][:] = (
+                *(tables.ctypes.data, work.items.ctypes.data, len(work.items)),
+                *(work.merges.ctypes.data, len(work.merges)),
+                *(work.partials.data_ptr(), work.sums.data_ptr()),
+            )
+        return CpuStep(self, tables, found)
 
     def _work(self, rows: StepRows, window: int) -> Work:
         singles, merges, partials = single_items(rows, window, SPAN)
@@ -60,32 +71,28 @@ class CpuAttention:
 
 @dataclass(frozen=True, slots=True)
 class CpuStep:
-    """Attention of one step."""
+    """Attention of one step, of which there is one at a time."""
 
     of: CpuAttention
     tables: Ints
-    work: dict[int, Work]  # by window
+    work: dict[int, Work]  # by window: its memory, which the kernels read
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """As StepAttention.attend."""
-        cache, scales, heads = self.of.cache, self.of.scales, self.of.heads
-        window = self.of.windows[layer]
-        work, out = self.work[window], q.new_empty(len(q), heads * cache.head_dim)
+        of, cache, scales = self.of, self.of.cache, self.of.scales
+        window, out = of.windows[layer], q.new_empty(len(q), of.heads * cache.head_dim)
         assert q.stride()[1:] == (cache.head_dim, 1), "a token's heads lie end to end"
-        shape = (heads, cache.heads, cache.head_dim, cache.block_size, self.tables.shape[1])
-        self.of.kernels.attend(
-            *(q.dtype is torch.bfloat16, (ctypes.c_int64 * 5)(*shape), q.data_ptr(), q.stride(0)),
+        of.kernels.attend(
+            *(q.dtype is torch.bfloat16, of.shape.ctypes.data, q.data_ptr(), q.stride(0)),
             *(cache.keys[layer].data_ptr(), cache.values[layer].data_ptr()),
-            *(self.tables.ctypes.data, work.items.ctypes.data, len(work.items)),
-            *(work.merges.ctypes.data, len(work.merges)),
-            *(work.partials.data_ptr(), work.sums.data_ptr()),
-            *(scales.scores, scales.scores_cap, window, out.data_ptr(), torch.get_num_threads()),
+            *(of.words[window].ctypes.data, scales.scores, scales.scores_cap, window),
+            *(out.data_ptr(), torch.get_num_threads()),
         )
         return out
 
 
 def attends(kernels: Kernels, size: int) -> bool:
     """Whether there is code for heads of this size."""
-    shape = (ctypes.c_int64 * 5)(1, 1, size, 1, 1)
-    nothing = (*[None] * 4, 0, None, 0, None, None)
-    return bool(kernels.attend(0, shape, None, 0, *nothing, 1.0, 0.0, 0, None, 1))
+    shape, nothing = np.array([1, 1, size, 1, 1], dtype=np.int64), np.zeros(7, dtype=np.int64)
+    addresses = shape.ctypes.data, None, 0, None, None, nothing.ctypes.data
+    return bool(kernels.attend(0, *addresses, 1.0, 0.0, 0, None, 1))

@@ -6,6 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from headway.executor.torch.cpu.tape import Kernel
+
 PANEL, FOUR = 64, 4  # outputs of a panel, inputs of a group
 NAMES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
@@ -22,8 +24,8 @@ class Int8Kernels:
             for dtype, name in NAMES.items()
         }
         self._product = {
-            dtype: _declared(
-                library[f"int8_product_{name}"], [_POINTER, *[_COUNT] * 3, *[_POINTER] * 6]
+            dtype: Kernel(
+                library, f"int8_product_{name}", [_POINTER, *[_COUNT] * 3, *[_POINTER] * 6, _COUNT]
             )
             for dtype, name in NAMES.items()
         }

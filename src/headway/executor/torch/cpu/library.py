@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headway.executor.torch.cpu.build import NoKernelsError, compiled, is_off
 from headway.executor.torch.cpu.int8_panels import Int8Kernels
+from headway.executor.torch.cpu.tape import Kernel
 
 _POINTER, _COUNT, _FLAG, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 _ARGUMENTS = {
@@ -20,12 +21,12 @@ _ARGUMENTS = {
     ],
     "take_in": [
         *(_FLAG, _FLAG, _POINTER, _COUNT, _POINTER, _POINTER, _POINTER, _NUMBER, _POINTER),
-        *(_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _COUNT),
+        *(_POINTER, _POINTER, _POINTER, _POINTER, _POINTER, _COUNT),
     ],
     "gate_up": [_FLAG, _POINTER, _POINTER, _COUNT, _COUNT, _FLAG, _COUNT],
     "attend": [
-        *(_FLAG, _POINTER, _POINTER, _COUNT, *[_POINTER] * 4, _COUNT, _POINTER, _COUNT),
-        *(_POINTER, _POINTER, _NUMBER, _NUMBER, _COUNT, _POINTER, _COUNT),
+        *(_FLAG, _POINTER, _POINTER, _COUNT, *[_POINTER] * 3, _NUMBER, _NUMBER, _COUNT),
+        *(_POINTER, _COUNT),
     ],
 }  # native/ says what they are
 
@@ -38,23 +39,17 @@ class Kernels:
         self.file = file
         library = ctypes.CDLL(str(file))  # its OpenMP is what torch has loaded for everybody
         self.int8 = Int8Kernels(library)
-        self._products = {torch.float32: library.product_float32}
+        product = [_POINTER, *[_COUNT] * 3, *[_POINTER] * 4, _COUNT]
+        self._products = {torch.float32: Kernel(library, "product_float32", product)}
         if library.has_bfloat16():
-            self._products[torch.bfloat16] = library.product_bfloat16
-        self._widened = library.product_widened
-        for product in (*self._products.values(), self._widened):
-            product.argtypes = [_POINTER, *[_COUNT] * 3, *[_POINTER] * 4, _COUNT]
-            product.restype = None
+            self._products[torch.bfloat16] = Kernel(library, "product_bfloat16", product)
+        self._widened = Kernel(library, "product_widened", product)
         # Without a result, but for `attend`: whether there is code for the size of heads.
         self.add_norm, self.take_in, self.gate_up, self.attend = (
-            self._function(library, name) for name in _ARGUMENTS
+            Kernel(library, name, arguments, _FLAG) for name, arguments in _ARGUMENTS.items()
         )
-
-    @staticmethod
-    def _function(library: ctypes.CDLL, name: str) -> Callable[..., int]:
-        function: Callable[..., int] = library[name]
-        function.argtypes, function.restype = _ARGUMENTS[name], _FLAG  # type: ignore[attr-defined]
-        return function
+        self.play: Callable[[int, int, int], None] = library.play
+        self.play.argtypes, self.play.restype = [_POINTER, _COUNT, _COUNT], None
 
     @property
     def dtypes(self) -> frozenset[torch.dtype]:

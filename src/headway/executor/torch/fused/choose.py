@@ -6,6 +6,7 @@ import torch
 
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.cpu.library import kernels
+from headway.executor.torch.cpu.recorded_steps import RecordedSteps
 from headway.executor.torch.fused.cpu_operators import CpuGate, CpuOperators
 from headway.executor.torch.layers.mlp import Gating, Grouped, Mlp
 from headway.executor.torch.layers.operators import Operators, RotaryTable, TorchOperators
@@ -46,3 +47,9 @@ def operators_of(
     if device.type == "cpu" and (found := kernels()):
         return CpuOperators(config, rotary, table_of_layer, found)
     return TorchOperators(config, rotary, table_of_layer)
+
+
+def recorded_steps(device: torch.device) -> RecordedSteps | None:
+    """Where small steps are recorded, or None: nothing is."""
+    found = kernels() if device.type == "cpu" else None
+    return RecordedSteps(found) if found else None

@@ -1,8 +1,8 @@
 """CpuOperators: what happens between products, by our own kernels (cpu/native/tokens.cpp)."""
 
-import ctypes
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,6 +25,11 @@ class CpuOperators(TorchOperators):
     ) -> None:
         super().__init__(config, rotary, table_of_layer)
         self.kernels = kernels
+        heads = config.heads, config.kv_heads, config.head_dim
+        # By table, the last for layers without one. Kept, because kernels are told addresses.
+        pairs = [cos.shape[-1] for cos, _ in rotary]
+        self.shapes = np.array([(*heads, each) for each in (*pairs, 0)], dtype=np.int64)
+        self.places = np.zeros(2, dtype=np.int64)  # of the step: where positions and cells lie
 
     def add_and_norm(
         self, x: Tensor, found: Tensor | None, after: Norm, before: Norm
@@ -60,6 +65,7 @@ class CpuOperators(TorchOperators):
 
     def of_step(self, positions: Tensor, cells: Tensor, cache: KVCache) -> "CpuHeads":  # type: ignore[override]
         """As Operators.of_step."""
+        self.places[:] = positions.data_ptr(), cells.data_ptr()
         return CpuHeads(self, positions, cells, cache)
 
 
@@ -94,10 +100,10 @@ class CpuHeads:
         q = qkv.new_empty(len(qkv), heads, size)
         of.kernels.take_in(
             *(qkv.dtype is torch.bfloat16, _is_wide(given), qkv.data_ptr(), len(qkv)),
-            (ctypes.c_int64 * 4)(heads, kv_heads, size, cos.shape[-1] if table >= 0 else 0),
+            of.shapes[table].ctypes.data,
             *(_weight(q_norm) if given else None, _weight(k_norm) if given else None),
             *(given[0].eps if given else 0.0, cos.data_ptr(), sin.data_ptr()),
-            *(self.positions.data_ptr(), self.cells.data_ptr(), q.data_ptr()),
+            *(of.places.ctypes.data, q.data_ptr()),
             *(self.cache.keys[layer].data_ptr(), self.cache.values[layer].data_ptr()),
             torch.get_num_threads(),
         )

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tiles.h"
+#include "words.h"
 
 namespace {
 
@@ -205,16 +206,35 @@ bool attend_sized(const Shape& of, const Call<E>& call, int64_t threads) {
   }
 }
 
+// What changes from step to step, as words at one place.
+enum { TABLES, ITEMS, ITEM_COUNT, MERGES, MERGE_COUNT, PARTIALS, SUMS };
+
+template <class T>
+T* address(int64_t word) {
+  return reinterpret_cast<T*>(word);
+}
+
 template <class E>
 int attend_as(const int64_t* shape, const void* q, int64_t q_stride, const void* keys,
-              const void* values, const int64_t* tables, const int64_t* items, int64_t item_count,
-              const int64_t* merges, int64_t merge_count, float* partials, float* sums, float scale,
-              float cap, int64_t window, void* out, int64_t threads) {
+              const void* values, const int64_t* work, float scale, float cap, int64_t window,
+              void* out, int64_t threads) {
   using T = typename E::Number;
   Shape of{shape[0], shape[1], shape[2], shape[3], shape[4]};
-  Call<E> call{static_cast<const T*>(q), static_cast<const T*>(keys), static_cast<const T*>(values),
-               q_stride, tables, items, merges, item_count, merge_count, partials, sums, scale, cap,
-               window, static_cast<T*>(out)};
+  Call<E> call{static_cast<const T*>(q),
+               static_cast<const T*>(keys),
+               static_cast<const T*>(values),
+               q_stride,
+               address<int64_t>(work[TABLES]),
+               address<int64_t>(work[ITEMS]),
+               address<int64_t>(work[MERGES]),
+               work[ITEM_COUNT],
+               work[MERGE_COUNT],
+               address<float>(work[PARTIALS]),
+               address<float>(work[SUMS]),
+               scale,
+               cap,
+               window,
+               static_cast<T*>(out)};
   return attend_sized<E>(of, call, threads);
 }
 
@@ -224,16 +244,17 @@ extern "C" {
 
 // Numbers are in bfloat16 if `narrow`, else in float32. shape: heads, kv_heads, size, tokens of a
 // block, width of the tables. q [rows, heads, size], with q_stride numbers from a row to the next;
-// keys and values [cells, kv_heads, size]; tables [slots, width]; items [item_count, 8] and merges
-// [merge_count, 3] as attention/items.py has them; partials [.., heads, size] and sums [.., heads, 2]
-// for the spans that are merged; window 0: there is none; out [rows, heads, size]. Returns 0 for a
-// size of heads that there is no code for.
+// keys and values [cells, kv_heads, size]; window 0: there is none; out [rows, heads, size].
+// work: the addresses of tables [slots, width] and items [item_count, 8], item_count, the address of
+// merges [merge_count, 3] (attention/items.py), merge_count, the addresses of partials
+// [.., heads, size] and sums [.., heads, 2] for the spans that are merged. Returns 0 for a size of
+// heads that there is no code for.
 int attend(int narrow, const int64_t* shape, const void* q, int64_t q_stride, const void* keys,
-           const void* values, const int64_t* tables, const int64_t* items, int64_t item_count,
-           const int64_t* merges, int64_t merge_count, float* partials, float* sums, float scale,
-           float cap, int64_t window, void* out, int64_t threads) {
+           const void* values, const int64_t* work, float scale, float cap, int64_t window,
+           void* out, int64_t threads) {
   return (narrow ? attend_as<BFloat16> : attend_as<Float32>)(
-      shape, q, q_stride, keys, values, tables, items, item_count, merges, merge_count, partials,
-      sums, scale, cap, window, out, threads);
+      shape, q, q_stride, keys, values, work, scale, cap, window, out, threads);
 }
 }
+
+RECORDABLE(attend)

@@ -13,6 +13,7 @@
 // A quantised row is its inputs, a byte each, and then its scale as a float.
 
 #include "panels.h"
+#include "words.h"
 
 #include <vector>
 
@@ -251,3 +252,6 @@ void int8_product_bfloat16(const uint16_t* x, int64_t rows, int64_t inputs, int6
   product(x, rows, inputs, outputs, {panels, scales, totals}, bias, y, work, threads);
 }
 }
+
+RECORDABLE(int8_product_float32)
+RECORDABLE(int8_product_bfloat16)

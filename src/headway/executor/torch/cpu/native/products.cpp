@@ -17,6 +17,7 @@
 // Compiled at first use with -march=native (build.py), against the OpenMP that torch has loaded.
 
 #include "panels.h"
+#include "words.h"
 
 namespace {
 
@@ -218,3 +219,7 @@ void product_bfloat16(const uint16_t* x, int64_t rows, int64_t inputs, int64_t o
 #endif
 }
 }
+
+RECORDABLE(product_float32)
+RECORDABLE(product_widened)
+RECORDABLE(product_bfloat16)

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "vectors.h"
+#include "words.h"
 
 namespace {
 
@@ -41,7 +42,7 @@ float inverse_root(float squares, int64_t size, float eps) {
 
 // total = x + scale after(found); normed = before(total). Without found, total is not written.
 template <class E, class W>
-void add_norm(const typename E::Number* x, const typename E::Number* found,
+void add_norm_row(const typename E::Number* x, const typename E::Number* found,
               typename E::Number* total, typename E::Number* out, int64_t size, Norm<W> after,
               Norm<W> before, float scale) {
   Vector sums = spread(0.0f);
@@ -74,7 +75,7 @@ void add_norms(const void* x, int64_t x_stride, const void* found, void* total, 
   bool alone = rows * size < LEAST;
 #pragma omp parallel for if (!alone) num_threads(static_cast<int>(threads))
   for (int64_t r = 0; r < rows; r++)
-    add_norm<E, W>(static_cast<const T*>(x) + r * x_stride,
+    add_norm_row<E, W>(static_cast<const T*>(x) + r * x_stride,
                    found ? static_cast<const T*>(found) + r * size : nullptr,
                    static_cast<T*>(total) + r * size, static_cast<T*>(out) + r * out_stride, size,
                    Norm<W>{static_cast<V>(after), eps}, Norm<W>{static_cast<V>(before), eps},
@@ -118,7 +119,7 @@ void norm_and_turn(float* head, const Heads<E, W>& of, const typename W::Number*
 // One token's heads: queries to a tensor, keys and values to a cell of the KV memory, which must
 // never hold what is not finite.
 template <class E, class W>
-void take_in(const typename E::Number* qkv, const Heads<E, W>& of, int64_t position,
+void take_token_in(const typename E::Number* qkv, const Heads<E, W>& of, int64_t position,
              typename E::Number* q, typename E::Number* keys, typename E::Number* values) {
   int64_t size = of.size, turning = of.heads + of.kv_heads;
   thread_local std::vector<float> head;
@@ -152,7 +153,7 @@ void take_all_in(const void* qkv, int64_t rows, const int64_t* shape, const void
   bool alone = rows * wide < LEAST;
 #pragma omp parallel for if (!alone) num_threads(static_cast<int>(threads))
   for (int64_t r = 0; r < rows; r++)
-    take_in<E, W>(static_cast<const T*>(qkv) + r * wide, of, positions[r],
+    take_token_in<E, W>(static_cast<const T*>(qkv) + r * wide, of, positions[r],
                   static_cast<T*>(q) + r * of.heads * of.size,
                   static_cast<T*>(keys) + cells[r] * kv, static_cast<T*>(values) + cells[r] * kv);
 }
@@ -200,16 +201,16 @@ void add_norm(int narrow, int wide, const void* x, int64_t x_stride, const void*
   call(x, x_stride, found, total, out, out_stride, rows, size, after, before, eps, scale, threads);
 }
 
-// qkv [rows, heads + 2 kv_heads, size]; shape: heads, kv_heads, size, pairs; positions and cells
-// [rows]; q [rows, heads, size]; keys and values [cells, kv_heads, size].
+// qkv [rows, heads + 2 kv_heads, size]; shape: heads, kv_heads, size, pairs; places: the addresses of
+// positions and of cells [rows]; q [rows, heads, size]; keys and values [cells, kv_heads, size].
 void take_in(int narrow, int wide, const void* qkv, int64_t rows, const int64_t* shape,
              const void* q_weights, const void* k_weights, float eps, const void* cosines,
-             const void* sines, const int64_t* positions, const int64_t* cells, void* q, void* keys,
-             void* values, int64_t threads) {
+             const void* sines, const int64_t* const* places, void* q, void* keys, void* values,
+             int64_t threads) {
   auto call = !narrow ? take_all_in<Float32, Float32>
               : wide  ? take_all_in<BFloat16, Float32>
                       : take_all_in<BFloat16, BFloat16>;
-  call(qkv, rows, shape, q_weights, k_weights, eps, cosines, sines, positions, cells, q, keys,
+  call(qkv, rows, shape, q_weights, k_weights, eps, cosines, sines, places[0], places[1], q, keys,
        values, threads);
 }
 
@@ -219,3 +220,7 @@ void gate_up(int narrow, const void* wide, void* out, int64_t rows, int64_t size
   (narrow ? gates<BFloat16> : gates<Float32>)(wide, out, rows, size, silu != 0, threads);
 }
 }
+
+RECORDABLE(add_norm)
+RECORDABLE(take_in)
+RECORDABLE(gate_up)
