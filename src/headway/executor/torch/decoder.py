@@ -52,7 +52,7 @@ class Decoder:
             ropes.index(each.rope) if each.rope else -1 for each in config.layer_attention
         ]
         self.operators = operators_of(config, self.device, rotary, table_of_layer)
-        self.recorded = recorded_steps(self.device)
+        self.recorded = recorded_steps(self.operators)
         # Rounded to the dtype before it multiplies, as Gemma's reference does.
         self.embedding_scale = torch.tensor(config.scales.embedding, device=self.device).to(
             self.dtype

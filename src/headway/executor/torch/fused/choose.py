@@ -49,7 +49,6 @@ def operators_of(
     return TorchOperators(config, rotary, table_of_layer)
 
 
-def recorded_steps(device: torch.device) -> RecordedSteps | None:
-    """Where small steps are recorded, or None: nothing is."""
-    found = kernels() if device.type == "cpu" else None
-    return RecordedSteps(found) if found else None
+def recorded_steps(operators: Operators) -> RecordedSteps | None:
+    """Where small steps are recorded, or None: torch's operators or a GPU compute them."""
+    return RecordedSteps(operators.kernels) if isinstance(operators, CpuOperators) else None
