@@ -72,7 +72,8 @@ class Decoder:
         step = self.operators.of_step(inputs.positions, inputs.cells, cache)
         if self.recorded is None or spare:
             return self._layers(x, count, step, inputs.attention)
-        return self.recorded.run(x, lambda x: self._layers(x, count, step, inputs.attention))
+        attention = inputs.attention
+        return self.recorded.run(x, cache, lambda x: self._layers(x, count, step, attention))
 
     def _layers(self, x: Tensor, count: int, step: StepHeads, attention: StepAttention) -> Tensor:
         """All layers. x: of `count` tokens, and of spare rows behind them."""

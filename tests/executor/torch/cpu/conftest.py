@@ -3,10 +3,13 @@
 import os
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from headway.executor.torch.config.processor import cpu_flags
 from headway.executor.torch.cpu import build
 from headway.executor.torch.cpu.library import Kernels, kernels
+from tests.executor.torch.tiny_checkpoints import Golden, make
 
 PLAIN = ("-O2", "-mavx2", "-mfma", *(flag for flag in build.FLAGS if not flag.startswith("-march")))
 
@@ -28,3 +31,13 @@ def built(request):
     if request.param == "avx2":
         return request.getfixturevalue("avx2")
     return kernels() or pytest.skip("there are no kernels here")
+
+
+@pytest.fixture(scope="session")
+def halves(tmp_path_factory):
+    """A checkpoint in bfloat16 whose matrices fill panels, and transformers' model of it."""
+    folder = tmp_path_factory.mktemp("halves")
+    wide = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    make(folder, "qwen2-bias-tied", **wide, **heads).model.bfloat16().save_pretrained(folder)
+    return Golden(folder, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval())

@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
 
 from headway.executor.torch.cpu.half import HalfMatrix, fits
 from headway.executor.torch.layers import linear as module
@@ -12,7 +11,6 @@ from headway.executor.torch.load import load
 from headway.executor.torch.loading.weight_bytes import second_head_bytes, weight_bytes
 from headway.executor.torch.memory.memory_plan import Limits
 from tests.executor.torch.test_golden import all_logits
-from tests.executor.torch.tiny_checkpoints import Golden, make
 
 
 def drawn(outputs, inputs, seed=0):
@@ -48,16 +46,6 @@ def test_which_layers_are_halves(built, monkeypatch):
     assert type(linear(weight[:50], None, torch.float32)) is Linear and not fits(50, 32)
     monkeypatch.setattr(module, "kernels", lambda: None)
     assert type(linear(weight, None, torch.float32)) is Linear
-
-
-@pytest.fixture(scope="module")
-def halves(tmp_path_factory):
-    """A checkpoint in bfloat16 whose matrices fill panels, and transformers' model of it."""
-    folder = tmp_path_factory.mktemp("halves")
-    wide = {"vocab_size": 256, "hidden_size": 64, "intermediate_size": 128}
-    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
-    make(folder, "qwen2-bias-tied", **wide, **heads).model.bfloat16().save_pretrained(folder)
-    return Golden(folder, AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval())
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 60])

@@ -86,21 +86,24 @@ class Recording:
 
 
 class RecordedSteps:
-    """By number of tokens, for one model, one KV memory and one thread of Python."""
+    """By number of tokens, for one model and one thread of Python."""
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels, self._memory = kernels, Memory()
+        self._of: object = None  # the KV memory whose places were recorded
         self._recordings: dict[tuple[int, int], Recording | None] = {}
         self.possible = True  # until torch has computed something itself
 
-    def run(self, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """compute(x): [N, hidden] -> [N, hidden]. The result is overwritten by a later step.
+    def run(self, x: Tensor, cache: object, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """compute(x): [N, hidden] -> [N, hidden]. A later step overwrites the result.
 
-        The first step of a size is computed, the second one recorded, and the others played.
+        The first step of a size is computed, the second one recorded, and the others are played.
         """
-        size = len(x), torch.get_num_threads()
         if not self.possible or len(x) > MOST:
             return compute(x)
+        if cache is not self._of:
+            self._of, self._recordings = cache, {}
+        size = len(x), torch.get_num_threads()
         if size not in self._recordings:
             self._recordings[size] = None
             return compute(x)
@@ -123,8 +126,7 @@ class RecordedSteps:
                 found = compute(kept)
         finally:
             OPEN.recorder = None
+        self.possible = watch.alone
         if watch.alone:
             self._recordings[size] = Recording(tape, kept, found)
-        else:
-            self.possible = False
         return found

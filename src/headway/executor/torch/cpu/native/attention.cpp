@@ -38,12 +38,14 @@ struct Places {
   void find(const Shape& of, const typename E::Number* all_keys,
             const typename E::Number* all_values, const int64_t* table, int64_t begin,
             int64_t count) {
-    for (int64_t i = 0; i < TILE; i++) {
-      int64_t key = begin + std::min(i, count - 1);
-      int64_t cell = table[key / of.block] * of.block + key % of.block;
+    int64_t block = begin / of.block, in_block = begin % of.block;
+    for (int64_t i = 0; i < count; i++) {
+      const int64_t cell = table[block] * of.block + in_block;
       keys[i] = all_keys + cell * of.kv_heads * SIZE;
       values[i] = all_values + cell * of.kv_heads * SIZE;
+      if (++in_block == of.block) in_block = 0, block++;
     }
+    for (int64_t i = count; i < TILE; i++) keys[i] = keys[count - 1], values[i] = values[count - 1];
   }
 
   // Blocks lie anywhere, so the processor does not foresee the next one.

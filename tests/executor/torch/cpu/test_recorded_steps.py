@@ -1,0 +1,141 @@
+"""Steps that are recorded and played back: the same bits, whatever changes between them."""
+
+from copy import deepcopy
+
+import pytest
+import torch
+
+from headway.executor.torch.attention import cpu_attention
+from headway.executor.torch.cpu.library import kernels
+from headway.executor.torch.cpu.recorded_steps import MOST, Memory, RecordedSteps
+from headway.executor.torch.cpu.tape import OPEN
+from headway.executor.torch.load import load
+from headway.executor.torch.memory.memory_plan import Limits
+from tests.executor.torch.test_runner import Driver
+
+PROMPTS = {1: (5, 9, 100), 2: (8,), 3: (12, 150, 42, 7, 7), 4: (60, 61)}
+# Which sequences each step has. Each number of tokens comes several times, with others between.
+STEPS = [(1,), (1, 2), *[(1, 2)] * 3, (1, 2, 3), *[(2,), (1, 2, 3), (1, 3)] * 9, *[(3,)] * 4]
+
+
+@pytest.fixture(autouse=True)
+def _kernels():
+    if kernels() is None:
+        pytest.skip("there are no kernels here")
+
+
+@pytest.fixture(params=["float32", "float32+int8", "bfloat16+int8"])
+def executor(request, halves, monkeypatch):
+    """Rows are cut into spans after eight keys, so that their number changes."""
+    monkeypatch.setattr(cpu_attention, "SPAN", 8)
+    return load(halves.folder, Limits(block_size=4), request.param, "cpu").executor
+
+
+def watched(executor, monkeypatch):
+    """Its hidden states, step by step, and the numbers of tokens for which Python went through the
+    layers."""
+    model, found, computed = executor.model, [], []
+    forward, layers = model.forward, model._layers
+
+    def seen(inputs, cache):
+        x = forward(inputs, cache)
+        found.append(x.clone())
+        return x
+
+    def went(x, *rest):
+        computed.append(len(x))
+        return layers(x, *rest)
+
+    monkeypatch.setattr(model, "forward", seen)
+    monkeypatch.setattr(model, "_layers", went)
+    return found, computed
+
+
+def run(executor, steps=STEPS):
+    driver = Driver(executor)
+    for number, which in enumerate(steps):
+        for each in which:
+            if each not in driver.known:
+                driver.add(each, PROMPTS[each])
+        assert not driver.run(*which).errors, number
+    return driver
+
+
+def test_played_steps_have_the_bits_of_computed_ones(executor, halves, monkeypatch):
+    found, computed = watched(executor, monkeypatch)
+    said = run(executor).known
+    dtype = {"int8": str(executor.model.dtype).removeprefix("torch.") + "+int8"}
+    quantised = type(executor.model.weights.head).__name__ == "QuantizedLinear"
+    plain = load(
+        halves.folder, Limits(block_size=4), dtype["int8"] if quantised else "float32", "cpu"
+    ).executor
+    plain.model.recorded = None
+    expected, always = watched(plain, monkeypatch)
+    assert said == run(plain).known
+    assert len(found) == len(expected) == len(always) == len(STEPS)
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
+    assert all(computed.count(tokens) <= 2 < always.count(tokens) for tokens in (1, 2, 3))
+
+
+def test_another_number_of_threads_and_another_memory_are_recorded_anew(executor, monkeypatch):
+    found, computed = watched(executor, monkeypatch)
+    threads = torch.get_num_threads()
+    run(executor, [(1,)] * 5)
+    assert computed == [3, 1, 1]
+    torch.set_num_threads(threads + 1)
+    try:
+        driver = run(executor, [(2,)] * 3)
+    finally:
+        torch.set_num_threads(threads)
+    assert computed == [3, 1, 1, 1, 1]
+    driver.run(2)
+    assert computed == [3, 1, 1, 1, 1], "those of before are still there"
+    executor.cache = deepcopy(executor.cache)
+    executor.attention.cache = executor.cache
+    driver.run(2)
+    assert computed == [3, 1, 1, 1, 1, 1]
+    assert all(x.isfinite().all() for x in found)
+
+
+def test_nothing_is_recorded_where_torch_computes_something_itself(goldens, monkeypatch):
+    executor = load(goldens["mixtral"].folder, Limits(block_size=4)).executor
+    if executor.model.recorded is None:
+        pytest.skip("torch's operators compute all here")
+    _, computed = watched(executor, monkeypatch)
+    run(executor, [(1,)] * 6)
+    assert computed == [3, 1, 1, 1, 1, 1]
+    assert not executor.model.recorded.possible
+
+
+def test_many_tokens_are_not_recorded():
+    steps, calls = RecordedSteps(kernels()), []
+    for _ in range(3):
+        x = torch.zeros(MOST + 1, 4)
+        assert steps.run(x, None, lambda x: calls.append(len(x)) or x) is x
+    assert calls == [MOST + 1] * 3 and steps.possible
+
+
+def test_a_step_that_fails_while_it_is_recorded_leaves_nothing_open():
+    steps, x = RecordedSteps(kernels()), torch.zeros(2, 4)
+
+    def broken(x):
+        raise ValueError("no")
+
+    steps.run(x, None, lambda x: x)
+    with pytest.raises(ValueError, match="no"):
+        steps.run(x, None, broken)
+    assert OPEN.recorder is None and steps.possible
+    assert steps.run(x, None, lambda x: x).equal(x)
+
+
+def test_memory_is_given_again_only_if_nothing_refers_to_it():
+    memory = Memory()
+    first = memory.empty((3, 50), torch.bfloat16)
+    address, part = first.data_ptr(), first[1:2, 4:]
+    assert first.shape == (3, 50) and first.is_contiguous()
+    assert memory.empty((3, 50), torch.bfloat16).data_ptr() != address
+    del first
+    assert memory.empty((75,), torch.float32).data_ptr() != address, "a view is left"
+    del part
+    assert memory.empty((75,), torch.float32).data_ptr() == address
+    assert memory.empty((8,), torch.float32).data_ptr() != address, "it is far too large"
