@@ -66,6 +66,15 @@ def ours(weight: Tensor, widened: bool = False) -> Product:
     return multiply
 
 
+def ours_int8(weight: Tensor) -> Product:
+    """headway's own kernel: rows are quantised at each call, which is timed with it."""
+    library = kernels()
+    if library is None:
+        raise RuntimeError("our kernels do not run here")
+    kept = library.int8.pack(weight)
+    return lambda x: kept.product(x, None)
+
+
 def fbgemm(weight: Tensor) -> Product:
     """torch's quantised product: weights in int8, activations quantised at each call."""
     torch.backends.quantized.engine = "fbgemm"
@@ -99,6 +108,7 @@ def libraries() -> Iterator[tuple[str, str, torch.dtype, Maker]]:
     yield "oneDNN packed, bfloat16", "16bit", half, packed(half)
     yield "torch F.linear, bfloat16", "16bit", half, plain(half)
     yield "oneDNN packed, float32", "16bit", single, packed(single)
+    yield "headway's kernel, int8", "int8", half, ours_int8
     yield "fbgemm, int8", "int8", single, fbgemm
     yield "oneDNN, int8", "int8", torch.uint8, onednn_int8
 
