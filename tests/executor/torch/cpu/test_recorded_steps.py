@@ -1,5 +1,7 @@
 """Steps that are recorded and played back: the same bits, whatever changes between them."""
 
+import subprocess
+import sys
 from copy import deepcopy
 
 import pytest
@@ -16,6 +18,14 @@ from tests.executor.torch.test_runner import Driver
 PROMPTS = {1: (5, 9, 100), 2: (8,), 3: (12, 150, 42, 7, 7), 4: (60, 61)}
 # Which sequences each step has. Each number of tokens comes several times, with others between.
 STEPS = [(1,), (1, 2), *[(1, 2)] * 3, (1, 2, 3), *[(2,), (1, 2, 3), (1, 3)] * 9, *[(3,)] * 4]
+
+WATCHING = """
+import sys, torch
+from headway.executor.torch.cpu.recorded_steps import Memory, Watch
+with Watch(Memory()) as watch:
+    torch.empty(2, 3)[1:].view(-1)
+print(watch.alone, "torch._dynamo" in sys.modules)
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -139,3 +149,11 @@ def test_memory_is_given_again_only_if_nothing_refers_to_it():
     del part
     assert memory.empty((75,), torch.float32).data_ptr() == address
     assert memory.empty((8,), torch.float32).data_ptr() != address, "it is far too large"
+
+
+def test_watching_does_not_import_torchs_compiler():
+    """Which takes longer than many steps."""
+    done = subprocess.run(
+        [sys.executable, "-c", WATCHING], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["True", "False"]

@@ -63,6 +63,11 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._memory = memory
         self.alone = True  # our kernels have computed everything
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Not by importing torch's compiler, which takes more than a second: nothing is compiled."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
