@@ -9,6 +9,7 @@ from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import Rounding
 from headway.executor.precision import Precision
 from headway.executor.torch.config.model_config import ModelConfig, read_config
+from headway.executor.torch.cpu.huge_pages import collapse_later
 from headway.executor.torch.decoder import Decoder
 from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.loading.dense import Dense, load_dense
@@ -106,6 +107,8 @@ def _assemble(
         gather_budget(device.type),
     )
     cache = KVCache(config, plan.num_blocks, plan.block_size, dtype, device)
+    if device.type == "cpu":
+        collapse_later(weights.parts())
     decoder = Decoder(config, weights, plan.context)
     executor = TorchExecutor(decoder, cache, plan.context, folder, dense=dense)
     return LoadedModel(executor, config, plan, folder, str(precision), str(device))

@@ -26,6 +26,11 @@ class HalfMatrix:
         self._panels = weight.view(-1, PANEL, inputs // 2, 2).transpose(1, 2).contiguous()
         self._kernels, self.outputs, self.nbytes = kernels, outputs, weight.nbytes
 
+    @property
+    def part(self) -> tuple[int, int]:
+        """Where the numbers lie: address, bytes."""
+        return self._panels.data_ptr(), self._panels.nbytes
+
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x W^T + bias in float32: [rows, inputs] -> [rows, outputs], for any number of rows."""
         return self._kernels.product(x, self._panels.data_ptr(), self.outputs, bias)

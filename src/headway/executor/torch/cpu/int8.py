@@ -23,6 +23,11 @@ class Int8Matrix(Protocol):
     outputs: int
     nbytes: int
 
+    @property
+    def part(self) -> tuple[int, int]:
+        """Where the numbers lie: address, bytes."""
+        ...
+
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """x W^T + bias: [rows, inputs] -> [rows, outputs], for any number of rows. A row with a
         number that is not finite becomes NaN, and no other row does."""
@@ -62,6 +67,10 @@ class PlainInt8:
             part = slice(begin, begin + step)
             self.weight[part], self.scales[part] = quantize(weight[part])
         self.nbytes = self.weight.nbytes + self.scales.nbytes
+
+    @property
+    def part(self) -> tuple[int, int]:
+        return self.weight.data_ptr(), self.weight.nbytes
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         y = x.new_empty(len(x), self.outputs)

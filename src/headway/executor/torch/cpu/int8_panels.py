@@ -79,6 +79,10 @@ class PanelInt8:
         self.places = panels.data_ptr(), scales.data_ptr(), totals.data_ptr()
         self.nbytes = panels.nbytes + scales.nbytes + totals.nbytes
 
+    @property
+    def part(self) -> tuple[int, int]:
+        return self.panels.data_ptr(), self.panels.nbytes
+
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         return self.kernels.product(x, self, bias)
 

@@ -65,7 +65,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Not by importing torch's compiler, which takes more than a second: nothing is compiled."""
+        """Importing torch's compiler would take more than a second, and nothing is compiled."""
         return False
 
     def __torch_dispatch__(

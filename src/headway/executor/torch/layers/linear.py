@@ -115,6 +115,14 @@ class Linear:
         """Whether a row alone takes as long as four: by oneDNN, but not by our kernels."""
         return self.packed is not None and self.kinds[0] is Kind.ONEDNN
 
+    @property
+    def part(self) -> tuple[int, int]:
+        """Where the weight lies: address, bytes."""
+        if self.weight is not None:
+            return self.weight.data_ptr(), self.weight.nbytes
+        ops = torch.ops.mkldnn
+        return ops.data_ptr(self.packed), ops._nbytes(self.packed)
+
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] -> [n, outputs], n >= 1."""
         if self.weight is not None:
@@ -142,6 +150,11 @@ class HalfLinear:
         """weight [outputs, inputs] in bfloat16, which is not kept; bias [outputs] in float32."""
         self.matrix, self.bias, self.outputs = HalfMatrix(weight, kernels), bias, len(weight)
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
+
+    @property
+    def part(self) -> tuple[int, int]:
+        """As Linear.part."""
+        return self.matrix.part
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] -> [n, outputs], n >= 1."""

@@ -26,6 +26,11 @@ class QuantizedLinear:
         self.bias, self.outputs = bias, self.matrix.outputs
         self.nbytes = self.matrix.nbytes + (0 if bias is None else bias.nbytes)
 
+    @property
+    def part(self) -> tuple[int, int]:
+        """As Linear.part."""
+        return self.matrix.part
+
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] -> [n, outputs], n >= 1."""
         return self.matrix.product(x, self.bias)

@@ -62,6 +62,15 @@ class Weights:
     score: AnyLinear | None  # hidden -> labels, of a classifier; or the logits that are a score
     nbytes: int
 
+    def parts(self) -> list[tuple[int, int]]:
+        """Where the matrices lie that every step reads: address, bytes. Experts are left out."""
+        mlps = [layer.mlp for layer in self.layers if isinstance(layer.mlp, Mlp)]
+        return [
+            self.head.part,
+            *(each.part for layer in self.layers for each in (layer.qkv, layer.out)),
+            *(each.part for mlp in mlps for each in (mlp.gate_up, mlp.down)),
+        ]
+
 
 def load_weights(
     folder: Path,

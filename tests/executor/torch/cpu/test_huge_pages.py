@@ -1,0 +1,63 @@
+"""Weights move into huge pages, and stay what they are."""
+
+import sys
+import threading
+
+import pytest
+import torch
+
+from headway.executor.torch.cpu import huge_pages
+from headway.executor.torch.cpu.huge_pages import LEAST, SIZE, blocks_of, collapse, collapse_later
+from headway.executor.torch.load import load
+from headway.executor.torch.loading import weights as module
+from headway.executor.torch.memory.memory_plan import Limits
+
+
+def test_blocks_that_parts_fill_by_half():
+    half = SIZE // 2
+    assert blocks_of([]) == []
+    assert blocks_of([(0, SIZE)]) == [0]
+    assert blocks_of([(3 * SIZE + 64, half)]) == [3 * SIZE]
+    assert blocks_of([(3 * SIZE + 64, half - 1)]) == []
+    assert blocks_of([(half + 1, 2 * SIZE)]) == [SIZE, 2 * SIZE], "not quite, all of it, and just"
+    assert blocks_of([(0, half // 2), (half, half)]) == [0], "several parts together"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")
+def test_numbers_stay_where_they_are(monkeypatch):
+    monkeypatch.setattr(huge_pages, "DELAY", 0.0)
+    numbers = torch.arange(2 * LEAST // 8)
+    address, kept = numbers.data_ptr(), numbers.clone()
+    timer = collapse_later([(address, numbers.nbytes)])
+    assert timer is not None and timer.daemon
+    timer.join()
+    assert numbers.data_ptr() == address and numbers.equal(kept)
+    blocks = blocks_of([(address, numbers.nbytes)])
+    assert 0 <= collapse(blocks) <= len(blocks)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")
+def test_memory_that_is_not_there_is_refused():
+    assert collapse([1 << 46]) == 0
+
+
+def test_a_small_model_stays_in_small_pages():
+    before = threading.active_count()
+    assert collapse_later([(0, LEAST // 2)]) is None
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float32+int8"])
+def test_the_parts_of_a_model_are_its_matrices(halves, dtype):
+    weights = load(halves.folder, Limits(), dtype, "cpu").executor.model.weights
+    parts = weights.parts()
+    assert len(parts) == 1 + 4 * len(weights.layers)
+    assert all(address for address, _ in parts)
+    sizes = sum(size for _, size in parts)
+    assert 0.5 * weights.nbytes < sizes <= weights.nbytes
+
+
+def test_experts_are_left_out(goldens):
+    weights = load(goldens["mixtral"].folder, Limits(), "float32", "cpu").executor.model.weights
+    assert all(isinstance(layer.mlp, module.Mixture) for layer in weights.layers)
+    assert len(weights.parts()) == 1 + 2 * len(weights.layers)
