@@ -26,6 +26,7 @@ def test_blocks_that_parts_fill_by_half():
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")
 def test_numbers_stay_where_they_are(monkeypatch):
     monkeypatch.setattr(huge_pages, "DELAY", 0.0)
+    monkeypatch.setattr(huge_pages, "_allowed", lambda: True)
     numbers = torch.arange(2 * LEAST // 8)
     address, kept = numbers.data_ptr(), numbers.clone()
     timer = collapse_later([(address, numbers.nbytes)])
@@ -41,10 +42,20 @@ def test_memory_that_is_not_there_is_refused():
     assert collapse([1 << 46]) == 0
 
 
-def test_a_small_model_stays_in_small_pages():
+def test_a_small_model_stays_in_small_pages(monkeypatch):
+    monkeypatch.setattr(huge_pages, "_allowed", lambda: True)
     before = threading.active_count()
     assert collapse_later([(0, LEAST // 2)]) is None
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("text", ["always madvise [never]\n", None])
+def test_what_the_system_forbids_or_lacks_is_not_tried(monkeypatch, tmp_path, text):
+    switch = tmp_path / "enabled"
+    if text:
+        switch.write_text(text)
+    monkeypatch.setattr(huge_pages, "SWITCH", switch)
+    assert collapse_later([(0, 2 * LEAST)]) is None
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float32+int8"])

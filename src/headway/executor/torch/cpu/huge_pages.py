@@ -10,29 +10,38 @@ first answer.
 """
 
 import ctypes
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from pathlib import Path
 
 Part = tuple[int, int]  # address, bytes
 
 COLLAPSE = 25  # MADV_COLLAPSE
 SIZE = 2 << 20  # of a huge page on x86
 LEAST = 64 << 20  # bytes: fewer are mostly in a cache
-DELAY = 1.0  # seconds: the first answer does not wait
+DELAY = 2.0  # seconds: the tokenizer is loaded first, and the first answer given
+SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def collapse_later(parts: Iterable[Part]) -> threading.Timer | None:
     """Move this memory into huge pages, in the background. None: there is too little of it, or no
     such call. Where it is refused, all stays as it is."""
     blocks = blocks_of(parts)
-    if sys.platform != "linux" or len(blocks) * SIZE < LEAST:
+    if not _allowed() or len(blocks) * SIZE < LEAST:
         return None
     timer = threading.Timer(DELAY, collapse, (blocks,))
     timer.name, timer.daemon = "headway-huge-pages", True
     timer.start()
     return timer
+
+
+def _allowed() -> bool:
+    """Whether there are huge pages, and they were not forbidden."""
+    try:
+        return "[never]" not in SWITCH.read_text()
+    except OSError:
+        return False
 
 
 def blocks_of(parts: Iterable[Part]) -> list[int]:

@@ -223,7 +223,8 @@ class _Parts:
         bias = None
         if stacked[0].biased:
             bias = torch.cat([self._read(each.name + ".bias") for each in stacked]).to(self.dtype)
-        weight = torch.cat([self._read(each.name + ".weight") for each in stacked])
+        read = [self._read(each.name + ".weight") for each in stacked]
+        weight = read[0] if len(read) == 1 else torch.cat(read)  # one need not be copied
         layer: AnyLinear
         if self.quantized and quantized:
             layer = QuantizedLinear(weight, bias)

@@ -16,6 +16,8 @@ constexpr int64_t PANEL = 64;       // outputs
 constexpr int64_t STEP = 256;       // bytes
 constexpr int64_t LINE = 64;        // bytes of the cache
 constexpr int64_t CHUNK = 1 << 14;  // bytes of a panel that all rows use from a near cache
+constexpr int64_t LARGE = 1 << 16;  // for many groups, whose sums are then loaded less often
+constexpr int64_t MANY = 8;         // groups
 constexpr int64_t AHEAD = 4096;     // bytes
 
 // f(0), f(1), ...: each number is a constant, so that arrays of vectors stay in registers. GCC keeps
@@ -83,9 +85,9 @@ void add_panel(const typename Kind::Row* x, int64_t stride, int64_t rows, int64_
                bool last_slab) {
   const Division groups(rows, Kind::GROUP);
   const int64_t passes = groups.parts * PANEL / Kind::columns(groups.size(groups.parts - 1));
-  constexpr int64_t MOST = CHUNK / STEP;
-  for (int64_t step = 0; step < steps; step += MOST) {
-    const int64_t some = std::min(MOST, steps - step);
+  const int64_t most = (groups.parts < MANY ? CHUNK : LARGE) / STEP;
+  for (int64_t step = 0; step < steps; step += most) {
+    const int64_t some = std::min(most, steps - step);
     const auto* chunk = panel + step * (STEP / sizeof *panel);
     const bool fetching = step + some < steps ? first_slab : last_slab;
     Ahead ahead = fetching ? Ahead(chunk, some, passes) : Ahead();

@@ -61,6 +61,16 @@ inline void store_narrow(uint16_t* at, Vector x) {
   found = _mm512_mask_or_epi32(found, nan, high, _mm512_set1_epi32(64));
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(found));
 }
+// To bfloat16 and back, as store_narrow and load_wide do it.
+inline Vector rounded_narrow(Vector x) {
+  const __m512i bits = _mm512_castps_si512(x), kept = _mm512_set1_epi32(0xffff0000);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  const __m512i found = _mm512_and_si512(_mm512_add_epi32(bits, half), kept);
+  const __m512i quiet = _mm512_or_si512(_mm512_and_si512(bits, kept), _mm512_set1_epi32(64 << 16));
+  const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  return _mm512_castsi512_ps(_mm512_mask_mov_epi32(found, nan, quiet));
+}
 inline Vector low_pairs(Vector a, Vector b) {
   return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
 }
@@ -127,6 +137,16 @@ inline void store_narrow(uint16_t* at, Vector x) {
   found = _mm256_blendv_epi8(found, _mm256_or_si256(high, _mm256_set1_epi32(64)), nan);
   __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(found, found), 0x08);
   _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(packed));
+}
+// To bfloat16 and back, as store_narrow and load_wide do it.
+inline Vector rounded_narrow(Vector x) {
+  const __m256i bits = _mm256_castps_si256(x), kept = _mm256_set1_epi32(0xffff0000);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
+  const __m256i found = _mm256_and_si256(_mm256_add_epi32(bits, half), kept);
+  const __m256i quiet = _mm256_or_si256(_mm256_and_si256(bits, kept), _mm256_set1_epi32(64 << 16));
+  return _mm256_blendv_ps(_mm256_castsi256_ps(found), _mm256_castsi256_ps(quiet),
+                          _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
 }
 inline Vector low_pairs(Vector a, Vector b) {
   return _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)));
@@ -195,11 +215,7 @@ struct BFloat16 {
   static Number of(float x) { return narrow(x); }
   static Vector get(const Number* at) { return load_wide(at); }
   static void put(Number* at, Vector x) { store_narrow(at, x); }
-  static Vector rounded(Vector x) {
-    Number narrowed[LANES];
-    put(narrowed, x);
-    return get(narrowed);
-  }
+  static Vector rounded(Vector x) { return rounded_narrow(x); }
 };
 
 // A vector of the `left` numbers that there are; zeros behind them.
