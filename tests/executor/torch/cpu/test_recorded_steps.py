@@ -14,6 +14,7 @@ from headway.executor.torch.cpu.tape import OPEN
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits
 from tests.executor.torch.test_runner import Driver
+from tests.executor.torch.tiny_checkpoints import make
 
 PROMPTS = {1: (5, 9, 100), 2: (8,), 3: (12, 150, 42, 7, 7), 4: (60, 61)}
 # Which sequences each step has. Each number of tokens comes several times, with others between.
@@ -87,6 +88,28 @@ def test_played_steps_have_the_bits_of_computed_ones(executor, halves, monkeypat
     assert all(computed.count(tokens) <= 2 < always.count(tokens) for tokens in (1, 2, 3))
 
 
+# Norms of heads, windows, soft caps, norms behind, scales, two rotary tables, layers without one.
+FAMILIES = ["qwen3-window", "gemma2", "gemma3", "phi4-partial", "smollm3-window", "granite"]
+
+
+@pytest.mark.parametrize("shape", FAMILIES)
+@pytest.mark.parametrize("dtype", ["float32+int8", "bfloat16+int8"])
+def test_each_family_is_played_as_it_is_computed(tmp_path, monkeypatch, shape, dtype):
+    monkeypatch.setattr(cpu_attention, "SPAN", 8)
+    make(tmp_path, shape, head_dim=16)
+    seen = []
+    for recorded in (True, False):
+        executor = load(tmp_path, Limits(block_size=4), dtype, "cpu").executor
+        if not recorded:
+            executor.model.recorded = None
+        with monkeypatch.context() as patch:
+            found, computed = watched(executor, patch)
+            run(executor)
+        seen.append(found)
+        assert (computed.count(2) == 2) is recorded
+    assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
+
+
 def test_another_number_of_threads_and_another_memory_are_recorded_anew(executor, monkeypatch):
     found, computed = watched(executor, monkeypatch)
     threads = torch.get_num_threads()
@@ -142,7 +165,7 @@ def test_memory_is_given_again_only_if_nothing_refers_to_it():
     memory = Memory()
     first = memory.empty((3, 50), torch.bfloat16)
     address, part = first.data_ptr(), first[1:2, 4:]
-    assert first.shape == (3, 50) and first.is_contiguous()
+    assert first.shape == (3, 50) and first.is_contiguous() and address % 64 == 0
     assert memory.empty((3, 50), torch.bfloat16).data_ptr() != address
     del first
     assert memory.empty((75,), torch.float32).data_ptr() != address, "a view is left"
@@ -157,3 +180,21 @@ def test_watching_does_not_import_torchs_compiler():
         [sys.executable, "-c", WATCHING], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["True", "False"]
+
+
+def test_whole_numbers_are_recorded_as_the_kernel_takes_them(monkeypatch):
+    """A configuration may say 1 where it means 1.0."""
+    kept = []
+
+    class Kept:
+        def add(self, kernel, words):
+            kept.append(words)
+
+    monkeypatch.setattr(OPEN, "recorder", Kept())
+    x = torch.ones(1, 64)
+    for eps, scale in ((0.0, 1.0), (0, 1)):
+        kernels().add_norm(
+            *(0, 0, x.data_ptr(), 64, None, x.data_ptr(), x.data_ptr(), 64, 1, 64),
+            *(None, None, eps, scale, 1),
+        )
+    assert kept[0] == kept[1] and len(kept[0]) == 15

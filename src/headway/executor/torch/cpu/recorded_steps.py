@@ -22,6 +22,7 @@ from headway.executor.torch.cpu.library import Kernels
 from headway.executor.torch.cpu.tape import OPEN, Tape
 
 MOST = 64  # tokens of a step that is recorded. What Python costs is little beside more
+LINE = 64  # bytes of the caches, where each result begins
 FREE = 3  # references to memory that nobody uses: the list's, the loop's, and the one that counts
 
 aten = torch.ops.aten
@@ -42,11 +43,14 @@ class Memory:
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """A part that no tensor refers to any more, or a new one."""
-        size = max(64, int(np.prod(shape)) * dtype.itemsize)
+        size = max(LINE, int(np.prod(shape)) * dtype.itemsize)
         for part in self._parts:
             if size <= part.nbytes <= 2 * size and sys.getrefcount(part) == FREE:
                 return self._view(part, shape, dtype)
-        self._parts.append(np.empty(1 << (size - 1).bit_length(), dtype=np.uint8))
+        length = 1 << (size - 1).bit_length()
+        more = np.empty(length + LINE, dtype=np.uint8)
+        begin = -more.ctypes.data % LINE
+        self._parts.append(more[begin : begin + length])
         return self._view(self._parts[-1], shape, dtype)
 
     @staticmethod

@@ -14,8 +14,8 @@ WORDS = 20  # of a call: the kernel's address, and at most so many arguments but
 class Recorder(Protocol):
     """Is told of each call."""
 
-    def add(self, kernel: int, arguments: Sequence[int | float | None]) -> None:
-        """kernel: the address of its NAME_again (native/words.h)."""
+    def add(self, kernel: int, words: Sequence[int]) -> None:
+        """kernel: the address of its NAME_again (native/words.h). words: its arguments."""
         ...
 
 
@@ -31,7 +31,7 @@ OPEN = _Open()
 class Kernel:
     """A function of the library."""
 
-    __slots__ = ("_again", "_call")
+    __slots__ = ("_again", "_call", "_kinds")
 
     def __init__(
         self, library: ctypes.CDLL, name: str, arguments: Sequence[Any], result: Any = None
@@ -40,12 +40,13 @@ class Kernel:
         self._call.argtypes, self._call.restype = arguments, result
         again = ctypes.cast(library[f"{name}_again"], ctypes.c_void_p).value
         assert again is not None and len(arguments) < WORDS
-        self._again = again
+        self._again, self._kinds = again, tuple(arguments)
 
     def __call__(self, *arguments: int | float | None) -> int:
         """Addresses are plain numbers, so that they can be recorded."""
         if OPEN.recorder is not None:
-            OPEN.recorder.add(self._again, arguments)
+            pairs = zip(self._kinds, arguments, strict=True)
+            OPEN.recorder.add(self._again, [_word(kind, value) for kind, value in pairs])
         return self._call(*arguments)
 
 
@@ -58,10 +59,9 @@ class Tape:
         self._calls: list[list[int]] = []
         self._words = np.zeros((0, WORDS), dtype=np.int64)
 
-    def add(self, kernel: int, arguments: Sequence[int | float | None]) -> None:
+    def add(self, kernel: int, words: Sequence[int]) -> None:
         """As Recorder.add."""
-        words = [kernel, *map(_word, arguments)]
-        self._calls.append([*words, *[0] * (WORDS - len(words))])
+        self._calls.append([kernel, *words, *[0] * (WORDS - 1 - len(words))])
 
     def play(self) -> None:
         """Make all calls again."""
@@ -70,9 +70,9 @@ class Tape:
         self._play(self._words.ctypes.data, len(self._words), WORDS)
 
 
-def _word(argument: int | float | None) -> int:
-    """As native/words.h reads it."""
-    if isinstance(argument, float):
-        (word,) = struct.unpack("q", struct.pack("d", argument))
+def _word(kind: Any, value: int | float | None) -> int:
+    """An argument as native/words.h reads it."""
+    if kind is ctypes.c_float:
+        (word,) = struct.unpack("q", struct.pack("d", value))
         return int(word)
-    return int(argument or 0)
+    return int(value or 0)
