@@ -7,6 +7,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Play = Callable[[int, int, int], None]  # the library's: address of the calls, their number, WORDS
 
 WORDS = 20  # of a call: the kernel's address, and at most so many arguments but one
 
@@ -51,23 +55,18 @@ class Kernel:
 
 
 class Tape:
-    """Calls in their order. Whoever plays it sees to it that their memory is still there."""
+    """Calls in their order."""
 
-    def __init__(self, play: Callable[[int, int, int], None]) -> None:
-        """play: the library's."""
-        self._play = play
+    def __init__(self) -> None:
         self._calls: list[list[int]] = []
-        self._words = np.zeros((0, WORDS), dtype=np.int64)
 
     def add(self, kernel: int, words: Sequence[int]) -> None:
         """As Recorder.add."""
         self._calls.append([kernel, *words, *[0] * (WORDS - 1 - len(words))])
 
-    def play(self) -> None:
-        """Make all calls again."""
-        if len(self._words) < len(self._calls):
-            self._words = np.array(self._calls, dtype=np.int64)
-        self._play(self._words.ctypes.data, len(self._words), WORDS)
+    def words(self) -> Ints:
+        """[calls, WORDS], as the library plays them (native/play.cpp)."""
+        return np.array(self._calls, dtype=np.int64).reshape(-1, WORDS)
 
 
 def _word(kind: Any, value: int | float | None) -> int:

@@ -8,6 +8,7 @@ from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.cpu.library import kernels
 from headway.executor.torch.cpu.recorded_steps import RecordedSteps
 from headway.executor.torch.fused.cpu_operators import CpuGate, CpuOperators
+from headway.executor.torch.layers.linear import AnyLinear, Linear
 from headway.executor.torch.layers.mlp import Gating, Grouped, Mlp
 from headway.executor.torch.layers.operators import Operators, RotaryTable, TorchOperators
 
@@ -49,6 +50,12 @@ def operators_of(
     return TorchOperators(config, rotary, table_of_layer)
 
 
-def recorded_steps(operators: Operators) -> RecordedSteps | None:
-    """Where small steps are recorded, or None: torch's operators or a GPU compute them."""
-    return RecordedSteps(operators.kernels) if isinstance(operators, CpuOperators) else None
+def recorded_steps(operators: Operators, linear: AnyLinear, token: int) -> RecordedSteps | None:
+    """Where steps are recorded, or None: torch's operators or a GPU compute them. linear: one that
+    chooses kernels as all do. token: bytes of a step's results for a token, about."""
+    if not isinstance(operators, CpuOperators):
+        return None
+    kinds = linear.kinds if isinstance(linear, Linear) else ()
+    return RecordedSteps(
+        operators.kernels, lambda rows: kinds[min(rows, len(kinds) - 1)] if kinds else None, token
+    )
