@@ -13,7 +13,6 @@ from headway.executor.torch.attention.attention import StepAttention
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.fused.choose import operators_of, recorded_steps
 from headway.executor.torch.inputs import Inputs
-from headway.executor.torch.layers.mlp import Mlp
 from headway.executor.torch.layers.operators import NO_NORM, RotaryTable, StepHeads
 from headway.executor.torch.layers.rope import rotary_tables
 from headway.executor.torch.loading.weights import Weights
@@ -53,11 +52,8 @@ class Decoder:
             ropes.index(each.rope) if each.rope else -1 for each in config.layer_attention
         ]
         self.operators = operators_of(config, self.device, rotary, table_of_layer)
-        wide = (
-            weights.layers[0].mlp.gate_up.outputs if isinstance(weights.layers[0].mlp, Mlp) else 0
-        )
-        a_token = (2 * wide + 8 * config.hidden + 2 * weights.layers[0].qkv.outputs) * 4
-        self.recorded = recorded_steps(self.operators, weights.layers[0].qkv, a_token)
+        first = weights.layers[0]
+        self.recorded = recorded_steps(self.operators, first.qkv, first.mlp, config.hidden)
         # Rounded to the dtype before it multiplies, as Gemma's reference does.
         self.embedding_scale = torch.tensor(config.scales.embedding, device=self.device).to(
             self.dtype

@@ -1,7 +1,9 @@
 """Weights move into huge pages, and stay what they are."""
 
+import re
 import sys
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -33,8 +35,11 @@ def test_numbers_stay_where_they_are(monkeypatch):
     assert timer is not None and timer.daemon
     timer.join()
     assert numbers.data_ptr() == address and numbers.equal(kept)
-    blocks = blocks_of([(address, numbers.nbytes)])
-    assert 0 <= collapse(blocks) <= len(blocks)
+    moved = collapse(blocks_of([(address, numbers.nbytes)]))
+    if not moved:
+        pytest.skip("this kernel moves no memory that is in use")
+    found = re.findall(r"AnonHugePages: +(\d+) kB", Path("/proc/self/smaps").read_text())
+    assert sum(map(int, found)) * 1024 >= moved * SIZE
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")

@@ -64,8 +64,8 @@ class CpuAttention:
         return Work(
             np.concatenate([many, singles]),  # the longest first
             np.ascontiguousarray(merges),
-            torch.empty(partials, self.heads, self.cache.head_dim),
-            torch.empty(partials, self.heads, 2),
+            torch.empty(partials, self.heads, self.cache.head_dim, dtype=torch.float32),
+            torch.empty(partials, self.heads, 2, dtype=torch.float32),
         )
 
 

@@ -37,7 +37,7 @@ class Int8Kernels:
         panels = torch.empty(
             -(-outputs // PANEL), -(-inputs // FOUR), PANEL, FOUR, dtype=torch.int8
         )
-        scales = torch.empty(len(panels) * PANEL)
+        scales = torch.empty(len(panels) * PANEL, dtype=torch.float32)
         totals = torch.empty(len(scales), dtype=torch.int32)
         places = panels.data_ptr(), scales.data_ptr(), totals.data_ptr()
         self._pack[weight.dtype](

@@ -71,7 +71,7 @@ class Kernels:
         multiply = self._widened if widened else self._products[x.dtype]
         x, offset = x.contiguous(), None if bias is None else bias.data_ptr()
         pairs = x.dtype is torch.bfloat16 and not widened
-        work = torch.empty(0 if pairs else rows * inputs)
+        work = torch.empty(0 if pairs else rows * inputs, dtype=torch.float32)
         # torch keeps the number for each thread of Python, and sets OpenMP's when it is asked.
         threads = torch.get_num_threads()
         places = weights, offset, y.data_ptr(), work.data_ptr()

@@ -26,7 +26,6 @@ from headway.executor.torch.cpu.tape import OPEN, WORDS, Ints, Play, Tape
 MOST = 512  # tokens of a step that is recorded. What Python costs is little beside more
 ROOM = 64 << 20  # bytes that the results of a step may take, about: fewer tokens of a wide model
 LINE = 64  # bytes of the caches, where each result begins
-FREE = 3  # references to memory that nobody uses: the list's, the loop's, and the one that counts
 TRIES = 8  # recordings that may disagree before it is given up
 
 Class = Hashable  # of steps that call the same kernels
@@ -41,6 +40,14 @@ VIEWS = frozenset(
 )
 
 
+def references(parts: list[NDArray[np.uint8]]) -> list[int]:
+    """How many references to each part there are."""
+    return [sys.getrefcount(part) for part in parts]
+
+
+FREE = references([np.empty(1, dtype=np.uint8)])[0]  # to a part that only a list refers to
+
+
 class Memory:
     """Memory for results, kept from one recording to the next: two steps never run at once."""
 
@@ -51,9 +58,9 @@ class Memory:
         """A part that no tensor refers to any more, or a new one. It is for results of `tokens`
         tokens, and has room for `most`."""
         size = max(LINE, -(-int(np.prod(shape)) * dtype.itemsize // tokens) * most)
-        for part in self._parts:
-            if size <= part.nbytes <= 2 * size and sys.getrefcount(part) == FREE:
-                return view_of(part, shape, dtype)
+        for at, count in enumerate(references(self._parts)):
+            if count == FREE and size <= self._parts[at].nbytes <= 2 * size:
+                return view_of(self._parts[at], shape, dtype)
         length = 1 << (size - 1).bit_length()
         more = np.empty(length + LINE, dtype=np.uint8)
         begin = -more.ctypes.data % LINE
@@ -94,7 +101,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if func in (NEW, EMPTY, LIKE):
             like = None if func is EMPTY else args[0]
             shape = args[0].shape if func is LIKE else args[1 if func is NEW else 0]
-            dtype = more.get("dtype") or (torch.float32 if like is None else like.dtype)
+            dtype = more.get("dtype") or (torch.get_default_dtype() if like is None else like.dtype)
             return self._memory.empty(tuple(shape), dtype, self._tokens, self._most)
         self.alone = self.alone and func in VIEWS
         return func(*args, **more)
@@ -195,6 +202,7 @@ class RecordedSteps:
         ours = self._memory.at(found.data_ptr(), (1,), torch.uint8) is not None
         self.possible = watch.alone and ours and self._tries > 0
         if not self.possible:
+            self._recordings, self._memory = {}, Memory()
             return found
         now = Recording(tape.words(), tokens, kept.data_ptr(), found.data_ptr())
         now.views[tokens] = kept, found  # for as long, their memory is not given out

@@ -9,8 +9,9 @@ from headway.executor.torch.cpu.library import kernels
 from headway.executor.torch.cpu.recorded_steps import RecordedSteps
 from headway.executor.torch.fused.cpu_operators import CpuGate, CpuOperators
 from headway.executor.torch.layers.linear import AnyLinear, Linear
-from headway.executor.torch.layers.mlp import Gating, Grouped, Mlp
+from headway.executor.torch.layers.mlp import Gating, Grouped, Mixture, Mlp
 from headway.executor.torch.layers.operators import Operators, RotaryTable, TorchOperators
+from headway.executor.torch.layers.product_choice import Kind
 
 
 def has_kernels(device: torch.device) -> bool:
@@ -50,12 +51,19 @@ def operators_of(
     return TorchOperators(config, rotary, table_of_layer)
 
 
-def recorded_steps(operators: Operators, linear: AnyLinear, token: int) -> RecordedSteps | None:
-    """Where steps are recorded, or None: torch's operators or a GPU compute them. linear: one that
-    chooses kernels as all do. token: bytes of a step's results for a token, about."""
-    if not isinstance(operators, CpuOperators):
+def recorded_steps(
+    operators: Operators, qkv: AnyLinear, mlp: Mlp | Mixture, hidden: int
+) -> RecordedSteps | None:
+    """Where steps are recorded, or None: torch's operators or a GPU compute them. qkv and mlp: a
+    layer's, like those of all layers."""
+    if not isinstance(operators, CpuOperators) or not isinstance(mlp, Mlp):
         return None
-    kinds = linear.kinds if isinstance(linear, Linear) else ()
-    return RecordedSteps(
-        operators.kernels, lambda rows: kinds[min(rows, len(kinds) - 1)] if kinds else None, token
-    )
+    kinds = qkv.kinds if isinstance(qkv, Linear) else ()
+
+    def class_of(tokens: int) -> Kind | None:
+        """Who multiplies so many rows."""
+        return kinds[min(tokens, len(kinds) - 1)] if kinds else None
+
+    # In float32: what a layer's widest products give, twice, and a few times the residual.
+    token = (2 * (qkv.outputs + mlp.gate_up.outputs) + 8 * hidden) * 4
+    return RecordedSteps(operators.kernels, class_of, token)

@@ -211,11 +211,6 @@ bool attend_sized(const Shape& of, const Call<E>& call, int64_t threads) {
 // What changes from step to step, as words at one place.
 enum { TABLES, ITEMS, ITEM_COUNT, MERGES, MERGE_COUNT, PARTIALS, SUMS };
 
-template <class T>
-T* address(int64_t word) {
-  return reinterpret_cast<T*>(word);
-}
-
 template <class E>
 int attend_as(const int64_t* shape, const void* q, int64_t q_stride, const void* keys,
               const void* values, const int64_t* work, float scale, float cap, int64_t window,
@@ -226,13 +221,13 @@ int attend_as(const int64_t* shape, const void* q, int64_t q_stride, const void*
                static_cast<const T*>(keys),
                static_cast<const T*>(values),
                q_stride,
-               address<int64_t>(work[TABLES]),
-               address<int64_t>(work[ITEMS]),
-               address<int64_t>(work[MERGES]),
+               of_word<const int64_t*>(work[TABLES]),
+               of_word<const int64_t*>(work[ITEMS]),
+               of_word<const int64_t*>(work[MERGES]),
                work[ITEM_COUNT],
                work[MERGE_COUNT],
-               address<float>(work[PARTIALS]),
-               address<float>(work[SUMS]),
+               of_word<float*>(work[PARTIALS]),
+               of_word<float*>(work[SUMS]),
                scale,
                cap,
                window,

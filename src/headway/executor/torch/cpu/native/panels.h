@@ -23,11 +23,11 @@ constexpr int64_t AHEAD = 4096;     // bytes
 // f(0), f(1), ...: each number is a constant, so that arrays of vectors stay in registers. GCC keeps
 // them in memory where it unrolls their loops late.
 template <class F, int... I>
-inline __attribute__((always_inline)) void each_of(F f, std::integer_sequence<int, I...>) {
+inline INLINE void each_of(F f, std::integer_sequence<int, I...>) {
   (f(std::integral_constant<int, I>{}), ...);
 }
 template <int COUNT, class F>
-inline __attribute__((always_inline)) void each(F f) {
+inline INLINE void each(F f) {
   each_of(f, std::make_integer_sequence<int, COUNT>{});
 }
 

@@ -43,8 +43,8 @@ float inverse_root(float squares, int64_t size, float eps) {
 // total = x + scale after(found); normed = before(total). Without found, total is not written.
 template <class E, class W>
 void add_norm_row(const typename E::Number* x, const typename E::Number* found,
-              typename E::Number* total, typename E::Number* out, int64_t size, Norm<W> after,
-              Norm<W> before, float scale) {
+                  typename E::Number* total, typename E::Number* out, int64_t size, Norm<W> after,
+                  Norm<W> before, float scale) {
   Vector sums = spread(0.0f);
   if (found) {
     float inverse =
@@ -76,10 +76,10 @@ void add_norms(const void* x, int64_t x_stride, const void* found, void* total, 
 #pragma omp parallel for if (!alone) num_threads(static_cast<int>(threads))
   for (int64_t r = 0; r < rows; r++)
     add_norm_row<E, W>(static_cast<const T*>(x) + r * x_stride,
-                   found ? static_cast<const T*>(found) + r * size : nullptr,
-                   static_cast<T*>(total) + r * size, static_cast<T*>(out) + r * out_stride, size,
-                   Norm<W>{static_cast<V>(after), eps}, Norm<W>{static_cast<V>(before), eps},
-                   scale);
+                       found ? static_cast<const T*>(found) + r * size : nullptr,
+                       static_cast<T*>(total) + r * size, static_cast<T*>(out) + r * out_stride,
+                       size, Norm<W>{static_cast<V>(after), eps},
+                       Norm<W>{static_cast<V>(before), eps}, scale);
 }
 
 // What is the same for all heads of a call.
@@ -120,7 +120,7 @@ void norm_and_turn(float* head, const Heads<E, W>& of, const typename W::Number*
 // never hold what is not finite.
 template <class E, class W>
 void take_token_in(const typename E::Number* qkv, const Heads<E, W>& of, int64_t position,
-             typename E::Number* q, typename E::Number* keys, typename E::Number* values) {
+                   typename E::Number* q, typename E::Number* keys, typename E::Number* values) {
   int64_t size = of.size, turning = of.heads + of.kv_heads;
   thread_local std::vector<float> head;
   head.resize(size);
@@ -154,8 +154,9 @@ void take_all_in(const void* qkv, int64_t rows, const int64_t* shape, const void
 #pragma omp parallel for if (!alone) num_threads(static_cast<int>(threads))
   for (int64_t r = 0; r < rows; r++)
     take_token_in<E, W>(static_cast<const T*>(qkv) + r * wide, of, positions[r],
-                  static_cast<T*>(q) + r * of.heads * of.size,
-                  static_cast<T*>(keys) + cells[r] * kv, static_cast<T*>(values) + cells[r] * kv);
+                        static_cast<T*>(q) + r * of.heads * of.size,
+                        static_cast<T*>(keys) + cells[r] * kv,
+                        static_cast<T*>(values) + cells[r] * kv);
 }
 
 // x sigmoid(z), where z is x for silu; and for gelu by tanh, x / 2 (1 + tanh(y)) = x sigmoid(2 y).

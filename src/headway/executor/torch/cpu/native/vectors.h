@@ -52,16 +52,7 @@ inline Vector load_wide(const uint16_t* at) {
   __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
   return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
-inline void store_narrow(uint16_t* at, Vector x) {
-  __m512i bits = _mm512_castps_si512(x), high = _mm512_srli_epi32(bits, 16);
-  __m512i odd = _mm512_and_si512(high, _mm512_set1_epi32(1));
-  __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
-  __m512i found = _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
-  __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
-  found = _mm512_mask_or_epi32(found, nan, high, _mm512_set1_epi32(64));
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(found));
-}
-// To bfloat16 and back, as store_narrow and load_wide do it.
+// To the nearest number in bfloat16, as narrow does it.
 inline Vector rounded_narrow(Vector x) {
   const __m512i bits = _mm512_castps_si512(x), kept = _mm512_set1_epi32(0xffff0000);
   const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
@@ -70,6 +61,10 @@ inline Vector rounded_narrow(Vector x) {
   const __m512i quiet = _mm512_or_si512(_mm512_and_si512(bits, kept), _mm512_set1_epi32(64 << 16));
   const __mmask16 nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
   return _mm512_castsi512_ps(_mm512_mask_mov_epi32(found, nan, quiet));
+}
+inline void store_narrow(uint16_t* at, Vector x) {
+  const __m512i high = _mm512_srli_epi32(_mm512_castps_si512(rounded_narrow(x)), 16);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(high));
 }
 inline Vector low_pairs(Vector a, Vector b) {
   return _mm512_castpd_ps(_mm512_unpacklo_pd(_mm512_castps_pd(a), _mm512_castps_pd(b)));
@@ -128,17 +123,7 @@ inline Vector load_wide(const uint16_t* at) {
   __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
 }
-inline void store_narrow(uint16_t* at, Vector x) {
-  __m256i bits = _mm256_castps_si256(x), high = _mm256_srli_epi32(bits, 16);
-  __m256i odd = _mm256_and_si256(high, _mm256_set1_epi32(1));
-  __m256i half = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-  __m256i found = _mm256_srli_epi32(_mm256_add_epi32(bits, half), 16);
-  __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
-  found = _mm256_blendv_epi8(found, _mm256_or_si256(high, _mm256_set1_epi32(64)), nan);
-  __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(found, found), 0x08);
-  _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(packed));
-}
-// To bfloat16 and back, as store_narrow and load_wide do it.
+// To the nearest number in bfloat16, as narrow does it.
 inline Vector rounded_narrow(Vector x) {
   const __m256i bits = _mm256_castps_si256(x), kept = _mm256_set1_epi32(0xffff0000);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
@@ -147,6 +132,11 @@ inline Vector rounded_narrow(Vector x) {
   const __m256i quiet = _mm256_or_si256(_mm256_and_si256(bits, kept), _mm256_set1_epi32(64 << 16));
   return _mm256_blendv_ps(_mm256_castsi256_ps(found), _mm256_castsi256_ps(quiet),
                           _mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+}
+inline void store_narrow(uint16_t* at, Vector x) {
+  const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(rounded_narrow(x)), 16);
+  const __m256i packed = _mm256_permute4x64_epi64(_mm256_packus_epi32(high, high), 0x08);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm256_castsi256_si128(packed));
 }
 inline Vector low_pairs(Vector a, Vector b) {
   return _mm256_castpd_ps(_mm256_unpacklo_pd(_mm256_castps_pd(a), _mm256_castps_pd(b)));
