@@ -1,4 +1,4 @@
-"""Weights that stay in bfloat16 while rows are in float32, and a tied head that is kept once."""
+"""Weights that stay in bfloat16 and are multiplied in float32, and a tied head that is kept once."""
 
 import pytest
 import torch
@@ -31,6 +31,14 @@ def test_it_multiplies_as_the_widened_weight_does(built, rows):
         assert torch.equal(layer(x[row : row + 1])[0], found[row])
 
 
+@pytest.mark.parametrize("rows", [1, 6, 81])
+def test_rows_in_bfloat16_are_float32s_product_rounded_once(built, rows):
+    weight, x, bias = drawn(128, 1_030), drawn(rows, 1_030, seed=1), drawn(1, 128, seed=2)[0]
+    found = HalfLinear(weight, bias, built)(x)
+    wide = HalfLinear(weight, bias.float(), built)(x.float())
+    assert found.dtype is torch.bfloat16 and torch.equal(found, wide.bfloat16())
+
+
 def test_its_rows_are_the_weights(built):
     weight, numbers = drawn(192, 30), torch.tensor([0, 63, 64, 191, 5, 5])
     rows = HalfMatrix(weight, built).rows(numbers, torch.float32)
@@ -42,7 +50,12 @@ def test_which_layers_are_halves(built, monkeypatch):
     weight = drawn(64, 32)
     assert type(linear(weight, None, torch.float32)) is HalfLinear
     assert type(linear(weight.float(), None, torch.float32)) is Linear, "it is stored so"
-    assert type(linear(weight, None, torch.bfloat16)) is Linear
+    monkeypatch.setattr(module, "pack", lambda weight: None)  # not every processor can
+    for onednn, kind in ((True, Linear), (False, HalfLinear)):
+        monkeypatch.setattr(module, "has_onednn_bfloat16", lambda onednn=onednn: onednn)
+        assert type(linear(weight, None, torch.bfloat16)) is kind
+        assert type(linear(weight.float(), None, torch.bfloat16)) is kind, "it is narrowed"
+        assert type(linear(weight[:50], None, torch.bfloat16)) is Linear
     assert type(linear(weight[:50], None, torch.float32)) is Linear and not fits(50, 32)
     monkeypatch.setattr(module, "kernels", lambda: None)
     assert type(linear(weight, None, torch.float32)) is Linear

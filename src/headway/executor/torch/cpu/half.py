@@ -16,7 +16,10 @@ def fits(outputs: int, inputs: int) -> bool:
 
 
 class HalfMatrix:
-    """A weight [outputs, inputs] that is multiplied in float32, as its numbers are when widened."""
+    """A weight [outputs, inputs] that is multiplied in float32, as its numbers are when widened.
+
+    Rows are in float32 too, or in bfloat16 and widened as well.
+    """
 
     __slots__ = ("_kernels", "_panels", "nbytes", "outputs")
 
@@ -32,8 +35,9 @@ class HalfMatrix:
         return self._panels.data_ptr(), self._panels.nbytes
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x W^T + bias in float32: [rows, inputs] -> [rows, outputs], for any number of rows."""
-        return self._kernels.product(x, self._panels.data_ptr(), self.outputs, bias)
+        """x W^T + bias in x's dtype: [rows, inputs] -> [rows, outputs], for any number of rows."""
+        widened = x.dtype is torch.bfloat16
+        return self._kernels.product(x, self._panels.data_ptr(), self.outputs, bias, widened)
 
     def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:
         """The weights of some outputs: [n] -> [n, inputs]."""

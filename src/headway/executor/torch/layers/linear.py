@@ -26,17 +26,27 @@ def pack(weight: Tensor) -> Tensor | None:
     GEMMs of a step with 1/4/8/32/64/256 rows: bfloat16 1.47 1.47 1.44 1.34 1.53 1.28, float32
     0.98 1.60 1.93 1.37 1.19 1.06. The idea is that of torch.compile's CPU weight prepacking.
     """
-    if weight.device.type != "cpu" or not torch._C._has_mkldnn:
-        return None
     ops = torch.ops.mkldnn
-    if not (hasattr(ops, "_reorder_linear_weight") and hasattr(ops, "_linear_pointwise")):
+    if weight.device.type != "cpu" or not _has_onednn():
         return None
-    if weight.dtype is torch.bfloat16 and not ops._is_mkldnn_bf16_supported():
+    if weight.dtype is torch.bfloat16 and not has_onednn_bfloat16():
         return None
     if weight.dtype not in (torch.bfloat16, torch.float32):
         return None
     packed: Tensor = ops._reorder_linear_weight(weight.contiguous(), ROWS_HINT)
     return packed
+
+
+def _has_onednn() -> bool:
+    """Whether this torch has it, with the operators that are used here."""
+    ops = torch.ops.mkldnn
+    named = hasattr(ops, "_reorder_linear_weight") and hasattr(ops, "_linear_pointwise")
+    return torch._C._has_mkldnn and named
+
+
+def has_onednn_bfloat16() -> bool:
+    """Whether oneDNN multiplies in bfloat16 here. Without AVX-512 it does not."""
+    return _has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def panels(weight: Tensor, packed: Tensor) -> int:
@@ -71,11 +81,13 @@ def _every(weight: Tensor) -> Products:
     packed, found = pack(weight), kernels()
     assert packed is not None and found is not None
     address, outputs = panels(weight, packed), len(weight)
-    return {
+    products: Products = {
         Kind.PAIRS: lambda x: found.product(x, address, outputs, None),
         Kind.WIDENED: lambda x: found.product(x, address, outputs, None, widened=True),
         Kind.ONEDNN: lambda x: _by_onednn(x, packed, None),
     }
+    without_pairs = {kind: each for kind, each in products.items() if kind is not Kind.PAIRS}
+    return products if weight.dtype in found.dtypes else without_pairs
 
 
 class Linear:
@@ -101,7 +113,7 @@ class Linear:
 
     def _find_kernels(self, weight: Tensor, packed: Tensor) -> None:
         found = kernels()
-        if found is not None and weight.dtype in found.dtypes:
+        if found is not None:
             self.panels, self.kernels = panels(weight, packed), found
             self.kinds = product_choice(found.file, _every) if self.panels else self.kinds
 
@@ -136,7 +148,8 @@ class Linear:
 
 
 class HalfLinear:
-    """A Linear for rows in float32, whose weight stays in bfloat16, on a CPU.
+    """A Linear on a CPU that multiplies in float32, whose weight stays in bfloat16: for rows in
+    float32, and for rows in bfloat16 where oneDNN has no products of them.
 
     Its products are those of the widened weight, to rounding. A row alone has the same bits as the
     row in any batch.
@@ -147,7 +160,8 @@ class HalfLinear:
     any_rows, one_as_slow_as_four = True, False  # by our kernel
 
     def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
-        """weight [outputs, inputs] in bfloat16, which is not kept; bias [outputs] in float32."""
+        """weight [outputs, inputs] in bfloat16, which is not kept; bias [outputs] in the rows'
+        dtype."""
         self.matrix, self.bias, self.outputs = HalfMatrix(weight, kernels), bias, len(weight)
         self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
 
@@ -163,9 +177,9 @@ class HalfLinear:
 
 def linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Linear | HalfLinear:
     """A linear layer for rows in this dtype. weight: as it is stored."""
-    half = weight.dtype is torch.bfloat16 and dtype is torch.float32
-    if half and weight.device.type == "cpu" and fits(*weight.shape) and (found := kernels()):
-        return HalfLinear(weight, bias, found)
+    halves = weight.dtype is torch.bfloat16 if dtype is torch.float32 else not has_onednn_bfloat16()
+    if halves and weight.device.type == "cpu" and fits(*weight.shape) and (found := kernels()):
+        return HalfLinear(weight.to(torch.bfloat16), bias, found)
     return Linear(weight.to(dtype), bias)
 
 

@@ -16,7 +16,7 @@ constexpr int64_t PANEL = 64;       // outputs
 constexpr int64_t STEP = 256;       // bytes
 constexpr int64_t LINE = 64;        // bytes of the cache
 constexpr int64_t CHUNK = 1 << 14;  // bytes of a panel that all rows use from a near cache
-constexpr int64_t LARGE = 1 << 16;  // for many groups, whose sums are then loaded less often
+constexpr int64_t LARGE = LANES == 16 ? 1 << 16 : CHUNK;  // for many groups: fewer loads of sums
 constexpr int64_t MANY = 8;         // groups
 constexpr int64_t AHEAD = 4096;     // bytes
 

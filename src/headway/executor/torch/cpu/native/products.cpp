@@ -21,7 +21,7 @@
 
 namespace {
 
-constexpr int64_t SLAB = 48;         // rows whose sums of a panel are kept
+constexpr int64_t SLAB = LANES == 16 ? 48 : 80;  // rows whose sums of a panel are kept
 constexpr int64_t SERIAL = 1 << 14;  // numbers that one thread widens by itself
 
 // Rows in float32. Of each group of rows, all numbers of an input follow one another.
@@ -32,7 +32,7 @@ struct Float32Rows {
   // Up to 24 sums of 32, or 12 of 16, are in registers together. Weights must be widened for each
   // group, so many rows are in groups as large as can be. A single row has as many outputs as there
   // are, because each sum waits for the one before.
-  static constexpr int GROUP = LANES == 16 ? 12 : 6;
+  static constexpr int GROUP = LANES == 16 ? 12 : 5;
   static constexpr int columns(int rows) {
     if (LANES == 16) return rows <= 6 ? 64 : 32;
     return rows == 1 ? 64 : rows == 2 ? 32 : 16;
