@@ -11,6 +11,7 @@ from torch import Tensor
 from headway.core.cost.step_cost import Rounding
 from headway.executor.torch.attention.attention import StepAttention
 from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.cpu.library import kernels
 from headway.executor.torch.fused.choose import operators_of, recorded_steps
 from headway.executor.torch.inputs import Inputs
 from headway.executor.torch.layers.operators import NO_NORM, RotaryTable, StepHeads
@@ -54,10 +55,11 @@ class Decoder:
         self.operators = operators_of(config, self.device, rotary, table_of_layer)
         first = weights.layers[0]
         self.recorded = recorded_steps(self.operators, first.qkv, first.mlp, config.hidden)
+        scales = config.scales
+        plain = self.device.type == "cpu" and scales.logits == 1 and not scales.logits_cap
+        self._kernels = kernels() if plain else None
         # Rounded to the dtype before it multiplies, as Gemma's reference does.
-        self.embedding_scale = torch.tensor(config.scales.embedding, device=self.device).to(
-            self.dtype
-        )
+        self.embedding_scale = torch.tensor(scales.embedding, device=self.device).to(self.dtype)
 
     def forward(self, inputs: Inputs, cache: KVCache) -> Tensor:
         """Compute N tokens and write their keys and values to the cache.
@@ -91,9 +93,18 @@ class Decoder:
 
     def logits(self, x: Tensor) -> Tensor:
         """Logits of R tokens: [R, hidden] -> [R, vocab], float32."""
+        return self._scaled(self._head(x).float())
+
+    def likeliest(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
+        """The likeliest tokens after R, and whether their logits are all finite: [R, hidden] ->
+        int64 [R], of equals the first, and bool [R]. None: no kernel of ours finds them."""
+        return None if self._kernels is None else self._kernels.likeliest(self._head(x))
+
+    def _head(self, x: Tensor) -> Tensor:
+        """[R, hidden] -> [R, vocab] in x's dtype, without the family's factor."""
         count = len(x)
         x = F.pad(x, (0, 0, 0, self._spare_rows(count)))
-        return self._scaled(self.weights.head(self.hidden(x))[:count].float())
+        return self.weights.head(self.hidden(x))[:count]
 
     def _scaled(self, logits: Tensor) -> Tensor:
         """With the family's factor and soft cap."""

@@ -151,12 +151,17 @@ class TorchExecutor(Executor):
         picked = finite_logits = torch.empty(0, dtype=torch.int64, device=x.device)
         scores = None
         if inputs.sampled:
-            logits = self.model.logits(x[inputs.at])
+            draws, asked = inputs.draws, x[inputs.at]
+            found = self.model.likeliest(asked) if draws.greedy else None
+            logits = self.model.logits(asked) if found is None else None
             computed = perf_counter_ns()
-            picked = sample(logits, inputs.draws, waits=not self.overlapped)
-            finite_logits = logits.sum(dim=-1).isfinite()
-            if (inputs.draws.logprobs >= 0).any():
-                scores = token_logprobs(logits, picked.clamp_min(0), inputs.draws.logprobs)
+            if found is not None:
+                picked, finite_logits = found
+            elif logits is not None:
+                picked = sample(logits, draws, waits=not self.overlapped)
+                finite_logits = logits.sum(dim=-1).isfinite()
+                if (draws.logprobs >= 0).any():
+                    scores = token_logprobs(logits, picked.clamp_min(0), draws.logprobs)
             if self._last is not None:
                 self._last.keep(inputs.slots, picked, self._slots.count)
             if x.device.type == "cpu":

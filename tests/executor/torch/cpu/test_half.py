@@ -1,4 +1,4 @@
-"""Weights that stay in bfloat16 and are multiplied in float32, and a tied head that is kept once."""
+"""Weights that stay in bfloat16 and are multiplied in float32; a tied head is kept once."""
 
 import pytest
 import torch

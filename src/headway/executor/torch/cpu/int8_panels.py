@@ -30,6 +30,9 @@ class Int8Kernels:
             for dtype, name in NAMES.items()
         }
 
+        self._row_bytes = library.int8_row_bytes
+        self._row_bytes.argtypes, self._row_bytes.restype = [_COUNT], _COUNT
+
     def pack(self, weight: Tensor) -> "PanelInt8":
         """weight [outputs, inputs], in any floating dtype."""
         weight = (weight if weight.dtype in NAMES else weight.float()).contiguous()
@@ -52,7 +55,7 @@ class Int8Kernels:
         rows, inputs = x.shape
         assert inputs == weights.inputs
         y = x.new_empty(rows, weights.outputs)
-        work = torch.empty(rows, -(-inputs // FOUR) * FOUR + 4, dtype=torch.uint8)
+        work = torch.empty(rows, self._row_bytes(inputs), dtype=torch.uint8)
         offset = None if bias is None else bias.data_ptr()
         self._product[x.dtype](
             *(x.data_ptr(), rows, inputs, weights.outputs, *weights.places),

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,6 +30,7 @@ _ARGUMENTS = {
         *(_POINTER, _COUNT),
     ],
 }  # native/ says what they are
+_LIKELIEST: list[Any] = [_FLAG, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT]
 
 
 class Kernels:
@@ -48,6 +50,8 @@ class Kernels:
         self.add_norm, self.take_in, self.gate_up, self.attend = (
             Kernel(library, name, arguments, _FLAG) for name, arguments in _ARGUMENTS.items()
         )
+        self._likeliest: Callable[..., None] = library.find_likeliest
+        self._likeliest.argtypes, self._likeliest.restype = _LIKELIEST, None
         self.play: Callable[[int, int, int], None] = library.play
         self.play.argtypes, self.play.restype = [_POINTER, _COUNT, _COUNT], None
 
@@ -77,6 +81,17 @@ class Kernels:
         places = weights, offset, y.data_ptr(), work.data_ptr()
         multiply(x.data_ptr(), rows, inputs, outputs, *places, threads)
         return y
+
+    def likeliest(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits [n, vocab] in float32 or bfloat16 -> where the largest of each row is, of equals
+        the first: int64 [n]; and whether all of a row are finite, bool [n]: if not, it is any."""
+        rows, vocab = logits.shape
+        logits = logits.contiguous()
+        at, finite = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
+        narrow, threads = logits.dtype is torch.bfloat16, torch.get_num_threads()
+        found = at.data_ptr(), finite.data_ptr()
+        self._likeliest(narrow, logits.data_ptr(), rows, vocab, *found, threads)
+        return at, finite
 
 
 @cache

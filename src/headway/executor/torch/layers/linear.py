@@ -1,6 +1,7 @@
 """One linear layer, its weight packed for the CPU where that pays."""
 
 import ctypes
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -81,13 +82,14 @@ def _every(weight: Tensor) -> Products:
     packed, found = pack(weight), kernels()
     assert packed is not None and found is not None
     address, outputs = panels(weight, packed), len(weight)
-    products: Products = {
+    products: dict[Kind, Callable[[Tensor], object]] = {
         Kind.PAIRS: lambda x: found.product(x, address, outputs, None),
         Kind.WIDENED: lambda x: found.product(x, address, outputs, None, widened=True),
         Kind.ONEDNN: lambda x: _by_onednn(x, packed, None),
     }
-    without_pairs = {kind: each for kind, each in products.items() if kind is not Kind.PAIRS}
-    return products if weight.dtype in found.dtypes else without_pairs
+    if weight.dtype not in found.dtypes:
+        del products[Kind.PAIRS]
+    return products
 
 
 class Linear:

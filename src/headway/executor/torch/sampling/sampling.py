@@ -49,6 +49,11 @@ class SamplingColumns:
         """Whether some row may have no token left to sample."""
         return bool(self.histories or self.matchers or self.banned)
 
+    @property
+    def greedy(self) -> bool:
+        """Whether each row's token is the likeliest one, and nothing else is wanted of logits."""
+        return not (self.ban or self.temperature.any() or (self.logprobs >= 0).any())
+
 
 def sample(logits: Tensor, draws: SamplingColumns, waits: bool = True) -> Tensor:
     """Pick one token per row: float32 logits [n, vocab] -> int64 [n]. Changes no logits.

@@ -10,11 +10,13 @@
 //   panel p:  | w[64p][0..3]  | w[64p+1][0..3]  | ... | w[64p+63][0..3]  |   inputs 0 to 3
 //             | w[64p][4..7]  | ...                                      |   inputs 4 to 7
 //
-// A quantised row is its inputs, a byte each, and then its scale as a float.
+// A quantised row is its inputs, a byte each, for AVX2 alone their magnitudes too, and then its scale
+// as a float.
 
 #include "panels.h"
 #include "words.h"
 
+#include <cstdlib>
 #include <vector>
 
 namespace {
@@ -73,6 +75,7 @@ struct Int8Rows {
   // The instruction multiplies unsigned by signed numbers: rows are kept 128 higher, and 128 x the
   // sum of an output's weights is taken off again.
   static constexpr int OFFSET = 128;
+  static constexpr bool MAGNITUDES = false;
   static constexpr int GROUP = 6;  // rows whose sums are in registers together
   static constexpr int columns(int) { return PANEL; }
 
@@ -109,15 +112,24 @@ struct Int8Rows {
   }
 #else
   // The instruction multiplies unsigned by signed numbers and adds two products in 16 bits: magnitudes
-  // of the row by weights with the row's signs, at most 2 x 127 x 127 = 32258.
+  // of the row by weights with the row's signs, at most 2 x 127 x 127 = 32258. Vectors of integers are
+  // the bound, so magnitudes are found once and not for each panel.
   static constexpr int OFFSET = 0;
+  static constexpr bool MAGNITUDES = true;
   static constexpr int GROUP = 4;
   static constexpr int columns(int rows) { return rows == 1 ? 64 : rows == 2 ? 32 : 16; }
+
+  static __m256i four_at(const Row* at) {
+    int32_t four;
+    std::memcpy(&four, at, sizeof four);
+    return _mm256_set1_epi32(four);
+  }
 
   template <int ROWS>
   static void add(const Row* x, int64_t stride, int64_t steps, const Weight* panel, Sum* sums,
                   Ahead& ahead) {
     constexpr int WIDE = columns(ROWS) / 8;  // vectors of 8 outputs
+    const Row* magnitudes = x + (stride - sizeof(float)) / 2;
     const __m256i ones = _mm256_set1_epi16(1);
     for (int64_t column = 0; column < PANEL; column += WIDE * 8) {
       __m256i sum[ROWS][WIDE];
@@ -132,13 +144,12 @@ struct Int8Rows {
         const int64_t end = std::min(begin + ahead.span, steps);
         for (int64_t step = begin; step < end; step++, at += FOUR * PANEL) {
           each<ROWS>([&](auto r) INLINE {
-            int32_t four;
-            std::memcpy(&four, x + r * stride + FOUR * step, sizeof four);
-            const __m256i all = _mm256_set1_epi32(four), magnitudes = _mm256_abs_epi8(all);
+            const __m256i all = four_at(x + r * stride + FOUR * step);
+            const __m256i positive = four_at(magnitudes + r * stride + FOUR * step);
             each<WIDE>([&](auto j) INLINE {
               const __m256i weights = _mm256_loadu_si256((const __m256i*)(at + 32 * j));
               const __m256i pairs =
-                  _mm256_maddubs_epi16(magnitudes, _mm256_sign_epi8(weights, all));
+                  _mm256_maddubs_epi16(positive, _mm256_sign_epi8(weights, all));
               sum[r][j] = _mm256_add_epi32(sum[r][j], _mm256_madd_epi16(pairs, ones));
             });
           });
@@ -153,6 +164,21 @@ struct Int8Rows {
   }
 #endif
 };
+
+int64_t row_bytes(int64_t inputs) {
+  return padded(inputs) * (Int8Rows::MAGNITUDES ? 2 : 1) + sizeof(float);
+}
+
+// One row of x as it is multiplied.
+template <class Number>
+void put_row(const Number* x, int64_t inputs, uint8_t* to) {
+  const int64_t size = padded(inputs);
+  const float scale = quantize(x, inputs, Int8Rows::OFFSET, to);
+  if (Int8Rows::MAGNITUDES)
+    for (int64_t k = 0; k < size; k++)
+      to[size + k] = static_cast<uint8_t>(std::abs(static_cast<int8_t>(to[k])));
+  std::memcpy(to + row_bytes(inputs) - sizeof scale, &scale, sizeof scale);
+}
 
 // The numbers of one row and panel. Nothing is contracted to a fused operation (build.py), so that
 // the reference in torch finds the same bits.
@@ -175,13 +201,10 @@ struct Weights {
 template <class Number>
 void product(const Number* x, int64_t rows, int64_t inputs, int64_t outputs, Weights weights,
              const Number* bias, Number* y, uint8_t* work, int64_t threads) {
-  const int64_t size = padded(inputs), stride = size + sizeof(float);
+  const int64_t size = padded(inputs), stride = row_bytes(inputs);
   const Division slabs(rows, SLAB);
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads)) if (rows * inputs > SERIAL)
-  for (int64_t r = 0; r < rows; r++) {
-    float scale = quantize(x + r * inputs, inputs, Int8Rows::OFFSET, work + r * stride);
-    std::memcpy(work + r * stride + size, &scale, sizeof scale);
-  }
+  for (int64_t r = 0; r < rows; r++) put_row(x + r * inputs, inputs, work + r * stride);
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
   for (int64_t p = 0; p < (outputs + PANEL - 1) / PANEL; p++) {
     alignas(64) int32_t sums[SLAB * PANEL];
@@ -194,7 +217,7 @@ void product(const Number* x, int64_t rows, int64_t inputs, int64_t outputs, Wei
                           s + 1 == slabs.parts);
       for (int64_t r = 0; r < some; r++) {
         float scale;
-        std::memcpy(&scale, work + (begin + r) * stride + size, sizeof scale);
+        std::memcpy(&scale, work + (begin + r + 1) * stride - sizeof scale, sizeof scale);
         finish(sums + r * PANEL, weights.totals + first, scale, weights.scales + first,
                bias ? bias + first : nullptr, y + (begin + r) * outputs + first, count);
       }
@@ -238,8 +261,10 @@ void int8_pack_bfloat16(const uint16_t* weight, int64_t outputs, int64_t inputs,
   pack(weight, outputs, inputs, panels, scales, totals, threads);
 }
 
-// x [rows, inputs], y [rows, outputs], bias [outputs] or null. work: for each row as many bytes as
-// inputs, rounded up to four, and four more.
+// Bytes of `work` for each row.
+int64_t int8_row_bytes(int64_t inputs) { return row_bytes(inputs); }
+
+// x [rows, inputs], y [rows, outputs], bias [outputs] or null; work [rows, int8_row_bytes(inputs)].
 void int8_product_float32(const float* x, int64_t rows, int64_t inputs, int64_t outputs,
                           const int8_t* panels, const float* scales, const int32_t* totals,
                           const float* bias, float* y, uint8_t* work, int64_t threads) {
