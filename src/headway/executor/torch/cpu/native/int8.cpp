@@ -116,7 +116,7 @@ struct Int8Rows {
   // the bound, so magnitudes are found once and not for each panel.
   static constexpr int OFFSET = 0;
   static constexpr bool MAGNITUDES = true;
-  static constexpr int GROUP = 4;
+  static constexpr int GROUP = 5;
   static constexpr int columns(int rows) { return rows == 1 ? 64 : rows == 2 ? 32 : 16; }
 
   static __m256i four_at(const Row* at) {

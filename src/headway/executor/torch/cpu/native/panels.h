@@ -18,7 +18,7 @@ constexpr int64_t LINE = 64;        // bytes of the cache
 constexpr int64_t CHUNK = 1 << 14;  // bytes of a panel that all rows use from a near cache
 constexpr int64_t LARGE = LANES == 16 ? 1 << 16 : CHUNK;  // for many groups: fewer loads of sums
 constexpr int64_t MANY = 8;         // groups
-constexpr int64_t AHEAD = 4096;     // bytes
+constexpr int64_t AHEAD = LANES == 16 ? 4096 : 1024;  // bytes
 
 // f(0), f(1), ...: each number is a constant, so that arrays of vectors stay in registers. GCC keeps
 // them in memory where it unrolls their loops late.
