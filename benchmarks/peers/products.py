@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.vllm.served import HALF_B
-from headway.executor.torch.cpu.half import PANEL, HalfMatrix
+from headway.executor.torch.cpu.half import HalfMatrix
 from headway.executor.torch.cpu.library import kernels
 from headway.executor.torch.layers.linear import pack
 
@@ -55,7 +55,7 @@ def ours(weight: Tensor) -> Product:
     library, half = kernels(), weight.to(torch.bfloat16)
     if library is None or torch.bfloat16 not in library.dtypes:
         raise RuntimeError("there are no such products here")
-    kept = half.view(-1, PANEL, half.shape[1] // 2, 2).transpose(1, 2).contiguous()
+    kept = library.half_panels([half])
     return lambda x: library.product(x, kept.data_ptr(), len(half), None)
 
 
@@ -64,7 +64,7 @@ def ours_widened(weight: Tensor) -> Product:
     library = kernels()
     if library is None:
         raise RuntimeError("our kernels do not run here")
-    kept = HalfMatrix(weight.to(torch.bfloat16), library)
+    kept = HalfMatrix([weight.to(torch.bfloat16)], library)
     return lambda x: kept.product(x, None)
 
 
@@ -73,7 +73,7 @@ def ours_int8(weight: Tensor) -> Product:
     library = kernels()
     if library is None:
         raise RuntimeError("our kernels do not run here")
-    kept = library.int8.pack(weight)
+    kept = library.int8.pack([weight])
     return lambda x: kept.product(x, None)
 
 

@@ -7,8 +7,10 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import SystemRandom
+from threading import Thread
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.errors import PromptError, TokenizerError, first_line
@@ -256,6 +258,19 @@ def _load(folder: Path) -> Any:
     if not hasattr(loaded, "backend_tokenizer"):
         raise TokenizerError(f"{folder}: a {type(loaded).__name__} is not run by tokenizers")
     return loaded
+
+
+def import_early(folder: Path) -> Thread:
+    """Import in a thread what loading a folder's tokenizer needs: a second, while the caller reads
+    weights. What is wrong with the folder is said when the tokenizer is loaded."""
+
+    def run() -> None:
+        with suppress(Exception):
+            _loader(folder)
+
+    thread = Thread(target=run, name="headway-imports", daemon=True)
+    thread.start()
+    return thread
 
 
 def _loader(folder: Path) -> Any:

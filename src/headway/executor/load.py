@@ -12,6 +12,7 @@ from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.traits import OURS, Traits
 from headway.executor.vllm.traits import VLLM_TRAITS
+from headway.tokenizer import import_early
 
 TORCH, VLLM = "torch", "vllm"
 BLOCK_SIZES = {TORCH: 16, VLLM: 32}  # tokens, where none is asked for. vLLM's CPU kernels take 32s
@@ -68,4 +69,5 @@ def load(
         return load_encoder(folder, limits, dtype, device)
     from headway.executor.torch.load import load as load_torch
 
+    import_early(folder)
     return load_torch(folder, limits, dtype, device)

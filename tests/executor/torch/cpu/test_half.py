@@ -22,7 +22,7 @@ def drawn(outputs, inputs, seed=0):
 def test_it_multiplies_as_the_widened_weight_does(built, rows):
     weight, x = drawn(128, 1_030), drawn(rows, 1_030, seed=1).float()
     bias = drawn(1, 128, seed=2)[0].float()
-    layer = HalfLinear(weight, bias, built)
+    layer = HalfLinear([weight], bias, built)
     expected = x.double() @ weight.double().T + bias.double()
     found = layer(x)
     assert found.dtype is torch.float32 and (found - expected).abs().max() < 1e-5
@@ -34,31 +34,42 @@ def test_it_multiplies_as_the_widened_weight_does(built, rows):
 @pytest.mark.parametrize("rows", [1, 6, 81])
 def test_rows_in_bfloat16_are_float32s_product_rounded_once(built, rows):
     weight, x, bias = drawn(128, 1_030), drawn(rows, 1_030, seed=1), drawn(1, 128, seed=2)[0]
-    found = HalfLinear(weight, bias, built)(x)
-    wide = HalfLinear(weight, bias.float(), built)(x.float())
+    found = HalfLinear([weight], bias, built)(x)
+    wide = HalfLinear([weight], bias.float(), built)(x.float())
     assert found.dtype is torch.bfloat16 and torch.equal(found, wide.bfloat16())
 
 
 def test_its_rows_are_the_weights(built):
     weight, numbers = drawn(192, 30), torch.tensor([0, 63, 64, 191, 5, 5])
-    rows = HalfMatrix(weight, built).rows(numbers, torch.float32)
+    rows = HalfMatrix([weight], built).rows(numbers, torch.float32)
     assert torch.equal(rows, weight[numbers].float())
+
+
+@pytest.mark.parametrize("outputs", [(192,), (64, 128), (64, 30, 98), (60, 4)])
+@pytest.mark.parametrize("inputs", [2, 30, 96])
+def test_panels_of_several_weights_are_those_of_one(built, outputs, inputs):
+    weights = [drawn(each, inputs, seed=each) for each in outputs]
+    whole = torch.cat(weights)
+    panels = whole.view(-1, 64, inputs // 2, 2).transpose(1, 2)
+    assert torch.equal(built.half_panels(weights), panels)
+    turned = [each.T.contiguous().T for each in weights]
+    assert torch.equal(built.half_panels(turned), panels)
 
 
 def test_which_layers_are_halves(built, monkeypatch):
     monkeypatch.setattr(module, "kernels", lambda: built)
     weight = drawn(64, 32)
-    assert type(linear(weight, None, torch.float32)) is HalfLinear
-    assert type(linear(weight.float(), None, torch.float32)) is Linear, "it is stored so"
+    assert type(linear([weight], None, torch.float32)) is HalfLinear
+    assert type(linear([weight.float()], None, torch.float32)) is Linear, "it is stored so"
     monkeypatch.setattr(module, "pack", lambda weight: None)  # not every processor can
     for onednn, kind in ((True, Linear), (False, HalfLinear)):
         monkeypatch.setattr(module, "has_onednn_bfloat16", lambda onednn=onednn: onednn)
-        assert type(linear(weight, None, torch.bfloat16)) is kind
-        assert type(linear(weight.float(), None, torch.bfloat16)) is kind, "it is narrowed"
-        assert type(linear(weight[:50], None, torch.bfloat16)) is Linear
-    assert type(linear(weight[:50], None, torch.float32)) is Linear and not fits(50, 32)
+        assert type(linear([weight], None, torch.bfloat16)) is kind
+        assert type(linear([weight.float()], None, torch.bfloat16)) is kind, "it is narrowed"
+        assert type(linear([weight[:50]], None, torch.bfloat16)) is Linear
+    assert type(linear([weight[:50]], None, torch.float32)) is Linear and not fits(50, 32)
     monkeypatch.setattr(module, "kernels", lambda: None)
-    assert type(linear(weight, None, torch.float32)) is Linear
+    assert type(linear([weight], None, torch.float32)) is Linear
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 60])

@@ -50,7 +50,7 @@ def test_the_reference_has_the_same_bits_and_so_has_a_row_alone(
     packing, outputs, inputs, rows, dtype
 ):
     weight, x, bias = drawn(outputs, inputs, rows, dtype)
-    matrix, plain = packing.pack(weight), PlainInt8(weight)
+    matrix, plain = packing.pack([weight]), PlainInt8(weight)
     for offset in (bias, None):
         found = matrix.product(x, offset)
         assert found.dtype is dtype and torch.equal(found, plain.product(x, offset))
@@ -63,7 +63,7 @@ def test_the_reference_has_the_same_bits_and_so_has_a_row_alone(
 @pytest.mark.parametrize("spoiler", [float("nan"), float("inf"), -float("inf")])
 def test_a_row_that_is_not_finite_is_alone_with_it(packing, spoiler):
     weight, x, bias = drawn(130, 99, 7, torch.bfloat16)
-    for matrix in (packing.pack(weight), PlainInt8(weight)):
+    for matrix in (packing.pack([weight]), PlainInt8(weight)):
         found = matrix.product(x, bias)
         spoilt = x.clone()
         spoilt[3, 5] = spoiler
@@ -75,7 +75,7 @@ def test_rows_of_zeros_and_of_the_least_numbers_are_zero(packing):
     weight, _, bias = drawn(70, 33, 1, torch.float32)
     x = torch.zeros(2, 33)
     x[1] = 1e-40
-    for matrix in (packing.pack(weight), PlainInt8(weight)):
+    for matrix in (packing.pack([weight]), PlainInt8(weight)):
         assert torch.equal(matrix.product(x, bias), bias.expand(2, -1))
 
 
@@ -83,7 +83,7 @@ def test_the_largest_sums_neither_saturate_nor_overflow(packing):
     inputs = 16_384
     weight, x = torch.ones(64, inputs), torch.ones(3, inputs)
     weight[1], x[1] = -1, -1
-    found = packing.pack(weight).product(x, None)
+    found = packing.pack([weight]).product(x, None)
     assert torch.equal(found, x @ weight.T) and found.abs().min() == inputs
 
 
@@ -98,6 +98,15 @@ def test_a_number_is_off_by_half_a_step_of_its_row(dtype):
 
 
 def test_padding_is_what_a_matrix_takes_beyond_its_numbers(packing):
-    matrix = packing.pack(torch.ones(65, 7))
+    matrix = packing.pack([torch.ones(65, 7)])
     assert matrix.nbytes == 128 * 8 + 128 * (4 + 4)
-    assert packing.pack(torch.ones(64, 8, dtype=torch.float16)).nbytes == 64 * (8 + 8)
+    assert packing.pack([torch.ones(64, 8, dtype=torch.float16)]).nbytes == 64 * (8 + 8)
+
+
+@pytest.mark.parametrize("outputs", [(64, 128, 30), (64, 30, 2), (1, 1)])
+def test_matrices_packed_one_below_the_other_are_one(built, outputs):
+    weights = [torch.randn(each, 30) for each in outputs]
+    found, whole = built.int8.pack(weights), built.int8.pack([torch.cat(weights)])
+    assert found.outputs == whole.outputs == sum(outputs)
+    for part in ("panels", "scales", "totals"):
+        assert torch.equal(getattr(found, part), getattr(whole, part))

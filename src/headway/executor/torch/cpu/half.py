@@ -1,6 +1,7 @@
 """Weights in bfloat16 in the order in which our kernels read them (native/products.cpp)."""
 
 import ctypes
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -15,6 +16,11 @@ def fits(outputs: int, inputs: int) -> bool:
     return outputs % PANEL == 0 and inputs % 2 == 0
 
 
+def joined(weights: Sequence[Tensor]) -> Tensor:
+    """Weights [outputs, inputs], one below the other. A single one is not copied."""
+    return weights[0] if len(weights) == 1 else torch.cat(list(weights))
+
+
 class HalfMatrix:
     """A weight [outputs, inputs] that is multiplied in float32, as its numbers are when widened.
 
@@ -23,11 +29,12 @@ class HalfMatrix:
 
     __slots__ = ("_kernels", "_panels", "nbytes", "outputs")
 
-    def __init__(self, weight: Tensor, kernels: Kernels) -> None:
-        """weight [outputs, inputs] in bfloat16, of a shape that fits. It is not kept."""
-        outputs, inputs = weight.shape
-        self._panels = weight.view(-1, PANEL, inputs // 2, 2).transpose(1, 2).contiguous()
-        self._kernels, self.outputs, self.nbytes = kernels, outputs, weight.nbytes
+    def __init__(self, weights: Sequence[Tensor], kernels: Kernels) -> None:
+        """weights [outputs, inputs] in bfloat16, one below the other, together of a shape that
+        fits. They are not kept."""
+        self._panels = kernels.half_panels(weights)
+        self._kernels, self.nbytes = kernels, self._panels.nbytes
+        self.outputs = len(self._panels) * PANEL
 
     @property
     def part(self) -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """PanelInt8: a weight in 8 bits as our C++ kernels read it (native/int8.cpp)."""
 
 import ctypes
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -33,19 +34,23 @@ class Int8Kernels:
         self._row_bytes = library.int8_row_bytes
         self._row_bytes.argtypes, self._row_bytes.restype = [_COUNT], _COUNT
 
-    def pack(self, weight: Tensor) -> "PanelInt8":
-        """weight [outputs, inputs], in any floating dtype."""
-        weight = (weight if weight.dtype in NAMES else weight.float()).contiguous()
-        outputs, inputs = weight.shape
+    def pack(self, weights: Sequence[Tensor]) -> "PanelInt8":
+        """weights [outputs, inputs] in any floating dtype, one below the other."""
+        parts = [each if each.dtype in NAMES else each.float() for each in weights]
+        if any(len(part) % PANEL for part in parts[:-1]):
+            parts = [torch.cat(parts)]
+        outputs, inputs = sum(map(len, parts)), parts[0].shape[1]
         panels = torch.empty(
             -(-outputs // PANEL), -(-inputs // FOUR), PANEL, FOUR, dtype=torch.int8
         )
         scales = torch.empty(len(panels) * PANEL, dtype=torch.float32)
-        totals = torch.empty(len(scales), dtype=torch.int32)
-        places = panels.data_ptr(), scales.data_ptr(), totals.data_ptr()
-        self._pack[weight.dtype](
-            weight.data_ptr(), outputs, inputs, *places, torch.get_num_threads()
-        )
+        totals, at = torch.empty(len(scales), dtype=torch.int32), 0
+        for part in parts:
+            part, first = part.contiguous(), at // PANEL
+            places = (each.data_ptr() for each in (panels[first:], scales[at:], totals[at:]))
+            shape = len(part), inputs
+            self._pack[part.dtype](part.data_ptr(), *shape, *places, torch.get_num_threads())
+            at += len(part)
         return PanelInt8(self, outputs, inputs, panels, scales, totals)
 
     def product(self, x: Tensor, weights: "PanelInt8", bias: Tensor | None) -> Tensor:

@@ -2,7 +2,7 @@
 
 import ctypes
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,9 @@ class Kernels:
         self.add_norm, self.take_in, self.gate_up, self.attend = (
             Kernel(library, name, arguments, _FLAG) for name, arguments in _ARGUMENTS.items()
         )
+        self._half_pack: Callable[..., None] = library.half_pack
+        pack: list[Any] = [_POINTER, _COUNT, _COUNT, _POINTER, _COUNT]
+        self._half_pack.argtypes, self._half_pack.restype = pack, None
         self._likeliest: Callable[..., None] = library.find_likeliest
         self._likeliest.argtypes, self._likeliest.restype = _LIKELIEST, None
         self.play: Callable[[int, int, int], None] = library.play
@@ -59,6 +62,22 @@ class Kernels:
     def dtypes(self) -> frozenset[torch.dtype]:
         """Of rows that it multiplies."""
         return frozenset(self._products)
+
+    def half_panels(self, weights: Sequence[Tensor]) -> Tensor:
+        """Weights [outputs, inputs] in bfloat16, one below the other, in the order in which
+        products read them: [outputs / 64, inputs / 2, 64, 2]. inputs is even, all outputs together
+        are a multiple of 64."""
+        panel, parts = 64, list(weights)
+        if any(len(part) % panel for part in parts):
+            parts = [torch.cat(parts)]
+        inputs = parts[0].shape[1]
+        panels = sum(len(part) for part in parts) // panel
+        found, at = parts[0].new_empty(panels, inputs // 2, panel, 2), 0
+        for part in parts:
+            part, to = part.contiguous(), found[at:].data_ptr()
+            self._half_pack(part.data_ptr(), len(part), inputs, to, torch.get_num_threads())
+            at += len(part) // panel
+        return found
 
     def product(
         self, x: Tensor, weights: int, outputs: int, bias: Tensor | None, widened: bool = False

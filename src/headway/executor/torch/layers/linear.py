@@ -1,14 +1,14 @@
 """One linear layer, its weight packed for the CPU where that pays."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headway.executor.torch.cpu.half import PANEL, HalfMatrix, fits
+from headway.executor.torch.cpu.half import PANEL, HalfMatrix, fits, joined
 from headway.executor.torch.cpu.library import Kernels, kernels
 from headway.executor.torch.layers.product_choice import Kind, Products, product_choice
 from headway.executor.torch.layers.quantized import QuantizedLinear
@@ -161,11 +161,12 @@ class HalfLinear:
     weight, packed = None, None
     any_rows, one_as_slow_as_four = True, False  # by our kernel
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, kernels: Kernels) -> None:
-        """weight [outputs, inputs] in bfloat16, which is not kept; bias [outputs] in the rows'
-        dtype."""
-        self.matrix, self.bias, self.outputs = HalfMatrix(weight, kernels), bias, len(weight)
-        self.nbytes = weight.nbytes + (0 if bias is None else bias.nbytes)
+    def __init__(self, weights: Sequence[Tensor], bias: Tensor | None, kernels: Kernels) -> None:
+        """weights [outputs, inputs] in bfloat16, one below the other, which are not kept; bias
+        [all outputs] in the rows' dtype."""
+        self.matrix, self.bias = HalfMatrix(weights, kernels), bias
+        self.outputs = self.matrix.outputs
+        self.nbytes = self.matrix.nbytes + (0 if bias is None else bias.nbytes)
 
     @property
     def part(self) -> tuple[int, int]:
@@ -177,12 +178,19 @@ class HalfLinear:
         return self.matrix.product(x, self.bias)
 
 
-def linear(weight: Tensor, bias: Tensor | None, dtype: torch.dtype) -> Linear | HalfLinear:
-    """A linear layer for rows in this dtype. weight: as it is stored."""
-    halves = weight.dtype is torch.bfloat16 if dtype is torch.float32 else not has_onednn_bfloat16()
-    if halves and weight.device.type == "cpu" and fits(*weight.shape) and (found := kernels()):
-        return HalfLinear(weight.to(torch.bfloat16), bias, found)
-    return Linear(weight.to(dtype), bias)
+def linear(
+    weights: Sequence[Tensor], bias: Tensor | None, dtype: torch.dtype
+) -> Linear | HalfLinear:
+    """A linear layer for rows in this dtype. weights [outputs, inputs]: as they are stored, one
+    below the other."""
+    outputs, (_, inputs) = sum(map(len, weights)), weights[0].shape
+    halves = all(each.dtype is torch.bfloat16 for each in weights)
+    if dtype is torch.bfloat16:
+        halves = not has_onednn_bfloat16()
+    on_cpu = all(each.device.type == "cpu" for each in weights)
+    if halves and on_cpu and fits(outputs, inputs) and (found := kernels()):
+        return HalfLinear([each.to(torch.bfloat16) for each in weights], bias, found)
+    return Linear(joined(weights).to(dtype), bias)
 
 
 AnyLinear = Linear | HalfLinear | QuantizedLinear

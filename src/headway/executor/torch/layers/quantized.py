@@ -1,7 +1,10 @@
 """QuantizedLinear: a linear layer with its weight in 8 bits, on a CPU."""
 
+from collections.abc import Sequence
+
 from torch import Tensor
 
+from headway.executor.torch.cpu.half import joined
 from headway.executor.torch.cpu.int8 import Int8Matrix, PlainInt8
 from headway.executor.torch.cpu.library import kernels
 
@@ -17,11 +20,13 @@ class QuantizedLinear:
     packed = None
     one_as_slow_as_four = False
 
-    def __init__(self, weight: Tensor, bias: Tensor | None = None) -> None:
-        """weight [outputs, inputs], which is not kept, in any floating dtype; bias [outputs], in
-        the dtype of x."""
+    def __init__(self, weights: Sequence[Tensor], bias: Tensor | None = None) -> None:
+        """weights [outputs, inputs], one below the other, which are not kept, in any floating
+        dtype; bias [all outputs], in the dtype of x."""
         found = kernels()
-        self.matrix: Int8Matrix = PlainInt8(weight) if found is None else found.int8.pack(weight)
+        self.matrix: Int8Matrix = (
+            PlainInt8(joined(weights)) if found is None else found.int8.pack(weights)
+        )
         self.any_rows = found is not None
         self.bias, self.outputs = bias, self.matrix.outputs
         self.nbytes = self.matrix.nbytes + (0 if bias is None else bias.nbytes)

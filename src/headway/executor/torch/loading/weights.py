@@ -174,11 +174,11 @@ class _Parts:
         tied = self.config.tied or bool(self.config.answers)  # of whose head a few rows are read
         weight = self._read(embed)
         if self.quantized:
-            last = QuantizedLinear(weight if tied else self._read(head))
+            last = QuantizedLinear([weight if tied else self._read(head)])
             rows = last.matrix if tied else PlainInt8(weight)
             self.nbytes += last.nbytes + (0 if tied else rows.nbytes)
             return SharedEmbedding(rows, self.dtype), last
-        plain = linear(weight if tied else self._read(head), None, self.dtype)
+        plain = linear([weight if tied else self._read(head)], None, self.dtype)
         if not self.config.generates and isinstance(plain, Linear) and not plain.panels:
             plain = Linear(weight.to(self.dtype), packing=False)  # no copy for what is never used
         self.nbytes += plain.nbytes
@@ -196,7 +196,7 @@ class _Parts:
         config = self.config
         if config.answers:
             rows = self._read((EMBED if config.tied else HEAD) + ".weight")[list(config.answers)]
-            head = linear(rows, None, self.dtype)
+            head = linear([rows], None, self.dtype)
             self.nbytes += head.nbytes
             return head
         score = Matrix(SCORE, config.labels, config.hidden)
@@ -223,13 +223,12 @@ class _Parts:
         bias = None
         if stacked[0].biased:
             bias = torch.cat([self._read(each.name + ".bias") for each in stacked]).to(self.dtype)
-        read = [self._read(each.name + ".weight") for each in stacked]
-        weight = read[0] if len(read) == 1 else torch.cat(read)  # one need not be copied
+        weights = [self._read(each.name + ".weight") for each in stacked]
         layer: AnyLinear
         if self.quantized and quantized:
-            layer = QuantizedLinear(weight, bias)
+            layer = QuantizedLinear(weights, bias)
         else:
-            layer = linear(weight, bias, self.dtype)
+            layer = linear(weights, bias, self.dtype)
         self.nbytes += layer.nbytes
         return layer
 

@@ -231,17 +231,17 @@ void pack(const Number* weight, int64_t outputs, int64_t inputs, int8_t* panels,
   const int64_t size = padded(inputs);
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
   for (int64_t p = 0; p < (outputs + PANEL - 1) / PANEL; p++) {
-    std::vector<uint8_t> row(size);
-    for (int64_t j = 0; j < PANEL; j++) {
+    std::vector<float> words(PANEL * size / FOUR);
+    auto* rows = reinterpret_cast<uint8_t*>(words.data());
+    for (int64_t j = 0; j < PANEL; j++, rows += size) {
       const int64_t n = p * PANEL + j;
+      scales[n] = n < outputs ? quantize(weight + n * inputs, inputs, 0, rows) : 0.0f;
       int32_t total = 0;
-      scales[n] = n < outputs ? quantize(weight + n * inputs, inputs, 0, row.data()) : 0.0f;
-      if (n >= outputs) std::fill(row.begin(), row.end(), 0);
-      for (uint8_t each : row) total += static_cast<int8_t>(each);
+      for (int64_t k = 0; k < size; k++) total += static_cast<int8_t>(rows[k]);
       totals[n] = total;
-      int8_t* to = panels + p * size * PANEL + j * FOUR;
-      for (int64_t k = 0; k < size; k += FOUR) std::memcpy(to + k * PANEL, &row[k], FOUR);
     }
+    put_panel(words.data(), size / FOUR, size / FOUR,
+              reinterpret_cast<float*>(panels + p * PANEL * size));
   }
 }
 

@@ -31,6 +31,22 @@ inline INLINE void each(F f) {
   each_of(f, std::make_integer_sequence<int, COUNT>{});
 }
 
+// A panel of weights [PANEL, words], in words of four bytes, each row `stride` words after the one
+// before: word by word, and of each the outputs.
+inline void put_panel(const float* rows, int64_t stride, int64_t words, float* panel) {
+  int64_t k = 0;
+  for (; k + LANES <= words; k += LANES)
+    for (int64_t first = 0; first < PANEL; first += LANES) {
+      Vector block[LANES];
+      for (int i = 0; i < LANES; i++) block[i] = load(rows + (first + i) * stride + k);
+      transpose(block);
+      for (int i = 0; i < LANES; i++) store(panel + (k + i) * PANEL + first, block[i]);
+    }
+  for (; k < words; k++)
+    for (int64_t i = 0; i < PANEL; i++)
+      std::memcpy(panel + k * PANEL + i, rows + i * stride + k, sizeof(float));
+}
+
 // Rows in parts of about the same size, of at most so many.
 struct Division {
   int64_t rows, parts;

@@ -184,6 +184,16 @@ void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t 
 
 extern "C" {
 
+// weight [outputs, inputs] as it is multiplied: panels of as many bytes; inputs even, outputs a
+// multiple of 64.
+void half_pack(const uint16_t* weight, int64_t outputs, int64_t inputs, uint16_t* panels,
+               int64_t threads) {
+#pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
+  for (int64_t p = 0; p < outputs / PANEL; p++)
+    put_panel(reinterpret_cast<const float*>(weight + p * PANEL * inputs), inputs / 2, inputs / 2,
+              reinterpret_cast<float*>(panels + p * PANEL * inputs));
+}
+
 // y = x W^T + bias. x [rows, inputs], y [rows, outputs]; inputs even, outputs a multiple of 64; bias
 // [outputs] or null; work [rows, inputs].
 void product_float32(const float* x, int64_t rows, int64_t inputs, int64_t outputs,
