@@ -16,6 +16,7 @@ from tokenizers.decoders import ByteFallback
 from transformers import AutoTokenizer
 
 from headway.errors import PromptError, TokenizerError
+from headway.executor.load import begin_tokenizer
 from headway.text_stream import TextStream
 from headway.tokenizer import Tokenizer
 
@@ -381,6 +382,16 @@ def test_a_tokenizer_that_is_missing_or_does_not_match_is_refused(tmp_path):
     (tmp_path / "tokenizer.json").write_text('{"version": "1.0", "truncat')
     with pytest.raises(TokenizerError, match="cannot be read"):
         Tokenizer(tmp_path, 100)
+
+
+def test_one_that_is_read_in_a_thread_is_the_same_and_fails_as_it_would(tiny, tmp_path):
+    assert begin_tokenizer("vllm", TINY) is None and begin_tokenizer("torch", "a/model") is None
+    early = Tokenizer(TINY, VOCAB, begin_tokenizer("torch", TINY))
+    assert early._fast.to_str() == tiny._fast.to_str()
+    (tmp_path / "config.json").write_text("{}")
+    reading = begin_tokenizer("torch", tmp_path)
+    with pytest.raises(TokenizerError, match=r"has no tokenizer\.json"):
+        Tokenizer(tmp_path, VOCAB, reading)
 
 
 def test_a_chat_without_a_template_or_against_it_is_refused(tiny, tmp_path):

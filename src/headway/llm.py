@@ -19,7 +19,7 @@ from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
-from headway.executor.load import BLOCK_SIZES, TORCH, check_executor, load
+from headway.executor.load import BLOCK_SIZES, TORCH, begin_tokenizer, check_executor, load
 from headway.executor.loaded import Loaded, settings_of
 from headway.executor.precision import with_quantize
 from headway.generate_call import GenerateCall
@@ -90,6 +90,7 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
             check(Path(journal), new=True)
         with single_threaded():
             source = EMBEDDED if model is None else model
+            reading = begin_tokenizer(executor, source)
             loaded = load(executor, source, limits, precision, device, vllm, adapters)
         self.memory, self._executor = loaded.plan, loaded.executor
         self._traits = loaded.executor.traits
@@ -100,6 +101,7 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         # The ledger's rows by request id, of the requests whose caller waits for its row.
         self._rows: dict[str, RequestRow | None] = {}
         try:
+            self.tokenizer = Tokenizer(loaded.folder, loaded.vocab, reading)
             self._begin(loaded, model, seed, journal, cost, adapters)
         except BaseException:
             self._closing.close()
@@ -115,7 +117,6 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         adapters: Collection[str],
     ) -> None:
         """Start the engine on a model that is loaded."""
-        self.tokenizer = Tokenizer(loaded.folder, loaded.vocab)
         self.card = read_card(loaded.folder)
         self._builder = RequestBuilder(
             self.tokenizer,

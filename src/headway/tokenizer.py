@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from concurrent.futures import Future
 from pathlib import Path
 from random import SystemRandom
 from threading import Thread
@@ -45,12 +45,13 @@ class Tokenizer:
     as the server's front does. Any number of threads may use it: nothing changes after __init__.
     """
 
-    def __init__(self, folder: Path, vocab: int) -> None:
-        """Load it from a checkpoint's folder. vocab: rows of the model's embedding.
+    def __init__(self, folder: Path, vocab: int, reading: "Reading | None" = None) -> None:
+        """Load it from a checkpoint's folder. vocab: rows of the model's embedding. reading: of
+        this folder, where it was begun earlier.
 
         Raises TokenizerError if there is none, or if it has ids that the model does not have.
         """
-        loaded = _load(folder)
+        loaded = _load(folder) if reading is None else reading.result()
         self._fast: tokenizers.Tokenizer = (
             loaded.backend_tokenizer
         )  # encodes special tokens as such
@@ -260,17 +261,23 @@ def _load(folder: Path) -> Any:
     return loaded
 
 
-def import_early(folder: Path) -> Thread:
-    """Import in a thread what loading a folder's tokenizer needs: a second, while the caller reads
-    weights. What is wrong with the folder is said when the tokenizer is loaded."""
+class Reading:
+    """A folder's tokenizer, read in a thread while its caller reads weights: importing transformers
+    takes a second."""
 
-    def run() -> None:
-        with suppress(Exception):
-            _loader(folder)
+    def __init__(self, folder: Path) -> None:
+        self._found: Future[Any] = Future()
+        Thread(target=self._run, args=(folder,), name="headway-tokenizer", daemon=True).start()
 
-    thread = Thread(target=run, name="headway-imports", daemon=True)
-    thread.start()
-    return thread
+    def _run(self, folder: Path) -> None:
+        try:
+            self._found.set_result(_load(folder))
+        except BaseException as error:
+            self._found.set_exception(error)
+
+    def result(self) -> Any:
+        """Wait for what transformers has read. Raises TokenizerError."""
+        return self._found.result()
 
 
 def _loader(folder: Path) -> Any:

@@ -34,7 +34,7 @@ from headway.errors import (
     first_line,
 )
 from headway.executor.guarded import GuardedExecutor
-from headway.executor.load import load
+from headway.executor.load import begin_tokenizer, load
 from headway.executor.loaded import Loaded, settings_of
 from headway.executor.torch.loading.checkpoint import locate
 from headway.journal.file import JournalFile, begun, check
@@ -167,6 +167,7 @@ class EngineProcess:
                 name, executor=options.executor
             )  # before anything is loaded for nothing
         self.channel.send(Progress(f"loading the weights of {name}"))
+        reading = begin_tokenizer(options.executor, source)
         loaded = self._load(source)
         loaded.executor.on_failure(_end_process)
         policies = self._policies(loaded)
@@ -189,7 +190,7 @@ class EngineProcess:
         return engine, Welcome(
             model=name,
             folder=str(loaded.folder),
-            tokenizer=Tokenizer(loaded.folder, loaded.vocab),
+            tokenizer=Tokenizer(loaded.folder, loaded.vocab, reading),
             dtype=loaded.dtype,
             device=loaded.device,
             capacity=engine.load.capacity,
