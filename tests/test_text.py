@@ -16,7 +16,7 @@ from tokenizers.decoders import ByteFallback
 from transformers import AutoTokenizer
 
 from headway.errors import PromptError, TokenizerError
-from headway.executor.load import begin_tokenizer
+from headway.executor.tokenizer_beside import tokenizer_beside
 from headway.text_stream import TextStream
 from headway.tokenizer import Tokenizer
 
@@ -385,13 +385,19 @@ def test_a_tokenizer_that_is_missing_or_does_not_match_is_refused(tmp_path):
 
 
 def test_one_that_is_read_in_a_thread_is_the_same_and_fails_as_it_would(tiny, tmp_path):
-    assert begin_tokenizer("vllm", TINY) is None and begin_tokenizer("torch", "a/model") is None
-    early = Tokenizer(TINY, VOCAB, begin_tokenizer("torch", TINY))
-    assert early._fast.to_str() == tiny._fast.to_str()
+    with tokenizer_beside("torch", TINY) as reading:
+        beside = Tokenizer(TINY, VOCAB)
+    assert reading.of(tmp_path) is None, "it is of another folder"
+    assert Tokenizer(TINY, VOCAB, reading.of(TINY))._fast.to_str() == tiny._fast.to_str()
+    assert beside._fast.to_str() == tiny._fast.to_str()
     (tmp_path / "config.json").write_text("{}")
-    reading = begin_tokenizer("torch", tmp_path)
+    with tokenizer_beside("torch", tmp_path) as reading:
+        pass
     with pytest.raises(TokenizerError, match=r"has no tokenizer\.json"):
-        Tokenizer(tmp_path, VOCAB, reading)
+        reading.of(tmp_path)
+    for executor, source in (("vllm", TINY), ("torch", "a/model"), ("torch", tmp_path / "none")):
+        with tokenizer_beside(executor, source) as reading:
+            assert reading is None
 
 
 def test_a_chat_without_a_template_or_against_it_is_refused(tiny, tmp_path):

@@ -16,6 +16,8 @@ vLLM is taken from `.venv-vllm`, which `make vllm` makes (--vllm). `--bound` end
 
 `..._vs_best` is ours over the peer with the highest median in that column, round by round;
 `..._of_bound` is ours over the bound of this run. Rates are output tokens over the whole time.
+`host_headway_...` is the share of the time of batch32 in which our model computes nothing: the
+scheduler, Python, inputs and results.
 `others_at_work` is the most of the cores that other processes took in any run: repeat the
 benchmark where it is more than a few hundredths.
 """

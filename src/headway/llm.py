@@ -19,9 +19,10 @@ from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.engine import forgotten
 from headway.errors import HeadwayError, PromptError, SettingError, UnansweredError
-from headway.executor.load import BLOCK_SIZES, TORCH, begin_tokenizer, check_executor, load
+from headway.executor.load import BLOCK_SIZES, TORCH, check_executor, load
 from headway.executor.loaded import Loaded, settings_of
 from headway.executor.precision import with_quantize
+from headway.executor.tokenizer_beside import tokenizer_beside
 from headway.generate_call import GenerateCall
 from headway.journal.file import JournalFile, check
 from headway.journal.record import Record
@@ -88,9 +89,8 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         limits = Limits.of(self.policies, slots, context, block_size or BLOCK_SIZES[executor])
         if journal:
             check(Path(journal), new=True)
-        with single_threaded():
-            source = EMBEDDED if model is None else model
-            reading = begin_tokenizer(executor, source)
+        source = EMBEDDED if model is None else model
+        with single_threaded(), tokenizer_beside(executor, source) as reading:
             loaded = load(executor, source, limits, precision, device, vllm, adapters)
         self.memory, self._executor = loaded.plan, loaded.executor
         self._traits = loaded.executor.traits
@@ -101,7 +101,8 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         # The ledger's rows by request id, of the requests whose caller waits for its row.
         self._rows: dict[str, RequestRow | None] = {}
         try:
-            self.tokenizer = Tokenizer(loaded.folder, loaded.vocab, reading)
+            read = reading.of(loaded.folder) if reading else None
+            self.tokenizer = Tokenizer(loaded.folder, loaded.vocab, read)
             self._begin(loaded, model, seed, journal, cost, adapters)
         except BaseException:
             self._closing.close()

@@ -7,10 +7,9 @@ import json
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import Future
 from pathlib import Path
 from random import SystemRandom
-from threading import Thread
+from threading import Lock
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.errors import PromptError, TokenizerError, first_line
@@ -27,6 +26,7 @@ PRIVATE = [
 ]  # private use: no template has or trims them
 MARK_LENGTH = 12  # characters of a mark: 150 bits
 PLAIN = "PreTrainedTokenizerFast", "TokenizersBackend"  # classes without rules of a family
+ONE_AT_A_TIME = Lock()  # two threads that import transformers at once find half of it
 TO_ANSWER = {"add_generation_prompt": True}
 
 
@@ -45,13 +45,13 @@ class Tokenizer:
     as the server's front does. Any number of threads may use it: nothing changes after __init__.
     """
 
-    def __init__(self, folder: Path, vocab: int, reading: "Reading | None" = None) -> None:
-        """Load it from a checkpoint's folder. vocab: rows of the model's embedding. reading: of
-        this folder, where it was begun earlier.
+    def __init__(self, folder: Path, vocab: int, read: Any = None) -> None:
+        """Load it from a checkpoint's folder. vocab: rows of the model's embedding. read: what
+        read_tokenizer has returned for this folder; None: it is read now.
 
         Raises TokenizerError if there is none, or if it has ids that the model does not have.
         """
-        loaded = _load(folder) if reading is None else reading.result()
+        loaded = read_tokenizer(folder) if read is None else read
         self._fast: tokenizers.Tokenizer = (
             loaded.backend_tokenizer
         )  # encodes special tokens as such
@@ -244,14 +244,15 @@ def _contents(messages: Sequence[Message]) -> list[str]:
     return contents
 
 
-def _load(folder: Path) -> Any:
+def read_tokenizer(folder: Path) -> Any:
     """A transformers tokenizer that runs on the tokenizers library. Raises TokenizerError."""
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
         raise TokenizerError(f"{folder} has no tokenizer.json")
     try:
-        loaded: Any = _loader(folder).from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
-        )
+        with ONE_AT_A_TIME:
+            loaded: Any = _loader(folder).from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
     except Exception as error:  # transformers and tokenizers raise many kinds
         raise TokenizerError(
             f"{folder}: the tokenizer cannot be read: {first_line(error)}"
@@ -259,25 +260,6 @@ def _load(folder: Path) -> Any:
     if not hasattr(loaded, "backend_tokenizer"):
         raise TokenizerError(f"{folder}: a {type(loaded).__name__} is not run by tokenizers")
     return loaded
-
-
-class Reading:
-    """A folder's tokenizer, read in a thread while its caller reads weights: importing transformers
-    takes a second."""
-
-    def __init__(self, folder: Path) -> None:
-        self._found: Future[Any] = Future()
-        Thread(target=self._run, args=(folder,), name="headway-tokenizer", daemon=True).start()
-
-    def _run(self, folder: Path) -> None:
-        try:
-            self._found.set_result(_load(folder))
-        except BaseException as error:
-            self._found.set_exception(error)
-
-    def result(self) -> Any:
-        """Wait for what transformers has read. Raises TokenizerError."""
-        return self._found.result()
 
 
 def _loader(folder: Path) -> Any:

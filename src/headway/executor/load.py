@@ -12,7 +12,6 @@ from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.traits import OURS, Traits
 from headway.executor.vllm.traits import VLLM_TRAITS
-from headway.tokenizer import Reading
 
 TORCH, VLLM = "torch", "vllm"
 BLOCK_SIZES = {TORCH: 16, VLLM: 32}  # tokens, where none is asked for. vLLM's CPU kernels take 32s
@@ -70,12 +69,3 @@ def load(
     from headway.executor.torch.load import load as load_torch
 
     return load_torch(folder, limits, dtype, device)
-
-
-def begin_tokenizer(executor: str, source: str | Path) -> Reading | None:
-    """Read a folder's tokenizer in a thread, while `load` reads the weights. None for a model on
-    the hub, and for what imports transformers itself: two threads would wait for one another."""
-    folder = Path(source).expanduser()
-    if executor != TORCH or not folder.is_dir() or is_encoder(folder):
-        return None
-    return Reading(folder)

@@ -34,8 +34,9 @@ from headway.errors import (
     first_line,
 )
 from headway.executor.guarded import GuardedExecutor
-from headway.executor.load import begin_tokenizer, load
+from headway.executor.load import load
 from headway.executor.loaded import Loaded, settings_of
+from headway.executor.tokenizer_beside import tokenizer_beside
 from headway.executor.torch.loading.checkpoint import locate
 from headway.journal.file import JournalFile, begun, check
 from headway.live.clock import WallClock, date
@@ -163,12 +164,11 @@ class EngineProcess:
         name = display_name(options.model)
         calibration = read_cost_file(Path(options.cost)) if options.cost else None
         if calibration:
-            calibration.check_model(
-                name, executor=options.executor
-            )  # before anything is loaded for nothing
+            calibration.check_model(name, executor=options.executor)  # before anything is loaded
         self.channel.send(Progress(f"loading the weights of {name}"))
-        reading = begin_tokenizer(options.executor, source)
-        loaded = self._load(source)
+        with tokenizer_beside(options.executor, source) as reading:
+            loaded = self._load(source)
+        read = reading.of(loaded.folder) if reading else None
         loaded.executor.on_failure(_end_process)
         policies = self._policies(loaded)
         cost = StepCost()
@@ -190,7 +190,7 @@ class EngineProcess:
         return engine, Welcome(
             model=name,
             folder=str(loaded.folder),
-            tokenizer=Tokenizer(loaded.folder, loaded.vocab, reading),
+            tokenizer=Tokenizer(loaded.folder, loaded.vocab, read),
             dtype=loaded.dtype,
             device=loaded.device,
             capacity=engine.load.capacity,
