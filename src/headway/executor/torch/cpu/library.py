@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headway.executor.torch.cpu.build import NoKernelsError, compiled, is_off
-from headway.executor.torch.cpu.int8_panels import Int8Kernels
+from headway.executor.torch.cpu.int8_panels import PANEL, Int8Kernels
 from headway.executor.torch.cpu.tape import Kernel
 
 _POINTER, _COUNT, _FLAG, _NUMBER = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
@@ -67,16 +67,16 @@ class Kernels:
         """Weights [outputs, inputs] in bfloat16, one below the other, in the order in which
         products read them: [outputs / 64, inputs / 2, 64, 2]. inputs is even, all outputs together
         are a multiple of 64."""
-        panel, parts = 64, list(weights)
-        if any(len(part) % panel for part in parts):
+        parts = list(weights)
+        if any(len(part) % PANEL for part in parts):
             parts = [torch.cat(parts)]
         inputs = parts[0].shape[1]
-        panels = sum(len(part) for part in parts) // panel
-        found, at = parts[0].new_empty(panels, inputs // 2, panel, 2), 0
+        panels = sum(len(part) for part in parts) // PANEL
+        found, at = parts[0].new_empty(panels, inputs // 2, PANEL, 2), 0
         for part in parts:
             part, to = part.contiguous(), found[at:].data_ptr()
             self._half_pack(part.data_ptr(), len(part), inputs, to, torch.get_num_threads())
-            at += len(part) // panel
+            at += len(part) // PANEL
         return found
 
     def product(
