@@ -17,8 +17,9 @@ A first token's error is how far it came from the promise, over 15 % of its TTFT
 came from, whichever is longer. An answer is covered if it had ended by the time that was promised.
 All requests count, from the first on.
 
-    python -m benchmarks.promise            25 minutes on one core
-    python -m benchmarks.promise --quick    the smooth mix, one strategy
+    python -m benchmarks.promise              25 minutes on one core
+    python -m benchmarks.promise --quick      the smooth mix, one strategy
+    python -m benchmarks.promise --begin 600  another window of the traces
 """
 
 import argparse
@@ -197,6 +198,7 @@ def parsed() -> argparse.Namespace:
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--traces", type=Path, default=SHARED, help=f"folder; default: {SHARED}")
     parser.add_argument("--traffic", default=",".join(TRAFFIC), help="of " + ", ".join(TRAFFIC))
+    parser.add_argument("--begin", type=float, default=0.0, help="second where the window begins")
     parser.add_argument("--quick", action="store_true", help="the smooth mix, by budgets")
     parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
     given = parser.parse_args()
@@ -208,14 +210,16 @@ def parsed() -> argparse.Namespace:
 
 def main() -> int:
     given, figures = parsed(), list[Figure]()
-    table = Table(title="promises at 80 % of the capacity", title_justify="left")
+    table = Table(
+        title=f"promises at 80 % of the capacity, from {given.begin:g} s", title_justify="left"
+    )
     for column in ("traffic", "strategy", "load", "lengths", "n", "error", "of TTFT", "late"):
         table.add_column(column, justify="right")
     table.add_column("covered", justify="right")
     table.add_column("width", justify="right")
     for name in given.traffic:
         traffic = TRAFFIC[name]
-        source, slots = Source(given.traces, 0, traffic.seconds), traffic.mix.slots
+        source, slots = Source(given.traces, given.begin, traffic.seconds), traffic.mix.slots
         variants = [Variant("budgets", by_budgets(slots))]
         if not given.quick:
             variants.append(replace(first_come(slots, CHUNK), name="first come"))

@@ -1,7 +1,7 @@
 """What does headway's scheduler cost, and what is it worth, on vLLM's own workers?
 
 `headway serve --executor vllm` against `vllm serve`: one machine, one model (Qwen2.5-0.5B's shape,
-random weights, bfloat16), the same recorded requests, driven by `headway bench`. Two lanes of a
+random weights in --dtype), the same recorded requests, driven by `headway bench`. Two lanes of a
 hundred requests each: chat (azure2023-conv) and code (azure2023-code), token counts divided by
 SCALE for both servers, so that a run takes minutes on two cores. Both have the same slots, context,
 blocks, KV memory and options of vLLM's engine, and neither compiles the model.
@@ -17,6 +17,9 @@ one sweep. headway goes by budgets, with a cost file that it has measured before
 pair headway is first.
 
     .venv-vllm/bin/python -m benchmarks.vllm [--check] [--pairs 3] [--part throughput|goodput]
+
+A processor without products in bfloat16 computes them many times slower: give it --dtype float32.
+--cost FILE takes a cost file that was measured before.
 
 `--quick` takes a tiny model and few requests: it shows that all of it runs, and its figures say
 nothing. Rows, logs and the cost file stay in `.build/vllm` (--out).
@@ -52,6 +55,7 @@ class Bench:
     traffic: Traffic
     pairs: int
     seconds: float  # of calibration
+    cost: Path | None = None  # measured before; None: measure
     steps: Sequence[int] = STEPS
     saturated: dict[str, list[float]] = field(default_factory=lambda: {"headway": [], "vllm": []})
 
@@ -97,7 +101,7 @@ class Bench:
     def goodput(self) -> list[float]:
         """Ratios of the requests inside budget."""
         rate, budgets = OVERLOAD * self.capacity(), self.budgets()
-        cost = str(calibrate(self.servers, self.seconds))
+        cost = str(self.cost or calibrate(self.servers, self.seconds))
         say(f"{rate:.3g} requests/s; budgets in ms {json.dumps(budgets)}")
         sweep = {}
         for priority in PRIORITY:
@@ -156,15 +160,21 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--pairs", type=int, default=3)
     parser.add_argument("--part", choices=("throughput", "goodput", "both"), default="both")
+    parser.add_argument("--dtype", default="bfloat16", help="of the weights, in both servers")
+    parser.add_argument("--cost", type=Path, help="a cost file of this model and machine")
     parser.add_argument("--out", type=Path, default=Path(".build/vllm"))
     given = parser.parse_args()
+    if given.cost and not given.cost.is_file():
+        parser.error(f"--cost: there is no file {given.cost}")
     config = HALF_B | QUICK if given.quick else HALF_B
     folder = (given.out / ("quick" if given.quick else "half-b")).resolve()
     model = write_checkpoint(folder / "model", config)
     each, seconds = (12, 20.0) if given.quick else (EACH, CALIBRATING)
-    servers = Servers(folder, model, "bfloat16")
+    servers = Servers(folder, model, given.dtype)
     steps = STEPS[-1:] if given.quick else STEPS
-    bench = Bench(servers, Traffic(folder, each, SCALE, SEED), given.pairs, seconds, steps)
+    drawn = Traffic(folder, each, SCALE, SEED)
+    cost = given.cost and given.cost.resolve()
+    bench = Bench(servers, drawn, given.pairs, seconds, cost, steps)
     figures = []
     if given.part != "goodput":
         ratios = bench.throughput()

@@ -152,12 +152,12 @@ class TorchExecutor(Executor):
         scores = None
         if inputs.sampled:
             draws, asked = inputs.draws, x[inputs.at]
-            found = self.model.likeliest(asked) if draws.greedy else None
-            logits = self.model.logits(asked) if found is None else None
-            computed = perf_counter_ns()
-            if found is not None:
+            if draws.greedy and (found := self.model.likeliest(asked)) is not None:
                 picked, finite_logits = found
-            elif logits is not None:
+                computed = perf_counter_ns()
+            else:
+                logits = self.model.logits(asked)
+                computed = perf_counter_ns()
                 picked = sample(logits, draws, waits=not self.overlapped)
                 finite_logits = logits.sum(dim=-1).isfinite()
                 if (draws.logprobs >= 0).any():
