@@ -7,7 +7,7 @@ SCALE for both servers, so that a run takes minutes on two cores. Both have the 
 blocks, KV memory and options of vLLM's engine, and neither compiles the model.
 
 `vllm_throughput_ratio`: all requests at once; output tokens a second, headway's over vLLM's, pair
-by pair, with the same bound on a step's tokens.
+by pair. Both take whoever came first, with the same bound on a step's tokens.
 
 `vllm_goodput_ratio`: the requests arrive as recorded, at 1.2 times what vLLM's server answers at
 once. Budgets are fixed before that: five times each lane's p50 of TTFT and TPOT on vLLM's idle

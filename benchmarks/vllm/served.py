@@ -77,15 +77,17 @@ class Servers:
 
     @contextmanager
     def headway(self, step_tokens: int, budgets: Budgets, cost: str = "") -> Iterator[str]:
-        """The URL of `headway serve`. step_tokens: of a step; 0: headway's own choice. With a cost
-        file and budgets it goes by them; without, by priority, and no lane has limits."""
+        """The URL of `headway serve`. step_tokens: of a step, for whoever came first, which is what
+        vLLM's server does; 0: headway's own choice, by budgets with a cost file."""
         lanes: dict[str, Any] = {}
         for at, lane in enumerate(LANES):
             limits = {name: f"{ms:.3f}ms" for name, ms in budgets.get(lane, {}).items()}
             lanes[lane] = {"max_waiting": 10_000, "priority": len(LANES) - at, **limits}
         engine = {"executor": "vllm", "vllm": OPTIONS, "slots": SLOTS, "context": CONTEXT}
         engine |= {"block_size": BLOCK_SIZE, "cost": cost}
-        engine |= {"step_tokens": step_tokens} if step_tokens else {}
+        if step_tokens:
+            plain = {"order": "first-come", "chunk": step_tokens}
+            engine |= {"step_tokens": step_tokens, "strategy": plain}
         models = [{"path": str(self.model), "name": "bench", "dtype": self.dtype}]
         file = self.folder / "headway.yaml"
         file.write_text(yaml.safe_dump({"models": models, "engine": engine, "lanes": lanes}))

@@ -119,6 +119,18 @@ def test_blocks_of_one_that_ends_in_flight_are_waited_for():
     assert made.scheduler.ledger.requests[1].first_scheduled == 24 * MS
 
 
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_slot_is_free_for_the_step_after_a_last_row(depth):
+    """Two slots: a long answer, and four of one token each. Nobody has to see a last token to know
+    that it is the last one."""
+    short = [ask(f"b{i}", (20 + i, 7), 1) for i in range(4)]
+    adds = [(0, Add(each)) for each in (ask("a", 5, 6), *short)]
+    made, spied, _ = engine(*adds, depth=depth, policies=Policies(Continuous(2)))
+    events = finish(made)
+    assert [len(batch.rows) for batch in spied.batches] == [2, 2, 2, 2, 1, 1]
+    assert all(said(events, each.id) == answer(each) for each in short)
+
+
 def test_a_row_that_needs_its_token_waits_for_it():
     penalised = ask("a", 5, 4, sampling=Sampling(presence_penalty=0.5))
     made, spied, clock = engine((0, Add(penalised)))
@@ -162,7 +174,8 @@ def test_who_may_not_take_a_slot_waits_and_the_others_look_ahead():
     made, spied, _ = tiers(least=2)
     finish(made)
     rows = {row.id: row for row in made.scheduler.ledger.requests}
-    assert rows["o1"].preemptions == 0 and rows["c"].first_scheduled >= rows["o0"].finished
+    assert rows["o1"].preemptions == 0 and rows["c"].first_token > rows["o0"].finished
+    assert all(len(batch.rows) <= 2 for batch in spied.batches)
     ahead = [batch.step for batch in spied.batches if UNKNOWN in batch.rows[0].tokens]
     assert len(ahead) > 6
 

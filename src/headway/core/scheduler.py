@@ -136,9 +136,9 @@ class Scheduler:
         """What policies see. Their `now` is when the step can begin that they are asked about."""
         begins = self._in_flight.all_back(now, self.committed)
         roster, pool = self.roster, self.pool
-        blocks = pool.num_free, pool.num_blocks, pool.block_size
-        known = self.prefilled, roster.last_victim, self.estimates, *blocks
-        rest = self._closing or self._enough, *known, self.steps, pool.shared, begins - now
+        counts = pool.num_free, pool.num_blocks, pool.block_size, self.steps, pool.shared
+        known = self.prefilled, roster.last_victim, self.estimates, *counts
+        rest = self._closing or self._enough, *known, begins - now, self._in_flight.finishing
         return View(begins, tuple(roster.lines.values()), roster.running.values(), *rest)
 
     def schedule(self, now: int) -> Batch:

@@ -28,6 +28,7 @@ class View(NamedTuple):
     step: int = 0  # steps scheduled so far
     shared: Collection[int] = ()  # blocks that several sequences use
     ahead: int = 0  # nanoseconds from the present to `now`, as far as can be foreseen
+    finishing: int = 0  # of the running, those whose last row is in flight: they leave their slots
 
     @property
     def waiting(self) -> int:

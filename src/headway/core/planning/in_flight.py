@@ -55,6 +55,13 @@ class InFlight:
         return max(now, committed)
 
     @property
+    def finishing(self) -> int:
+        """How many of the running have nothing left to compute once these steps are back. The next
+        step has no rows of them, so that their slots are free for it."""
+        running = self.roster.running.values() if self._steps else ()
+        return sum([not (s.pending or s.reads) for s in running])
+
+    @property
     def may_look_ahead(self) -> bool:
         """Whether another step can be decided before these are back.
 

@@ -197,5 +197,5 @@ class Continuous:
         _check(self.size)
 
     def start(self, view: View) -> Start:
-        count = min(view.waiting, self.size - len(view.running))
+        count = min(view.waiting, self.size - len(view.running) + view.finishing)
         return Start(count) if count > 0 else NOBODY
