@@ -20,7 +20,7 @@ from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane
 from headway.core.policies.relegate import Hopeless, Keep
-from headway.core.request import Request
+from headway.core.request import NEVER, Request
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
@@ -57,8 +57,8 @@ def line(lane, *waiting, running=0):
     return made
 
 
-def seen(*lines, now=0, running=(), step=1, cost=COST):
-    return View(now, lines, running, estimates=Estimates(cost), step=step)
+def seen(*lines, now=0, running=(), joins=1, cost=COST):
+    return View(now, lines, running, estimates=Estimates(cost), joins=joins)
 
 
 def numbers(found):
@@ -158,15 +158,21 @@ def test_a_lane_with_fewer_than_its_least_goes_first_with_so_many():
 
 
 @pytest.mark.parametrize(
-    "step, now, first", [(8, 100, 0), (7, 100, 9), (8, 99, 9), (16, 500, 0), (17, 500, 9)]
+    "joins, now, first", [(8, 100, 0), (7, 100, 9), (8, 99, 9), (16, 500, 0), (17, 500, 9)]
 )
-def test_the_oldest_of_those_behind_goes_first_in_every_so_many_steps(step, now, first):
+def test_the_oldest_of_those_behind_is_one_of_every_so_many_that_join(joins, now, first):
     lines = line(CHAT, one(9, first_by=5)), line(BULK, one(0, "bulk", UNTIMED))
     order, runs = ByDeadline(patience=100, turn=8), [decoding(5, lane="bulk", tier=UNTIMED)]
-    view = seen(*lines, step=step, now=now, running=runs)
+    view = seen(*lines, joins=joins, now=now, running=runs)
     assert numbers(order.rank(view, ()))[0] == first
     alone = view._replace(running=[decoding(5)])
     assert numbers(order.rank(alone, ()))[0] == (0 if now >= 100 else 9), "none of them runs"
+
+
+def test_lanes_without_a_budget_go_by_completion_time_and_arrival():
+    dues = NEVER, 900, 50, 900
+    waits = [one(i, "bulk", UNTIMED, done_by=due) for i, due in enumerate(dues)]
+    assert numbers(ByDeadline().rank(seen(line(BULK, *waits)), ())) == [2, 1, 3, 0]
 
 
 def test_ageing_is_for_those_who_run_too_and_the_relegated():
@@ -181,10 +187,10 @@ def test_ageing_is_for_those_who_run_too_and_the_relegated():
 def test_one_with_a_deadline_that_is_always_put_behind_has_its_turn_too():
     order = ByDeadline(patience=100, turn=4)
     large, small = job(0, 10, 9_000), job(1, 2_000, 9)
-    for step, first in ((4, 0), (5, 1)):
-        view = seen(line(CHAT, large, small), line(BULK), now=100, step=step)
+    for joins, first in ((4, 0), (5, 1)):
+        view = seen(line(CHAT, large, small), line(BULK), now=100, joins=joins)
         assert numbers(order.rank(view, ()))[0] == first
-    view = seen(line(CHAT, small), now=100, step=4, running=[large])
+    view = seen(line(CHAT, small), now=100, joins=4, running=[large])
     assert numbers(order.rank(view, [large]))[0] == 0
 
 
@@ -221,6 +227,26 @@ def test_a_step_is_as_long_as_those_who_decode_can_spare():
     assert times(soon, sooner, now=30 * MS) == 25 * MS
     assert times(soon, now=90 * MS) == 0, "it is late already"
     assert times(soon, now=390 * MS) == 10 * shortest, "and now hopelessly so"
+
+
+def test_prompts_have_the_time_of_the_others_where_a_budget_cannot_be_kept():
+    """A step with the least of a prompt takes longer than the one has for a token."""
+
+    def allowed(*running):
+        return BY_SLACK.allow(seen(now=30 * MS, running=running))
+
+    strict = decoding(1, generated=1, first_token=25 * MS, tpot=10 * MS)
+    patient = decoding(2, generated=1, first_token=0, tpot=300 * MS)
+    estimates = Estimates(COST)
+    assert strict.tpot < estimates.prompt_alone(1 + BY_SLACK.least) < patient.tpot
+    assert allowed(strict).nanoseconds == 5 * MS, "who may miss a step does"
+    longest = 10 * estimates.shortest - estimates.decoding(1, strict.scheduled)
+    token = (estimates.prompt_alone(1 + BY_SLACK.least) - estimates.shortest) / BY_SLACK.least
+    assert allowed(strict).least == int(longest / token)
+    both, hasty = allowed(strict, patient), decoding(3, first_token=5 * MS, tpot=90 * MS)
+    assert BY_SLACK.least < both.least < allowed(strict).least and both.nanoseconds == 5 * MS
+    assert allowed(strict, hasty).least < both.least
+    assert allowed(hasty).least == BY_SLACK.least
 
 
 @pytest.mark.parametrize(

@@ -182,6 +182,31 @@ def test_the_oldest_of_the_first_tier_takes_what_lanes_keep_so_that_it_ends():
     assert [row.finish for row in scheduler.ledger.requests] == [Finish.LENGTH] * 2
 
 
+def test_what_a_lane_keeps_is_left_while_others_of_the_first_tier_can_give():
+    bulk = replace(BULK, slots=Share(least=1), blocks=Share(least=5))
+    scheduler = scheduler_of(8, replace(TAKING, join=Continuous(3)), bulk, CHAT)
+    add(scheduler, "chata", "chatb", prompt=7, most=9)
+    add(scheduler, "bulkc", prompt=7, most=9)
+    while scheduler.roster.by_id:
+        step(scheduler)
+    lost = {row.id: row.preemptions for row in scheduler.ledger.requests}
+    assert lost["chatb"] > 0 and lost["bulkc"] == lost["chata"] == 0
+
+
+def test_who_fits_joins_beside_one_in_time_that_does_not():
+    """It could not have used these blocks, and takes them once they are enough."""
+    scheduler = scheduler_of(8, replace(TAKING, join=Continuous(3)))
+    add(scheduler, "chata", prompt=16, most=6)
+    step(scheduler)
+    add(scheduler, "chatb", prompt=16, most=2)
+    add(scheduler, "bulkc", prompt=3, most=20)
+    step(scheduler)
+    assert running(scheduler) == ["bulkc", "chata"]
+    while "chatb" not in running(scheduler):
+        step(scheduler)
+    assert "chata" not in scheduler.roster.by_id
+
+
 def test_the_last_victim_is_not_spared_where_another_would_be_of_an_earlier_tier():
     scheduler = scheduler_of(4, replace(TAKING, join=Continuous(3)))
     add(scheduler, "chata", "chatb", "bulkc", prompt=4, most=8)
@@ -438,6 +463,33 @@ def test_in_a_flood_what_a_lane_keeps_moves_in_every_so_many_steps(turn, chunk):
     aged = seen[10:]
     gaps = [len(gap) for gap in "".join(" x"[each] for each in aged).split("x")]
     assert max(gaps) < turn
+    assert scheduler.roster.waiting > 10, "or it was no flood"
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("turn", [2, 5])
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_in_a_flood_the_oldest_of_the_relegated_has_its_turn_and_ends(slots, turn, most):
+    """Whatever the steps between two slots that come free."""
+    order = ByDeadline(patience=400 * MS, turn=turn)
+    policies = Policies(Continuous(slots), order, chunk=Fixed(16), preempt=ByLane(), step_tokens=32)
+    policies = replace(policies, relegate=Hopeless(), defer=WithoutDeadline())
+    hasty = replace(CHAT, budget=Budget(ttft=60 * MS, tpot=1_000 * MS))
+    scheduler = scheduler_of(64, policies, BULK, hasty)
+    late = [ask(f"late{i}", (40 + i,) * 60, most, 0, lane="chat") for i in range(2)]
+    scheduler.apply([Add(each) for each in late], 0)
+    began = list[str]()
+    for number in range(400):
+        now = number * 40 * MS
+        asks = [ask(f"f{number}.{i}", (number % 50, i), most, now, lane="chat") for i in range(3)]
+        scheduler.apply([Add(each) for each in asks], now)
+        began += [name for name in step(scheduler, now) if name not in began]
+        if not scheduler.roster.by_id.keys() & {"late0", "late1"}:
+            break
+    rows = {row.id: row for row in scheduler.ledger.requests}
+    assert all(rows[each.id].relegated and rows[each.id].preemptions == 0 for each in late)
+    before = [id for id in began[: began.index("late0")] if rows[id].first_scheduled > 400 * MS]
+    assert len(before) <= turn + slots
     assert scheduler.roster.waiting > 10, "or it was no flood"
 
 

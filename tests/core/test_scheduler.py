@@ -6,7 +6,7 @@ import pytest
 
 from headway.core.batch import Event, Logprob, Output, Want
 from headway.core.commands import Add, Cancel, Close, Enough, Stop
-from headway.core.planning.plan import MISFITS
+from headway.core.planning.candidates import FAR, MISFITS
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
@@ -296,7 +296,7 @@ def test_tenants_do_not_share_a_prefix():
 def test_blocks_are_kept_for_a_head_that_was_overtaken_too_often(
     monkeypatch,
 ):
-    monkeypatch.setattr("headway.core.planning.plan.PATIENCE", 3)
+    monkeypatch.setattr("headway.core.planning.candidates.PATIENCE", 3)
     scheduler = make(4)
     scheduler.apply([Add(ask("long", 4, 12))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -316,13 +316,14 @@ def test_blocks_are_kept_for_a_head_that_was_overtaken_too_often(
     scheduler.check()
 
 
-def test_a_step_looks_at_a_bounded_number_of_misfits():
+@pytest.mark.parametrize("misfits, joins", [(MISFITS, 1), (MISFITS + FAR - 1, 1), (600, 0)])
+def test_one_that_fits_joins_behind_a_bounded_number_of_misfits(misfits, joins):
     scheduler = make(4)
     scheduler.apply([Add(ask("long", 4, 12))], 0)
     run(scheduler, scheduler.schedule(0))
-    scheduler.apply([Add(ask(f"big{i}", (5,) * 13, 1)) for i in range(MISFITS)], 0)
+    scheduler.apply([Add(ask(f"big{i}", (5,) * 13, 1)) for i in range(misfits)], 0)
     scheduler.apply([Add(ask("small", (6,) * 3, 1))], 0)
-    assert [row.sequence for row in scheduler.schedule(0).rows] == [0]
+    assert [row.sequence for row in scheduler.schedule(0).rows] == [0, misfits + 1][: 1 + joins]
 
 
 def test_decodes_count_against_the_step_and_a_victims_tokens_are_given_back():

@@ -130,7 +130,7 @@ class Line:
 
     __slots__ = (
         *("lane", "is_timed", "waiting", "relegated", "tokens", "relegated_tokens"),
-        *("started", "running", "batch", "longest", "slots"),
+        *("started", "running", "batch", "longest", "slots", "has_dues"),
     )
 
     def __init__(self, lane: Lane) -> None:
@@ -145,6 +145,7 @@ class Line:
         self.batch = 0  # sequences that ran when the latest step was built
         self.longest = 0  # tokens of the longest prompt that has ever waited
         self.slots = lane.slots.low or lane.slots.most  # sequences that may run now, at most
+        self.has_dues = False  # somebody has waited here who is due at a time
 
     def retune(self, lane: Lane) -> None:
         """The lane has other settings from now on. Slots that follow the load begin anew only where
@@ -175,12 +176,14 @@ class Line:
         self._count(sequence, prompt)
         if prompt > self.longest:
             self.longest = prompt
+        if sequence.done_by != NEVER:
+            self.has_dues = True
 
     def with_imagined(self, sequence: Sequence) -> "Line":
         """A copy to look at, in which it waits behind the others."""
         copy = Line(self.lane)
         copy.waiting, copy.relegated = [*self.waiting, sequence], self.relegated
-        copy.running = self.running
+        copy.running, copy.has_dues = self.running, self.has_dues
         return copy
 
     def remove(self, sequence: Sequence) -> None:

@@ -46,7 +46,7 @@ class Roster:
         self.running: dict[int, Sequence] = {}
         self.withheld: dict[int, tuple[Sequence, Finish]] = {}  # by number
         self.deadlines = Deadlines()
-        self.preemptions = 0  # so far
+        self.joins = self.preemptions = 0  # so far
         self.last_victim = -1  # number of the sequence that was preempted last; -1: none yet
         self.leaving: dict[int, Sequence] = {}  # have ended, but a step still uses their blocks
         self._moved: list[Sequence] = []  # were relegated or restored while they waited
@@ -125,6 +125,7 @@ class Roster:
         """They wait no longer: they run, with the blocks that were reserved for them."""
         for sequence in sequences:
             self.lines[sequence.request.lane].join(sequence)
+            self.joins += 1
             sequence.hit = 0
             self.running[sequence.number] = sequence
 

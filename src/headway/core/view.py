@@ -21,6 +21,7 @@ class View(NamedTuple):
     closing: bool = False  # nothing more will arrive, at least for now
     prefilled: bool = False  # the last step had prompts
     last_victim: int = -1  # number of the sequence that was preempted last
+    joins: int = 0  # how often a sequence has begun to run
     estimates: Estimates = UNKNOWN  # the cost model with its drift, and what else was learned
     free_blocks: int = 0  # cached ones included
     num_blocks: int = 0

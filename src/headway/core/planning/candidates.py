@@ -1,11 +1,17 @@
-"""Who is considered in a step, and in which order: the order policy's, but for two things."""
+"""Who is considered in a step, and in which order: the order policy's, but for two things; and
+who has not fitted (Misfits)."""
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 
+from headway.core.blocks import BlockPool
 from headway.core.lane import Line
+from headway.core.planning.lane_limits import PATIENCE
 from headway.core.policies.join import Start
 from headway.core.sequence import TIMED, Sequence
+
+MISFITS = 16  # after so many that do not fit, only those are tried that will
+FAR = 512  # and so many that will not are passed over
 
 
 def named_first(ranked: Iterator[Sequence], start: Start) -> Iterator[Sequence]:
@@ -21,27 +27,21 @@ def in_time_first(
     ranked: Iterator[Sequence],
     lines: tuple[Line, ...],
     running: Collection[Sequence],
-    lacks_slots: Callable[[Sequence], bool],
-    misfits: list[Sequence],
+    has_place: Callable[[Sequence], bool],
 ) -> Iterator[Sequence]:
-    """Whoever is in time and waits joins before those of later tiers do, whose slots it would take
-    in the next step; but not before those whose lane lacks slots of its least.
-
-    running: those of them who ran before the step. misfits: who has not fitted so far. While
-    somebody in time is among them, nobody of a later tier joins: it would take what is left of the
-    memory, and give it back in the next step.
-    """
+    """Whoever is in time and waits is tried before those of later tiers, whose slots it would take
+    in the next step. has_place: of those, who would keep its slot. running: who ran before the
+    step."""
     if not any(line.later for line in lines):
         return ranked
-    return _in_time_first(ranked, lines, frozenset(running), lacks_slots, misfits)
+    return _in_time_first(ranked, lines, frozenset(running), has_place)
 
 
 def _in_time_first(
     ranked: Iterator[Sequence],
     lines: tuple[Line, ...],
     ran: frozenset[Sequence],
-    lacks_slots: Callable[[Sequence], bool],
-    misfits: list[Sequence],
+    has_place: Callable[[Sequence], bool],
 ) -> Iterator[Sequence]:
     ahead = sum([len(line.waiting) for line in lines if line.is_timed])
     seen: set[Sequence] = set()  # an order may name somebody twice
@@ -53,12 +53,44 @@ def _in_time_first(
             ahead -= sequence not in seen
             seen.add(sequence)
             yield sequence
-        elif lacks_slots(sequence):
+        elif has_place(sequence):
             yield sequence
         else:
             later.append(sequence)
-        if later and ahead <= 0 and all(misfit.tier != TIMED for misfit in misfits):
+        if later and ahead <= 0:
             yield from later
             later = []
-    if all(misfit.tier != TIMED for misfit in misfits):
-        yield from later
+    yield from later
+
+
+class Misfits:
+    """Those who wait and have not fitted in this step. Others overtake them, but not for ever."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self._pool = pool
+        self._found: list[Sequence] = []
+        self._passed = 0
+
+    def add(self, sequence: Sequence, places: int) -> bool:
+        """It does not fit. places: slots that are left. Returns whether others may be tried; if
+        not, blocks that come free are kept for it."""
+        self._found.append(sequence)
+        return sequence.overtaken < PATIENCE and (places > 0 or len(self._found) < MISFITS)
+
+    def pass_over(self, sequence: Sequence) -> bool:
+        """Whether it need not be tried: many have not fitted, and there are too few free blocks for
+        its tokens, even if some of them are cached."""
+        if len(self._found) < MISFITS:
+            return False
+        self._passed += 1
+        return self._pool.blocks_for(len(sequence.tokens)) > self._pool.num_free
+
+    @property
+    def is_far(self) -> bool:
+        """Whether so many were passed over that the step looks no further."""
+        return self._passed >= FAR
+
+    def overtake(self) -> None:
+        """Another has joined."""
+        for sequence in self._found:
+            sequence.overtaken += 1

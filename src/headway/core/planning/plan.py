@@ -6,8 +6,8 @@ from itertools import chain
 from headway.core.accounts.rules import Rule
 from headway.core.block_table import grow, reserve
 from headway.core.blocks import BlockPool
-from headway.core.planning.candidates import in_time_first, named_first
-from headway.core.planning.lane_limits import PATIENCE, LaneLimits
+from headway.core.planning.candidates import Misfits, in_time_first, named_first
+from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.leasts import Leasts
 from headway.core.planning.prefixes import Prefixes
 from headway.core.planning.remainder import Remainder
@@ -19,7 +19,6 @@ from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 from headway.core.view import View
 
-MISFITS = 16  # a step stops looking after so many waiting sequences that do not fit
 FEW = 8  # that are asked one by one if not all of them fit; of more, each half at once
 
 
@@ -36,14 +35,14 @@ class Plan:
         self.places = self.start.count  # that are left for those who wait
         self._allow = policies.chunk.allow(view)
         self.rest = Remainder(self._allow, policies.step_tokens, view.estimates)
-        self._victims = Victims(policies.preempt, roster, pool, view)
+        self._victims = Victims(policies, roster, pool, view)
         self.joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
         self._deferred = policies.defer.deferred(view, joins=self.joins)
         self._singles: set[Sequence] = set()  # of the deferred, those that decode
         self.limits = LaneLimits(roster, pool)
         self._leasts = Leasts(roster, policies.order, view)
         self._prefixes = Prefixes(pool, roster, view)
-        self._misfits: list[Sequence] = []
+        self._misfits = Misfits(pool)
         self.refused: dict[Sequence, Rule] = {}  # the waiting that were tried and did not join
         self._open = True  # those who wait may be tried
         self._in_turns = False  # more run than the step has tokens
@@ -113,8 +112,11 @@ class Plan:
         ranked = named_first(self.policies.order.rank(self.view, others), self.start)
         if not self._victims.across:
             return ranked
-        limits, misfits = self.limits, self._misfits
-        return in_time_first(ranked, self.view.lines, others, limits.lacks_slots, misfits)
+        return in_time_first(ranked, self.view.lines, others, self._would_stay)
+
+    def _would_stay(self, sequence: Sequence) -> bool:
+        """Whether those in time would not take its slot back."""
+        return self.limits.lacks_slots(sequence) or self._victims.would_spare(sequence)
 
     def _runs(self, sequence: Sequence) -> bool:
         return sequence.number in self.roster.running
@@ -240,6 +242,8 @@ class Plan:
     def _try_to_join(self, sequence: Sequence, least: int = 0) -> bool:
         """Let a waiting sequence join if it fits. Returns whether others may be tried. One that
         does not fit is overtaken, but not for ever. least: tokens that its lane lacks."""
+        if self._misfits.pass_over(sequence):
+            return self._refuse(sequence, Rule.BLOCKS, more=not self._misfits.is_far)
         if not self._victims.may_join(sequence):
             return self._refuse(sequence, Rule.PREEMPTING, more=self._victims.across)
         if sequence.awaits_leader and not self.start.exclusive:
@@ -260,8 +264,7 @@ class Plan:
             self._keep(sequence, least)
         else:
             self._give(sequence)
-        for passed in self._misfits:
-            passed.overtaken += 1
+        self._misfits.overtake()
         return self.places > 0 or self._victims.across
 
     def _awaits_prefix(self, sequence: Sequence) -> bool:
@@ -281,10 +284,8 @@ class Plan:
 
     def _is_worth_trying(self, misfit: Sequence) -> bool:
         """Whether to try others after this one; if not, blocks that come free are kept for it."""
-        if not self.start.count and not self._victims.across:
-            return False
-        self._misfits.append(misfit)
-        return misfit.overtaken < PATIENCE and len(self._misfits) < MISFITS
+        may_join = self.start.count or self._victims.across
+        return bool(may_join) and self._misfits.add(misfit, self.places)
 
     def _makes_room(self, sequence: Sequence) -> bool:
         """Reserve its blocks, if it may run beside the others. Takes a slot and blocks of later

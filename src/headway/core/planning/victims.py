@@ -6,9 +6,10 @@ from operator import attrgetter
 from headway.core.block_table import demand
 from headway.core.blocks import BlockPool
 from headway.core.lane import Line
-from headway.core.policies.preempt import Preempt
+from headway.core.policies.policies import Policies
+from headway.core.request import NEVER
 from headway.core.roster import Roster
-from headway.core.sequence import TIMED, UNTIMED, Sequence
+from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.view import View
 
 _tier = attrgetter("tier")  # the first tier, TIMED, is 0
@@ -22,14 +23,17 @@ class Victims:
     that it has just lost.
 
     `across`: a sequence takes from later tiers first, down to the least that their lanes keep.
-    In its own tier everyone but the oldest may be taken, and the oldest of the first tier may take
-    from all, so that it ends whatever the lanes keep. Others may join in a step that preempts, but
-    not those of a victim's lane, nor those of a later tier than a victim's.
+    In its own tier everyone but the oldest may be taken. What lanes keep is taken by the last of
+    the first tier alone, when all others of that tier are gone, so that it ends. Others may join in
+    a step that preempts, but not those of a victim's lane, nor those of a later tier than a
+    victim's.
     """
 
-    def __init__(self, policy: Preempt, roster: Roster, pool: BlockPool, view: View) -> None:
-        self.policy, self.roster, self.pool, self.view = policy, roster, pool, view
-        self.across: bool = getattr(policy, "across", False)
+    def __init__(self, policies: Policies, roster: Roster, pool: BlockPool, view: View) -> None:
+        self.policy, self.roster, self.pool, self.view = policies.preempt, roster, pool, view
+        self.across: bool = getattr(self.policy, "across", False)
+        self._patience: int = getattr(policies.order, "patience", NEVER)
+        self._turn: int = getattr(policies.order, "turn", 1)
         self._left: list[Sequence] | None = None  # made only if a step lacks blocks or slots
         self._is_whole = False  # those of the first tier are among them
         self._robbed: set[str] = set()  # lanes that have lost somebody in this step
@@ -49,6 +53,21 @@ class Victims:
         self._robbed.add(victim.request.lane)
         self._first = min(self._first, victim.tier)
 
+    def would_spare(self, waits: Sequence) -> bool:
+        """Whether it has its turn to join, and those in time would leave it its slot."""
+        return self.view.joins % self._turn == 0 and self._spares(waits)
+
+    def _spares(self, sequence: Sequence) -> bool:
+        """Whether those in time leave it its slot and blocks, or would if it ran: of the relegated
+        who run, the oldest, if it is so old that it has had its turn. So these end, too, one after
+        another."""
+        if sequence.tier != RELEGATED:
+            return False
+        if sequence.request.arrived + self._patience > self.view.now:
+            return False
+        running = self.roster.running.values()
+        return all(each.number >= sequence.number for each in running if each.tier == RELEGATED)
+
     def may_join(self, sequence: Sequence) -> bool:
         """Whether a waiting sequence may join in spite of those preempted in this step."""
         if not self._robbed:
@@ -62,6 +81,10 @@ class Victims:
         for place, victim in enumerate(left):
             if self._may_be_taken(victim, needy):
                 return left.pop(place)
+        if self._must_end(needy):
+            for place, victim in enumerate(left):
+                if victim is not needy:
+                    return left.pop(place)
         return None
 
     def next_of_lane(self, needy: Sequence) -> Sequence | None:
@@ -94,7 +117,9 @@ class Victims:
                 break
             lane = victim.request.lane
             line = self.roster.lines[lane]
-            if victim.tier > needy.tier and self._has_more(line, gone[lane], held[lane]):
+            if victim.tier <= needy.tier or self._spares(victim):
+                continue
+            if self._has_more(line, gone[lane], held[lane]):
                 found.append(victim)
                 tables.append(victim.blocks)
                 gone[lane] += 1
@@ -138,9 +163,15 @@ class Victims:
             return True
         if victim.tier <= needy.tier:
             return victim.tier == needy.tier and victim.number != self._oldest[victim.tier]
-        if needy.number == self._oldest[min(self._oldest)]:  # it must end
-            return True
-        return self._has_more(self.roster.lines[victim.request.lane], 0, 0)
+        return not self._spares(victim) and self._has_more(
+            self.roster.lines[victim.request.lane], 0, 0
+        )
+
+    def _must_end(self, needy: Sequence) -> bool:
+        """Whether it is the last of the first tier that runs, and so has nobody else to take from
+        than those whom their lanes keep."""
+        tiers = [each.tier for each in self.roster.running.values()]
+        return self.across and needy.tier == min(tiers) and tiers.count(needy.tier) == 1
 
     def _has_more(self, line: Line, gone: int, blocks: int) -> bool:
         """Whether a lane has more than its least, without so many sequences and blocks."""

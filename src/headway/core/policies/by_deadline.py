@@ -17,6 +17,7 @@ LONG = 10  # times a step of one token: the length of a step that is full of pro
 SURE = 0.9  # share of the answers that have no more tokens than are reckoned with
 LEAST_SHARE = 0.1  # of a step that prompts are taken to have, however many decode
 _number, _tier = attrgetter("number"), attrgetter("tier")  # the first tier, TIMED, is 0
+_end = attrgetter("done_by", "number")
 Job = tuple[int, Sequence]  # its deadline, and itself
 _due = itemgetter(0)  # of a job
 
@@ -30,17 +31,18 @@ class ByDeadline:
     machine no order has fewer jobs late (Moore, 1968). It moves by itself from the earliest
     deadline first to the least work first as the load rises.
 
-    Then come the relegated, then lanes without a budget, by priority and arrival. As long as none
-    of these runs, the oldest of them goes first once it is older than `patience`: it has the next
-    slot. In every `turn`-th step, the oldest of all goes first if it is older than that. Where
-    slots are taken back from later tiers (ByLane), these join behind those in time all the same,
-    unless their lane has fewer slots than its least.
+    Then come the relegated, then lanes without a budget, by priority, completion time and arrival.
+    As long as none of these runs, the oldest of them goes first once it is older than `patience`:
+    it has the next slot. Of every `turn` sequences that join, one is the oldest of all who wait, if
+    it is older than that; and in every `turn`-th step the oldest prompt that runs goes first. Where
+    slots are taken back from later tiers (ByLane), only the relegated have such a turn. A lane
+    without a budget then joins behind those in time, unless it has fewer slots than its least.
     """
 
     needs_cost: ClassVar[bool] = True
     most_in_time: bool = True
     patience: int = 60 * SECOND
-    turn: int = 8
+    turn: int = 32
 
     def __post_init__(self) -> None:
         if self.patience < 0 or self.turn < 1:
@@ -67,19 +69,17 @@ class ByDeadline:
         yield from [s for s in running if s.tier == UNTIMED]
         for line in lines:
             if not line.is_timed:
-                yield from tuple(line.waiting)
+                yield from sorted(line.waiting, key=_end) if line.has_dues else tuple(line.waiting)
 
     def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
-        """The oldest of those behind the others, if none of them runs; in every so many steps the
+        """The oldest of those behind the others who wait, if none of them runs; in its turn the
         oldest of all."""
-        turn = view.step % self.turn == 0
-        if not turn and any(map(_tier, view.running)):
-            return []
-        parts = [line.relegated for line in view.lines]
-        parts += [line.waiting for line in view.lines if turn or not line.is_timed]
-        found = [s for s in running if turn or s.tier != TIMED] + [
-            part[0] for part in parts if part
-        ]
+        joins, behind = view.joins % self.turn == 0, not any(map(_tier, view.running))
+        found = [*running] if view.step % self.turn == 0 else []
+        if joins or behind:
+            parts = [line.relegated for line in view.lines]
+            parts += [line.waiting for line in view.lines if joins or not line.is_timed]
+            found += [part[0] for part in parts if part]
         oldest = min(found, key=_number, default=None)
         if oldest is None or oldest.request.arrived + self.patience > view.now:
             return []

@@ -38,13 +38,29 @@ class BySlack:
             )
 
     def allow(self, view: View) -> Allowance:
-        now = view.now
-        due = now + self.stretch * view.estimates.shortest
+        now, fastest = view.now, view.estimates.prompt_alone(self.least + 1)
+        due = helped = now + self.stretch * view.estimates.shortest
         hurried = due_before(view.running, due)
         for sequence, next_by in zip(hurried, next_times(hurried), strict=True):
-            if next_by < due and now - LOST * sequence.tpot < next_by:
-                due = next_by
-        return Allowance(NEVER, True, max(0, due - now), self.least, self.sure, self.filler)
+            if next_by < helped and now - LOST * sequence.tpot < next_by:
+                due = min(due, next_by)
+                if sequence.tpot > fastest:
+                    helped = next_by
+        least = self.least if due == helped else self._prompt_tokens(view, helped - now)
+        return Allowance(NEVER, True, max(0, due - now), least, self.sure, self.filler)
+
+    def _prompt_tokens(self, view: View, nanoseconds: int) -> int:
+        """How many fit beside those who decode in a step of this time, at least `least`.
+
+        A budget may ask for tokens faster than a step with the least of a prompt takes. Then each
+        step with a prompt breaks it, and a short one as surely as a long one: so the step is as
+        long as all others can spare.
+        """
+        starts = [s.scheduled for s in view.running if len(s.tokens) - s.scheduled == 1]
+        estimates, least = view.estimates, self.least
+        token = (estimates.prompt_alone(least + 1) - estimates.shortest) / least
+        spare = nanoseconds - estimates.decoding(len(starts), sum(starts))
+        return max(least, int(spare / token)) if token > 0 else least
 
     def ahead(self, view: View) -> Ahead:
         """As `allow`, but the sequences are looked at once: with each token, all those of one

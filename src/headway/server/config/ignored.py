@@ -31,7 +31,7 @@ def _reads(strategy: StrategySettings, setting: str) -> bool:
         case "late":
             return strategy.relegate == "hopeless"
         case "slots.least":
-            return takes or by_deadline or strategy.defer == "without-deadline"
+            return takes or by_deadline or strategy.defer != "nobody"
         case "blocks.least":
             return takes
         case _:
