@@ -80,9 +80,9 @@ class Servers:
         """The URL of `headway serve`. step_tokens: of a step, for whoever came first, which is what
         vLLM's server does; 0: headway's own choice, by budgets with a cost file."""
         lanes: dict[str, Any] = {}
-        for at, lane in enumerate(LANES):
+        for lane in LANES:
             limits = {name: f"{ms:.3f}ms" for name, ms in budgets.get(lane, {}).items()}
-            lanes[lane] = {"max_waiting": 10_000, "priority": len(LANES) - at, **limits}
+            lanes[lane] = {"max_waiting": 10_000, **limits}
         engine = {"executor": "vllm", "vllm": OPTIONS, "slots": SLOTS, "context": CONTEXT}
         engine |= {"block_size": BLOCK_SIZE, "cost": cost}
         if step_tokens:
