@@ -290,6 +290,16 @@ def test_those_with_time_to_spare_may_miss_a_step_while_there_are_prompts():
         WithTimeToSpare(0)
 
 
+@pytest.mark.parametrize("pace, spare", [(0, True), (20, True), (60, False)])
+def test_an_answer_that_is_due_misses_steps_only_with_half_of_its_time_to_spare(pace, spare):
+    """Eight tokens are expected, and it is due in 900 ms."""
+    made = decoding(1, generated=2, most=10, first_token=0, done_by=900 * MS)
+    view = seen(line(CHAT), running=[made])
+    if pace:
+        view.estimates.promises.paces.ended("chat", 10 * pace * MS, 10)
+    assert numbers(WithTimeToSpare(2).deferred(view, joins=True)) == [1][: int(spare)]
+
+
 def test_who_cannot_be_in_time_even_alone_is_relegated():
     waits = [one(i, first_by=(13 + i) * MS) for i in range(3)]
     started = decoding(7, first_by=0, first_token=5)

@@ -108,6 +108,18 @@ def test_memory_ahead_is_the_peak_of_all_future_steps(holders):
         assert Ahead().suffices(view, running, joining) is fits
 
 
+def test_blocks_that_several_use_count_once():
+    """Ten of twenty tokens each, of which four blocks of four are the same."""
+    running = [sequence(i, prompt=20, most=4) for i in range(10)]
+    for each in running:
+        each.blocks = [1, 2, 3, 4, 5 + each.number]
+    joining = sequence(10, prompt=20, most=4)
+    view = View(0, (), running, num_blocks=40, block_size=4, free_blocks=26)
+    assert Ahead().suffices(view, running, joining)
+    alone = view._replace(num_blocks=50, free_blocks=0)  # each has its own
+    assert not Ahead().suffices(alone, running, joining)
+
+
 def test_alone_a_request_always_joins():
     view = View(0, (), num_blocks=1, block_size=1)
     assert Ahead().suffices(view, [], sequence())

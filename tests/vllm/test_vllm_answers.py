@@ -135,7 +135,8 @@ def runs(llm, executor, blocks, options):
     executor = made._executor
     executor.hand_over()
     policies = Policies(Continuous(4), chunk=Fixed(16), step_tokens=20)
-    scheduler = Scheduler(Settings(blocks, 32, policies=policies, context=512))
+    depth = executor.traits.steps_in_flight
+    scheduler = Scheduler(Settings(blocks, 32, policies=policies, context=512, depth=depth))
     asked = []
     for prompt in PROMPTS:
         ids = made.tokenizer.encode(prompt)

@@ -54,9 +54,11 @@ def answers():
 
 
 def serve(executor, policies, cancelled=()):
-    """Serve ASKED on this executor. Returns the scheduler and each request's tokens."""
+    """Serve ASKED on this executor, with as many steps in flight as it takes. Returns the scheduler
+    and each request's tokens."""
     executor.hand_over()
-    scheduler = Scheduler(Settings(BLOCKS, 32, LANES, policies, CONTEXT, cost=COST))
+    depth = executor.traits.steps_in_flight
+    scheduler = Scheduler(Settings(BLOCKS, 32, LANES, policies, CONTEXT, cost=COST, depth=depth))
     commands = [
         (i * 15 * MS, Add(Request(str(i), prompt, count, i * 15 * MS, LANES[i % 2].name)))
         for i, (prompt, count) in enumerate(ASKED)

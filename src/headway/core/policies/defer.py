@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from headway.core.cost.promises import SURE
+from headway.core.request import NEVER
 from headway.core.sequence import TIMED, Sequence, due_after
 from headway.core.view import View
 from headway.errors import SettingError
@@ -67,7 +69,8 @@ class WithTimeToSpare:
     is not due soon: the prompts have their time.
 
     Soon is within two of the longest steps, so whoever misses a step can still have its token in
-    time in the next one. SCORPIO (2025) lets loose lanes skip steps by credits.
+    time in the next one. An answer that is due at a time may miss steps as long as it would end by
+    then at half of its lane's pace. SCORPIO (2025) lets loose lanes skip steps by credits.
     """
 
     steady: ClassVar[bool] = True
@@ -84,7 +87,16 @@ class WithTimeToSpare:
         if not joins and all(len(s.tokens) - s.scheduled == 1 for s in running):
             return found
         soon = view.now + self.soon * view.estimates.shortest
-        return found.union(due_after(running, soon))
+        spare = due_after(running, soon)
+        return found.union([s for s in spare if s.done_by == NEVER or _has_time(s, view)])
+
+
+def _has_time(sequence: Sequence, view: View) -> bool:
+    """Whether its answer would end in time at half of its lane's pace."""
+    estimates = view.estimates
+    left = estimates.lengths.end(sequence, SURE) - len(sequence.tokens)
+    pace = estimates.promises.paces.of(sequence.request.lane) or estimates.shortest
+    return view.now + 2 * left * pace <= sequence.done_by
 
 
 DEFERS: dict[str, Defer] = {  # as operators name them

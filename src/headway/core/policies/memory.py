@@ -35,7 +35,8 @@ class Ahead:
 
         max over i of  (tokens of the first i  +  i x remaining length of the ith)
 
-    (Past-Future, LightLLM 2025). What waits in the prefix cache counts as free.
+    (Past-Future, LightLLM 2025). What waits in the prefix cache counts as free. A block that
+    several use counts once: what their tables have beyond the blocks in use is divided among all.
     """
 
     share: float = 0.6  # of answers that are no longer than what is counted on
@@ -48,7 +49,10 @@ class Ahead:
         if not others:
             return True  # else it could never run
         end, share, size = view.estimates.lengths.end, self.share, view.block_size
-        holders = [(end(s, share) - (now := len(s.tokens)), now) for s in (*others, joining)]
+        used = view.num_blocks - view.free_blocks
+        twice = max(0, sum([len(s.blocks) for s in others]) - used) * size // len(others)
+        holders = [(end(s, share) - (now := len(s.tokens)), now - twice) for s in others]
+        holders.append((end(joining, share) - (now := len(joining.tokens)), now))
         holders.sort(reverse=True)
         held = peak = 0
         for count, (left, now) in enumerate(holders, 1):
