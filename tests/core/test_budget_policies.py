@@ -57,8 +57,9 @@ def line(lane, *waiting, running=0):
     return made
 
 
-def seen(*lines, now=0, running=(), joins=1, cost=COST):
-    return View(now, lines, running, estimates=Estimates(cost), joins=joins)
+def seen(*lines, now=0, running=(), since=0, step=1, cost=COST):
+    known = {"estimates": Estimates(cost), "since_oldest": (since, since), "step": step}
+    return View(now, lines, running, **known)
 
 
 def numbers(found):
@@ -158,12 +159,12 @@ def test_a_lane_with_fewer_than_its_least_goes_first_with_so_many():
 
 
 @pytest.mark.parametrize(
-    "joins, now, first", [(8, 100, 0), (7, 100, 9), (8, 99, 9), (16, 500, 0), (17, 500, 9)]
+    "since, now, first", [(7, 100, 0), (6, 100, 9), (7, 99, 9), (30, 500, 0), (0, 500, 9)]
 )
-def test_the_oldest_of_those_behind_is_one_of_every_so_many_that_join(joins, now, first):
+def test_the_oldest_of_those_behind_is_one_of_every_so_many_that_join(since, now, first):
     lines = line(CHAT, one(9, first_by=5)), line(BULK, one(0, "bulk", UNTIMED))
     order, runs = ByDeadline(patience=100, turn=8), [decoding(5, lane="bulk", tier=UNTIMED)]
-    view = seen(*lines, joins=joins, now=now, running=runs)
+    view = seen(*lines, since=since, now=now, running=runs)
     assert numbers(order.rank(view, ()))[0] == first
     alone = view._replace(running=[decoding(5)])
     assert numbers(order.rank(alone, ()))[0] == (0 if now >= 100 else 9), "none of them runs"
@@ -187,10 +188,10 @@ def test_ageing_is_for_those_who_run_too_and_the_relegated():
 def test_one_with_a_deadline_that_is_always_put_behind_has_its_turn_too():
     order = ByDeadline(patience=100, turn=4)
     large, small = job(0, 10, 9_000), job(1, 2_000, 9)
-    for joins, first in ((4, 0), (5, 1)):
-        view = seen(line(CHAT, large, small), line(BULK), now=100, joins=joins)
+    for since, first in ((3, 0), (2, 1)):
+        view = seen(line(CHAT, large, small), line(BULK), now=100, since=since)
         assert numbers(order.rank(view, ()))[0] == first
-    view = seen(line(CHAT, small), now=100, joins=4, running=[large])
+    view = seen(line(CHAT, small), now=100, step=4, running=[large])
     assert numbers(order.rank(view, [large]))[0] == 0
 
 

@@ -9,6 +9,7 @@ from headway.core.block_table import release
 from headway.core.blocks import BlockPool
 from headway.core.deadlines import Deadlines
 from headway.core.fairness.fair_line import FairLine
+from headway.core.fairness.turns import Turns
 from headway.core.lane import Budget, Line
 from headway.core.load import LaneLoad
 from headway.core.policies.fairly import Fairly
@@ -45,9 +46,8 @@ class Roster:
         # By number, in the order in which they are served: as they joined, but see move_to_back.
         self.running: dict[int, Sequence] = {}
         self.withheld: dict[int, tuple[Sequence, Finish]] = {}  # by number
-        self.deadlines = Deadlines()
-        self.joins = self.preemptions = 0  # so far
-        self.last_victim = -1  # number of the sequence that was preempted last; -1: none yet
+        self.deadlines, self.turns = Deadlines(), Turns()
+        self.preemptions, self.last_victim = 0, -1  # so far; number of the last one; -1: none yet
         self.leaving: dict[int, Sequence] = {}  # have ended, but a step still uses their blocks
         self._moved: list[Sequence] = []  # were relegated or restored while they waited
         self._dropped: list[int] = []  # numbers that the next batch names to the executor
@@ -124,8 +124,8 @@ class Roster:
     def join(self, sequences: Iterable[Sequence]) -> None:
         """They wait no longer: they run, with the blocks that were reserved for them."""
         for sequence in sequences:
+            self.turns.joins(sequence, self.lines.values())
             self.lines[sequence.request.lane].join(sequence)
-            self.joins += 1
             sequence.hit = 0
             self.running[sequence.number] = sequence
 

@@ -137,7 +137,7 @@ class Scheduler:
         begins = self._in_flight.all_back(now, self.committed)
         roster, pool = self.roster, self.pool
         counts = pool.num_free, pool.num_blocks, pool.block_size, self.steps, pool.shared
-        known = self.prefilled, roster.last_victim, roster.joins, self.estimates, *counts
+        known = self.prefilled, roster.last_victim, roster.turns.since, self.estimates, *counts
         rest = self._closing or self._enough, *known, begins - now, self._in_flight.finishing
         return View(begins, tuple(roster.lines.values()), roster.running.values(), *rest)
 

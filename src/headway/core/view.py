@@ -1,6 +1,7 @@
 """What others may see of the scheduler: policies a View, everyone outside a Load."""
 
 from collections.abc import Collection
+from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 from headway.core.cost.estimates import Estimates
@@ -21,7 +22,7 @@ class View(NamedTuple):
     closing: bool = False  # nothing more will arrive, at least for now
     prefilled: bool = False  # the last step had prompts
     last_victim: int = -1  # number of the sequence that was preempted last
-    joins: int = 0  # how often a sequence has begun to run
+    since_oldest: Seq[int] = (0, 0)  # of lanes with a budget, and without: fairness/turns.py
     estimates: Estimates = UNKNOWN  # the cost model with its drift, and what else was learned
     free_blocks: int = 0  # cached ones included
     num_blocks: int = 0

@@ -55,7 +55,7 @@ class Victims:
 
     def would_spare(self, waits: Sequence) -> bool:
         """Whether it has its turn to join, and those in time would leave it its slot."""
-        return self.view.joins % self._turn == 0 and self._spares(waits)
+        return self.view.since_oldest[0] >= self._turn - 1 and self._spares(waits)
 
     def _spares(self, sequence: Sequence) -> bool:
         """Whether those in time leave it its slot and blocks, or would if it ran: of the relegated

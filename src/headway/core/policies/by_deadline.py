@@ -33,10 +33,11 @@ class ByDeadline:
 
     Then come the relegated, then lanes without a budget, by priority, completion time and arrival.
     As long as none of these runs, the oldest of them goes first once it is older than `patience`:
-    it has the next slot. Of every `turn` sequences that join, one is the oldest of all who wait, if
-    it is older than that; and in every `turn`-th step the oldest prompt that runs goes first. Where
-    slots are taken back from later tiers (ByLane), only the relegated have such a turn. A lane
-    without a budget then joins behind those in time, unless it has fewer slots than its least.
+    it has the next slot. Of every `turn` sequences that join, one is the oldest of those with a
+    budget, and one of those without, if they are older than that; and in every `turn`-th step the
+    oldest prompt that runs goes first. Where slots are taken back from later tiers (ByLane), only
+    those with a budget have their turn, the relegated among them. A lane without one then joins
+    behind those in time, unless it has fewer slots than its least.
     """
 
     needs_cost: ClassVar[bool] = True
@@ -72,18 +73,19 @@ class ByDeadline:
                 yield from sorted(line.waiting, key=_end) if line.has_dues else tuple(line.waiting)
 
     def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
-        """The oldest of those behind the others who wait, if none of them runs; in its turn the
-        oldest of all."""
-        joins, behind = view.joins % self.turn == 0, not any(map(_tier, view.running))
-        found = [*running] if view.step % self.turn == 0 else []
-        if joins or behind:
-            parts = [line.relegated for line in view.lines]
-            parts += [line.waiting for line in view.lines if joins or not line.is_timed]
-            found += [part[0] for part in parts if part]
-        oldest = min(found, key=_number, default=None)
-        if oldest is None or oldest.request.arrived + self.patience > view.now:
-            return []
-        return [oldest]
+        """Those of lanes with a budget and those of the others: of each the oldest that waits, in
+        its turn; also if it is behind the others and none of these runs. In every so many steps
+        the oldest that runs."""
+        timed, untimed = (count >= self.turn - 1 for count in view.since_oldest)
+        alone = not any(map(_tier, view.running))
+        parts = [line.relegated for line in view.lines if timed or alone]
+        parts += [line.waiting for line in view.lines if timed and line.is_timed]
+        behind = [line.waiting for line in view.lines if not line.is_timed and (untimed or alone)]
+        found = [[part[0] for part in each if part] for each in (parts, behind)]
+        if view.step % self.turn == 0:
+            found[0] += running
+        oldest = sorted([min(each, key=_number) for each in found if each], key=_number)
+        return [each for each in oldest if each.request.arrived + self.patience <= view.now]
 
 
 def _below_their_least(view: View) -> list[Sequence]:
@@ -116,8 +118,8 @@ def _late(jobs: list[Job], view: View) -> Collection[Sequence]:
     """
     # The next token of one that runs is little work, and not worth pricing.
     prompts = [(due, s) for due, s in jobs if len(s.tokens) - s.scheduled > 1 or not s.begun]
-    spare, work = _share_of_prompts(view) if prompts else 1.0, view.estimates.work
-    works = {s: int(work(s) / spare) for _, s in prompts}
+    spare, estimates = _share_of_prompts(view) if prompts else 1.0, view.estimates
+    works = {s: int(estimates.drifted(estimates.work(s)) / spare) for _, s in prompts}
     ends = accumulate(works.values(), initial=view.now)
     dues = [jobs[0][0], *[due for due, _ in prompts]]  # the first may be late before any work
     return () if all(map(le, ends, dues)) else _largest(jobs, works, view.now)

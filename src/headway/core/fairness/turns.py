@@ -1,0 +1,28 @@
+"""How long the oldest has been passed over (Turns): by age, everybody has a turn to begin."""
+
+from collections.abc import Iterable
+
+from headway.core.lane import Line
+from headway.core.sequence import UNTIMED, Sequence
+
+
+class Turns:
+    """How many sequences have begun to run since the oldest of those who waited did. Counted apart
+    for those whose lane has a budget and for the others: the ones may have to wait for the others.
+    """
+
+    def __init__(self) -> None:
+        self.since = [0, 0]  # with a budget, without
+
+    def joins(self, sequence: Sequence, lines: Iterable[Line]) -> None:
+        """It begins to run. lines: it is still in one of them."""
+        heads: tuple[list[int], list[int]] = [], []
+        for line in lines:
+            if line.waiting:
+                heads[not line.is_timed].append(line.waiting[0].number)
+            if line.relegated:
+                heads[0].append(line.relegated[0].number)
+        self.since = [each + 1 for each in self.since]
+        kind = sequence.tier == UNTIMED
+        if heads[kind] and sequence.number == min(heads[kind]):
+            self.since[kind] = 0
