@@ -8,6 +8,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from headway.core.cost.estimates import Estimates
+from headway.core.cost.features import row_features
 from headway.core.cost.step_cost import Rates, StepCost
 from headway.core.lane import Budget, Lane, Line, Share
 from headway.core.policies.by_deadline import ByDeadline
@@ -193,6 +194,15 @@ def test_one_with_a_deadline_that_is_always_put_behind_has_its_turn_too():
         assert numbers(order.rank(view, ()))[0] == first
     view = seen(line(CHAT, small), now=100, step=4, running=[large])
     assert numbers(order.rank(view, [large]))[0] == 0
+
+
+def test_work_is_compared_with_deadlines_at_the_drift():
+    view = seen(line(CHAT, job(0, 50, 35), job(1, 60, 17)))
+    assert numbers(ByDeadline().rank(view, ())) == [0, 1]
+    one_token = row_features(0, 1, 1)
+    for _ in range(500):
+        view.estimates.learn(one_token, 2 * COST.predict(one_token))
+    assert numbers(ByDeadline().rank(view, ())) == [1, 0], "the second alone is in time"
 
 
 def test_without_prices_all_is_in_time():
