@@ -38,7 +38,7 @@ def absent(monkeypatch):
 
 
 def test_without_vllm_the_error_says_where_to_get_it(absent):
-    with pytest.raises(SettingError, match=r"the executor vllm needs vLLM.* make vllm"):
+    with pytest.raises(SettingError, match=r"needs vLLM.*headway\[vllm\].* make vllm"):
         LLM(executor="vllm")
 
 

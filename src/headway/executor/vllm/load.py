@@ -20,8 +20,8 @@ from headway.executor.vllm.runner import VllmExecutor
 from headway.executor.vllm.traits import VLLM_TRAITS
 
 MISSING = (
-    "the executor vllm needs vLLM, which goes into an environment of its own: make vllm "
-    "(docs/executors.md)"
+    "the executor vllm needs vLLM, in an environment of its own: pip install 'headway[vllm]', or "
+    "make vllm for CPUs (docs/executors.md)"
 )
 
 
