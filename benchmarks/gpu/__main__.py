@@ -95,6 +95,13 @@ def free() -> None:
         torch.cuda.empty_cache()
 
 
+def told(figures: list[Figure]) -> list[Figure]:
+    """The same. They are printed as soon as they are there: what comes later may fail."""
+    for each in figures:
+        print(f"{each.name}: {each.value:.4g} {each.unit}", flush=True)
+    return figures
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--tiny", action="store_true")
@@ -115,17 +122,18 @@ def main() -> int:
         loaded = load(size, asked.device)
         print(f"{loaded.plan}; {perf_counter() - began:.0f} s", flush=True)
         if "steps" in parts:
-            figures += step_figures(loaded, size)
+            figures += told(step_figures(loaded, size))
             print(f"steps: {perf_counter() - began:.0f} s", flush=True)
         if "served" in parts:
             served = Served.of(loaded, size, SEED)
             found, rate = served.strategies()
-            figures += [*found, *served.simulated(rate, SEED)]
+            figures += told(found)
+            figures += told(served.simulated(rate, SEED))
             del served
         del loaded
         free()
     if "others" in parts:
-        figures += compared(size, device)
+        figures += told(compared(size, device))
     if not size.aims:
         figures = [replace(figure, most=None, least=None) for figure in figures]
     print(f"all: {perf_counter() - began:.0f} s", flush=True)
