@@ -6,6 +6,7 @@ from benchmarks.budgets.variants import (
     ALONE,
     FIRST_COME,
     LADDER,
+    MORE,
     ORDERS,
     SLOW,
     TIMEOUT,
@@ -33,7 +34,7 @@ def part_of(found: Ablation) -> Part:
         tables.append(_lanes(found))
     for mix in found.windows:
         for load in found.loads:
-            for title in (*BASELINES, *LADDER, *ALONE, *WITHOUT, *ORDERS, *SLOW):
+            for title in (*BASELINES, *LADDER, *ALONE, *WITHOUT, *MORE, *ORDERS, *SLOW):
                 if name := found.name(mix, load, title):
                     figures[_key(mix, title, load)] = 100 * found.kept.share(mix, load, name)
     return Part(SIMULATED, tables, figures)
@@ -58,7 +59,7 @@ def _row(found: Ablation, mix: str, title: str) -> list[str]:
 def _details(found: Ablation) -> Table:
     """Each mix at one load: how many points more or less than budgets has."""
     load, rows = found.detailed, list[list[str]]()
-    for title in (*LADDER[:-1], *ALONE, *WITHOUT, *ORDERS, *SLOW):
+    for title in (*LADDER[:-1], *ALONE, *WITHOUT, *MORE, *ORDERS, *SLOW):
         cells = list[str]()
         for mix in found.windows:
             found_pair = pair(found, mix, load, title)

@@ -9,6 +9,7 @@ from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.defer import Nobody, WithoutDeadline
 from headway.core.policies.join import Continuous
+from headway.core.policies.memory import Ahead
 from headway.core.policies.order import FirstCome, Priority
 from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane, Youngest
@@ -24,6 +25,7 @@ FIRST_COME, TIMEOUT, SLIDING = "first come", "queue timeout", "sliding alpha"
 LADDER = ("priority", "deadline order", "+ slack steps", "+ relegation", "+ filler", "budgets")
 ALONE = ("slack steps alone", "relegation alone", "filler alone")
 WITHOUT = ("without the order", "without slack steps", "without relegation")
+MORE = ("budgets + memory ahead",)
 SLOWNESS = 1_300
 SLOW = ("first come, 1.3 x slower than foretold", "budgets, 1.3 x slower than foretold")
 ORDERS = ("earliest deadline", SLIDING)
@@ -66,6 +68,7 @@ def parts(slots: int, chunk: int) -> list[Variant]:
         "without slack steps": replace(whole, chunk=plain.chunk, step_tokens=plain.step_tokens),
         "without relegation": replace(whole, relegate=Keep()),
         "earliest deadline": replace(whole, order=ByDeadline(most_in_time=False)),
+        MORE[0]: replace(whole, memory=Ahead()),
     }
     made = [Variant(name, each) for name, each in policies.items()]
     made.append(Variant(SLOW[0], plain, slowness=SLOWNESS))
