@@ -42,6 +42,15 @@ def test_a_strategy_that_needs_more_is_refused_with_the_executors_name(join):
     EVERYTHING.check(settings)
 
 
+def test_two_steps_in_flight_are_refused_where_tokens_are_drafted():
+    settings = Settings(9, 32, policies=Policies(Continuous(2)), depth=2)
+    FakeExecutor(9, 32, steps_in_flight=2).traits.check(settings)
+    drafting = FakeExecutor(9, 32, burst=3, steps_in_flight=2).traits
+    with pytest.raises(SettingError, match=r"the fake executor drafts up to 2 tokens.* not 2"):
+        drafting.check(settings)
+    drafting.check(replace(settings, depth=1))
+
+
 def test_a_block_size_that_it_does_not_take_is_refused():
     NARROW.check(Settings(9, 64, policies=Policies(Continuous(2))))
     with pytest.raises(SettingError, match="blocks of a multiple of 32 tokens, not of 48"):

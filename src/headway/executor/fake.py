@@ -52,7 +52,7 @@ class FakeExecutor(Executor):
 
     burst: tokens per step, as if all but the first had been drafted and accepted. begins: called
     for each sequence that begins; if it raises, that sequence's rows are errors, and only those.
-    steps_in_flight: as its traits say; only with a burst of 1.
+    steps_in_flight: as its traits say.
     """
 
     def __init__(
@@ -68,6 +68,7 @@ class FakeExecutor(Executor):
             logprobs=False,
             grammars=False,
             steps_in_flight=steps_in_flight,
+            drafted=burst - 1,
             poolings=(Pooling.LAST, Pooling.MEAN),
             width=2,
         )

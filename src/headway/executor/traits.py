@@ -34,6 +34,7 @@ class Traits:
     adapters: bool = False  # LoRA's
     least_temperature: float = 0.0  # of those above 0
     steps_in_flight: int = 1  # submitted and not yet collected, at most
+    drafted: int = 0  # tokens that a row may have beside the one that it samples, at most
     tells_back: bool = False  # it tells when a step is back, so that nobody waits in `collect`
 
     def check_policies(self, policies: Policies) -> None:
@@ -62,6 +63,11 @@ class Traits:
         if settings.depth > self.steps_in_flight:
             raise SettingError(
                 f"{self.name} takes {self.steps_in_flight} steps at once, not {settings.depth}"
+            )
+        if settings.depth > 1 and self.drafted:
+            raise SettingError(
+                f"{self.name} drafts up to {self.drafted} tokens, so the next step is not known "
+                f"before the last is back: it takes 1 step at once, not {settings.depth}"
             )
         if settings.block_size % self.block_multiple:
             raise SettingError(
