@@ -43,7 +43,7 @@ SEED, SCALE = 0, 16.0
 EACH, ALONE = 100, 12  # requests of each lane: of a run, and of the idle server
 STEPS = (256, 512, 2_048)  # max-num-batched-tokens of the sweep; the last is vLLM's default
 OVERLOAD, TIMES = 1.2, 5.0  # of the capacity; of the idle server's medians
-CALIBRATING = 900.0  # seconds: a step of a long prompt takes some
+CALIBRATING = 1_500.0  # seconds: a step of a long prompt takes some
 PRIORITY = {False: "first-come", True: "priority"}
 
 
