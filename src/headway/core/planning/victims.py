@@ -81,11 +81,11 @@ class Victims:
         for place, victim in enumerate(left):
             if self._may_be_taken(victim, needy):
                 return left.pop(place)
-        if self._must_end(needy):
-            for place, victim in enumerate(left):
-                if victim is not needy:
-                    return left.pop(place)
-        return None
+        kept = [each for each in left if each is not needy] if self._must_end(needy) else []
+        if not kept:
+            return None
+        left.remove(kept[0])
+        return kept[0]
 
     def next_of_lane(self, needy: Sequence) -> Sequence | None:
         """The next one of its own lane, perhaps itself, but not the lane's oldest: so that ends."""
