@@ -301,10 +301,15 @@ def test_those_with_time_to_spare_may_miss_a_step_while_there_are_prompts():
         WithTimeToSpare(0)
 
 
-@pytest.mark.parametrize("pace, spare", [(0, True), (20, True), (60, False)])
-def test_an_answer_that_is_due_misses_steps_only_with_half_of_its_time_to_spare(pace, spare):
+@pytest.mark.parametrize(
+    "expected, pace, spare", [(10, 0, True), (10, 20, True), (10, 60, False), (0, 60, True)]
+)
+def test_an_answer_that_is_due_misses_steps_only_with_half_of_its_time_to_spare(
+    expected, pace, spare
+):
     """Eight tokens are expected, and it is due in 900 ms."""
     made = decoding(1, generated=2, most=10, first_token=0, done_by=900 * MS)
+    made.request = replace(made.request, expected=expected)
     view = seen(line(CHAT), running=[made])
     if pace:
         view.estimates.promises.paces.ended("chat", 10 * pace * MS, 10)

@@ -20,6 +20,9 @@ class Sample:
         self._latest = deque[int]()
         self._sorted: list[int] = []
 
+    def __len__(self) -> int:
+        return len(self._latest)
+
     def add(self, length: int) -> None:
         """An answer of this kind has ended."""
         if len(self._latest) == self._kept:
@@ -55,6 +58,11 @@ class Lengths:
         lane, digits = sequence.request.lane, len(sequence.request.prompt).bit_length()
         self._of_class[lane, digits].add(sequence.generated)
         self._of_lane[lane].add(sequence.generated)
+
+    def knows(self, sequence: Sequence) -> bool:
+        """Whether anything is known of its length beside what the caller allows."""
+        sample = self._of_lane.get(sequence.request.lane, ())
+        return sequence.request.expected > 0 or len(sample) >= ENOUGH
 
     def end(self, sequence: Sequence, share: float) -> int:
         """Tokens, prompt and answer, with which it ends: this share of such answers have no more.

@@ -92,8 +92,10 @@ class WithTimeToSpare:
 
 
 def _has_time(sequence: Sequence, view: View) -> bool:
-    """Whether its answer would end in time at half of its lane's pace."""
+    """Whether its answer would end in time at half of its lane's pace, as far as that is known."""
     estimates = view.estimates
+    if not estimates.lengths.knows(sequence):
+        return True
     left = estimates.lengths.end(sequence, SURE) - len(sequence.tokens)
     pace = estimates.promises.paces.of(sequence.request.lane) or estimates.shortest
     return view.now + 2 * left * pace <= sequence.done_by
