@@ -202,6 +202,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="the smooth mix, by budgets")
     parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
     given = parser.parse_args()
+    if given.begin < 0:
+        parser.error(f"--begin is 0 or more, not {given.begin:g}")
     given.traffic = ["smooth"] if given.quick else given.traffic.split(",")
     if strange := [each for each in given.traffic if each not in TRAFFIC]:
         parser.error(f"--traffic: there is no {strange[0]}; there are {', '.join(TRAFFIC)}")
@@ -220,6 +222,8 @@ def main() -> int:
     for name in given.traffic:
         traffic = TRAFFIC[name]
         source, slots = Source(given.traces, given.begin, traffic.seconds), traffic.mix.slots
+        if not traffic.mix.requests(source, 1):
+            sys.exit(f"benchmarks.promise: the {name} traces have ended before {given.begin:g} s")
         variants = [Variant("budgets", by_budgets(slots))]
         if not given.quick:
             variants.append(replace(first_come(slots, CHUNK), name="first come"))

@@ -164,6 +164,8 @@ def main() -> int:
     parser.add_argument("--cost", type=Path, help="a cost file of this model and machine")
     parser.add_argument("--out", type=Path, default=Path(".build/vllm"))
     given = parser.parse_args()
+    if given.cost and given.part == "throughput":
+        parser.error("--cost: only the part goodput reads one")
     if given.cost and not given.cost.is_file():
         parser.error(f"--cost: there is no file {given.cost}")
     config = HALF_B | QUICK if given.quick else HALF_B

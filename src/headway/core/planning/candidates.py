@@ -82,8 +82,9 @@ class Misfits:
         its tokens, even if some of them are cached."""
         if len(self._found) < MISFITS:
             return False
-        self._passed += 1
-        return self._pool.blocks_for(len(sequence.tokens)) > self._pool.num_free
+        is_large = self._pool.blocks_for(len(sequence.tokens)) > self._pool.num_free
+        self._passed += is_large
+        return is_large
 
     @property
     def is_far(self) -> bool:

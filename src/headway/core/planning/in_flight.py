@@ -57,8 +57,8 @@ class InFlight:
     @property
     def finishing(self) -> int:
         """How many of the running have nothing left to compute once these steps are back. The next
-        step has no rows of them, so that their slots are free for it."""
-        running = self.roster.running.values() if self._steps else ()
+        step has no rows of them, so that their slots are free for it. 0 if nobody waits for one."""
+        running = self.roster.running.values() if self._steps and self.roster.waiting else ()
         return sum([not (s.pending or s.reads) for s in running])
 
     @property

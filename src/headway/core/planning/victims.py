@@ -34,6 +34,7 @@ class Victims:
         self.across: bool = getattr(self.policy, "across", False)
         self._patience: int = getattr(policies.order, "patience", NEVER)
         self._turn: int = getattr(policies.order, "turn", 1)
+        self._first_late: int | None = None  # number; looked for only if somebody is so old
         self._left: list[Sequence] | None = None  # made only if a step lacks blocks or slots
         self._is_whole = False  # those of the first tier are among them
         self._robbed: set[str] = set()  # lanes that have lost somebody in this step
@@ -61,12 +62,14 @@ class Victims:
         """Whether those in time leave it its slot and blocks, or would if it ran: of the relegated
         who run, the oldest, if it is so old that it has had its turn. So these end, too, one after
         another."""
-        if sequence.tier != RELEGATED:
+        is_old = sequence.request.arrived + self._patience <= self.view.now
+        if sequence.tier != RELEGATED or not is_old:
             return False
-        if sequence.request.arrived + self._patience > self.view.now:
-            return False
-        running = self.roster.running.values()
-        return all(each.number >= sequence.number for each in running if each.tier == RELEGATED)
+        if self._first_late is None:  # it is asked of many who wait
+            running = self.roster.running.values()
+            late = [each.number for each in running if each.tier == RELEGATED]
+            self._first_late = min(late, default=NEVER)
+        return sequence.number <= self._first_late
 
     def may_join(self, sequence: Sequence) -> bool:
         """Whether a waiting sequence may join in spite of those preempted in this step."""
