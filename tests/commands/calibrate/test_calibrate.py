@@ -22,12 +22,13 @@ from headway.commands.calibrate.calibrate import (
 from headway.commands.calibrate.correlation import correlation_parts, normal_scores
 from headway.commands.calibrate.design import designs
 from headway.commands.calibrate.fit import fit_steps
-from headway.commands.calibrate.learn import calibrate_testbed, check_enough
+from headway.commands.calibrate.learn import LiveTraffic, calibrate_testbed, check_enough
 from headway.commands.calibrate.observe import (
     BUSY,
     CALM,
     CHECKED,
     CHUNKS,
+    FIRST,
     LEARNED,
     SLOWER,
     STRETCH,
@@ -38,6 +39,7 @@ from headway.commands.calibrate.observe import (
 )
 from headway.commands.calibrate.trials import Sample
 from headway.commands.calibrate.validate import (
+    ENOUGH,
     LIMITS,
     engine_rates,
     errors,
@@ -373,6 +375,45 @@ def test_a_machine_that_is_too_slow_is_reported():
     slow = StepCost.of(2_000_000_000, per_token=1_000_000)
     with pytest.raises(HeadwayError, match="more seconds"):
         calibrate_testbed(fake_testbed(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
+
+
+def served(monkeypatch, rate, seconds=600.0, others=0.0):
+    """A trace whose steps come at this rate: the windows served, the phases, the steps."""
+    windows, phases = [], []
+
+    def serve(testbed, trace, cost, slots, span, seed, watch):
+        windows.append((round(span), seed))
+        watch(1.0)
+        return [live(1.0, number) for number in range(round(rate * span) - FIRST)]
+
+    monkeypatch.setattr(learn, "serve_trace", serve)
+    traffic = LiveTraffic(
+        None, COST, 8, 0, seconds, lambda: others, lambda phase, share: phases.append(phase), 270.0
+    )
+    return windows, phases, traffic, lambda: traffic.steps(CHECKED, 108.0)
+
+
+def test_slow_steps_get_more_traffic_until_there_are_enough(monkeypatch):
+    windows, phases, traffic, steps = served(monkeypatch, rate=56 / 108)
+    found = steps()
+    assert windows == [(108, 0), (164, 1)], "36 were seen; 48 and those left out are to come"
+    assert phases == ["live traffic", f"164 s more of live traffic, for {ENOUGH} steps"]
+    assert len(found) >= ENOUGH and round(traffic.served) == 272
+    begins = [step.began for step in found]
+    assert begins == sorted(begins) and begins[36] - begins[35] > 108e9, "no pair across the gap"
+    windows, phases, _, steps = served(monkeypatch, rate=104 / 108)
+    assert len(steps()) == ENOUGH and windows == [(108, 0)]
+
+
+def test_what_would_take_too_long_is_refused_with_the_seconds_that_would_do(monkeypatch):
+    windows, _, _, steps = served(monkeypatch, rate=21 / 108)
+    with pytest.raises(HeadwayError, match=r"^only 1 steps .* with --seconds, about 4279$"):
+        steps()
+    assert len(windows) == 1
+    windows, _, _, steps = served(monkeypatch, rate=56 / 108, others=1.4)
+    with pytest.raises(HeadwayError, match="calibrate again when they are done"):
+        steps()
+    assert len(windows) == 1
 
 
 def test_busy_neighbours_are_named_before_more_seconds_are_suggested():

@@ -13,10 +13,12 @@ from headway.commands.calibrate.observe import (
     CALM,
     CHECKED,
     CHUNKS,
+    FIRST,
     LEARNED,
     LOAD,
     SLOWER,
     LiveStep,
+    later,
     serve_trace,
 )
 from headway.commands.calibrate.trials import Sample, Trials
@@ -33,6 +35,7 @@ SECONDS = 100.0  # of measuring
 DESIGNED = 0.5  # share of them for the designed batches
 MEETING = 0.05  # share for warming up the step sizes that the designed batches leave out
 LEARNING, CHECKING = 0.27, 0.18  # shares for the traffic to learn from, and to check with
+MORE = 1.25  # times the traffic that should bring enough steps, where it did not
 
 ProgressCallback = Callable[[str, float], object]  # the phase, and the share of it that is done
 
@@ -101,19 +104,56 @@ def measure_steps(
     cost = replace(fit_steps(samples, testbed.rounding), gathering=testbed.gathering)
     trials.warm_up_sizes(slots + max(CHUNKS), seconds * MEETING)
     live = seconds * LEARNING, seconds * checking
-
-    def steps(trace: str, span: float, done: float) -> list[LiveStep]:
-        def watch_live(share: float) -> None:
-            watch("live traffic", (done + share * span) / sum(live))
-
-        served = serve_trace(testbed, trace, cost, slots, span, seed, watch_live)
-        return check_enough(served, trace, span, others.cores())
-
-    learned = steps(LEARNED, live[0], 0.0)
-    held_out = steps(CHECKED, live[1], live[0]) if checking else []
+    traffic = LiveTraffic(testbed, cost, slots, seed, seconds, others.cores, watch, sum(live))
+    learned = traffic.steps(LEARNED, live[0])
+    held_out = traffic.steps(CHECKED, live[1]) if checking else []
     return Measurements(
-        samples, learned, held_out, cost, slots, threads, seed, sum(live), others.cores()
+        samples, learned, held_out, cost, slots, threads, seed, traffic.served, others.cores()
     )
+
+
+@dataclass(slots=True)
+class LiveTraffic:
+    """Serves traces until enough of their steps were seen, and counts the seconds."""
+
+    testbed: Testbed
+    cost: StepCost
+    slots: int
+    seed: int
+    seconds: float  # of the whole measurement; a trace that needs more gets as many again at most
+    others: Callable[[], float]  # cores that other processes kept busy so far
+    watch: ProgressCallback
+    planned: float  # seconds of all traces
+    served: float = 0.0
+
+    def steps(self, trace: str, span: float) -> list[LiveStep]:
+        """Of a window of so many seconds, and of a second one where those are too few. Raises
+        HeadwayError where that would not do."""
+        done = self.served
+
+        def watch_planned(share: float) -> None:
+            self.watch("live traffic", (done + share * span) / self.planned)
+
+        steps = self._serve(trace, span, self.seed, watch_planned)
+        more = seconds_more(len(steps), span)
+        if 0 < more <= self.seconds and self.others() <= NOISY_CORES:
+            phase = f"{more:.0f} s more of live traffic, for {ENOUGH} steps"
+            again = self._serve(trace, more, self.seed + 1, lambda share: self.watch(phase, share))
+            steps += (later(step, 2 * span) for step in again)  # neither follows the other
+        return check_enough(steps, trace, span, self.others(), self.seconds)
+
+    def _serve(
+        self, trace: str, span: float, seed: int, watch: Callable[[float], object]
+    ) -> list[LiveStep]:
+        self.served += span
+        return serve_trace(self.testbed, trace, self.cost, self.slots, span, seed, watch)
+
+
+def seconds_more(count: int, span: float) -> float:
+    """That should bring as many steps as are needed, where so many were seen in `span`."""
+    if count >= ENOUGH:
+        return 0.0
+    return MORE * span * (ENOUGH - count + FIRST) / (count + FIRST)
 
 
 def conclude(testbed: Testbed, kv_bytes: int, measured: Measurements) -> Calibration:
@@ -140,12 +180,13 @@ def conclude(testbed: Testbed, kv_bytes: int, measured: Measurements) -> Calibra
 
 
 def check_enough(
-    steps: list[LiveStep], trace: str, span: float, others: float = 0.0
+    steps: list[LiveStep], trace: str, span: float, others: float = 0.0, seconds: float = 0.0
 ) -> list[LiveStep]:
     """The steps. Raises HeadwayError if they are too few to know the spread of step times.
 
     span: seconds of traffic. others: cores that other processes kept busy; where there are some,
-    the message names them as the likely cause.
+    the message names them as the likely cause. seconds: of the whole measurement, if it can be
+    said how many would do.
     """
     if len(steps) < ENOUGH:
         few = f"only {len(steps)} steps of {trace} ended in {span:.0f} s, {ENOUGH} are needed"
@@ -154,7 +195,9 @@ def check_enough(
                 f"other processes kept {others:.1f} cores busy, and {few}: calibrate again "
                 "when they are done; more seconds help only on an idle machine"
             )
-        raise HeadwayError(f"{few}: measure for more seconds with --seconds")
+        enough = seconds * (1 + seconds_more(len(steps), span) / span)
+        about = f", about {enough:.0f}" if seconds else ""
+        raise HeadwayError(f"{few}: measure for more seconds with --seconds{about}")
     return steps
 
 

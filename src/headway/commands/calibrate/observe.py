@@ -110,6 +110,11 @@ class LiveStep:
         return not self.woken and not self.turned
 
 
+def later(step: LiveStep, seconds: float) -> LiveStep:
+    """The same step, so much later in its run."""
+    return replace(step, began=step.began + round(seconds * 1e9))
+
+
 class ObservedRun:
     """A run whose steps are recorded for a cost model."""
 
