@@ -7,7 +7,9 @@ import pytest
 import torch
 
 from headway.core.cost.gathering import Gathering
+from headway.executor.torch.attention import cpu_arithmetic
 from headway.executor.torch.attention.choose import attention_of
+from headway.executor.torch.attention.cpu_arithmetic import Arithmetic, arithmetic_of
 from headway.executor.torch.attention.cpu_attention import SPAN, CpuAttention, attends
 from headway.executor.torch.attention.gathered import GatheredAttention
 from headway.executor.torch.attention.step_rows import StepRows
@@ -15,7 +17,8 @@ from headway.executor.torch.memory.kv_cache import KVCache
 
 BLOCK = 16
 KEYS = sorted([1, 7, 16, 17, 63, 64, 65, 300, SPAN, SPAN + 1, 2 * SPAN + 77])
-APART = {torch.float32: 1e-5, torch.bfloat16: 2**-7}  # of results of up to 4: one rounding
+# Of results of up to 4: one rounding of each, and for pairs one of the shares too.
+APART = {Arithmetic.FLOAT32: 1e-5, Arithmetic.WIDENED: 2**-7, Arithmetic.PAIRS: 2**-6}
 
 
 class Cache:
@@ -57,29 +60,43 @@ def drawn(heads, kv_heads, size, dtype, window=0, cap=0.0, keys=KEYS):
     return config, cache, SimpleNamespace(host=table), q
 
 
+def by(arithmetic, built, config, cache, tables):
+    """Our attention, with this arithmetic."""
+    if arithmetic is Arithmetic.PAIRS and torch.bfloat16 not in built.dtypes:
+        pytest.skip("this processor has no products of pairs in bfloat16")
+    ours = CpuAttention(config, cache, tables, built)
+    ours.arithmetic = arithmetic.number
+    return ours
+
+
+def dtype_of(arithmetic):
+    return torch.float32 if arithmetic is Arithmetic.FLOAT32 else torch.bfloat16
+
+
 def rows_of(keys, slots):
     count, ends = len(keys), np.array(keys)
     return StepRows(count, slots, np.arange(count), np.ones(count, dtype=int), ends - 1, ends)
 
 
-@pytest.mark.parametrize("dtype", APART)
+@pytest.mark.parametrize("arithmetic", APART)
 @pytest.mark.parametrize(
     "heads, kv_heads, size", [(14, 2, 64), (8, 8, 128), (9, 3, 16), (12, 1, 256)]
 )
 @pytest.mark.parametrize("window, cap", [(0, 0.0), (37, 0.0), (0, 5.0), (1500, 5.0)])
 def test_as_torch_computes_it_and_a_row_alone_has_the_same_bits(
-    built, dtype, heads, kv_heads, size, window, cap
+    built, arithmetic, heads, kv_heads, size, window, cap
 ):
+    dtype = dtype_of(arithmetic)
     config, cache, tables, q = drawn(heads, kv_heads, size, dtype, window, cap)
     rows = rows_of(KEYS, np.arange(len(KEYS)))
-    ours = CpuAttention(config, cache, tables, built)
+    ours = by(arithmetic, built, config, cache, tables)
     found = ours.of_step(rows).attend(0, q)
     for i in (0, 5, len(KEYS) - 1):
         alone = ours.of_step(rows_of(KEYS[i : i + 1], np.array([i]))).attend(0, q[i : i + 1])
         assert torch.equal(alone[0], found[i])
     theirs = GatheredAttention(config, cache.wide(), tables)
     expected = theirs.of_step(rows).attend(0, q.float())
-    assert found.dtype is dtype and (found.float() - expected).abs().max() <= APART[dtype]
+    assert found.dtype is dtype and (found.float() - expected).abs().max() <= APART[arithmetic]
 
 
 def test_a_query_that_is_not_finite_leaves_the_others_alone(built):
@@ -101,10 +118,13 @@ def test_scores_far_apart_do_not_overflow(built):
 MANY = [(0, 0, 40), (1, 8, 25), (2, 33, 67), (3, 0, 130), (4, 299, 2)]  # slot, start, queries
 
 
-@pytest.mark.parametrize("dtype", APART)
+@pytest.mark.parametrize("arithmetic", APART)
 @pytest.mark.parametrize("heads, kv_heads, size", [(14, 2, 64), (3, 3, 32), (20, 1, 80)])
 @pytest.mark.parametrize("window, cap", [(0, 0.0), (20, 0.0), (0, 5.0), (100, 5.0)])
-def test_rows_of_many_queries_beside_some_of_one(built, dtype, heads, kv_heads, size, window, cap):
+def test_rows_of_many_queries_beside_some_of_one(
+    built, arithmetic, heads, kv_heads, size, window, cap
+):
+    dtype = dtype_of(arithmetic)
     keys = [start + queries for _, start, queries in MANY]
     config, cache, tables, _ = drawn(heads, kv_heads, size, dtype, window, cap, keys)
     order = [(0, 7, 1), (3, 120, 1), *MANY]
@@ -113,14 +133,14 @@ def test_rows_of_many_queries_beside_some_of_one(built, dtype, heads, kv_heads, 
     rows = StepRows(2, slots, begins, queries, starts, starts + queries)
     stream = torch.Generator().manual_seed(2)
     q = torch.randn(int(queries.sum()), heads, size, generator=stream).to(dtype)
-    ours = CpuAttention(config, cache, tables, built)
+    ours = by(arithmetic, built, config, cache, tables)
     found = ours.of_step(rows).attend(0, q)
     begin, end = begins[4], begins[4] + queries[4]
     alone = StepRows(0, slots[4:5], np.array([0]), queries[4:5], starts[4:5], rows.keys[4:5])
     assert torch.equal(ours.of_step(alone).attend(0, q[begin:end]), found[begin:end])
     theirs = GatheredAttention(config, cache.wide(), tables)
     expected = theirs.of_step(rows).attend(0, q.float())
-    assert (found.float() - expected).abs().max() <= APART[dtype]
+    assert (found.float() - expected).abs().max() <= APART[arithmetic]
 
 
 def test_heads_of_a_size_without_code_are_torchs(built, monkeypatch):
@@ -133,3 +153,30 @@ def test_heads_of_a_size_without_code_are_torchs(built, monkeypatch):
     monkeypatch.setattr(module, lambda: None)
     config, cache, tables, _ = drawn(4, 2, 64, torch.float32, keys=[3])
     assert type(attention_of(config, cache, tables)) is GatheredAttention
+
+
+class Library:
+    """A library that has products of pairs, or none."""
+
+    def __init__(self, file, pairs=True):
+        self.file, self.dtypes = file, {torch.bfloat16} if pairs else set()
+
+
+def test_the_faster_arithmetic_is_measured_once_and_kept(monkeypatch, tmp_path):
+    times = {Arithmetic.WIDENED: 100, Arithmetic.PAIRS: 91}
+    monkeypatch.setattr(cpu_arithmetic, "_time", lambda kernels, kind: times[kind])
+
+    def chosen(name, dtype=torch.bfloat16, pairs=True):
+        return arithmetic_of(Library(tmp_path / name, pairs), dtype)
+
+    assert chosen("a.so") is Arithmetic.WIDENED, "nearly as fast does not pay"
+    times[Arithmetic.PAIRS] = 89
+    assert chosen("b.so") is Arithmetic.PAIRS
+    assert chosen("a.so") is Arithmetic.WIDENED, "it was kept"
+    assert chosen("c.so", pairs=False) is Arithmetic.WIDENED
+    assert chosen("c.so", torch.float32) is Arithmetic.FLOAT32
+
+
+def test_every_arithmetic_that_is_measured_takes_time(built):
+    kinds = [Arithmetic.WIDENED, Arithmetic.PAIRS][: 1 + (torch.bfloat16 in built.dtypes)]
+    assert all(cpu_arithmetic._time(built, kind) > 0 for kind in kinds)

@@ -135,7 +135,7 @@ def test_the_choice_is_measured_once_and_kept(monkeypatch, tmp_path):
     want = (pairs, pairs, widened, widened, onednn)
 
     def choice(library=library):
-        product_choice._product_choice.cache_clear()
+        product_choice.product_choice.cache_clear()
         return product_choice.product_choice(library, linear._every)
 
     assert choice() == choice() == want
@@ -147,7 +147,7 @@ def test_the_choice_is_measured_once_and_kept(monkeypatch, tmp_path):
         assert choice() == want
     assert len(asked) == 15
     assert choice(tmp_path / "nowhere" / "kernels.so") == want, "not kept"
-    product_choice._product_choice.cache_clear()
+    product_choice.product_choice.cache_clear()
 
 
 def test_another_layout_or_none_is_left_to_onednn(monkeypatch):

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from headway.core.cost.gathering import UNPADDED
+from headway.executor.torch.attention.cpu_arithmetic import arithmetic_of
 from headway.executor.torch.attention.items import many_items, single_items
 from headway.executor.torch.attention.step_rows import Ints, StepRows
 from headway.executor.torch.config.model_config import ModelConfig
@@ -37,6 +38,7 @@ class CpuAttention:
         self, config: ModelConfig, cache: KVCache, tables: BlockTables, kernels: Kernels
     ) -> None:
         self.cache, self.kernels = cache, kernels
+        self.arithmetic = arithmetic_of(kernels, cache.keys[0].dtype).number
         self.heads, self.scales = config.heads, config.scales
         self.windows = tuple(layer.window for layer in config.layer_attention)
         self._tables = tables
@@ -83,7 +85,7 @@ class CpuStep:
         window, out = of.windows[layer], q.new_empty(len(q), of.heads * cache.head_dim)
         assert q.stride()[1:] == (cache.head_dim, 1), "a token's heads lie end to end"
         of.kernels.attend(
-            *(q.dtype is torch.bfloat16, of.shape.ctypes.data, q.data_ptr(), q.stride(0)),
+            *(of.arithmetic, of.shape.ctypes.data, q.data_ptr(), q.stride(0)),
             *(cache.keys[layer].data_ptr(), cache.values[layer].data_ptr()),
             *(of.words[window].ctypes.data, scales.scores, scales.scores_cap, window),
             *(out.data_ptr(), torch.get_num_threads()),

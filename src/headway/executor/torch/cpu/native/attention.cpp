@@ -48,21 +48,21 @@ struct Places {
     for (int64_t i = count; i < TILE; i++) keys[i] = keys[count - 1], values[i] = values[count - 1];
   }
 
-  // Blocks lie anywhere, so the processor does not foresee the next one.
+  // Blocks lie anywhere, so the processor does not foresee the next one. Into the second cache: two
+  // tiles and the turned keys are more than the first one holds.
   void fetch(int64_t count) const {
     constexpr int64_t line = 64 / sizeof(typename E::Number);
     for (int64_t i = 0; i < count; i++)
       for (int64_t j = 0; j < SIZE; j += line) {
-        _mm_prefetch(reinterpret_cast<const char*>(keys[i] + j), _MM_HINT_T0);
-        _mm_prefetch(reinterpret_cast<const char*>(values[i] + j), _MM_HINT_T0);
+        _mm_prefetch(reinterpret_cast<const char*>(keys[i] + j), _MM_HINT_T1);
+        _mm_prefetch(reinterpret_cast<const char*>(values[i] + j), _MM_HINT_T1);
       }
   }
 };
 
-// Which queries a call computes, and how.
-template <class E>
+// Which queries a call computes, and how. T: the type of a number.
+template <class T>
 struct Call {
-  using T = typename E::Number;
   const T *q, *keys, *values;
   int64_t q_stride;
   const int64_t *tables, *items, *merges;
@@ -75,8 +75,9 @@ struct Call {
 
 // The next tile of one item and KV head, for LINES lines from `first`.
 template <class E, int SIZE, int LINES>
-void add_lines(const Call<E>& call, const Places<E, SIZE>& at, const int64_t* item, int64_t group,
-               int64_t first, int64_t begin, int64_t count, Space& space) {
+void add_lines(const Call<typename E::Number>& call, const Places<E, SIZE>& at,
+               const int64_t* item, int64_t group, int64_t first, int64_t begin, int64_t count,
+               Space& space) {
   int64_t low[LINES], high[LINES], most = 0;
   for (int r = 0; r < LINES; r++) {
     int64_t last = std::min(item[POSITION] + (first + r) / group, item[KEYS] - 1);
@@ -87,11 +88,11 @@ void add_lines(const Call<E>& call, const Places<E, SIZE>& at, const int64_t* it
   if (most == 0) return;
   alignas(64) float scores[LINES * TILE];
   float* found = &space.found[first * SIZE];
-  score<SIZE, LINES>(&space.q[first * SIZE], space.turned.data(), most, scores);
+  score<E, SIZE, LINES>(&space.q[first * (SIZE / E::WORD)], space.turned.data(), most, scores);
   for (int r = 0; r < LINES; r++)
     if (low[r] < high[r])
-      weigh<SIZE>(scores + r * TILE, low[r], high[r], call.scale, call.cap,
-                  space.lines[first + r], found + r * SIZE);
+      weigh<E, SIZE>(scores + r * TILE, low[r], high[r], call.scale, call.cap,
+                     space.lines[first + r], found + r * SIZE);
     else
       std::fill(scores + r * TILE, scores + (r + 1) * TILE, 0.0f);
   add_values<E, SIZE, LINES>(at.values, most, scores, found);
@@ -99,13 +100,14 @@ void add_lines(const Call<E>& call, const Places<E, SIZE>& at, const int64_t* it
 
 // One item and KV head: the sums of its lines, in `space`.
 template <class E, int SIZE>
-void attend_item(const Shape& of, const Call<E>& call, const int64_t* item, int64_t kv_head,
-                 Space& space) {
+void attend_item(const Shape& of, const Call<typename E::Number>& call, const int64_t* item,
+                 int64_t kv_head, Space& space) {
   int64_t group = of.group(), lines = item[QUERIES] * group, end = item[END];
   for (int64_t r = 0; r < lines; r++) {
     const auto* q = call.q + (item[ROW] + r / group) * call.q_stride;
     q += (kv_head * group + r % group) * SIZE;
-    for (int64_t i = 0; i < SIZE; i += LANES) store(&space.q[r * SIZE + i], E::get(q + i));
+    float* words = &space.q[r * (SIZE / E::WORD)];
+    for (int64_t i = 0; i < SIZE / E::WORD; i += LANES) store(words + i, E::words(q + i * E::WORD));
   }
   std::fill_n(space.found.begin(), lines * SIZE, 0.0f);
   std::fill_n(space.lines.begin(), lines, Line{-INFINITY, 0.0f});
@@ -134,8 +136,8 @@ void attend_item(const Shape& of, const Call<E>& call, const int64_t* item, int6
 
 // What was found for one item and KV head: the answers, or partial ones.
 template <class E, int SIZE>
-void put_item(const Shape& of, const Call<E>& call, const int64_t* item, int64_t kv_head,
-              const Space& space) {
+void put_item(const Shape& of, const Call<typename E::Number>& call, const int64_t* item,
+              int64_t kv_head, const Space& space) {
   int64_t group = of.group(), partial = item[PARTIAL];
   for (int64_t r = 0; r < item[QUERIES] * group; r++) {
     const float* found = &space.found[r * SIZE];
@@ -172,7 +174,7 @@ void merge_row(const float* partials, const float* sums, int64_t spans, int64_t 
 }
 
 template <class E, int SIZE>
-void attend_all(const Shape& of, const Call<E>& call, int64_t threads) {
+void attend_all(const Shape& of, const Call<typename E::Number>& call, int64_t threads) {
   int64_t queries = 0, wide = of.heads * SIZE;
   for (int64_t i = 0; i < call.item_count; i++)
     queries = std::max(queries, call.items[i * ITEM + QUERIES]);
@@ -194,16 +196,26 @@ void attend_all(const Shape& of, const Call<E>& call, int64_t threads) {
   }
 }
 
+// Heads of half a vector of words, and the like, are computed number by number.
+template <class E, int SIZE>
+bool attend_of(const Shape& of, const Call<typename E::Number>& call, int64_t threads) {
+  if constexpr (SIZE % (LANES * E::WORD) == 0)
+    attend_all<E, SIZE>(of, call, threads);
+  else
+    attend_all<typename E::Widened, SIZE>(of, call, threads);
+  return true;
+}
+
 template <class E>
-bool attend_sized(const Shape& of, const Call<E>& call, int64_t threads) {
+bool attend_sized(const Shape& of, const Call<typename E::Number>& call, int64_t threads) {
   switch (of.size) {
-    case 16: return attend_all<E, 16>(of, call, threads), true;
-    case 32: return attend_all<E, 32>(of, call, threads), true;
-    case 64: return attend_all<E, 64>(of, call, threads), true;
-    case 80: return attend_all<E, 80>(of, call, threads), true;
-    case 96: return attend_all<E, 96>(of, call, threads), true;
-    case 128: return attend_all<E, 128>(of, call, threads), true;
-    case 256: return attend_all<E, 256>(of, call, threads), true;
+    case 16: return attend_of<E, 16>(of, call, threads);
+    case 32: return attend_of<E, 32>(of, call, threads);
+    case 64: return attend_of<E, 64>(of, call, threads);
+    case 80: return attend_of<E, 80>(of, call, threads);
+    case 96: return attend_of<E, 96>(of, call, threads);
+    case 128: return attend_of<E, 128>(of, call, threads);
+    case 256: return attend_of<E, 256>(of, call, threads);
     default: return false;
   }
 }
@@ -217,7 +229,7 @@ int attend_as(const int64_t* shape, const void* q, int64_t q_stride, const void*
               void* out, int64_t threads) {
   using T = typename E::Number;
   Shape of{shape[0], shape[1], shape[2], shape[3], shape[4]};
-  Call<E> call{static_cast<const T*>(q),
+  Call<T> call{static_cast<const T*>(q),
                static_cast<const T*>(keys),
                static_cast<const T*>(values),
                q_stride,
@@ -239,18 +251,22 @@ int attend_as(const int64_t* shape, const void* q, int64_t q_stride, const void*
 
 extern "C" {
 
-// Numbers are in bfloat16 if `narrow`, else in float32. shape: heads, kv_heads, size, tokens of a
-// block, width of the tables. q [rows, heads, size], with q_stride numbers from a row to the next;
-// keys and values [cells, kv_heads, size]; window 0: there is none; out [rows, heads, size].
+// kind: 0: numbers are in float32; 1: in bfloat16, computed in float32; 2: in bfloat16, by the
+// processor's products of pairs, where it has some (has_bfloat16). shape: heads, kv_heads, size,
+// tokens of a block, width of the tables. q [rows, heads, size], with q_stride numbers from a row to
+// the next; keys and values [cells, kv_heads, size]; window 0: there is none; out [rows, heads, size].
 // work: the addresses of tables [slots, width] and items [item_count, 8], item_count, the address of
 // merges [merge_count, 3] (attention/items.py), merge_count, the addresses of partials
 // [.., heads, size] and sums [.., heads, 2] for the spans that are merged. Returns 0 for a size of
 // heads that there is no code for.
-int attend(int narrow, const int64_t* shape, const void* q, int64_t q_stride, const void* keys,
+int attend(int kind, const int64_t* shape, const void* q, int64_t q_stride, const void* keys,
            const void* values, const int64_t* work, float scale, float cap, int64_t window,
            void* out, int64_t threads) {
-  return (narrow ? attend_as<BFloat16> : attend_as<Float32>)(
-      shape, q, q_stride, keys, values, work, scale, cap, window, out, threads);
+  auto* attending = kind ? attend_as<BFloat16> : attend_as<Float32>;
+#if defined(__AVX512BF16__)
+  if (kind == 2) attending = attend_as<BFloat16Pairs>;
+#endif
+  return attending(shape, q, q_stride, keys, values, work, scale, cap, window, out, threads);
 }
 }
 

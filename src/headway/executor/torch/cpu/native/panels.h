@@ -8,8 +8,6 @@
 
 #include "vectors.h"
 
-#include <utility>
-
 namespace {
 
 constexpr int64_t PANEL = 64;       // outputs
@@ -19,17 +17,6 @@ constexpr int64_t CHUNK = 1 << 14;  // bytes of a panel that all rows use from a
 constexpr int64_t LARGE = LANES == 16 ? 1 << 16 : CHUNK;  // for many groups: fewer loads of sums
 constexpr int64_t MANY = 8;         // groups
 constexpr int64_t AHEAD = LANES == 16 ? 4096 : 1024;  // bytes
-
-// f(0), f(1), ...: each number is a constant, so that arrays of vectors stay in registers. GCC keeps
-// them in memory where it unrolls their loops late.
-template <class F, int... I>
-inline INLINE void each_of(F f, std::integer_sequence<int, I...>) {
-  (f(std::integral_constant<int, I>{}), ...);
-}
-template <int COUNT, class F>
-inline INLINE void each(F f) {
-  each_of(f, std::make_integer_sequence<int, COUNT>{});
-}
 
 // A panel of weights [PANEL, words], in words of four bytes, each row `stride` words after the one
 // before: word by word, and of each the outputs.

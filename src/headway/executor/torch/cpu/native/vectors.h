@@ -10,10 +10,22 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #define INLINE __attribute__((always_inline))
 
 namespace {
+
+// f(0), f(1), ...: each number is a constant, so that arrays of vectors stay in registers. GCC keeps
+// them in memory where it unrolls their loops late.
+template <class F, int... I>
+inline INLINE void each_of(F f, std::integer_sequence<int, I...>) {
+  (f(std::integral_constant<int, I>{}), ...);
+}
+template <int COUNT, class F>
+inline INLINE void each(F f) {
+  each_of(f, std::make_integer_sequence<int, COUNT>{});
+}
 
 inline float widen(uint16_t x) {
   uint32_t bits = static_cast<uint32_t>(x) << 16;
@@ -47,6 +59,13 @@ inline Vector times_power_of_two(Vector x, Vector whole) { return _mm512_scalef_
 inline Vector finite(Vector x) {
   __mmask16 is = _mm512_cmp_ps_mask(_mm512_sub_ps(x, x), _mm512_setzero_ps(), _CMP_EQ_OQ);
   return _mm512_maskz_mov_ps(is, x);
+}
+// x in the lanes from `begin` to `end`, `other` elsewhere.
+inline Vector between(int64_t begin, int64_t end, Vector x, Vector other) {
+  const auto before = [](int64_t lane) {
+    return (1u << std::clamp<int64_t>(lane, 0, LANES)) - 1;
+  };
+  return _mm512_mask_mov_ps(other, static_cast<__mmask16>(before(end) & ~before(begin)), x);
 }
 inline Vector load_wide(const uint16_t* at) {
   __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
@@ -119,6 +138,16 @@ inline Vector times_power_of_two(Vector x, Vector whole) {
 inline Vector finite(Vector x) {
   return _mm256_and_ps(x, _mm256_cmp_ps(_mm256_sub_ps(x, x), _mm256_setzero_ps(), _CMP_EQ_OQ));
 }
+// x in the lanes from `begin` to `end`, `other` elsewhere.
+inline Vector between(int64_t begin, int64_t end, Vector x, Vector other) {
+  const auto at = [](int64_t lane) {
+    return _mm256_set1_epi32(static_cast<int>(std::clamp<int64_t>(lane, 0, LANES)));
+  };
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m256i outside = _mm256_cmpgt_epi32(at(begin), lanes);
+  const __m256i inside = _mm256_andnot_si256(outside, _mm256_cmpgt_epi32(at(end), lanes));
+  return _mm256_blendv_ps(other, x, _mm256_castsi256_ps(inside));
+}
 inline Vector load_wide(const uint16_t* at) {
   __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(at)));
   return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
@@ -190,23 +219,58 @@ inline void transpose(Vector* r) {
   gather_quarters(r);
 }
 
+// A word is what a product of attention takes at once: a number in float32, or a pair in bfloat16.
+// `factor` rounds to what a word can hold; `join_words` makes words of such numbers, in place.
 struct Float32 {
   using Number = float;
+  static constexpr int WORD = 1;  // numbers
   static float one(Number x) { return x; }
   static Number of(float x) { return x; }
   static Vector get(const Number* at) { return load(at); }
   static void put(Number* at, Vector x) { store(at, x); }
   static Vector rounded(Vector x) { return x; }
+  static Vector words(const Number* at) { return get(at); }
+  static Vector add(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
+  static Vector factor(Vector x) { return x; }
+  static void join_words(float*, int64_t) {}
 };
 
+// Computed in float32.
 struct BFloat16 {
   using Number = uint16_t;
+  static constexpr int WORD = 1;
   static float one(Number x) { return widen(x); }
   static Number of(float x) { return narrow(x); }
   static Vector get(const Number* at) { return load_wide(at); }
   static void put(Number* at, Vector x) { store_narrow(at, x); }
   static Vector rounded(Vector x) { return rounded_narrow(x); }
+  static Vector words(const Number* at) { return get(at); }
+  static Vector add(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
+  static Vector factor(Vector x) { return x; }
+  static void join_words(float*, int64_t) {}
 };
+
+#if defined(__AVX512BF16__)
+// Computed by the processor's own products of pairs, whose sums are in float32.
+struct BFloat16Pairs : BFloat16 {
+  using Widened = BFloat16;
+  static constexpr int WORD = 2;
+  static Vector words(const Number* at) { return _mm512_castsi512_ps(load_pairs(at)); }
+  static Vector add(Vector a, Vector b, Vector sum) {
+    return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+  static Vector factor(Vector x) {
+    const __m512i wide = _mm512_cvtepu16_epi32((__m256i)_mm512_cvtneps_pbh(x));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+  }
+  static void join_words(float* numbers, int64_t count) {
+    for (int64_t i = 0; i < count; i += 2 * LANES) {
+      const __m512bh both = _mm512_cvtne2ps_pbh(load(numbers + i + LANES), load(numbers + i));
+      store(numbers + i / 2, (__m512)both);
+    }
+  }
+};
+#endif
 
 // A vector of the `left` numbers that there are; zeros behind them.
 template <class E>
