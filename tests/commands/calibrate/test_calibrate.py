@@ -377,40 +377,48 @@ def test_a_machine_that_is_too_slow_is_reported():
         calibrate_testbed(fake_testbed(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
 
 
-def served(monkeypatch, rate, seconds=600.0, others=0.0):
-    """A trace whose steps come at this rate: the windows served, the phases, the steps."""
+def served(monkeypatch, *rates, others=0.0):
+    """A trace whose steps come at these rates, window by window, the last for all further ones:
+    the windows served, the phases, what serves them, and its steps."""
     windows, phases = [], []
 
     def serve(testbed, trace, cost, slots, span, seed, watch):
+        rate = rates[min(len(windows), len(rates) - 1)]
         windows.append((round(span), seed))
         watch(1.0)
         return [live(1.0, number) for number in range(round(rate * span) - FIRST)]
 
     monkeypatch.setattr(learn, "serve_trace", serve)
     traffic = LiveTraffic(
-        None, COST, 8, 0, seconds, lambda: others, lambda phase, share: phases.append(phase), 270.0
+        None, COST, 8, 0, 600.0, lambda: others, lambda phase, share: phases.append(phase), 270.0
     )
     return windows, phases, traffic, lambda: traffic.steps(CHECKED, 108.0)
 
 
 def test_slow_steps_get_more_traffic_until_there_are_enough(monkeypatch):
-    windows, phases, traffic, steps = served(monkeypatch, rate=56 / 108)
+    windows, phases, traffic, steps = served(monkeypatch, 56 / 108)
     found = steps()
     assert windows == [(108, 0), (164, 1)], "36 were seen; 48 and those left out are to come"
     assert phases == ["live traffic", f"164 s more of live traffic, for {ENOUGH} steps"]
     assert len(found) >= ENOUGH and round(traffic.served) == 272
     begins = [step.began for step in found]
     assert begins == sorted(begins) and begins[36] - begins[35] > 108e9, "no pair across the gap"
-    windows, phases, _, steps = served(monkeypatch, rate=104 / 108)
+    windows, phases, _, steps = served(monkeypatch, 104 / 108)
     assert len(steps()) == ENOUGH and windows == [(108, 0)]
 
 
+def test_a_window_that_was_calmer_is_followed_by_another(monkeypatch):
+    windows, _, _, steps = served(monkeypatch, 56 / 108, 64 / 164, 56 / 108)
+    assert len(steps()) >= ENOUGH
+    assert windows[:2] == [(108, 0), (164, 1)] and [seed for _, seed in windows] == [0, 1, 2]
+
+
 def test_what_would_take_too_long_is_refused_with_the_seconds_that_would_do(monkeypatch):
-    windows, _, _, steps = served(monkeypatch, rate=21 / 108)
+    windows, _, _, steps = served(monkeypatch, 21 / 108)
     with pytest.raises(HeadwayError, match=r"^only 1 steps .* with --seconds, about 4279$"):
         steps()
     assert len(windows) == 1
-    windows, _, _, steps = served(monkeypatch, rate=56 / 108, others=1.4)
+    windows, _, _, steps = served(monkeypatch, 56 / 108, others=1.4)
     with pytest.raises(HeadwayError, match="calibrate again when they are done"):
         steps()
     assert len(windows) == 1

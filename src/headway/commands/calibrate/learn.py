@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from statistics import mean
 from typing import Any
 
@@ -127,20 +128,25 @@ class LiveTraffic:
     served: float = 0.0
 
     def steps(self, trace: str, span: float) -> list[LiveStep]:
-        """Of a window of so many seconds, and of a second one where those are too few. Raises
-        HeadwayError where that would not do."""
+        """Of a window of so many seconds, and of further ones while those are too few. Raises
+        HeadwayError where that would take too long."""
         done = self.served
 
         def watch_planned(share: float) -> None:
             self.watch("live traffic", (done + share * span) / self.planned)
 
         steps = self._serve(trace, span, self.seed, watch_planned)
-        more = seconds_more(len(steps), span)
-        if 0 < more <= self.seconds and self.others() <= NOISY_CORES:
+        windows, spent = 1, span
+        while len(steps) < ENOUGH and self.others() <= NOISY_CORES:
+            more = seconds_more(len(steps), windows, spent)
+            if spent + more > span + self.seconds:
+                break
             phase = f"{more:.0f} s more of live traffic, for {ENOUGH} steps"
-            again = self._serve(trace, more, self.seed + 1, lambda share: self.watch(phase, share))
-            steps += (later(step, 2 * span) for step in again)  # neither follows the other
-        return check_enough(steps, trace, span, self.others(), self.seconds)
+            again = self._serve(trace, more, self.seed + windows, partial(self.watch, phase))
+            steps += (later(step, 2 * spent) for step in again)  # neither follows the other
+            windows, spent = windows + 1, spent + more
+        enough = self.seconds * (spent + seconds_more(len(steps), windows, spent)) / span
+        return check_enough(steps, trace, spent, self.others(), enough)
 
     def _serve(
         self, trace: str, span: float, seed: int, watch: Callable[[float], object]
@@ -149,11 +155,10 @@ class LiveTraffic:
         return serve_trace(self.testbed, trace, self.cost, self.slots, span, seed, watch)
 
 
-def seconds_more(count: int, span: float) -> float:
-    """That should bring as many steps as are needed, where so many were seen in `span`."""
-    if count >= ENOUGH:
-        return 0.0
-    return MORE * span * (ENOUGH - count + FIRST) / (count + FIRST)
+def seconds_more(count: int, windows: int, span: float) -> float:
+    """That should bring as many steps as are needed, where `count` were seen in so many windows of
+    `span` seconds together."""
+    return MORE * span * (ENOUGH - count + FIRST) / (count + windows * FIRST)
 
 
 def conclude(testbed: Testbed, kv_bytes: int, measured: Measurements) -> Calibration:
@@ -180,13 +185,13 @@ def conclude(testbed: Testbed, kv_bytes: int, measured: Measurements) -> Calibra
 
 
 def check_enough(
-    steps: list[LiveStep], trace: str, span: float, others: float = 0.0, seconds: float = 0.0
+    steps: list[LiveStep], trace: str, span: float, others: float = 0.0, enough: float = 0.0
 ) -> list[LiveStep]:
     """The steps. Raises HeadwayError if they are too few to know the spread of step times.
 
     span: seconds of traffic. others: cores that other processes kept busy; where there are some,
-    the message names them as the likely cause. seconds: of the whole measurement, if it can be
-    said how many would do.
+    the message names them as the likely cause. enough: seconds of measuring that would do; 0: that
+    is not known.
     """
     if len(steps) < ENOUGH:
         few = f"only {len(steps)} steps of {trace} ended in {span:.0f} s, {ENOUGH} are needed"
@@ -195,8 +200,7 @@ def check_enough(
                 f"other processes kept {others:.1f} cores busy, and {few}: calibrate again "
                 "when they are done; more seconds help only on an idle machine"
             )
-        enough = seconds * (1 + seconds_more(len(steps), span) / span)
-        about = f", about {enough:.0f}" if seconds else ""
+        about = f", about {enough:.0f}" if enough else ""
         raise HeadwayError(f"{few}: measure for more seconds with --seconds{about}")
     return steps
 
