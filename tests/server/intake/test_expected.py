@@ -4,6 +4,7 @@ import httpx2
 import pytest
 
 from headway.core.cost.step_cost import StepCost
+from headway.core.request import NEVER
 from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig
 from tests.server.running_server import BLOCK, by_budgets, fake, serving, until
@@ -31,6 +32,10 @@ def test_every_request_of_a_call_has_it_and_never_more_than_it_may_generate(said
         chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12}
         assert ask(url, "chat/completions", headers=said, **chat).status_code == 200
         assert [each.expected for each in sent] == [heard] * 5
+        assert {each.due for each in sent} == {NEVER}
+        sent.clear()
+        assert ask(url, headers={"X-Headway-Due-Ms": "5000"}, **asked).status_code == 200
+        assert {each.due - each.arrived for each in sent} == {5_000_000_000}
 
 
 def test_a_wrong_value_is_refused_and_named():

@@ -1,6 +1,7 @@
 """Who rests when an item is refused for now: its tenant, its job, or everybody."""
 
 import asyncio
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -50,3 +51,19 @@ def test_who_rests(model, code, wanted):
         return store.asked
 
     assert asyncio.run(main()) == [wanted]
+
+
+@pytest.mark.parametrize("left, said", [(3_600, "3600000"), (-5, "1"), (30 * 86_400, "1000000000")])
+def test_an_item_is_due_when_its_job_expires(monkeypatch, left, said):
+    heard = {}
+
+    async def answering(scope, receive, send):
+        heard.update(scope["headers"])
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    monkeypatch.setattr("headway.server.clock.unix", lambda: 1_000_000)
+    settings = RunnerSettings("offline", 4, lambda key, name: SimpleNamespace(name="t"))
+    runner = Runner(answering, Store(), settings, JobMetrics(), None)
+    asyncio.run(runner._answer(replace(ITEM, expires_at=1_000_000 + left)))
+    assert heard[b"x-headway-due-ms"].decode() == said

@@ -1,6 +1,7 @@
 """OpenAI's JSON in and out, without a server."""
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -357,6 +358,8 @@ def test_headers_tighten_limits_and_never_loosen_them():
     assert (held.start_by, held.end_by) == (5 + SECOND // 10, 5 + 3 * SECOND)
     loose = {"x-slo-ttft-ms": "9000", "x-slo-tpot-ms": "9000"}
     assert deadlines_of(lane, loose, 5) == deadlines_of(lane, {}, 5)
+    due = deadlines_of(lane, {"x-headway-due-ms": "2000"}, 5)
+    assert due == replace(deadlines_of(lane, {}, 5), due=5 + 2 * SECOND), "nothing else changes"
     for wrong in ("0", "-1", "soon", "nan", "inf", ""):
         with pytest.raises(Problem, match="x-slo-ttft-ms"):
             deadlines_of(lane, {"x-slo-ttft-ms": wrong}, 5)

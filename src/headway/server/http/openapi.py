@@ -60,6 +60,7 @@ HEADERS = {
     "X-Headway-Supersede": "Replaces the tenant's request that has the same value.",
     "X-Headway-Expected-Tokens": "Tokens that the caller expects in each answer.",
     "X-Headway-Timeout-Ms": "The request is dropped if it has not ended by then.",
+    "X-Headway-Due-Ms": "When it should have ended. It takes its turn by this.",
     "X-Slo-Ttft-Ms": "Budget of the first token; may tighten the lane's, never loosen it.",
     "X-Slo-Tpot-Ms": "Budget of the mean time per further token; likewise.",
     "X-Request-Id": "Sent back in the answer; also names the request for cancelling it.",

@@ -89,6 +89,7 @@ def choices_of(
             expected=min(routed.expected, max_tokens),
             start_by=deadlines.start_by,
             end_by=deadlines.end_by,
+            due=deadlines.due,
             tenant=routed.tenant.name,
             adapter=routed.model if routed.model in model.adapters else "",
             pooling=form.pooling if form else "",

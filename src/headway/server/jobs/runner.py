@@ -14,6 +14,7 @@ from headway.server.jobs.in_process import Answer, post
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
 from headway.server.observe.logs import Log
+from headway.server.protocol.deadlines import DUE, MOST_MS
 from headway.server.protocol.problem import Problem
 from headway.store.database import StoreError
 from headway.store.items import GivenBack, Item, Result
@@ -141,6 +142,7 @@ class Runner:
             "accept": item.accept,
             "x-headway-lane": self._settings.lane,
             "x-request-id": f"{item.job}-{item.number}",
+            DUE: str(min(MOST_MS, max(1, round(1_000 * (item.expires_at - clock.unix()))))),
         }
         try:
             answer = await post(self._app, item.endpoint, item.body, headers, tenant)

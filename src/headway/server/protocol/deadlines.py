@@ -8,6 +8,7 @@ from headway.core.request import NEVER
 from headway.server.protocol.problem import Problem, wrong
 
 TTFT, TPOT, TIMEOUT = "x-slo-ttft-ms", "x-slo-tpot-ms", "x-headway-timeout-ms"
+DUE = "x-headway-due-ms"
 MOST_MS = 10**9  # eleven days
 
 
@@ -18,6 +19,7 @@ class Deadlines:
     budget: Budget
     start_by: int  # dropped if it has not started by then
     end_by: int  # dropped if it has not ended by then
+    due: int = NEVER  # when it should have ended: it is served by this, and never dropped for it
 
 
 def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Deadlines:
@@ -25,7 +27,8 @@ def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Dead
 
     A header that asks for more than the lane gives changes nothing. A request with x-slo-ttft-ms is
     dropped if it has not started by then, as it is after the lane's `queue`: its client has no use
-    for a later answer. It must end within the lane's `e2e` and within x-headway-timeout-ms.
+    for a later answer. It must end within the lane's `e2e` and within x-headway-timeout-ms. By
+    x-headway-due-ms it should have ended, but is answered also later.
     """
     ttft, tpot = _limit(headers, TTFT), _limit(headers, TPOT)
     budget = replace(
@@ -36,7 +39,9 @@ def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Dead
         queue=min(lane.queue, ttft),
     )
     end_by = NEVER if budget.e2e == NEVER else arrived + budget.e2e
-    return Deadlines(budget, budget.start_by(arrived), end_by)
+    due = _limit(headers, DUE)
+    due = NEVER if due == NEVER else arrived + due
+    return Deadlines(budget, budget.start_by(arrived), end_by, due)
 
 
 def timeout(headers: Mapping[str, str]) -> int:
