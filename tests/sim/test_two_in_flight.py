@@ -11,7 +11,7 @@ from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.policies import Policies
-from headway.core.request import Finish
+from headway.core.request import NEVER, Finish
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
@@ -129,6 +129,39 @@ def test_a_slot_is_free_for_the_step_after_a_last_row(depth):
     events = finish(made)
     assert [len(batch.rows) for batch in spied.batches] == [2, 2, 2, 2, 1, 1]
     assert all(said(events, each.id) == answer(each) for each in short)
+
+
+MIXED = StepCost(device=Rates(step=7 * MS * 1000), host=Rates(step=MS * 1000))
+
+
+@pytest.mark.parametrize(
+    "ttft, cost, submitted",
+    [(150, STEP, 1), (170, STEP, 2), (150, MIXED, 2), (10**6, STEP, 2)],
+    ids=["felt", "short", "costs the device much", "no hurry"],
+)
+def test_a_step_that_takes_a_good_part_of_a_ttft_is_waited_for(ttft, cost, submitted):
+    """So who arrives meanwhile can join the very next one."""
+    lanes = Lane("calm"), Lane("default", budget=Budget(ttft=ttft * MS))
+    made, spied, _ = engine((0, Add(ask("a", 5, 4))), cost=cost, known=True, lanes=lanes)
+    events = made.step() + made.step()
+    assert len(spied.batches) == submitted
+    assert said(events + finish(made), "a") == answer(ask("a", 5, 4))
+
+
+def test_nobody_is_late_whose_first_token_is_on_its_way():
+    """It comes at 8 ms, and is due at 9. Another step would end at 15."""
+    lane = Lane("default", budget=Budget(ttft=9 * MS, tpot=20 * MS))
+    first = ask("a", 5, 4), ask("b", 6, 1)
+    adds = [(0, Add(each)) for each in first]
+    made, spied, _ = engine(*adds, cost=MIXED, known=True, lanes=(lane,), policies=by_budgets(2))
+    made.step()
+    a, b = made.scheduler.roster.running.values()
+    assert a.first_token == b.first_token == NEVER and a.first_seen == b.first_seen == 8 * MS
+    assert a.next_by == 8 * MS + 20 * MS
+    made.step()
+    assert len(spied.batches) == 2, "decided while the first is in flight"
+    finish(made)
+    assert not any(row.relegated for row in made.scheduler.ledger.requests)
 
 
 def test_a_row_that_needs_its_token_waits_for_it():

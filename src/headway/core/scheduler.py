@@ -166,7 +166,7 @@ class Scheduler:
         self.prefilled = plan.kinds.prefill
         held, width = self.group.rectangle(len(self.roster.running), longest)
         batch = Batch(self.steps, rows, begun, self.roster.take_dropped(), held, width)
-        self._in_flight.add(batch, now, total, since)
+        self._in_flight.add(batch, now, total, since, self.committed)
         return batch
 
     # -- learn
@@ -224,7 +224,7 @@ class Scheduler:
         return self._withhold(events, now) if self.group.together else events
 
     def _first_came(self, sequence: Sequence, now: int) -> None:
-        sequence.first_token = now
+        sequence.first_token = sequence.first_seen = now
         self.estimates.first_came(sequence)
         self.accounts.first_token(sequence)
 

@@ -78,6 +78,7 @@ class Sequence:
     nanoseconds: int = 0  # its shares of the steps it was in
     first_scheduled: int = NEVER
     first_token: int = NEVER
+    first_seen: int = NEVER  # the same; while its step is in flight, when that should be back
     last_token: int = NEVER
 
     def __post_init__(self) -> None:
@@ -192,10 +193,10 @@ def next_times(sequences: Iterable[Sequence]) -> list[int]:
     """Sequence.next_by of each: in a step it is asked of all who run, and one call is faster."""
     return [
         s.first_by
-        if s.first_token == NEVER
+        if s.first_seen == NEVER
         else NEVER
         if s.tpot == NEVER
-        else s.first_token + (len(s.tokens) - s.prompt) * s.tpot
+        else s.first_seen + (len(s.tokens) - s.prompt) * s.tpot
         for s in sequences
     ]
 
@@ -205,7 +206,7 @@ def due_before(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
     return [
         s
         for s in sequences
-        if s.tier == TIMED and s.first_token + (len(s.tokens) - s.prompt) * s.tpot < time
+        if s.tier == TIMED and s.first_seen + (len(s.tokens) - s.prompt) * s.tpot < time
     ]
 
 
@@ -215,7 +216,7 @@ def due_after(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
         s
         for s in sequences
         if s.tier == TIMED
-        and s.first_token != NEVER
-        and s.first_token + (len(s.tokens) - s.prompt) * s.tpot > time
+        and s.first_seen != NEVER
+        and s.first_seen + (len(s.tokens) - s.prompt) * s.tpot > time
         and len(s.tokens) - s.scheduled == 1
     ]

@@ -67,7 +67,7 @@ class BySlack:
         TPOT gain the same time."""
         estimates, stretch = view.estimates, self.stretch
         dues: defaultdict[int, list[int]] = defaultdict(list)  # by TPOT
-        decoding = [s for s in view.running if s.tier == TIMED and s.first_token != NEVER]
+        decoding = [s for s in view.running if s.tier == TIMED and s.first_seen != NEVER]
         for sequence, next_by in zip(decoding, next_times(decoding), strict=True):
             dues[sequence.tpot].append(next_by)
         by_tpot = [(tpot, sorted(times)) for tpot, times in dues.items() if tpot != NEVER]

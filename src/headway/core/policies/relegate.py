@@ -51,12 +51,12 @@ class Hopeless:
                 soon = now + estimates.prompt_alone(line.longest)
                 starting += [s for s in line.waiting if s.first_by < soon]
         lanes = {line.lane.name for line in view.lines if line.lane.relegates}
-        running = [s for s in view.running if s.first_token == NEVER and s.tier == TIMED]
+        running = [s for s in view.running if s.first_seen == NEVER and s.tier == TIMED]
         starting += [s for s in running if s.request.lane in lanes]
         return [
             s
             for s in starting
-            if s.first_token == NEVER and now + estimates.first_token(s) > s.first_by
+            if s.first_seen == NEVER and now + estimates.first_token(s) > s.first_by
         ]
 
     def restored(self, view: View) -> Iterable[Sequence]:
@@ -66,7 +66,7 @@ class Hopeless:
             s
             for line in view.lines
             for s in line.relegated
-            if now <= s.first_by or s.first_token != NEVER
+            if now <= s.first_by or s.first_seen != NEVER
         ]
         found += [s for s in view.running if s.tier == RELEGATED]
         return [
@@ -74,7 +74,7 @@ class Hopeless:
             for s in found
             if (
                 now <= s.first_by and now + estimates.first_token(s) <= s.first_by
-                if s.first_token == NEVER
-                else s.first_token <= s.first_by
+                if s.first_seen == NEVER
+                else s.first_seen <= s.first_by
             )
         ]
