@@ -39,6 +39,7 @@ def one(number, lane="chat", tier=TIMED, arrived=0, prompt=4, most=5, **rest):
     made.tier = tier
     for name, value in rest.items():
         setattr(made, name, value)
+    made.first_seen = made.first_token
     return made
 
 

@@ -322,7 +322,7 @@ def test_who_may_miss_a_step_does_so_when_its_time_is_up():
     while "chatd" not in (seen := step(scheduler)):
         pass
     assert seen["chatd"] == 2
-    scheduler.roster.running[3].first_token = 0
+    scheduler.roster.running[3].first_token = scheduler.roster.running[3].first_seen = 0
     assert step(scheduler) == {"chatd": 1, "bulka": 1, "bulkb": 1}, "13 ms: three tokens"
 
 
@@ -340,7 +340,7 @@ def test_of_many_who_may_miss_a_step_the_first_are_served_that_fit(fit):
     while "chatz" not in (seen := step(scheduler)):
         pass
     assert seen["chatz"] == 2
-    scheduler.roster.running[12].first_token = 0
+    scheduler.roster.running[12].first_token = scheduler.roster.running[12].first_seen = 0
     assert step(scheduler) == {"chatz": 1, **dict.fromkeys(names[:fit], 1)}
 
 
