@@ -149,7 +149,7 @@ def _logits(shape: tuple[int, int, int, int, int], dtype: str, factor: int) -> T
     tokens = torch.randint(VOCAB, (LENGTH,), generator=stream).tolist()
     blocks = tuple(range(1, -(-LENGTH // executor.cache.block_size) + 1))
     row = Row(0, 0, tuple(tokens), blocks, Want.LAST)
-    executor.collect(executor.submit(Batch(1, (row,), (Begun(0, LENGTH, Sampling()),))))
+    executor.collect(executor.submit(Batch(1, (row,), (Begun(0, LENGTH, Sampling(logprobs=1)),))))
     executor.close()
     return seen[0].double()
 
