@@ -197,6 +197,15 @@ def test_one_with_a_deadline_that_is_always_put_behind_has_its_turn_too():
     assert numbers(order.rank(view, [large]))[0] == 0
 
 
+def test_an_old_answer_without_a_budget_does_not_take_the_turn_of_a_prompt_with_one():
+    order = ByDeadline(patience=100, turn=4)
+    answer, late = decoding(1, lane="bulk", tier=UNTIMED), one(5, tier=RELEGATED)
+    runs = [answer, late, one(7, first_by=200)]
+    view = seen(line(CHAT), line(BULK), now=100, step=4, running=runs)
+    assert numbers(order.rank(view, runs))[:3] == [1, 5, 7]
+    assert numbers(order.rank(view._replace(step=5), runs)) == [7, 5, 1]
+
+
 def test_work_is_compared_with_deadlines_at_the_drift():
     view = seen(line(CHAT, job(0, 50, 35), job(1, 60, 17)))
     assert numbers(ByDeadline().rank(view, ())) == [0, 1]

@@ -35,7 +35,7 @@ class ByDeadline:
     As long as none of these runs, the oldest of them goes first once it is older than `patience`:
     it has the next slot. Of every `turn` sequences that join, one is the oldest of those with a
     budget, and one of those without, if they are older than that; and in every `turn`-th step the
-    oldest prompt that runs goes first. Where slots are taken back from later tiers (ByLane), only
+    oldest prompt of each that runs goes first. Where slots are taken back from later tiers (ByLane), only
     those with a budget have their turn, the relegated among them. A lane without one then joins
     behind those in time, unless it has fewer slots than its least.
     """
@@ -75,7 +75,7 @@ class ByDeadline:
     def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
         """Those of lanes with a budget and those of the others: of each the oldest that waits, in
         its turn; also if it is behind the others and none of these runs. In every so many steps
-        the oldest that runs."""
+        the oldest of each that runs."""
         timed, untimed = (count >= self.turn - 1 for count in view.since_oldest)
         alone = not any(map(_tier, view.running))
         parts = [line.relegated for line in view.lines if timed or alone]
@@ -83,7 +83,8 @@ class ByDeadline:
         behind = [line.waiting for line in view.lines if not line.is_timed and (untimed or alone)]
         found = [[part[0] for part in each if part] for each in (parts, behind)]
         if view.step % self.turn == 0:
-            found[0] += running
+            found[0] += [s for s in running if s.tier != UNTIMED]
+            found[1] += [s for s in running if s.tier == UNTIMED]
         oldest = sorted([min(each, key=_number) for each in found if each], key=_number)
         return [each for each in oldest if each.request.arrived + self.patience <= view.now]
 

@@ -60,6 +60,20 @@ def test_the_reference_has_the_same_bits_and_so_has_a_row_alone(
     assert torch.equal(matrix.rows(numbers, dtype), plain.rows(numbers, dtype))
 
 
+@pytest.mark.parametrize("threads", [1, 2, 3, 8])
+def test_any_number_of_threads_computes_each_output_once(packing, threads):
+    weight, x, bias = drawn(300, 260, 9, torch.bfloat16)  # five panels
+    matrix = packing.pack([weight])
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        found = [packing.product(x, matrix, bias) for _ in range(50)]
+    finally:
+        torch.set_num_threads(before)
+    expected = PlainInt8(weight).product(x, bias)
+    assert all(torch.equal(each, expected) for each in found)
+
+
 @pytest.mark.parametrize("spoiler", [float("nan"), float("inf"), -float("inf")])
 def test_a_row_that_is_not_finite_is_alone_with_it(packing, spoiler):
     weight, x, bias = drawn(130, 99, 7, torch.bfloat16)

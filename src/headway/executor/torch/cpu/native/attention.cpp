@@ -47,16 +47,24 @@ struct Places {
     }
     for (int64_t i = count; i < TILE; i++) keys[i] = keys[count - 1], values[i] = values[count - 1];
   }
+};
 
-  // Blocks lie anywhere, so the processor does not foresee the next one. Into the second cache: two
-  // tiles and the turned keys are more than the first one holds.
-  void fetch(int64_t count) const {
+// The tile that comes next. It is asked of the memory key by key while another is computed: blocks
+// lie anywhere, so the processor does not foresee it, and all keys at once would hold the computation
+// up. Into the second cache: two tiles and the turned keys are more than the first one holds.
+template <class E, int SIZE>
+struct NextTile {
+  Places<E, SIZE> at;
+  int64_t count = 0, asked = 0;
+
+  void fetch() {
+    if (asked == count) return;
     constexpr int64_t line = 64 / sizeof(typename E::Number);
-    for (int64_t i = 0; i < count; i++)
-      for (int64_t j = 0; j < SIZE; j += line) {
-        _mm_prefetch(reinterpret_cast<const char*>(keys[i] + j), _MM_HINT_T1);
-        _mm_prefetch(reinterpret_cast<const char*>(values[i] + j), _MM_HINT_T1);
-      }
+    for (int64_t j = 0; j < SIZE; j += line) {
+      _mm_prefetch(reinterpret_cast<const char*>(at.keys[asked] + j), _MM_HINT_T1);
+      _mm_prefetch(reinterpret_cast<const char*>(at.values[asked] + j), _MM_HINT_T1);
+    }
+    asked++;
   }
 };
 
@@ -77,7 +85,7 @@ struct Call {
 template <class E, int SIZE, int LINES>
 void add_lines(const Call<typename E::Number>& call, const Places<E, SIZE>& at,
                const int64_t* item, int64_t group, int64_t first, int64_t begin, int64_t count,
-               Space& space) {
+               Space& space, NextTile<E, SIZE>& next) {
   int64_t low[LINES], high[LINES], most = 0;
   for (int r = 0; r < LINES; r++) {
     int64_t last = std::min(item[POSITION] + (first + r) / group, item[KEYS] - 1);
@@ -88,20 +96,32 @@ void add_lines(const Call<typename E::Number>& call, const Places<E, SIZE>& at,
   if (most == 0) return;
   alignas(64) float scores[LINES * TILE];
   float* found = &space.found[first * SIZE];
-  score<E, SIZE, LINES>(&space.q[first * (SIZE / E::WORD)], space.turned.data(), most, scores);
+  const float* q = &space.q[first * (SIZE / E::WORD)];
+  score<E, SIZE, LINES>(q, space.turned.data(), most, scores, next);
   for (int r = 0; r < LINES; r++)
     if (low[r] < high[r])
       weigh<E, SIZE>(scores + r * TILE, low[r], high[r], call.scale, call.cap,
                      space.lines[first + r], found + r * SIZE);
     else
       std::fill(scores + r * TILE, scores + (r + 1) * TILE, 0.0f);
-  add_values<E, SIZE, LINES>(at.values, most, scores, found);
+  add_values<E, SIZE, LINES>(at.values, most, scores, found, next);
 }
 
-// One item and KV head: the sums of its lines, in `space`.
+// The tile from `begin` of an item and KV head. Returns how many keys it has.
 template <class E, int SIZE>
-void attend_item(const Shape& of, const Call<typename E::Number>& call, const int64_t* item,
-                 int64_t kv_head, Space& space) {
+int64_t find_tile(const Shape& of, const Call<typename E::Number>& call, const int64_t* item,
+                  int64_t kv_head, int64_t begin, Places<E, SIZE>& at) {
+  const int64_t *table = call.tables + item[SLOT] * of.width, count = std::min(TILE, item[END] - begin);
+  at.find(of, call.keys + kv_head * SIZE, call.values + kv_head * SIZE, table, begin, count);
+  return count;
+}
+
+// Item `number / kv_heads` and KV head `number % kv_heads`: the sums of its lines, in `space`. then:
+// the number that this thread is likely to compute next.
+template <class E, int SIZE>
+void attend_item(const Shape& of, const Call<typename E::Number>& call, int64_t number, int64_t then,
+                 Space& space) {
+  const int64_t *item = call.items + number / of.kv_heads * ITEM, kv_head = number % of.kv_heads;
   int64_t group = of.group(), lines = item[QUERIES] * group, end = item[END];
   for (int64_t r = 0; r < lines; r++) {
     const auto* q = call.q + (item[ROW] + r / group) * call.q_stride;
@@ -111,26 +131,26 @@ void attend_item(const Shape& of, const Call<typename E::Number>& call, const in
   }
   std::fill_n(space.found.begin(), lines * SIZE, 0.0f);
   std::fill_n(space.lines.begin(), lines, Line{-INFINITY, 0.0f});
-  const int64_t* table = call.tables + item[SLOT] * of.width;
-  const auto *keys = call.keys + kv_head * SIZE, *values = call.values + kv_head * SIZE;
-  Places<E, SIZE> now, next;
-  int64_t count = std::min(TILE, end - item[BEGIN]);
-  now.find(of, keys, values, table, item[BEGIN], count);
+  Places<E, SIZE> now;
+  int64_t count = find_tile(of, call, item, kv_head, item[BEGIN], now);
   for (int64_t begin = item[BEGIN]; begin < end; begin += TILE) {
-    int64_t following = std::min(TILE, end - begin - count);
-    if (following > 0) {
-      next.find(of, keys, values, table, begin + TILE, following);
-      next.fetch(following);
+    NextTile<E, SIZE> next;
+    if (begin + TILE < end) {
+      next.count = find_tile(of, call, item, kv_head, begin + TILE, next.at);
+    } else if (then < call.item_count * of.kv_heads) {
+      const int64_t* other = call.items + then / of.kv_heads * ITEM;
+      next.count = find_tile(of, call, other, then % of.kv_heads, other[BEGIN], next.at);
     }
     turn<E, SIZE>(now.keys, count, space.turned.data());
     for (int64_t r = 0; r < lines; r += GROUP) switch (lines - r) {
-        case 1: add_lines<E, SIZE, 1>(call, now, item, group, r, begin, count, space); break;
-        case 2: add_lines<E, SIZE, 2>(call, now, item, group, r, begin, count, space); break;
-        case 3: add_lines<E, SIZE, 3>(call, now, item, group, r, begin, count, space); break;
-        default: add_lines<E, SIZE, GROUP>(call, now, item, group, r, begin, count, space);
+        case 1: add_lines<E, SIZE, 1>(call, now, item, group, r, begin, count, space, next); break;
+        case 2: add_lines<E, SIZE, 2>(call, now, item, group, r, begin, count, space, next); break;
+        case 3: add_lines<E, SIZE, 3>(call, now, item, group, r, begin, count, space, next); break;
+        default: add_lines<E, SIZE, GROUP>(call, now, item, group, r, begin, count, space, next);
       }
-    std::swap(now, next);
-    count = following;
+    while (next.asked < next.count) next.fetch();
+    now = next.at;
+    count = next.count;
   }
 }
 
@@ -183,9 +203,8 @@ void attend_all(const Shape& of, const Call<typename E::Number>& call, int64_t t
     Space space(queries * of.group(), SIZE);
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < call.item_count * of.kv_heads; i++) {
-      const int64_t* item = call.items + i / of.kv_heads * ITEM;
-      attend_item<E, SIZE>(of, call, item, i % of.kv_heads, space);
-      put_item<E, SIZE>(of, call, item, i % of.kv_heads, space);
+      attend_item<E, SIZE>(of, call, i, i + threads, space);
+      put_item<E, SIZE>(of, call, call.items + i / of.kv_heads * ITEM, i % of.kv_heads, space);
     }
 #pragma omp for schedule(dynamic)
     for (int64_t i = 0; i < call.merge_count; i++) {

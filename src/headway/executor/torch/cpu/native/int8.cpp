@@ -205,8 +205,7 @@ void product(const Number* x, int64_t rows, int64_t inputs, int64_t outputs, Wei
   const Division slabs(rows, SLAB);
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads)) if (rows * inputs > SERIAL)
   for (int64_t r = 0; r < rows; r++) put_row(x + r * inputs, inputs, work + r * stride);
-#pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
-  for (int64_t p = 0; p < (outputs + PANEL - 1) / PANEL; p++) {
+  for_parts((outputs + PANEL - 1) / PANEL, threads, [&](int64_t p) {
     alignas(64) int32_t sums[SLAB * PANEL];
     const int8_t* panel = weights.panels + p * size * PANEL;
     const int64_t first = p * PANEL, count = std::min(PANEL, outputs - first);
@@ -222,7 +221,7 @@ void product(const Number* x, int64_t rows, int64_t inputs, int64_t outputs, Wei
                bias ? bias + first : nullptr, y + (begin + r) * outputs + first, count);
       }
     }
-  }
+  });
 }
 
 template <class Number>

@@ -6,6 +6,11 @@
 
 #pragma once
 
+#include <omp.h>
+
+#include <atomic>
+#include <vector>
+
 #include "vectors.h"
 
 namespace {
@@ -16,7 +21,8 @@ constexpr int64_t LINE = 64;        // bytes of the cache
 constexpr int64_t CHUNK = 1 << 14;  // bytes of a panel that all rows use from a near cache
 constexpr int64_t LARGE = LANES == 16 ? 1 << 16 : CHUNK;  // for many groups: fewer loads of sums
 constexpr int64_t MANY = 8;         // groups
-constexpr int64_t AHEAD = LANES == 16 ? 4096 : 1024;  // bytes
+// Bytes. AMD's Zen 3 and 4 read a tenth slower with more, Intel's Xeons with less.
+const int64_t AHEAD = LANES == 16 && !__builtin_cpu_is("amd") ? 4096 : 1024;
 
 // A panel of weights [PANEL, words], in words of four bytes, each row `stride` words after the one
 // before: word by word, and of each the outputs.
@@ -41,6 +47,45 @@ struct Division {
   int64_t first(int64_t part) const { return rows * part / parts; }
   int64_t size(int64_t part) const { return first(part + 1) - first(part); }
 };
+
+// Parts that threads take one by one: first neighbours, because the memory is read in order, and then
+// what others have not begun. On a machine shared with others a core may be slower for a while.
+class Parts {
+ public:
+  Parts(int64_t count, int64_t threads) : threads_(threads), shares_(threads) {
+    for (int64_t t = 0; t < threads; t++) {
+      shares_[t].next = count * t / threads;
+      shares_[t].end = count * (t + 1) / threads;
+    }
+  }
+
+  // The next part for a thread; -1 if all are taken.
+  int64_t take(int64_t thread) {
+    for (int64_t i = 0; i < threads_; i++) {
+      Share& share = shares_[(thread + i) % threads_];
+      if (share.next.load(std::memory_order_relaxed) >= share.end) continue;
+      const int64_t part = share.next.fetch_add(1, std::memory_order_relaxed);
+      if (part < share.end) return part;
+    }
+    return -1;
+  }
+
+ private:
+  struct alignas(64) Share {
+    std::atomic<int64_t> next;
+    int64_t end;
+  };
+  int64_t threads_;
+  std::vector<Share> shares_;
+};
+
+// Calls work(part) for each of them, by so many threads.
+template <class Work>
+void for_parts(int64_t count, int64_t threads, const Work& work) {
+  Parts parts(count, threads);
+#pragma omp parallel num_threads(static_cast<int>(threads))
+  for (int64_t part; (part = parts.take(omp_get_thread_num())) >= 0;) work(part);
+}
 
 // Weights are asked for ahead, because the processor's own prefetching stops at pages. Where one
 // pass over a chunk serves all rows, the memory is the bound, and they are a little ahead. Several

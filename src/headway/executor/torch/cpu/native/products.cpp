@@ -161,8 +161,7 @@ void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t 
              const uint16_t* weights, const typename E::Number* bias, typename E::Number* y,
              int64_t threads) {
   const Division slabs(rows, SLAB);
-#pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads))
-  for (int64_t p = 0; p < outputs / PANEL; p++) {
+  for_parts(outputs / PANEL, threads, [&](int64_t p) {
     alignas(64) float sums[SLAB * PANEL];
     const uint16_t* panel = weights + p * inputs * PANEL;
     for (int64_t s = 0; s < slabs.parts; s++) {
@@ -177,7 +176,7 @@ void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t 
                  bias ? found + E::get(bias + p * PANEL + i) : found);
         }
     }
-  }
+  });
 }
 
 }  // namespace

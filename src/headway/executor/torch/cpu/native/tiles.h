@@ -26,15 +26,17 @@ void turn(const typename E::Number* const* keys, int64_t count, float* turned) {
     }
 }
 
-// scores [LINES][TILE] of queries q [LINES][SIZE / WORD] and the first `count` keys.
-template <class E, int SIZE, int LINES>
-void score(const float* q, const float* turned, int64_t count, float* scores) {
+// scores [LINES][TILE] of queries q [LINES][SIZE / WORD] and the first `count` keys. next.fetch() is
+// called again and again meanwhile.
+template <class E, int SIZE, int LINES, class Next>
+void score(const float* q, const float* turned, int64_t count, float* scores, Next& next) {
   constexpr int WORDS = SIZE / E::WORD;
   for (int64_t first = 0; first < count; first += COLUMNS) {
     Vector sums[LINES][WIDE];
     for (int r = 0; r < LINES; r++)
       for (int j = 0; j < WIDE; j++) sums[r][j] = spread(0.0f);
     for (int word = 0; word < WORDS; word++) {
+      next.fetch();
       const float* at = turned + word * TILE + first;
       for (int r = 0; r < LINES; r++) {
         Vector x = spread(q[r * WORDS + word]);
@@ -75,10 +77,10 @@ void take_values<BFloat16Pairs>(const uint16_t* const* values, int64_t first, in
 }
 #endif
 
-// found [LINES][SIZE] += shares [LINES][TILE] x values. shares are words.
-template <class E, int SIZE, int LINES>
+// found [LINES][SIZE] += shares [LINES][TILE] x values. shares are words. next as in score.
+template <class E, int SIZE, int LINES, class Next>
 void add_values(const typename E::Number* const* values, int64_t count, const float* shares,
-                float* found) {
+                float* found, Next& next) {
   for (int64_t first = 0; first < SIZE; first += COLUMNS) {
     int vectors = static_cast<int>(std::min<int64_t>(WIDE, (SIZE - first) / LANES));
     Vector sums[LINES][WIDE];
@@ -86,6 +88,7 @@ void add_values(const typename E::Number* const* values, int64_t count, const fl
       for (int j = 0; j < WIDE; j++)
         sums[r][j] = j < vectors ? load(found + r * SIZE + first + j * LANES) : spread(0.0f);
     for (int64_t i = 0; i < count; i += E::WORD) {
+      next.fetch();
       Vector v[WIDE];
       take_values<E>(values + i, first, vectors, v);
       for (int r = 0; r < LINES; r++) {
