@@ -83,6 +83,16 @@ def test_the_host_works_while_the_device_does(depth, took):
     assert sum(row.nanoseconds for row in rows) == clock.now(), "steps do not overlap"
 
 
+HOSTED = StepCost(Rates(step=6 * MS * 1000, token=MS * 1000), host=Rates(step=2 * MS * 1000))
+
+
+def test_a_step_behind_another_is_foreseen_without_the_hosts_part():
+    made, _, _ = engine((0, Add(ask("a", 5, 60))), cost=HOSTED, known=True)
+    finish(made)
+    spent = [row.nanoseconds for row in made.scheduler.ledger.steps]
+    assert spent[:2] == [13 * MS, 7 * MS] and made.scheduler.estimates.drift == 1_000
+
+
 def test_a_token_past_a_stop_token_is_computed_for_nobody():
     request = ask("a", 5, 9)
     stop = answer(request)[2]

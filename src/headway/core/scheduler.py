@@ -173,7 +173,7 @@ class Scheduler:
 
     def commit(self, batch: Batch, output: Output, now: int) -> list[Event]:
         """Take in a step's output, in the steps' order, and return what callers are to hear."""
-        began, tokens, since = self._in_flight.pop(batch.step, self.committed)
+        began, tokens, since, behind = self._in_flight.pop(batch.step, self.committed)
         spent, waste = now - began, batch.waste
         # Divided among the tokens. The remainder, less than a nanosecond a token, goes to the first
         # row, so that the accounts sum to the step exactly.
@@ -219,7 +219,7 @@ class Scheduler:
                 scores = sequence.take_scores(row, output.prompt_logprobs.get(i, ()))
                 add_scores(events, sequence.request.id, scores)
         self._keep(batch, tokens, (began, spent, wasted, output.host))
-        self.estimates.see(batch, spent, output.took)
+        self.estimates.see(batch, spent, output.took, behind=behind)
         self.estimates.drain(self.roster.lines.values(), now - since)
         return self._withhold(events, now) if self.group.together else events
 

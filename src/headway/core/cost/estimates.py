@@ -85,17 +85,20 @@ class Estimates:
         """How many steps after this one until the next that is compared."""
         return EVERY - step % EVERY
 
-    def see(self, batch: Batch, nanoseconds: int, took: int = 0) -> None:
+    def see(self, batch: Batch, nanoseconds: int, took: int = 0, *, behind: bool = False) -> None:
         """Learn from a step that took so long, if it is one of those that are compared. took: of
-        that, the computation alone (Output), which is what a call costs."""
+        that, the computation alone (Output), which is what a call costs. behind: it was decided
+        while another was computed."""
         if self.looks_at(batch.step):
-            self.learn(batch_features(batch, self.cost.gathering), nanoseconds)
+            features = batch_features(batch, self.cost.gathering)
+            self.learn(features, nanoseconds, behind=behind)
         if self.calls is not None and batch.rows[0].start == 0:  # later steps of it are no calls
             self.calls.see(batch.tokens + batch.waste, took or nanoseconds)
 
-    def learn(self, features: Features, nanoseconds: int) -> None:
-        """Learn that a step with these features took so long."""
-        seen = nanoseconds * 1_000_000 // max(1, self.cost.predict(features))
+    def learn(self, features: Features, nanoseconds: int, *, behind: bool = False) -> None:
+        """Learn that a step with these features took so long. behind as in `see`."""
+        predicted = self.cost.behind_another(features) if behind else self.cost.predict(features)
+        seen = nanoseconds * 1_000_000 // max(1, predicted)
         seen = min(MOST, max(LEAST, seen))
         self._drift += (seen - self._drift) // SLOWNESS
         self.shortest = self.drifted(self._shortest)
@@ -138,6 +141,10 @@ class Estimates:
     def predict(self, features: Features) -> int:
         """Nanoseconds of a step, corrected by the drift."""
         return self.drifted(self.cost.predict(features))
+
+    def behind_another(self, features: Features) -> int:
+        """The same of a step that is decided while another is computed."""
+        return self.drifted(self.cost.behind_another(features))
 
     def surely(self, features: Features, share: float) -> int:
         """Nanoseconds that this share of such steps do not exceed, corrected by the drift."""

@@ -15,11 +15,18 @@ class Sizer:
     drift, and include a quantile of the residuals: `sure` of the steps take no longer."""
 
     def __init__(
-        self, estimates: Estimates, nanoseconds: int, sure: float, filler: float = inf
+        self,
+        estimates: Estimates,
+        nanoseconds: int,
+        sure: float,
+        filler: float = inf,
+        *,
+        behind: bool = False,
     ) -> None:
         """nanoseconds: that the step may take. filler: by which share rows of later tiers may
-        lengthen it once it has a prompt of the first."""
+        lengthen it once it has a prompt of the first. behind: another step is being computed."""
         self.estimates, self.nanoseconds = estimates, nanoseconds
+        self._predict = estimates.behind_another if behind else estimates.predict
         self._most, self._filler = nanoseconds, filler
         self._filled = NEVER  # what it may take with rows of later tiers, if it has such a prompt
         self._has_timed_prompt, self._tier = False, TIMED
@@ -100,7 +107,7 @@ class Sizer:
         """Nanoseconds of the step with one more row of so many tokens; 0: without."""
         features = self._features(start, length, 1 + length * each)
         sure = self._residuals[self.estimates.cost.regime(features)]
-        return self.estimates.predict(features) * sure // WHOLE
+        return self._predict(features) * sure // WHOLE
 
     def _features(self, start: int, length: int, logits: int) -> Features:
         end, padded, reads, pairs = start + length, self._padded, self._reads, self._pairs

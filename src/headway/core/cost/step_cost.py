@@ -140,6 +140,11 @@ class StepCost:
         """The part of a step's nanoseconds in which the device waits for the host."""
         return self.host.of(features) // 1_000
 
+    def behind_another(self, features: Features) -> int:
+        """Nanoseconds of a step that was decided while another was computed: the host's part of it
+        was done meanwhile."""
+        return self.predict(features) - self.on_host(features)
+
     def behind(self, features: Features) -> int:
         """The host's nanoseconds after a step, before the next one can begin."""
         return self.after.of(features) // 1_000

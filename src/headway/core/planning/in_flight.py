@@ -43,7 +43,8 @@ class InFlight:
         foreseen, gap, estimates = 0, 0, self.estimates
         if self.ahead and estimates.is_known:
             features, cost = batch_features(batch, estimates.cost.gathering), estimates.cost
-            foreseen = estimates.predict(features)
+            predict = estimates.behind_another if self._steps else estimates.predict
+            foreseen = predict(features)
             gap = estimates.drifted(cost.on_host(features) + cost.behind(features))
         elif self.ahead and estimates.calls is not None:
             foreseen = estimates.calls.surely(tokens)
@@ -55,11 +56,13 @@ class InFlight:
                 if row.want & Want.LAST and sequence.first_seen == NEVER:
                     sequence.first_seen = back
 
-    def pop(self, number: int, committed: int) -> tuple[int, int, int]:
+    def pop(self, number: int, committed: int) -> tuple[int, int, int, bool]:
         """It is back. committed: when the one before it was. Returns when it began, its tokens, and
-        since when lines have waited for it: nothing of that lies before `committed`."""
+        since when lines have waited for it: nothing of that lies before `committed`. And whether it
+        was decided while that one was computed."""
         step = self._steps.pop(number)
-        return max(step.scheduled, committed), step.tokens, max(step.since, committed)
+        began, since = max(step.scheduled, committed), max(step.since, committed)
+        return began, step.tokens, since, began > step.scheduled
 
     def all_back(self, now: int, committed: int) -> int:
         """When a step can begin that is decided now. committed: when the last one was."""

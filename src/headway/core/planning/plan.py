@@ -34,7 +34,7 @@ class Plan:
         self.start = policies.join.start(view)
         self.places = self.start.count  # that are left for those who wait
         self._allow = policies.chunk.allow(view)
-        self.rest = Remainder(self._allow, policies.step_tokens, view.estimates)
+        self.rest = Remainder(self._allow, policies.step_tokens, view)
         self._victims = Victims(policies, roster, pool, view)
         self.joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
         self._deferred = policies.defer.deferred(view, joins=self.joins)

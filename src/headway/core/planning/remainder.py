@@ -2,24 +2,25 @@
 
 from collections.abc import Mapping
 
-from headway.core.cost.estimates import Estimates
 from headway.core.cost.sizer import Sizer
 from headway.core.policies.chunk import Allowance
 from headway.core.request import NEVER
 from headway.core.sequence import TIMED, Sequence
+from headway.core.view import View
 
 
 class Remainder:
     """Whoever gets a share of the step takes it from here."""
 
-    def __init__(self, allow: Allowance, step_tokens: int, estimates: Estimates) -> None:
+    def __init__(self, allow: Allowance, step_tokens: int, view: View) -> None:
         self.tokens, self.prompts = step_tokens, allow.tokens
         self.split = allow.split
         self.time_is_up = False
         self._least = allow.least  # prompt tokens that it computes whatever its time
         self._sizer: Sizer | None = None  # none: the step may take any time
         if allow.nanoseconds != NEVER:
-            self._sizer = Sizer(estimates, *allow.time)
+            behind = view.ahead > 0  # another step is being computed
+            self._sizer = Sizer(view.estimates, *allow.time, behind=behind)
 
     @property
     def is_full(self) -> bool:
