@@ -35,7 +35,7 @@ class ByDeadline:
     As long as none of these runs, the oldest of them goes first once it is older than `patience`:
     it has the next slot. Of every `turn` sequences that join, one is the oldest of those with a
     budget, and one of those without, if they are older than that; and in every `turn`-th step the
-    oldest prompt of each that runs goes first. Where slots are taken back from later tiers (ByLane), only
+    oldest that runs of each goes first. Where slots are taken back from later tiers (ByLane), only
     those with a budget have their turn, the relegated among them. A lane without one then joins
     behind those in time, unless it has fewer slots than its least.
     """
