@@ -91,8 +91,9 @@ def test_one_executor_serves_another_run_after_an_interrupted_one():
     assert again.complete and len(again.requests) == 5
 
 
-def outcomes(lane, asked, enforce=True, slots=1):
-    run = Run(fake_testbed(cost=FLAT), Policies(Continuous(slots)), [lane], asked, enforce=enforce)
+def outcomes(lane, asked, enforce=True, slots=1, **more):
+    policies, rules = Policies(Continuous(slots)), {"enforce": enforce, **more}
+    run = Run(fake_testbed(cost=FLAT), policies, [lane], asked, **rules)
     rows = run.serve().requests
     run.scheduler.check()
     return {row.id: (row.finish, row.finished // MS) for row in rows}
@@ -114,6 +115,30 @@ def test_limits_are_counted_and_where_they_are_enforced_late_requests_are_droppe
         "r0": (Finish.LENGTH, 40),
         "r1": (Finish.EXPIRED, 60),
     }
+
+
+def test_a_request_ends_the_one_that_it_supersedes_if_that_is_enforced():
+    """Answers of 40 ms, one after the other. r1 supersedes the running r0, r2 the waiting r1, and
+    r3 supersedes r2, which has ended by then."""
+    lane, asked = Lane("chat"), requests(3, every=15 * MS)
+    asked += [replace(requests(1)[0], id="r3", arrived=100 * MS)]
+    chain = {"supersedes": {"r1": "r0", "r2": "r1", "r3": "r2"}}
+    assert outcomes(lane, asked, **chain) == {
+        "r0": (Finish.CANCELLED, 20),  # after the step in which r1 came
+        "r1": (Finish.CANCELLED, 30),
+        "r2": (Finish.LENGTH, 70),
+        "r3": (Finish.LENGTH, 140),
+    }
+    counted = outcomes(lane, asked, enforce=False, **chain)
+    assert {finish for finish, _ in counted.values()} == {Finish.LENGTH}
+
+
+def test_who_is_refused_supersedes_nobody():
+    lane, asked = Lane("chat", Budget(queue=100 * MS)), requests(20, every=10 * MS)
+    found = outcomes(lane, asked)
+    refused = [id for id, (finish, _) in found.items() if finish is Finish.REFUSED]
+    assert refused[0] == "r4" and found["r3"] == (Finish.LENGTH, 160), "it waits when r4 comes"
+    assert outcomes(lane, asked, supersedes={"r4": "r3"}) == found
 
 
 def test_limits_count_from_each_arrival_and_from_the_runs_beginning():

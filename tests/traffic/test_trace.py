@@ -109,6 +109,15 @@ def test_mooncakes_json_lines_keep_their_prefix_blocks(tmp_path, trace):
     assert read_trace(path) == [Arrival(0, 900, 5, (3, 4))]
 
 
+def test_each_format_may_say_what_a_request_supersedes(trace):
+    path = trace(
+        HEADER.replace("arrival_s", "supersede,arrival_s") + "k,0,1,2\n,1,1,2\n a ,2,1,2\n"
+    )
+    assert [each.supersede for each in read_trace(path)] == ["k", "", "a"]
+    path = trace(MOON.replace("}", ', "supersede": "k"}') + MOON)
+    assert [each.supersede for each in read_trace(path)] == ["k", ""]
+
+
 MOON = '{"timestamp": 5, "input_length": 9, "output_length": 5, "hash_ids": [3]}\n'
 
 
@@ -122,6 +131,7 @@ MOON = '{"timestamp": 5, "input_length": 9, "output_length": 5, "hash_ids": [3]}
         (MOON + '{"timestamp": 6}', "line 2: there is no input_length, output_length"),
         (MOON + "[1]", "line 2: it is not a JSON object"),
         (MOON + "{", "line 2: it is not JSON"),
+        (MOON.replace("}", ', "supersede": 7}'), "line 1: supersede is 7, not a text"),
         (MOON.replace("[3]", "3"), "line 1: the ids of its prefix blocks are no list"),
         ("TIMESTAMP,ContextTokens\n", "line 1: there is no column GeneratedTokens"),
         (

@@ -21,6 +21,7 @@ from headway.traffic.demo_workload import (
 from headway.traffic.prompts import Prompts
 from headway.traffic.token_scale import count_raised_to_one, scale_trace
 from headway.traffic.trace import Arrival, read_shipped_trace
+from headway.traffic.workload import superseded, with_prompts
 
 S = 1_000_000_000
 BLOCK = 16
@@ -102,6 +103,15 @@ def test_token_counts_are_scaled_by_one_factor_and_cut_to_the_context():
         (246, 10),
         (1, 128),
     ]
+
+
+def test_a_request_supersedes_the_last_one_of_its_lane_and_tenant_with_the_same_key():
+    arrivals = [Arrival(i, 80, 8, supersede=key) for i, key in enumerate(("k", "", "k", "m", "k"))]
+    specs = scale_trace(arrivals, "chat", 256)
+    specs += [replace(specs[0], lane="code"), replace(specs[0], tenant="t")]
+    assert superseded(specs) == {"chat-3": "chat-1", "chat-5": "chat-3"}
+    names = [each.id for each in with_prompts(specs, Prompts(TEXT, BLOCK, 0))]
+    assert names == [*[f"chat-{i}" for i in range(1, 6)], "code-1", "chat-6"]
 
 
 def test_token_counts_of_0_are_raised_to_1_and_counted():

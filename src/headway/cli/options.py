@@ -110,8 +110,8 @@ Enforce = Annotated[
     bool,
     typer.Option(
         "--enforce",
-        help="Refuse and drop requests by the endpoints' queue and e2e limits, as headway serve "
-        "does. Default: limits are only counted.",
+        help="Refuse and drop requests by the endpoints' queue and e2e limits, and end those that "
+        "a later one supersedes, as headway serve does. Default: limits are only counted.",
     ),
 ]
 TokenScale = Annotated[

@@ -10,8 +10,8 @@ from headway.strategies.strategy import SLOTS
 
 ENFORCED = (
     "a request that has not started within its endpoint's queue limit, or not ended within its "
-    "e2e limit, is dropped; one that would probably wait too long is refused. Both count as "
-    "outside the budget"
+    "e2e limit, is dropped; one that would probably wait too long is refused, and one that "
+    "a later request supersedes is ended. All count as outside the budget"
 )
 
 

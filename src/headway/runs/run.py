@@ -1,7 +1,8 @@
 """One strategy on one workload: the same loop, inbox and clock as everywhere else."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from headway.core.lane import Lane
 from headway.core.policies.policies import Policies
@@ -12,6 +13,8 @@ from headway.journal.record import Record
 from headway.runs.outcome import Outcome, outcome_of
 from headway.runs.run_inbox import BoundedInbox, EnforcingInbox, with_deadlines
 from headway.runs.testbed import Testbed
+
+NONE = MappingProxyType[str, str]({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,14 +38,16 @@ class Run:
         requests: Sequence[Request],
         limit: int = NEVER,
         enforce: bool = False,
+        supersedes: Mapping[str, str] = NONE,
     ) -> None:
         """limit: nanoseconds after the beginning, when unfinished requests are cancelled.
 
-        enforce: refuse and drop requests by their lanes' budgets, as `headway serve` does.
+        enforce: refuse and drop requests by their lanes' budgets, and end those that a later one
+        supersedes, as `headway serve` does. supersedes: by id, the request before it.
         """
         self.testbed, self.requests, self.limit = testbed, requests, limit
         self.scheduler = Scheduler(testbed.settings(policies, lanes))
-        self.enforce = enforce
+        self.enforce, self._supersedes = enforce, supersedes
         self.began = testbed.clock.now()
 
     def serve(
@@ -69,7 +74,7 @@ class Run:
         if self.enforce:
             lines = self.scheduler.roster.lines
             timed = [with_deadlines(each, lines[each.lane].lane.budget) for each in timed]
-            inbox = EnforcingInbox(timed, limit, clock, self.scheduler)
+            inbox = EnforcingInbox(timed, limit, clock, self.scheduler, self._supersedes)
         engine = testbed.engine(self.scheduler, testbed.executor, inbox, clock)
         engine.keep = keep
         ledger = self.scheduler.ledger

@@ -1,6 +1,6 @@
 """The inbox of a run: requests at their scheduled arrivals, and who is turned away before them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from headway.core.admission import full, late
@@ -39,16 +39,31 @@ class BoundedInbox(TraceInbox):
 
 
 class EnforcingInbox(BoundedInbox):
-    """As the server's door: whoever would probably wait in vain is refused before coming in."""
+    """As the server's door: whoever would probably wait in vain is refused before coming in.
+
+    Whoever comes in ends the one that it supersedes. supersedes: by id, the request before it.
+    """
 
     def __init__(
-        self, requests: Iterable[Request], limit: int, clock: Clock, scheduler: Scheduler
+        self,
+        requests: Iterable[Request],
+        limit: int,
+        clock: Clock,
+        scheduler: Scheduler,
+        supersedes: Mapping[str, str],
     ) -> None:
         super().__init__(requests, limit, clock)
-        self.scheduler = scheduler
+        self.scheduler, self._supersedes = scheduler, supersedes
 
     def poll(self) -> list[Command]:
-        return [each for each in super().poll() if not self._is_refused(each)]
+        found: list[Command] = []
+        for each in super().poll():
+            if self._is_refused(each):
+                continue
+            if isinstance(each, Add) and (before := self._supersedes.get(each.request.id)):
+                found.append(Cancel(before))  # if it has ended already, that is no error
+            found.append(each)
+        return found
 
     def _is_refused(self, command: Command) -> bool:
         if not isinstance(command, Add) or command.request.start_by == NEVER:

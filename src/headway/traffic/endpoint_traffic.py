@@ -31,6 +31,14 @@ class EndpointTraffic:
         return isinstance(self.source, RecordedTrace)
 
     @property
+    def can_enforce(self) -> bool:
+        """Whether a server would drop any of its requests: it has a limit for that, or its trace
+        says which request supersedes which."""
+        source = self.source
+        keys = source.arrivals if isinstance(source, RecordedTrace) else ()
+        return self.endpoint.can_enforce or any(each.supersede for each in keys)
+
+    @property
     def is_backlog(self) -> bool:
         """Whether all its requests are there at the beginning."""
         return isinstance(self.source, ArrivalProcess) and self.source.at_once

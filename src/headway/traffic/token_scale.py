@@ -16,11 +16,8 @@ def scale_trace(
     specs, block = [], max(1, round(PREFIX_TOKENS / scale))
     for arrival in trace:
         prompt, answer = (max(1, round(each / scale)) for each in (arrival.prompt, arrival.answer))
-        specs.append(
-            fit_to_context(
-                RequestSpec(arrival.at, lane, prompt, answer, arrival.blocks, block), context
-            )
-        )
+        spec = RequestSpec(arrival.at, lane, prompt, answer, arrival.blocks, block)
+        specs.append(fit_to_context(replace(spec, supersede=arrival.supersede), context))
     return specs
 
 

@@ -20,6 +20,7 @@ GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 EPOCH = datetime(1970, 1, 1)
 PREFIX_COLUMN = "prefix_block_ids"  # of the shared form: Mooncake's ids, separated by spaces
 PREFIX_TOKENS = 512  # prompt tokens that one such id stands for
+SUPERSEDE = "supersede"  # of every form: what the request had in X-Headway-Supersede
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,7 @@ class Arrival:
     prompt: int  # tokens
     answer: int  # tokens
     blocks: tuple[int, ...] = ()  # ids of the prompt's blocks of PREFIX_TOKENS, where recorded
+    supersede: str = ""  # of requests with the same, the latest is wanted; empty: this one is
 
 
 def _number(field: object, column: str, where: str) -> float:
@@ -100,8 +102,9 @@ def read_trace(path: Path | Traversable) -> list[Arrival]:
     """Arrivals in order, gzip or not. The first line tells the format.
 
     CSV with a header and the columns `arrival_s`, `input_tokens`, `output_tokens` (and perhaps
-    `prefix_block_ids`), or as Azure and BurstGPT publish it; JSON lines as Mooncake does. Other
-    columns are ignored. SettingError names the file and, if it can, the line.
+    `prefix_block_ids`), or as Azure and BurstGPT publish it; JSON lines as Mooncake does. Each may
+    have `supersede`; other columns are ignored. SettingError names the file and, if it can, the
+    line.
     """
     try:
         with _opened(path) as file:
@@ -132,10 +135,11 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Arrival]:
             _whole(field, column, where)
             for field, column in zip(fields[1:3], form.columns[1:], strict=True)
         )
-        yield Arrival(at - zero, prompt, answer, _blocks(fields[3], where))
+        yield Arrival(at - zero, prompt, answer, _blocks(fields[3], where), _key(fields[4], where))
 
 
-Rows = Iterator[tuple[str, list[object]]]  # file and line; time, prompt, answer, block ids
+# File and line; time, prompt, answer, block ids, what it supersedes.
+Rows = Iterator[tuple[str, list[object]]]
 
 
 def _csv(first: str, rest: Iterable[str], name: str) -> tuple[TraceFormat, Rows]:
@@ -149,7 +153,9 @@ def _csv(first: str, rest: Iterable[str], name: str) -> tuple[TraceFormat, Rows]
 def _csv_rows(header: list[str], form: TraceFormat, lines: Iterable[str], name: str) -> Rows:
     rows = csv.reader(lines)
     places = [header.index(column) for column in form.columns]
-    prefix = header.index(PREFIX_COLUMN) if PREFIX_COLUMN in header else -1
+    prefix, key = (
+        header.index(name) if name in header else -1 for name in (PREFIX_COLUMN, SUPERSEDE)
+    )
     for row in rows:
         if not row:  # an empty line
             continue
@@ -157,7 +163,7 @@ def _csv_rows(header: list[str], form: TraceFormat, lines: Iterable[str], name: 
         if len(row) < len(header):
             raise SettingError(f"{where}: {len(row)} fields where the header names {len(header)}")
         ids = row[prefix].split() if prefix >= 0 else ()
-        yield where, [*(row[place] for place in places), ids]
+        yield where, [*(row[place] for place in places), ids, row[key] if key >= 0 else ""]
 
 
 def _json(first: str, rest: Iterable[str], name: str) -> tuple[TraceFormat, Rows]:
@@ -177,13 +183,20 @@ def _json_rows(first: str, rest: Iterable[str], name: str) -> Rows:
             raise SettingError(f"{where}: it is not a JSON object")
         if missing := [column for column in MOONCAKE.columns if column not in row]:
             raise SettingError(f"{where}: there is no {', '.join(missing)}")
-        yield where, [*(row[column] for column in MOONCAKE.columns), row.get("hash_ids", ())]
+        more = row.get("hash_ids", ()), row.get(SUPERSEDE, "")
+        yield where, [*(row[column] for column in MOONCAKE.columns), *more]
 
 
 def _blocks(ids: object, where: str) -> tuple[int, ...]:
     if not isinstance(ids, (list, tuple)):
         raise SettingError(f"{where}: the ids of its prefix blocks are no list")
     return tuple(_whole(each, "a prefix block's id", where) for each in ids)
+
+
+def _key(field: object, where: str) -> str:
+    if not isinstance(field, str):
+        raise SettingError(f"{where}: {SUPERSEDE} is {field!r}, not a text")
+    return field.strip()
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """The requests that every strategy is offered (Workload)."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from headway.core.request import Request
 from headway.costing.request_spec import RequestSpec, Truncation
@@ -20,6 +20,8 @@ class Workload:
     load: float  # predicted device-seconds per second, at full batches
     trace_ends: bool  # a trace was used to its end
     cut: Truncation = Truncation()
+    # By id, the request before it that it supersedes, where limits are enforced.
+    supersedes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -41,14 +43,32 @@ class Workload:
 
 def with_prompts(specs: Iterable[RequestSpec], prompts: Prompts) -> tuple[Request, ...]:
     """Requests with prompts. They have no stop tokens: each answer is as long as its spec says."""
-    numbers: dict[str, int] = {}
     requests = []
-    for spec in specs:
-        number = numbers[spec.lane] = numbers.get(spec.lane, 0) + 1
+    for id, spec in _named(specs):
         prompt = prompts.shared(spec) if spec.blocks else prompts.draw(spec.lane, spec.prompt)
-        id = f"{spec.lane}-{number}"
         made = Request(id, prompt, spec.answer, spec.at, spec.lane)
         if spec.tenant:  # tenants share no prefixes, as on a server
             made = replace(made, tenant=spec.tenant, salt=spec.tenant)
         requests.append(made)
     return tuple(requests)
+
+
+def superseded(specs: Iterable[RequestSpec]) -> dict[str, str]:
+    """By id, the request of the same lane and tenant that had the same key last."""
+    found: dict[str, str] = {}
+    latest: dict[tuple[str, str, str], str] = {}
+    for id, spec in _named(specs):
+        if spec.supersede:
+            key = spec.lane, spec.tenant, spec.supersede
+            if key in latest:
+                found[id] = latest[key]
+            latest[key] = id
+    return found
+
+
+def _named(specs: Iterable[RequestSpec]) -> Iterator[tuple[str, RequestSpec]]:
+    """With the ids of their requests: numbered in each lane."""
+    numbers: dict[str, int] = {}
+    for spec in specs:
+        number = numbers[spec.lane] = numbers.get(spec.lane, 0) + 1
+        yield f"{spec.lane}-{number}", spec

@@ -226,12 +226,36 @@ def test_enforced_limits_count_against_attainment_and_the_report_says_so(tmp_pat
 def test_enforcing_where_there_is_nothing_to_enforce_is_refused(tmp_path):
     path = tmp_path / "endpoints.yaml"
     path.write_text("chat: {arrivals: poisson, prompt: 9, answer: 9, budget: {ttft: 300}}")
-    with pytest.raises(SettingError, match=r"no endpoint of endpoints\.yaml has a queue limit or"):
+    with pytest.raises(SettingError, match=r"no endpoint of endpoints\.yaml has a queue limit, an"):
         services_of(CompareOptions(lanes=path, enforce=True))
     with pytest.raises(SettingError, match="--enforce needs --lanes with endpoints that have"):
         services_of(CompareOptions(enforce=True))
     path.write_text("chat: {arrivals: poisson, prompt: 9, answer: 9, budget: {e2e: 4 x unloaded}}")
     assert services_of(CompareOptions(lanes=path, enforce=True))
+    trace = tmp_path / "asked.csv"
+    trace.write_text("arrival_s,input_tokens,output_tokens\n0,80,80\n1,80,80\n")
+    with pytest.raises(SettingError, match="--enforce needs --lanes with endpoints that have"):
+        services_of(CompareOptions(traces=[trace], enforce=True))
+    trace.write_text("arrival_s,input_tokens,output_tokens,supersede\n0,80,80,k\n1,80,80,k\n")
+    assert services_of(CompareOptions(traces=[trace], enforce=True))
+
+
+def test_what_is_superseded_is_ended_if_that_is_enforced(tmp_path):
+    """Each request's answer takes longer than until the next one of its user."""
+    cost, trace, ends = tmp_path / "mine.json", tmp_path / "asked.csv", {}
+    write_cost_file(HERE, cost)
+    rows = "".join(f"{i * 0.1:.1f},160,400,user{i % 2}\n" for i in range(60))
+    trace.write_text("arrival_s,input_tokens,output_tokens,supersede\n" + rows)
+    for enforce in (False, True):
+        folder = tmp_path / str(enforce)
+        folder.mkdir()
+        made = comparison_run(
+            folder, screen(), cost, traces=[trace], seconds=6.0, rate=40.0, enforce=enforce
+        )
+        assert made.run() == 0
+        ends[enforce] = [row.finish for row in made.runs["first-come"][0].requests]
+    assert Finish.CANCELLED not in ends[False]
+    assert ends[True].count(Finish.CANCELLED) > 40 and Finish.LENGTH in ends[True]
 
 
 def test_a_strategy_that_cannot_have_these_lanes_is_named_before_anything_runs(tmp_path, endpoints):

@@ -41,7 +41,7 @@ from headway.traffic.token_scale import TOKEN_SCALE
 from headway.yaml_values import number
 
 NUMBERS = ("seconds", "rate", "load", "token_scale", "price_per_hour")  # options that are numbers
-ENFORCEABLE = "queue limit or an e2e limit"
+ENFORCEABLE = "queue limit, an e2e limit, or a trace with a column supersede"
 NO_REPORT = "Broken off before any strategy ran: no report."
 
 
@@ -126,7 +126,7 @@ def services_of(options: CompareOptions) -> list[EndpointTraffic]:
         raise SettingError("say --rate or --load, not both")
     if options.lanes is not None:
         services = read_endpoints(options.lanes, options.token_scale)
-        if options.enforce and not any(each.endpoint.can_enforce for each in services):
+        if options.enforce and not any(each.can_enforce for each in services):
             raise SettingError(
                 f"--enforce: no endpoint of {options.lanes.name} has a {ENFORCEABLE}"
             )
@@ -136,10 +136,11 @@ def services_of(options: CompareOptions) -> list[EndpointTraffic]:
                 f"--{'rate' if options.rate else 'load'} would change nothing"
             )
         return services
-    if options.enforce:
+    services = endpoints_from_traces(options.traces, options.token_scale) if options.traces else []
+    if options.enforce and not any(each.can_enforce for each in services):
         raise SettingError(f"--enforce needs --lanes with endpoints that have a {ENFORCEABLE}")
-    if options.traces:
-        return endpoints_from_traces(options.traces, options.token_scale)
+    if services:
+        return services
     if options.rate or options.token_scale != TOKEN_SCALE:
         raise SettingError("--rate and --token-scale need --lanes or --trace; --load does not")
     return []
@@ -236,8 +237,8 @@ class ComparisonRun:
         experiment, others, name = self.experiment, Neighbours(), strategy.name
         requests, limit = experiment.work.requests, round(experiment.work.window * (1 + DRAIN))
         testbed = self.testbed(len(self.runs.get(name, ())))
-        enforce = self.options.enforce
-        run = Run(testbed, strategy.policies, experiment.lanes, requests, limit, enforce)
+        rules = self.options.enforce, experiment.work.supersedes
+        run = Run(testbed, strategy.policies, experiment.lanes, requests, limit, *rules)
         try:
             with (
                 show_progress(self.console, title, len(requests), experiment.work.window) as watch,

@@ -94,8 +94,8 @@ def _figures(job: Job, experiment: Experiment, strategies: Iterable[Strategy]) -
     for repeat in range(job.options.repeat):
         for strategy in strategies:
             testbed = noisy_testbed(calibration, seed, repeat)
-            enforce = job.options.enforce
-            run = Run(testbed, strategy.policies, experiment.lanes, work.requests, limit, enforce)
+            rules = job.options.enforce, work.supersedes
+            run = Run(testbed, strategy.policies, experiment.lanes, work.requests, limit, *rules)
             yield figures_of(strategy.name, repeat, run.serve(), work, testbed.num_blocks)
 
 

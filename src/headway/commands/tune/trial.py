@@ -124,7 +124,8 @@ def _simulated(trial: Trial, window: int) -> tuple[Figures, int]:
 def run_of(course: Course, setup: Setup, testbed: Testbed, work: Workload) -> Run:
     """A run of these requests, on any testbed."""
     limit = round(work.window * (1 + DRAIN))
-    return Run(testbed, setup.policies, setup.lanes, work.requests, limit, course.enforce)
+    rules = course.enforce, work.supersedes
+    return Run(testbed, setup.policies, setup.lanes, work.requests, limit, *rules)
 
 
 def longest_step(steps: Sequence[StepRow], is_group: bool) -> int:

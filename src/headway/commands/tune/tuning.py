@@ -181,7 +181,7 @@ def prepare_tuning(options: TuneOptions) -> Tuning:
         speed.token_cost,
         options.requests,
         options.seed,
-        any(each.endpoint.can_enforce for each in services),
+        any(each.can_enforce for each in services),
     )
     return Tuning(
         site=site,
