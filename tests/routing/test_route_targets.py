@@ -445,8 +445,8 @@ def test_remote_errors_have_their_kinds(server):
         RemoteTarget("127.0.0.1:80", "x")
 
 
-def answering(status, headers=b"", body=b"{}"):
-    """A server that answers everybody alike, once the whole request is there."""
+def answering(status, headers=b"", body=b"{}", heard=None):
+    """A server that answers everybody alike, once the headers are there, and keeps these."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve():
@@ -459,6 +459,8 @@ def answering(status, headers=b"", body=b"{}"):
                 text = b""
                 while b"\r\n\r\n" not in text:
                     text += connection.recv(65_536)
+                if heard is not None:
+                    heard.append(text.lower())
                 length = f"content-length: {len(body)}\r\nconnection: close\r\n".encode()
                 connection.sendall(
                     b"HTTP/1.1 %d X\r\n" % status + length + headers + b"\r\n" + body
@@ -525,6 +527,24 @@ def test_streams_of_other_servers(body, said, why):
         asyncio.run(main())
     listening.close()
     assert "".join(pieces) == said
+
+
+@pytest.mark.parametrize("left, least, most", [(60, 30_000, 60_000), (-5, 1, 1)])
+def test_a_server_hears_when_the_answer_should_have_ended(left, least, most):
+    heard = []
+    listening = answering(500, heard=heard)
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    due = time.monotonic_ns() + left * 1_000_000_000
+
+    async def main():
+        async with RemoteTarget(url, "m") as far:
+            return await gathered(Fallback([far]), RouteRequest("x", due=due), RouteRequest("x"))
+
+    asyncio.run(main())
+    listening.close()
+    (said,) = [text for text in heard if b"x-headway-due-ms" in text]
+    value = said.split(b"x-headway-due-ms: ")[1].split(b"\r\n")[0]
+    assert len(heard) == 2 and least <= float(value) <= most
 
 
 def test_leaving_a_remote_model_ends_its_request_there(server):

@@ -118,27 +118,33 @@ def test_limits_are_counted_and_where_they_are_enforced_late_requests_are_droppe
 
 
 def test_a_request_ends_the_one_that_it_supersedes_if_that_is_enforced():
-    """Answers of 40 ms, one after the other. r1 supersedes the running r0, r2 the waiting r1, and
-    r3 supersedes r2, which has ended by then."""
+    """Answers of 40 ms, one after the other. r1 comes while r0 runs, r2 while r1 waits, and r3 when
+    r2 has ended."""
     lane, asked = Lane("chat"), requests(3, every=15 * MS)
     asked += [replace(requests(1)[0], id="r3", arrived=100 * MS)]
-    chain = {"supersedes": {"r1": "r0", "r2": "r1", "r3": "r2"}}
-    assert outcomes(lane, asked, **chain) == {
+    mine = {"keys": dict.fromkeys(("r0", "r1", "r2", "r3"), "mine")}
+    assert outcomes(lane, asked, **mine) == {
         "r0": (Finish.CANCELLED, 20),  # after the step in which r1 came
         "r1": (Finish.CANCELLED, 30),
         "r2": (Finish.LENGTH, 70),
         "r3": (Finish.LENGTH, 140),
     }
-    counted = outcomes(lane, asked, enforce=False, **chain)
+    others = outcomes(lane, asked, keys={f"r{i}": i for i in range(4)})
+    counted = outcomes(lane, asked, enforce=False, **mine)
+    assert others == counted
     assert {finish for finish, _ in counted.values()} == {Finish.LENGTH}
 
 
-def test_who_is_refused_supersedes_nobody():
+def test_who_is_refused_ends_nobody_and_the_next_one_does():
     lane, asked = Lane("chat", Budget(queue=100 * MS)), requests(20, every=10 * MS)
     found = outcomes(lane, asked)
     refused = [id for id, (finish, _) in found.items() if finish is Finish.REFUSED]
     assert refused[0] == "r4" and found["r3"] == (Finish.LENGTH, 160), "it waits when r4 comes"
-    assert outcomes(lane, asked, supersedes={"r4": "r3"}) == found
+    assert outcomes(lane, asked, keys={"r3": 1, "r4": 1}) == found
+    later = next(id for id in found if int(id[1:]) > 4 and id not in refused)
+    assert int(later[1:]) * 10 < 160
+    again = outcomes(lane, asked, keys={"r3": 1, "r4": 1, later: 1})
+    assert again["r3"][0] is Finish.CANCELLED and again["r4"][0] is Finish.REFUSED
 
 
 def test_limits_count_from_each_arrival_and_from_the_runs_beginning():

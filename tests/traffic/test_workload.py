@@ -21,7 +21,7 @@ from headway.traffic.demo_workload import (
 from headway.traffic.prompts import Prompts
 from headway.traffic.token_scale import count_raised_to_one, scale_trace
 from headway.traffic.trace import Arrival, read_shipped_trace
-from headway.traffic.workload import superseded, with_prompts
+from headway.traffic.workload import supersede_keys, with_prompts
 
 S = 1_000_000_000
 BLOCK = 16
@@ -105,13 +105,15 @@ def test_token_counts_are_scaled_by_one_factor_and_cut_to_the_context():
     ]
 
 
-def test_a_request_supersedes_the_last_one_of_its_lane_and_tenant_with_the_same_key():
-    arrivals = [Arrival(i, 80, 8, supersede=key) for i, key in enumerate(("k", "", "k", "m", "k"))]
+def test_requests_of_a_tenant_have_their_keys_in_common_whatever_the_lane():
+    arrivals = [Arrival(i, 80, 8, supersede=key) for i, key in enumerate(("k", "", "m"))]
     specs = scale_trace(arrivals, "chat", 256)
     specs += [replace(specs[0], lane="code"), replace(specs[0], tenant="t")]
-    assert superseded(specs) == {"chat-3": "chat-1", "chat-5": "chat-3"}
+    keys = supersede_keys(specs)
+    assert keys.keys() == {"chat-1", "chat-3", "code-1", "chat-4"}
+    assert keys["chat-1"] == keys["code-1"] and len(set(keys.values())) == 3
     names = [each.id for each in with_prompts(specs, Prompts(TEXT, BLOCK, 0))]
-    assert names == [*[f"chat-{i}" for i in range(1, 6)], "code-1", "chat-6"]
+    assert names == ["chat-1", "chat-2", "chat-3", "code-1", "chat-4"]
 
 
 def test_token_counts_of_0_are_raised_to_1_and_counted():

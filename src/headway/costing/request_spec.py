@@ -16,7 +16,7 @@ class RequestSpec:
     block: int = 0  # tokens of one such block, after scaling
     cut: int = 0  # tokens that were cut off to fit the context
     tenant: str = ""  # whose it is
-    supersede: str = ""  # of a lane's and tenant's requests with the same, the latest is wanted
+    supersede: str = ""  # of a tenant's requests with the same, the latest is wanted
 
 
 @dataclass(frozen=True, slots=True)

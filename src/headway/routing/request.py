@@ -23,6 +23,7 @@ class RouteRequest:
     # The same as a time, in nanoseconds of the event loop's clock, which is that of
     # time.monotonic_ns(). A route sets it for its targets; the earlier of both counts.
     deadline: int = NEVER
+    due: int = NEVER  # when it should have ended, as such a time: a model takes its turn by it
     id: str = ""  # empty: the route gives it one. Its attempts have it too, and a number
     reason: str = ""  # why this target is asked, in words: routes set it for their targets
 

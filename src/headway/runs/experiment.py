@@ -33,7 +33,7 @@ from headway.traffic.selection import (
 )
 from headway.traffic.token_scale import TOKEN_SCALE
 from headway.traffic.trace import read_shipped_trace
-from headway.traffic.workload import Workload, superseded, with_prompts
+from headway.traffic.workload import Workload, supersede_keys, with_prompts
 
 SHIPPED = "azure2023-code and azure2023-conv, from second 1080 of each file on"
 
@@ -158,7 +158,7 @@ def custom_workload(
         load=token_cost.of(offered.specs) / taken.window,
         trace_ends=any(each["trace_ends"] for each in offered.about.values()),
         cut=truncation(offered.specs),
-        supersedes=superseded(offered.specs),
+        keys=supersede_keys(offered.specs),
     )
     return work, offered
 

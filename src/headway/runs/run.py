@@ -1,6 +1,6 @@
 """One strategy on one workload: the same loop, inbox and clock as everywhere else."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -14,7 +14,7 @@ from headway.runs.outcome import Outcome, outcome_of
 from headway.runs.run_inbox import BoundedInbox, EnforcingInbox, with_deadlines
 from headway.runs.testbed import Testbed
 
-NONE = MappingProxyType[str, str]({})
+NONE = MappingProxyType[str, Hashable]({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,16 +38,17 @@ class Run:
         requests: Sequence[Request],
         limit: int = NEVER,
         enforce: bool = False,
-        supersedes: Mapping[str, str] = NONE,
+        keys: Mapping[str, Hashable] = NONE,
     ) -> None:
         """limit: nanoseconds after the beginning, when unfinished requests are cancelled.
 
         enforce: refuse and drop requests by their lanes' budgets, and end those that a later one
-        supersedes, as `headway serve` does. supersedes: by id, the request before it.
+        supersedes, as `headway serve` does. keys: by id, of requests with the same the latest is
+        wanted.
         """
         self.testbed, self.requests, self.limit = testbed, requests, limit
         self.scheduler = Scheduler(testbed.settings(policies, lanes))
-        self.enforce, self._supersedes = enforce, supersedes
+        self.enforce, self._keys = enforce, keys
         self.began = testbed.clock.now()
 
     def serve(
@@ -74,7 +75,7 @@ class Run:
         if self.enforce:
             lines = self.scheduler.roster.lines
             timed = [with_deadlines(each, lines[each.lane].lane.budget) for each in timed]
-            inbox = EnforcingInbox(timed, limit, clock, self.scheduler, self._supersedes)
+            inbox = EnforcingInbox(timed, limit, clock, self.scheduler, self._keys)
         engine = testbed.engine(self.scheduler, testbed.executor, inbox, clock)
         engine.keep = keep
         ledger = self.scheduler.ledger

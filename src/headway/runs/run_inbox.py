@@ -1,6 +1,6 @@
 """The inbox of a run: requests at their scheduled arrivals, and who is turned away before them."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from headway.core.admission import full, late
@@ -41,7 +41,7 @@ class BoundedInbox(TraceInbox):
 class EnforcingInbox(BoundedInbox):
     """As the server's door: whoever would probably wait in vain is refused before coming in.
 
-    Whoever comes in ends the one that it supersedes. supersedes: by id, the request before it.
+    Whoever comes in ends the one before it with the same key, whatever its lane. keys: by id.
     """
 
     def __init__(
@@ -50,18 +50,21 @@ class EnforcingInbox(BoundedInbox):
         limit: int,
         clock: Clock,
         scheduler: Scheduler,
-        supersedes: Mapping[str, str],
+        keys: Mapping[str, Hashable],
     ) -> None:
         super().__init__(requests, limit, clock)
-        self.scheduler, self._supersedes = scheduler, supersedes
+        self.scheduler, self._keys = scheduler, keys
+        self._entered: dict[Hashable, str] = {}  # the id that came in last, by key
 
     def poll(self) -> list[Command]:
         found: list[Command] = []
         for each in super().poll():
             if self._is_refused(each):
                 continue
-            if isinstance(each, Add) and (before := self._supersedes.get(each.request.id)):
-                found.append(Cancel(before))  # if it has ended already, that is no error
+            if isinstance(each, Add) and (key := self._keys.get(each.request.id)) is not None:
+                if before := self._entered.get(key):
+                    found.append(Cancel(before))  # if it has ended already, that is no error
+                self._entered[key] = each.request.id
             found.append(each)
         return found
 

@@ -1,6 +1,6 @@
 """The requests that every strategy is offered (Workload)."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from headway.core.request import Request
@@ -20,8 +20,8 @@ class Workload:
     load: float  # predicted device-seconds per second, at full batches
     trace_ends: bool  # a trace was used to its end
     cut: Truncation = Truncation()
-    # By id, the request before it that it supersedes, where limits are enforced.
-    supersedes: Mapping[str, str] = field(default_factory=dict)
+    # By id: of requests with the same, the latest is wanted, where that is enforced.
+    keys: Mapping[str, Hashable] = field(default_factory=dict)
 
     @property
     def rate(self) -> float:
@@ -53,17 +53,9 @@ def with_prompts(specs: Iterable[RequestSpec], prompts: Prompts) -> tuple[Reques
     return tuple(requests)
 
 
-def superseded(specs: Iterable[RequestSpec]) -> dict[str, str]:
-    """By id, the request of the same lane and tenant that had the same key last."""
-    found: dict[str, str] = {}
-    latest: dict[tuple[str, str, str], str] = {}
-    for id, spec in _named(specs):
-        if spec.supersede:
-            key = spec.lane, spec.tenant, spec.supersede
-            if key in latest:
-                found[id] = latest[key]
-            latest[key] = id
-    return found
+def supersede_keys(specs: Iterable[RequestSpec]) -> dict[str, Hashable]:
+    """By id, what those have in common of whom the latest is wanted: a tenant and its key."""
+    return {id: (spec.tenant, spec.supersede) for id, spec in _named(specs) if spec.supersede}
 
 
 def _named(specs: Iterable[RequestSpec]) -> Iterator[tuple[str, RequestSpec]]:

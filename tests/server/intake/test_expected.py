@@ -38,6 +38,23 @@ def test_every_request_of_a_call_has_it_and_never_more_than_it_may_generate(said
         assert {each.due - each.arrived for each in sent} == {5_000_000_000}
 
 
+def test_a_route_tells_its_model_when_the_answer_should_have_ended():
+    config = ServerConfig(models=[{"name": "one"}], routes={"safe": {"fallback": ["one"]}})
+    with serving(config, engine=fake) as (url, front):
+        sent, submit = [], front.model.engine.submit
+
+        def heard_by(requests, *more):
+            sent.extend(requests)
+            submit(requests, *more)
+
+        front.model.engine.submit = heard_by
+        asked = {"prompt": "one two", "max_tokens": 4, "model": "safe"}
+        assert ask(url, headers={"X-Headway-Due-Ms": "60000"}, **asked).status_code == 200
+        assert ask(url, **asked).status_code == 200
+        due, free = sent
+        assert 30e9 < due.due - due.arrived <= 60e9 and free.due == NEVER
+
+
 def test_a_wrong_value_is_refused_and_named():
     with serving(engine=fake) as (url, _):
         error = ask(url, headers={HEADER: "soon"}, prompt="x")

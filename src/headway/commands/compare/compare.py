@@ -237,7 +237,7 @@ class ComparisonRun:
         experiment, others, name = self.experiment, Neighbours(), strategy.name
         requests, limit = experiment.work.requests, round(experiment.work.window * (1 + DRAIN))
         testbed = self.testbed(len(self.runs.get(name, ())))
-        rules = self.options.enforce, experiment.work.supersedes
+        rules = self.options.enforce, experiment.work.keys
         run = Run(testbed, strategy.policies, experiment.lanes, requests, limit, *rules)
         try:
             with (

@@ -94,7 +94,7 @@ def _figures(job: Job, experiment: Experiment, strategies: Iterable[Strategy]) -
     for repeat in range(job.options.repeat):
         for strategy in strategies:
             testbed = noisy_testbed(calibration, seed, repeat)
-            rules = job.options.enforce, work.supersedes
+            rules = job.options.enforce, work.keys
             run = Run(testbed, strategy.policies, experiment.lanes, work.requests, limit, *rules)
             yield figures_of(strategy.name, repeat, run.serve(), work, testbed.num_blocks)
 

@@ -124,7 +124,7 @@ def _simulated(trial: Trial, window: int) -> tuple[Figures, int]:
 def run_of(course: Course, setup: Setup, testbed: Testbed, work: Workload) -> Run:
     """A run of these requests, on any testbed."""
     limit = round(work.window * (1 + DRAIN))
-    rules = course.enforce, work.supersedes
+    rules = course.enforce, work.keys
     return Run(testbed, setup.policies, setup.lanes, work.requests, limit, *rules)
 
 

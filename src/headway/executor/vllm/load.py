@@ -139,6 +139,11 @@ def _check(config: Any, device: str) -> None:
         raise SettingError("models that take images or sound are not served through vLLM yet")
     if config.model_config.runner_type != "generate":
         raise SettingError("models that generate nothing are not served through vLLM yet")
+    if config.model_config.has_inner_state:
+        raise SettingError(
+            "models with layers that keep a state instead of keys and values, as Mamba and hybrid "
+            "ones have, are not served through vLLM yet"
+        )
 
 
 def _limit_memory(config: Any, limits: Limits, folder: Path) -> None:
@@ -172,10 +177,7 @@ def _limit_memory(config: Any, limits: Limits, folder: Path) -> None:
 def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -> LoadedVllm:
     groups = core.scheduler.kv_cache_config.kv_cache_groups
     if len(groups) != 1:
-        raise SettingError(
-            f"{folder} needs {len(groups)} groups of KV blocks, as hybrid and Mamba models do; "
-            "headway has one"
-        )
+        raise SettingError(f"{folder} needs {len(groups)} groups of KV blocks; headway has one")
     model, cache = config.model_config, config.cache_config
     vocab, eos = model.get_vocab_size(), _eos(model)
     grammars = GrammarCompiler(folder, vocab, eos)

@@ -31,6 +31,7 @@ TOO_LONG = "context_length_exceeded"  # a code of 400: another model may hold th
 LATE, REFUSED = (408, 504), (429, 503)
 DONE = "[DONE]"
 CONNECT = 5.0  # seconds to open a connection
+SOON = 1_000_000  # nanoseconds: what is left, at least, of a time that may be over
 SHOWN = 300  # characters of a server's message
 
 
@@ -177,13 +178,17 @@ def _path(chat: bool) -> str:
 
 
 def _headers(request: RouteRequest) -> dict[str, str]:
-    """headway's servers drop what cannot end in time; others do not read it."""
-    if request.deadline == NEVER:
-        return {}
-    left = request.deadline - loop_now()
-    if left <= 0:
-        raise DeadlineError("the deadline was over before the server was asked")
-    return {"x-headway-timeout-ms": f"{left / 1e6:.3f}"}
+    """headway's servers drop what cannot end in time, and go by when it should have ended; others
+    do not read it."""
+    now, found = loop_now(), dict[str, str]()
+    if request.due != NEVER:  # it may be over
+        found["x-headway-due-ms"] = f"{max(SOON, request.due - now) / 1e6:.3f}"
+    if request.deadline != NEVER:
+        left = request.deadline - now
+        if left <= 0:
+            raise DeadlineError("the deadline was over before the server was asked")
+        found["x-headway-timeout-ms"] = f"{left / 1e6:.3f}"
+    return found
 
 
 def _json(response: "Response") -> Any:

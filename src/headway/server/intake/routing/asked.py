@@ -47,7 +47,7 @@ class Asked:
             id=request.id,
             request=wanted,
             arrival=replace(whole.arrival, at=now),
-            deadlines=Deadlines(budget, budget.start_by(now), request.deadline),
+            deadlines=Deadlines(budget, budget.start_by(now), request.deadline, request.due),
             model=model,
             served=served,
             route=whole.model,

@@ -78,6 +78,7 @@ class ServedRoute:
             routed.tenant.name,
             routed.request.metadata,
             deadline=routed.deadlines.end_by,
+            due=routed.deadlines.due,
             id=routed.id,
         )
         try:

@@ -1,0 +1,51 @@
+"""Which models are served through vLLM: those with windows as all others, and not those whose
+memory is no keys and values of each token."""
+
+import pytest
+import transformers
+
+from headway.errors import SettingError
+from headway.executor.load import BLOCK_SIZES, load
+from headway.executor.torch.memory.memory_plan import Limits
+from headway.runs.shared_executor import SharedExecutor
+from tests.executor.torch.tiny_checkpoints import make
+from tests.vllm.conftest import CONTEXT, EAGER, SIZES, load_both
+from tests.vllm.test_vllm_golden import ASKED, STRATEGIES, serve
+
+WINDOWED = {"gemma3": {"head_dim": 32}, "mistral-window": {"head_dim": 32}}
+
+
+@pytest.mark.parametrize("shape", WINDOWED)
+def test_windows_are_computed_in_one_group_of_blocks(shape, tmp_path):
+    golden = make(tmp_path, shape, **(SIZES | WINDOWED[shape]))
+    ours, theirs = load_both(golden.folder, CONTEXT)
+    assert theirs.plan.per_block == 2 * 2 * 2 * 32 * 32 * 4, "layers, k and v, heads, cells"
+    try:
+        wanted = [golden.generate(*asked) for asked in ASKED]
+        for executor in map(SharedExecutor, (ours.executor, theirs.executor)):
+            for name in ("chunks-of-5", "chunks-of-100"):
+                scheduler, said = serve(executor, STRATEGIES[name])
+                assert said == wanted
+                assert sum(row.preemptions for row in scheduler.ledger.requests) > 0
+    finally:
+        theirs.executor.close()
+
+
+SMALL = {"vocab_size": 512, "hidden_size": 128, "num_hidden_layers": 2}
+NOT_YET = "are not served through vLLM yet"
+OTHERS = {
+    f"models with layers that keep a state .* {NOT_YET}": transformers.MambaConfig(
+        **SMALL, state_size=16, architectures=["MambaForCausalLM"]
+    ),
+    f"models that generate nothing {NOT_YET}": transformers.BertConfig(
+        **SMALL, num_attention_heads=4, intermediate_size=256, architectures=["BertModel"]
+    ),
+}
+
+
+@pytest.mark.parametrize("words", OTHERS)
+def test_what_cannot_be_driven_is_refused_at_load(words, tmp_path):
+    OTHERS[words].save_pretrained(tmp_path)
+    limits = Limits(2, 0, 128, BLOCK_SIZES["vllm"])
+    with pytest.raises(SettingError, match=words):
+        load("vllm", tmp_path, limits, "float32", "", EAGER | {"load_format": "dummy"})
