@@ -111,7 +111,8 @@ void add_lines(const Call<typename E::Number>& call, const Places<E, SIZE>& at,
 template <class E, int SIZE>
 int64_t find_tile(const Shape& of, const Call<typename E::Number>& call, const int64_t* item,
                   int64_t kv_head, int64_t begin, Places<E, SIZE>& at) {
-  const int64_t *table = call.tables + item[SLOT] * of.width, count = std::min(TILE, item[END] - begin);
+  const int64_t* table = call.tables + item[SLOT] * of.width;
+  const int64_t count = std::min(TILE, item[END] - begin);
   at.find(of, call.keys + kv_head * SIZE, call.values + kv_head * SIZE, table, begin, count);
   return count;
 }
@@ -121,7 +122,8 @@ int64_t find_tile(const Shape& of, const Call<typename E::Number>& call, const i
 template <class E, int SIZE>
 void attend_item(const Shape& of, const Call<typename E::Number>& call, int64_t number, int64_t then,
                  Space& space) {
-  const int64_t *item = call.items + number / of.kv_heads * ITEM, kv_head = number % of.kv_heads;
+  const int64_t* item = call.items + number / of.kv_heads * ITEM;
+  const int64_t kv_head = number % of.kv_heads;
   int64_t group = of.group(), lines = item[QUERIES] * group, end = item[END];
   for (int64_t r = 0; r < lines; r++) {
     const auto* q = call.q + (item[ROW] + r / group) * call.q_stride;
