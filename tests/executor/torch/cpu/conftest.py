@@ -1,4 +1,4 @@
-"""The kernels, as they are built for this machine, and for one with AVX2 alone."""
+"""The kernels, as they are built for this machine, and for lesser ones."""
 
 import os
 
@@ -11,26 +11,28 @@ from headway.executor.torch.cpu import build
 from headway.executor.torch.cpu.library import Kernels, kernels
 from tests.executor.torch.tiny_checkpoints import Golden, make
 
-PLAIN = ("-O2", "-mavx2", "-mfma", *(flag for flag in build.FLAGS if not flag.startswith("-march")))
+OTHERS = ("-O2", *(flag for flag in build.FLAGS if not flag.startswith("-march")))
+PROCESSORS = {  # flags that are needed, and what their like is built with
+    "avx2": (build.NEEDED, ("-mavx2", "-mfma")),
+    "avx512": ({"amx_tile"}, ("-march=native", "-mno-amx-tile")),
+}
 
 
-@pytest.fixture(scope="session")
-def avx2(tmp_path_factory):
-    """As on a processor that has no more than AVX2."""
-    if not cpu_flags() >= build.NEEDED or kernels() is None:
+@pytest.fixture(scope="session", params=["native", *PROCESSORS])
+def built(request, tmp_path_factory):
+    """For this processor, for one without AMX and for one that has no more than AVX2."""
+    if kernels() is None:
         pytest.skip("there are no kernels here")
+    if request.param == "native":
+        return kernels()
+    needed, flags = PROCESSORS[request.param]
+    if not cpu_flags() >= needed:
+        pytest.skip("it would be the native one")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(build, "FLAGS", PLAIN)
-        file = tmp_path_factory.mktemp("kernels") / "avx2.so"
+        patch.setattr(build, "FLAGS", (*OTHERS, *flags))
+        file = tmp_path_factory.mktemp("kernels") / f"{request.param}.so"
         build._build(os.environ.get("CXX", "g++"), file)
     return Kernels(file)
-
-
-@pytest.fixture(params=["native", "avx2"])
-def built(request):
-    if request.param == "avx2":
-        return request.getfixturevalue("avx2")
-    return kernels() or pytest.skip("there are no kernels here")
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from headway.executor.torch.cpu.half import HalfMatrix, fits
 from headway.executor.torch.layers import linear as module
 from headway.executor.torch.layers.embedding import Embedding, SharedEmbedding
 from headway.executor.torch.layers.linear import HalfLinear, Linear, linear
+from headway.executor.torch.layers.product_choice import Kind
 from headway.executor.torch.load import load
 from headway.executor.torch.loading.weight_bytes import second_head_bytes, weight_bytes
 from headway.executor.torch.memory.memory_plan import Limits
@@ -39,6 +40,19 @@ def test_rows_in_bfloat16_are_float32s_product_rounded_once(built, rows):
     assert found.dtype is torch.bfloat16 and torch.equal(found, wide.bfloat16())
 
 
+def test_each_number_of_rows_has_its_kernel(built):
+    """As far as this processor has products of pairs."""
+    few = Kind.PAIRS if torch.bfloat16 in built.dtypes else Kind.WIDENED
+    weight, x = drawn(128, 96), drawn(5, 96, seed=1)
+    kinds = (few, few, few, Kind.WIDENED)
+    layer = HalfLinear([weight], None, built, kinds)
+    for rows in (1, 2, 3, 5):
+        wide = kinds[min(rows, 3)] is Kind.WIDENED
+        expected = HalfMatrix([weight], built).product(x[:rows], None, widened=wide)
+        assert torch.equal(layer(x[:rows]), expected)
+    assert torch.equal(layer(x.float()).bfloat16(), layer(x)), "those in float32 have one"
+
+
 def test_its_rows_are_the_weights(built):
     weight, numbers = drawn(192, 30), torch.tensor([0, 63, 64, 191, 5, 5])
     rows = HalfMatrix([weight], built).rows(numbers, torch.float32)
@@ -62,9 +76,19 @@ def test_which_layers_are_halves(built, monkeypatch):
     assert type(linear([weight], None, torch.float32)) is HalfLinear
     assert type(linear([weight.float()], None, torch.float32)) is Linear, "it is stored so"
     monkeypatch.setattr(module, "pack", lambda weight: None)  # not every processor can
-    for onednn, kind in ((True, Linear), (False, HalfLinear)):
+    choice = [Kind.PAIRS, Kind.ONEDNN]
+    monkeypatch.setattr(module, "product_choice", lambda library, made: tuple(choice))
+    for onednn, last, kind in (
+        (True, Kind.ONEDNN, Linear),
+        (True, Kind.WIDENED, HalfLinear),
+        (False, Kind.ONEDNN, HalfLinear),
+    ):
         monkeypatch.setattr(module, "has_onednn_bfloat16", lambda onednn=onednn: onednn)
-        assert type(linear([weight], None, torch.bfloat16)) is kind
+        choice[1] = last
+        layer = linear([weight], None, torch.bfloat16)
+        assert type(layer) is kind
+        if kind is HalfLinear:
+            assert layer.kinds == (tuple(choice) if onednn else (Kind.WIDENED,))
         assert type(linear([weight.float()], None, torch.bfloat16)) is kind, "it is narrowed"
         assert type(linear([weight[:50]], None, torch.bfloat16)) is Linear
     assert type(linear([weight[:50]], None, torch.float32)) is Linear and not fits(50, 32)

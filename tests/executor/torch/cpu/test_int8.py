@@ -1,38 +1,18 @@
 """Products with weights in 8 bits: the same bits by every kernel, alone and in company."""
 
-import ctypes
-import shutil
-import subprocess
-
 import pytest
 import torch
 
-from headway.executor.torch.config.processor import cpu_flags
-from headway.executor.torch.cpu.build import FLAGS, NEEDED, SOURCES
 from headway.executor.torch.cpu.int8 import LARGEST, PlainInt8, quantize
-from headway.executor.torch.cpu.int8_panels import Int8Kernels
-from headway.executor.torch.cpu.library import kernels
 
 DTYPES = [torch.float32, torch.bfloat16]
 SHAPES = [(1, 1), (65, 7), (64, 896), (130, 4_099), (200, 1_030)]  # outputs, inputs
-ROWS = [1, 2, 3, 4, 5, 13, 300]
+ROWS = [1, 2, 3, 4, 5, 13, 16, 33, 300]
 
 
-@pytest.fixture(scope="module", params=["here", "avx2"])
-def packing(request, tmp_path_factory):
-    """The kernels for this processor, and those for processors without AVX-512."""
-    if request.param == "here":
-        if kernels() is None:
-            pytest.skip("there are no kernels here")
-        return kernels().int8
-    compiler = shutil.which("g++")
-    if compiler is None or not cpu_flags() >= NEEDED:
-        pytest.skip("no compiler, or no AVX2")
-    file = tmp_path_factory.mktemp("avx2") / "int8.so"
-    flags = ["-mavx2" if flag == "-march=native" else flag for flag in FLAGS]
-    command = [compiler, *flags, "-mfma", "-shared", str(SOURCES / "int8.cpp"), "-o", str(file)]
-    subprocess.run(command, check=True)
-    return Int8Kernels(ctypes.CDLL(str(file)))
+@pytest.fixture
+def packing(built):
+    return built.int8
 
 
 def drawn(outputs, inputs, rows, dtype):

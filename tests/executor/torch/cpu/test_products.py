@@ -32,7 +32,7 @@ def in_panels(weight):
 
 @pytest.mark.parametrize("dtype, widened", [*((dtype, False) for dtype in UNIT), (HALF, True)])
 @pytest.mark.parametrize("outputs, inputs", SHAPES)
-@pytest.mark.parametrize("rows", [1, 5, 6, 7, 13, 32])
+@pytest.mark.parametrize("rows", [1, 5, 6, 7, 13, 16, 17, 32, 33, 300])
 def test_a_product_is_right_and_a_row_alone_has_the_same_bits(
     built, outputs, inputs, rows, dtype, widened
 ):
@@ -92,8 +92,10 @@ def test_each_number_of_rows_goes_to_the_fastest(monkeypatch):
     choice = (Kind.PAIRS, Kind.PAIRS, Kind.WIDENED, Kind.ONEDNN)
     monkeypatch.setattr(linear, "product_choice", lambda library, made: choice)
     weight, x, bias = drawn(128, 96, 6, torch.bfloat16)
+    if not linear.panels(weight, linear.pack(weight)):
+        pytest.skip("oneDNN packs in another layout here")  # where there is AMX
     layer = Linear(weight, bias)
-    assert layer.kinds == choice, "oneDNN's layout is the one that our kernels read"
+    assert layer.kinds == choice
     assert not layer.any_rows and not layer.one_as_slow_as_four
     spied = Spied(layer.kernels)
     monkeypatch.setattr(layer, "kernels", spied)

@@ -26,7 +26,7 @@ SOURCES = Path(__file__).with_name("native")
 # Nothing is contracted behind our backs: int8.cpp has the bits of its reference.
 FLAGS = (
     *("-O3", "-march=native", "-ffp-contract=off", "-std=c++17", "-fPIC", "-fopenmp"),
-    "-Wno-maybe-uninitialized",
+    *("-mprefer-vector-width=512", "-Wno-maybe-uninitialized"),
 )
 SWITCH = "HEADWAY_CPU_KERNELS"  # "off": torch's own operators alone
 SECONDS = 120  # that the compiler may take

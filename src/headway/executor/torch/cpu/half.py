@@ -22,10 +22,8 @@ def joined(weights: Sequence[Tensor]) -> Tensor:
 
 
 class HalfMatrix:
-    """A weight [outputs, inputs] that is multiplied in float32, as its numbers are when widened.
-
-    Rows are in float32 too, or in bfloat16 and widened as well.
-    """
+    """A weight [outputs, inputs] for rows in float32, which its numbers are widened to, or in
+    bfloat16."""
 
     __slots__ = ("_kernels", "_panels", "nbytes", "outputs")
 
@@ -41,9 +39,10 @@ class HalfMatrix:
         """Where the numbers lie: address, bytes."""
         return self._panels.data_ptr(), self._panels.nbytes
 
-    def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x W^T + bias in x's dtype: [rows, inputs] -> [rows, outputs], for any number of rows."""
-        widened = x.dtype is torch.bfloat16
+    def product(self, x: Tensor, bias: Tensor | None, widened: bool = True) -> Tensor:
+        """x W^T + bias in x's dtype: [rows, inputs] -> [rows, outputs], for any number of rows.
+        widened: rows in bfloat16 are, too."""
+        widened = widened and x.dtype is torch.bfloat16
         return self._kernels.product(x, self._panels.data_ptr(), self.outputs, bias, widened)
 
     def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:

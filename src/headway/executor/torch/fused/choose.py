@@ -8,10 +8,11 @@ from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.cpu.library import kernels
 from headway.executor.torch.cpu.recorded_steps import RecordedSteps
 from headway.executor.torch.fused.cpu_operators import CpuGate, CpuOperators
-from headway.executor.torch.layers.linear import AnyLinear, Linear
+from headway.executor.torch.layers.linear import AnyLinear
 from headway.executor.torch.layers.mlp import Gating, Grouped, Mixture, Mlp
 from headway.executor.torch.layers.operators import Operators, RotaryTable, TorchOperators
 from headway.executor.torch.layers.product_choice import Kind
+from headway.executor.torch.layers.quantized import QuantizedLinear
 
 
 def has_kernels(device: torch.device) -> bool:
@@ -58,7 +59,7 @@ def recorded_steps(
     layer's, like those of all layers."""
     if not isinstance(operators, CpuOperators) or not isinstance(mlp, Mlp):
         return None
-    kinds = qkv.kinds if isinstance(qkv, Linear) else ()
+    kinds = () if isinstance(qkv, QuantizedLinear) else qkv.kinds
 
     def class_of(tokens: int) -> Kind | None:
         """Who multiplies so many rows."""

@@ -78,13 +78,13 @@ def _by_onednn(x: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def _every(weight: Tensor) -> Products:
-    """All products with this weight. It has panels that our kernels read."""
+    """All products with this weight, in a shape that fits panels."""
     packed, found = pack(weight), kernels()
     assert packed is not None and found is not None
-    address, outputs = panels(weight, packed), len(weight)
+    ours = HalfMatrix([weight], found)
     products: dict[Kind, Callable[[Tensor], object]] = {
-        Kind.PAIRS: lambda x: found.product(x, address, outputs, None),
-        Kind.WIDENED: lambda x: found.product(x, address, outputs, None, widened=True),
+        Kind.PAIRS: lambda x: ours.product(x, None, widened=False),
+        Kind.WIDENED: lambda x: ours.product(x, None, widened=True),
         Kind.ONEDNN: lambda x: _by_onednn(x, packed, None),
     }
     if weight.dtype not in found.dtypes:
@@ -95,8 +95,8 @@ def _every(weight: Tensor) -> Products:
 class Linear:
     """y = x W^T + b. Each row of y depends on its row of x alone (to rounding).
 
-    On a CPU in bfloat16 each number of rows is multiplied by one of our own kernels or by oneDNN,
-    whichever is the fastest here. All read the same memory.
+    On a CPU in bfloat16 each number of rows is multiplied by oneDNN, or by one of our own kernels
+    where it is the fastest and oneDNN's packed weight lies as it reads it.
     """
 
     __slots__ = ("bias", "kernels", "kinds", "nbytes", "outputs", "packed", "panels", "weight")
@@ -150,21 +150,27 @@ class Linear:
 
 
 class HalfLinear:
-    """A Linear on a CPU that multiplies in float32, whose weight stays in bfloat16: for rows in
-    float32, and for rows in bfloat16 where oneDNN has no products of them.
+    """A Linear on a CPU by our own kernels alone, whose weight stays in bfloat16.
 
     Its products are those of the widened weight, to rounding. A row alone has the same bits as the
-    row in any batch.
+    row in any batch that the same kernel multiplies.
     """
 
-    __slots__ = ("bias", "matrix", "nbytes", "outputs")
+    __slots__ = ("bias", "kinds", "matrix", "nbytes", "outputs")
     weight, packed = None, None
-    any_rows, one_as_slow_as_four = True, False  # by our kernel
+    any_rows, one_as_slow_as_four = True, False  # by our kernels
 
-    def __init__(self, weights: Sequence[Tensor], bias: Tensor | None, kernels: Kernels) -> None:
+    def __init__(
+        self,
+        weights: Sequence[Tensor],
+        bias: Tensor | None,
+        kernels: Kernels,
+        kinds: tuple[Kind, ...] = (Kind.WIDENED,),
+    ) -> None:
         """weights [outputs, inputs] in bfloat16, one below the other, which are not kept; bias
-        [all outputs] in the rows' dtype."""
-        self.matrix, self.bias = HalfMatrix(weights, kernels), bias
+        [all outputs] in the rows' dtype. kinds: of ours, as product_choice gives them, for rows in
+        bfloat16; rows in float32 have one kernel."""
+        self.matrix, self.bias, self.kinds = HalfMatrix(weights, kernels), bias, kinds
         self.outputs = self.matrix.outputs
         self.nbytes = self.matrix.nbytes + (0 if bias is None else bias.nbytes)
 
@@ -175,7 +181,8 @@ class HalfLinear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[n, inputs] -> [n, outputs], n >= 1."""
-        return self.matrix.product(x, self.bias)
+        kind = self.kinds[min(len(x), len(self.kinds) - 1)]
+        return self.matrix.product(x, self.bias, widened=kind is Kind.WIDENED)
 
 
 def linear(
@@ -184,12 +191,14 @@ def linear(
     """A linear layer for rows in this dtype. weights [outputs, inputs]: as they are stored, one
     below the other."""
     outputs, (_, inputs) = sum(map(len, weights)), weights[0].shape
-    halves = all(each.dtype is torch.bfloat16 for each in weights)
-    if dtype is torch.bfloat16:
-        halves = not has_onednn_bfloat16()
+    halves = dtype is torch.bfloat16 or all(each.dtype is torch.bfloat16 for each in weights)
     on_cpu = all(each.device.type == "cpu" for each in weights)
     if halves and on_cpu and fits(outputs, inputs) and (found := kernels()):
-        return HalfLinear([each.to(torch.bfloat16) for each in weights], bias, found)
+        kinds: tuple[Kind, ...] = (Kind.WIDENED,)
+        if dtype is torch.bfloat16 and has_onednn_bfloat16():
+            kinds = product_choice(found.file, _every)
+        if Kind.ONEDNN not in kinds:
+            return HalfLinear([each.to(torch.bfloat16) for each in weights], bias, found, kinds)
     return Linear(joined(weights).to(dtype), bias)
 
 

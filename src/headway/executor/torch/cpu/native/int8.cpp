@@ -13,7 +13,7 @@
 // A quantised row is its inputs, a byte each, for AVX2 alone their magnitudes too, and then its scale
 // as a float.
 
-#include "panels.h"
+#include "amx.h"
 #include "words.h"
 
 #include <cstdlib>
@@ -67,6 +67,7 @@ struct Int8Rows {
   using Row = uint8_t;
   using Weight = int8_t;
   using Sum = int32_t;
+  using Tiles = Int8Tiles;
   static int64_t at(int64_t stride, int64_t row, int64_t, int64_t step) {
     return row * stride + FOUR * step;
   }
@@ -165,8 +166,10 @@ struct Int8Rows {
 #endif
 };
 
+// Rows begin with lines of the cache, so that a tile of them has as few as can be.
 int64_t row_bytes(int64_t inputs) {
-  return padded(inputs) * (Int8Rows::MAGNITUDES ? 2 : 1) + sizeof(float);
+  if (Int8Rows::MAGNITUDES) return padded(inputs) * 2 + sizeof(float);
+  return (padded(inputs) + LINE - 1) / LINE * LINE + LINE;
 }
 
 // One row of x as it is multiplied.
@@ -182,12 +185,12 @@ void put_row(const Number* x, int64_t inputs, uint8_t* to) {
 
 // The numbers of one row and panel. Nothing is contracted to a fused operation (build.py), so that
 // the reference in torch finds the same bits.
-template <class Number>
-void finish(const int32_t* sums, const int32_t* totals, float scale, const float* scales,
-            const Number* bias, Number* y, int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    float found = static_cast<float>(sums[i] - Int8Rows::OFFSET * totals[i]) * scale * scales[i];
-    put(bias ? found + wide(bias[i]) : found, y + i);
+template <class E>
+void finish(const int32_t* sums, float scale, const float* scales, const typename E::Number* bias,
+            typename E::Number* y, int64_t count) {
+  for (int64_t i = 0; i < count; i += LANES) {
+    const Vector found = of_ints(sums + i) * spread(scale) * load(scales + i);
+    put<E>(y + i, bias ? found + get<E>(bias + i, count - i) : found, count - i);
   }
 }
 
@@ -198,9 +201,10 @@ struct Weights {
   const int32_t* totals;
 };
 
-template <class Number>
-void product(const Number* x, int64_t rows, int64_t inputs, int64_t outputs, Weights weights,
-             const Number* bias, Number* y, uint8_t* work, int64_t threads) {
+template <class E>
+void product(const typename E::Number* x, int64_t rows, int64_t inputs, int64_t outputs,
+             Weights weights, const typename E::Number* bias, typename E::Number* y, uint8_t* work,
+             int64_t threads) {
   const int64_t size = padded(inputs), stride = row_bytes(inputs);
   const Division slabs(rows, SLAB);
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads)) if (rows * inputs > SERIAL)
@@ -211,14 +215,17 @@ void product(const Number* x, int64_t rows, int64_t inputs, int64_t outputs, Wei
     const int64_t first = p * PANEL, count = std::min(PANEL, outputs - first);
     for (int64_t s = 0; s < slabs.parts; s++) {
       const int64_t begin = slabs.first(s), some = slabs.size(s);
-      std::memset(sums, 0, some * PANEL * sizeof(int32_t));
-      add_panel<Int8Rows>(work + begin * stride, stride, some, size / FOUR, panel, sums, s == 0,
-                          s + 1 == slabs.parts);
+      for (int64_t r = 0; r < some; r++)
+        for (int64_t i = 0; i < PANEL; i++)
+          sums[r * PANEL + i] = -Int8Rows::OFFSET * weights.totals[first + i];
+      Ahead ahead = add_rows<Int8Rows>(work + begin * stride, stride, some, size / FOUR, panel,
+                                       sums, s == 0, s + 1 == slabs.parts);
       for (int64_t r = 0; r < some; r++) {
         float scale;
         std::memcpy(&scale, work + (begin + r + 1) * stride - sizeof scale, sizeof scale);
-        finish(sums + r * PANEL, weights.totals + first, scale, weights.scales + first,
-               bias ? bias + first : nullptr, y + (begin + r) * outputs + first, count);
+        ahead.fetch();
+        finish<E>(sums + r * PANEL, scale, weights.scales + first, bias ? bias + first : nullptr,
+                  y + (begin + r) * outputs + first, count);
       }
     }
   });
@@ -267,13 +274,13 @@ int64_t int8_row_bytes(int64_t inputs) { return row_bytes(inputs); }
 void int8_product_float32(const float* x, int64_t rows, int64_t inputs, int64_t outputs,
                           const int8_t* panels, const float* scales, const int32_t* totals,
                           const float* bias, float* y, uint8_t* work, int64_t threads) {
-  product(x, rows, inputs, outputs, {panels, scales, totals}, bias, y, work, threads);
+  product<Float32>(x, rows, inputs, outputs, {panels, scales, totals}, bias, y, work, threads);
 }
 
 void int8_product_bfloat16(const uint16_t* x, int64_t rows, int64_t inputs, int64_t outputs,
                            const int8_t* panels, const float* scales, const int32_t* totals,
                            const uint16_t* bias, uint16_t* y, uint8_t* work, int64_t threads) {
-  product(x, rows, inputs, outputs, {panels, scales, totals}, bias, y, work, threads);
+  product<BFloat16>(x, rows, inputs, outputs, {panels, scales, totals}, bias, y, work, threads);
 }
 }
 

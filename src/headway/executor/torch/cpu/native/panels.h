@@ -97,13 +97,9 @@ class Ahead {
 
   // Fetches nothing.
   Ahead() = default;
-  // chunk: the one that is multiplied, in so many steps and passes.
-  Ahead(const void* chunk, int64_t steps, int64_t passes)
-      : span(std::max<int64_t>(1, passes / (STEP / LINE))),
-        at_(static_cast<const char*>(chunk) + (passes == 1 ? AHEAD : steps * STEP)) {
-    const int64_t calls = passes * ((steps + span - 1) / span);
-    lines_ = (steps * (STEP / LINE) + calls - 1) / calls;
-  }
+  // As many steps from `at` on, in so many calls.
+  Ahead(const void* at, int64_t steps, int64_t calls)
+      : at_(static_cast<const char*>(at)), lines_((steps * (STEP / LINE) + calls - 1) / calls) {}
 
   // Into the second cache: what waits for the memory must not keep the first from being filled.
   void fetch() {
@@ -138,7 +134,10 @@ void add_panel(const typename Kind::Row* x, int64_t stride, int64_t rows, int64_
     const int64_t some = std::min(most, steps - step);
     const auto* chunk = panel + step * (STEP / sizeof *panel);
     const bool fetching = step + some < steps ? first_slab : last_slab;
-    Ahead ahead = fetching ? Ahead(chunk, some, passes) : Ahead();
+    const auto* next = chunk + (passes == 1 ? AHEAD : some * STEP) / sizeof *panel;
+    const int64_t span = std::max<int64_t>(1, passes / (STEP / LINE));
+    Ahead ahead = fetching ? Ahead(next, some, passes * ((some + span - 1) / span)) : Ahead();
+    ahead.span = span;
     for (int64_t g = 0; g < groups.parts; g++) {
       const int64_t first = groups.first(g), size = groups.size(g);
       add_group<Kind, Kind::GROUP>(size, x + Kind::at(stride, first, size, step), stride, some,

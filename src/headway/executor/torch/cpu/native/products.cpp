@@ -16,12 +16,12 @@
 //
 // Compiled at first use with -march=native (build.py), against the OpenMP that torch has loaded.
 
-#include "panels.h"
+#include "amx.h"
 #include "words.h"
 
 namespace {
 
-constexpr int64_t SLAB = LANES == 16 ? 48 : 80;  // rows whose sums of a panel are kept
+constexpr int64_t SLAB = LANES == 16 ? 256 : 80;  // rows whose sums of a panel are kept
 constexpr int64_t SERIAL = 1 << 14;  // numbers that one thread widens by itself
 
 // Rows in float32. Of each group of rows, all numbers of an input follow one another.
@@ -29,6 +29,7 @@ struct Float32Rows {
   using Row = float;
   using Weight = uint16_t;
   using Sum = float;
+  using Tiles = void;
   // Up to 24 sums of 32, or 12 of 16, are in registers together. Weights must be widened for each
   // group, so many rows are in groups as large as can be. A single row has as many outputs as there
   // are, because each sum waits for the one before.
@@ -82,6 +83,7 @@ struct BFloat16Rows {
   using Row = uint16_t;
   using Weight = uint16_t;
   using Sum = float;
+  using Tiles = BFloat16Tiles;
   static constexpr int GROUP = 6;
   static constexpr int columns(int) { return PANEL; }
   static int64_t at(int64_t stride, int64_t row, int64_t, int64_t step) {
@@ -167,14 +169,16 @@ void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t 
     for (int64_t s = 0; s < slabs.parts; s++) {
       const int64_t first = slabs.first(s), some = slabs.size(s);
       std::memset(sums, 0, some * PANEL * sizeof(float));
-      add_panel<Kind>(x + first * inputs, inputs, some, inputs / 2, panel, sums, s == 0,
-                      s + 1 == slabs.parts);
-      for (int64_t r = 0; r < some; r++)
+      Ahead ahead = add_rows<Kind>(x + first * inputs, inputs, some, inputs / 2, panel, sums, s == 0,
+                                   s + 1 == slabs.parts);
+      for (int64_t r = 0; r < some; r++) {
+        ahead.fetch();
         for (int64_t i = 0; i < PANEL; i += LANES) {
           const Vector found = load(sums + r * PANEL + i);
           E::put(y + (first + r) * outputs + p * PANEL + i,
                  bias ? found + E::get(bias + p * PANEL + i) : found);
         }
+      }
     }
   });
 }

@@ -106,6 +106,7 @@ inline void gather_quarters(Vector* r) {
 }
 using Pairs = __m512i;
 inline Pairs load_pairs(const uint16_t* at) { return _mm512_loadu_si512(at); }
+inline Vector of_ints(const int32_t* at) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(at)); }
 inline Vector evens(Pairs x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
 inline Vector odds(Pairs x) {
   return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(0xffff0000)));
@@ -186,6 +187,9 @@ inline void gather_quarters(Vector* r) {
 using Pairs = __m256i;
 inline Pairs load_pairs(const uint16_t* at) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+}
+inline Vector of_ints(const int32_t* at) {
+  return _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
 }
 inline Vector evens(Pairs x) { return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)); }
 inline Vector odds(Pairs x) {
