@@ -77,7 +77,7 @@ def test_which_layers_are_halves(built, monkeypatch):
     assert type(linear([weight.float()], None, torch.float32)) is Linear, "it is stored so"
     monkeypatch.setattr(module, "pack", lambda weight: None)  # not every processor can
     choice = [Kind.PAIRS, Kind.ONEDNN]
-    monkeypatch.setattr(module, "product_choice", lambda library, made: tuple(choice))
+    monkeypatch.setattr(module, "product_choice", lambda *_: tuple(choice))
     for onednn, last, kind in (
         (True, Kind.ONEDNN, Linear),
         (True, Kind.WIDENED, HalfLinear),

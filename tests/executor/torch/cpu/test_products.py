@@ -90,7 +90,7 @@ class Spied:
 @needs_pairs
 def test_each_number_of_rows_goes_to_the_fastest(monkeypatch):
     choice = (Kind.PAIRS, Kind.PAIRS, Kind.WIDENED, Kind.ONEDNN)
-    monkeypatch.setattr(linear, "product_choice", lambda library, made: choice)
+    monkeypatch.setattr(linear, "product_choice", lambda *_: choice)
     weight, x, bias = drawn(128, 96, 6, torch.bfloat16)
     if not linear.panels(weight, linear.pack(weight)):
         pytest.skip("oneDNN packs in another layout here")  # where there is AMX
@@ -117,6 +117,18 @@ def test_the_fastest_is_chosen_but_ties_go_to_ours_and_ours_stays(monkeypatch):
     assert chosen((100, 126, 200), (100, 90, 89), (95, 90, 89)) == [pairs, widened, widened]
 
 
+def test_where_onednn_reads_other_memory_it_is_all_or_nothing():
+    pairs, widened, onednn = Kind
+
+    def chosen(*times):
+        found = [dict(zip(Kind, each, strict=True)) for each in times]
+        return product_choice.chosen_alone(found)
+
+    assert chosen((100, 90, 101), (100, 300, 80)) == [pairs, pairs], "at most 1.25 of its time"
+    assert chosen((100, 70, 101), (100, 300, 80)) == [widened, pairs]
+    assert chosen((100, 90, 200), (100, 300, 79)) == [onednn, onednn]
+
+
 @needs_kernels
 @needs_pairs
 def test_the_choice_is_measured_once_and_kept(monkeypatch, tmp_path):
@@ -138,7 +150,7 @@ def test_the_choice_is_measured_once_and_kept(monkeypatch, tmp_path):
 
     def choice(library=library):
         product_choice.product_choice.cache_clear()
-        return product_choice.product_choice(library, linear._every)
+        return product_choice.product_choice(library, linear._every, lambda: True)
 
     assert choice() == choice() == want
     assert asked == [1, 3, 4] and torch.get_num_threads() == threads

@@ -92,6 +92,13 @@ def _every(weight: Tensor) -> Products:
     return products
 
 
+def _one_layout() -> bool:
+    """Whether oneDNN packs weights as our kernels read them."""
+    weight = torch.arange(2 * PANEL * PANEL).view(2 * PANEL, PANEL).to(torch.bfloat16)
+    packed = pack(weight)
+    return packed is not None and panels(weight, packed) != 0
+
+
 class Linear:
     """y = x W^T + b. Each row of y depends on its row of x alone (to rounding).
 
@@ -117,7 +124,9 @@ class Linear:
         found = kernels()
         if found is not None:
             self.panels, self.kernels = panels(weight, packed), found
-            self.kinds = product_choice(found.file, _every) if self.panels else self.kinds
+            self.kinds = (
+                product_choice(found.file, _every, _one_layout) if self.panels else self.kinds
+            )
 
     @property
     def any_rows(self) -> bool:
@@ -196,7 +205,7 @@ def linear(
     if halves and on_cpu and fits(outputs, inputs) and (found := kernels()):
         kinds: tuple[Kind, ...] = (Kind.WIDENED,)
         if dtype is torch.bfloat16 and has_onednn_bfloat16():
-            kinds = product_choice(found.file, _every)
+            kinds = product_choice(found.file, _every, _one_layout)
         if Kind.ONEDNN not in kinds:
             return HalfLinear([each.to(torch.bfloat16) for each in weights], bias, found, kinds)
     return Linear(joined(weights).to(dtype), bias)

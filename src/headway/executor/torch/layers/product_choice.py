@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from functools import cache, partial
+from math import inf
 from pathlib import Path
 
 import torch
@@ -30,12 +31,20 @@ Products = Mapping[Kind, Product]  # with the same matrix
 
 
 @cache
-def product_choice(library: Path, made: Callable[[Tensor], Products]) -> tuple[Kind, ...]:
+def product_choice(
+    library: Path, made: Callable[[Tensor], Products], mixed: Callable[[], bool]
+) -> tuple[Kind, ...]:
     """Whose product is taken for 0, 1, 2, ... rows; the last holds for all beyond.
 
-    Measuring takes a second, once. made: the products with a matrix of [OUTPUTS, INPUTS].
+    Measuring takes a second, once. made: the products with a matrix of [OUTPUTS, INPUTS]. mixed:
+    whether ours and oneDNN's read the same memory, so that a matrix can have both.
     """
-    kinds = kept_choice(library, "products", Kind, len(ROWS), lambda: chosen(_measured(made)))
+
+    def measured() -> list[Kind]:
+        times = _measured(made)
+        return chosen(times) if mixed() else chosen_alone(times)
+
+    kinds = kept_choice(library, "products", Kind, len(ROWS), measured)
     by_rows, at = [kinds[0]], 0
     for most, kind in zip(ROWS, kinds, strict=True):
         by_rows += [kind] * (most - at)
@@ -54,10 +63,20 @@ def chosen(times: list[dict[Kind, int]]) -> list[Kind]:
         costs = {kind: float(ns) for kind, ns in taken.items()}
         if more is not Kind.ONEDNN:
             costs[more] /= STAY
-        costs[Kind.ONEDNN] *= TIE
+        costs[Kind.ONEDNN] = costs.get(Kind.ONEDNN, inf) * TIE
         more = min(costs, key=costs.__getitem__)
         kinds.append(more)
     return kinds[::-1]
+
+
+def chosen_alone(times: list[dict[Kind, int]]) -> list[Kind]:
+    """As chosen, where oneDNN's product is taken for all numbers of rows or for none: ours, unless
+    one takes more than STAY of oneDNN's time."""
+    ours = [{kind: ns for kind, ns in each.items() if kind is not Kind.ONEDNN} for each in times]
+    kinds = chosen(ours)
+    pairs = zip(kinds, times, strict=True)
+    stays = all(each[kind] <= STAY * each[Kind.ONEDNN] for kind, each in pairs)
+    return kinds if stays else [Kind.ONEDNN] * len(times)
 
 
 def _measured(made: Callable[[Tensor], Products]) -> list[dict[Kind, int]]:

@@ -34,6 +34,10 @@ template <int TO>
 inline INLINE void load_tile(const void* at, int64_t stride) {
   asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(TO), "r"(at), "r"(stride) : "memory");
 }
+template <int TO>
+inline INLINE void clear_tile() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(TO));
+}
 template <int FROM>
 inline INLINE void store_tile(void* at, int64_t stride) {
   asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(FROM), "r"(at), "r"(stride) : "memory");
@@ -53,10 +57,15 @@ struct BFloat16Tiles {
   }
 };
 
+// Shapes cost a microsecond or so, so a thread keeps them until they change.
+thread_local int64_t shaped_for = 0;  // rows; 0: nobody's
+
 // Rows are in one tile or two (TILES), and meet four tiles of outputs at once or two. Tiles 0 to 3
 // are the sums, 4 the rows, with two tiles 5 as well, and the others weights.
 template <int TILES>
-void configure_tiles(int64_t rows) {
+void shape_tiles(int64_t rows) {
+  if (rows == shaped_for) return;
+  shaped_for = rows;
   struct alignas(64) {
     uint8_t palette = 1, unused[15] = {};
     uint16_t bytes[16] = {};
@@ -71,12 +80,20 @@ void configure_tiles(int64_t rows) {
   asm volatile("ldtilecfg %0" ::"m"(shapes));
 }
 
-// x, panel and sums in bytes; rows, at most 16 of TILES, are `stride` apart, their sums STEP.
+// Or the system would save them at every switch. Others may shape them then.
+inline void release_tiles() {
+  if (!shaped_for) return;
+  shaped_for = 0;
+  asm volatile("tilerelease" ::: "memory");
+}
+
+// x, panel and sums in bytes; rows, at most 16 of TILES, are `stride` apart, their sums STEP. anew:
+// there are no sums yet.
 template <class Kind, int TILES>
 void add_tiles(const char* x, int64_t stride, int64_t rows, int64_t steps, const char* panel,
-               char* sums, Ahead& ahead) {
+               char* sums, bool anew, Ahead& ahead) {
   constexpr int COLUMNS = 4 / TILES;
-  configure_tiles<TILES>(rows);
+  shape_tiles<TILES>(rows);
   const auto multiply = [&](const char* x, int64_t stride, const char* weights) INLINE {
     each<TILES>([&](auto r) INLINE { load_tile<4 + r>(x + r * TILE * stride, stride); });
     each<COLUMNS>([&](auto j) INLINE {
@@ -95,7 +112,8 @@ void add_tiles(const char* x, int64_t stride, int64_t rows, int64_t steps, const
         move(i, sums + i / COLUMNS * TILE * STEP + column + i % COLUMNS * LINE);
       });
     };
-    each_sum([](auto i, char* at) INLINE { load_tile<decltype(i)::value>(at, STEP); });
+    if (anew) each<4>([](auto i) INLINE { clear_tile<decltype(i)::value>(); });
+    else each_sum([](auto i, char* at) INLINE { load_tile<decltype(i)::value>(at, STEP); });
     int64_t step = 0;
     for (; step + TILE <= steps; step += TILE)
       multiply(x + 4 * step, stride, panel + column + step * STEP);
@@ -110,48 +128,53 @@ void add_tiles(const char* x, int64_t stride, int64_t rows, int64_t steps, const
   }
 }
 
-// As add_panel, with x, its stride, panel and sums in bytes.
-template <class Kind>
-Ahead add_panel_by_tiles(const char* x, int64_t stride, int64_t rows, int64_t steps,
-                         const char* panel, char* sums, bool first_slab, bool last_slab) {
-  const Division groups(rows, 2 * TILE);
-  const Division chunks((steps + TILE - 1) / TILE, LARGE / STEP / TILE);
-  Ahead ahead;
+// As multiply_rows, with x, its stride, and panel in bytes.
+template <class Kind, class Sum, class Read>
+void multiply_by_tiles(const char* x, int64_t stride, int64_t rows, int64_t steps, const char* panel,
+                       Sum* sums, bool first_slab, bool last_slab, const Read& read) {
+  constexpr int64_t GROUP = 2 * TILE;
+  const int64_t groups = (rows + GROUP - 1) / GROUP;
+  const Division chunks((steps + TILE - 1) / TILE, (groups >= MANY / 2 ? LARGE / 2 : LARGE) / STEP / TILE);
   for (int64_t c = 0; c < chunks.parts; c++) {
     const bool last = c + 1 == chunks.parts;
     const int64_t step = TILE * chunks.first(c);
     const int64_t some = std::min(TILE * chunks.size(c), steps - step);
     const char* chunk = panel + step * STEP;
     const char* next = chunk + (rows <= TILE ? TILE_AHEAD : some * STEP);
-    const int64_t calls = groups.parts * 4 * chunks.size(c) + (last ? rows : 0);
+    const int64_t calls = groups * 4 * chunks.size(c) + (last ? rows : 0);
     const bool fetching = last ? last_slab : first_slab;
-    ahead = fetching ? Ahead(next, TILE * chunks.size(last ? 0 : c + 1), calls) : Ahead();
-    for (int64_t g = 0; g < groups.parts; g++) {
-      const int64_t first = groups.first(g), size = groups.size(g);
+    Ahead ahead = fetching ? Ahead(next, TILE * chunks.size(last ? 0 : c + 1), calls) : Ahead();
+    for (int64_t first = 0; first < rows; first += GROUP) {
+      const int64_t size = std::min(GROUP, rows - first);
       const char* from = x + first * stride + 4 * step;
-      char* to = sums + first * STEP;
-      if (size <= TILE) add_tiles<Kind, 1>(from, stride, size, some, chunk, to, ahead);
-      else add_tiles<Kind, 2>(from, stride, size, some, chunk, to, ahead);
+      // Those of a single chunk are read at once: their place stays in the nearest cache.
+      Sum* found = chunks.parts == 1 ? sums : sums + first * PANEL;
+      char* to = reinterpret_cast<char*>(found);
+      if (size <= TILE) add_tiles<Kind, 1>(from, stride, size, some, chunk, to, c == 0, ahead);
+      else add_tiles<Kind, 2>(from, stride, size, some, chunk, to, c == 0, ahead);
+      for (int64_t r = 0; last && r < size; r++) {
+        ahead.fetch();
+        read(first + r, found + r * PANEL);
+      }
     }
   }
-  asm volatile("tilerelease" ::: "memory");  // or the system would save them at every switch
-  return ahead;
 }
 
-// As add_panel, by tiles if the processor has them for this kind. What is left to fetch is for
-// whoever reads the sums, once for each row.
-template <class Kind>
-Ahead add_rows(const typename Kind::Row* x, int64_t stride, int64_t rows, int64_t steps,
-               const typename Kind::Weight* panel, typename Kind::Sum* sums, bool first_slab,
-               bool last_slab) {
+// Multiplies a slab of rows with a panel, by tiles if the processor has them for this kind: calls
+// read(row, its sums [PANEL]) for each. x, stride, panel, first_slab, last_slab: as add_panel's. sums
+// [rows][PANEL]: memory.
+template <class Kind, class Read>
+void multiply_rows(const typename Kind::Row* x, int64_t stride, int64_t rows, int64_t steps,
+                   const typename Kind::Weight* panel, typename Kind::Sum* sums, bool first_slab,
+                   bool last_slab, const Read& read) {
   if constexpr (!std::is_void_v<typename Kind::Tiles>)
     if (AMX)
-      return add_panel_by_tiles<typename Kind::Tiles>(
+      return multiply_by_tiles<typename Kind::Tiles>(
           reinterpret_cast<const char*>(x), stride * sizeof *x, rows, steps,
-          reinterpret_cast<const char*>(panel), reinterpret_cast<char*>(sums), first_slab,
-          last_slab);
+          reinterpret_cast<const char*>(panel), sums, first_slab, last_slab, read);
+  std::memset(sums, 0, rows * PANEL * sizeof *sums);
   add_panel<Kind>(x, stride, rows, steps, panel, sums, first_slab, last_slab);
-  return Ahead();
+  for (int64_t r = 0; r < rows; r++) read(r, sums + r * PANEL);
 }
 
 }  // namespace

@@ -186,10 +186,10 @@ void put_row(const Number* x, int64_t inputs, uint8_t* to) {
 // The numbers of one row and panel. Nothing is contracted to a fused operation (build.py), so that
 // the reference in torch finds the same bits.
 template <class E>
-void finish(const int32_t* sums, float scale, const float* scales, const typename E::Number* bias,
-            typename E::Number* y, int64_t count) {
+void finish(const int32_t* sums, const int32_t* offsets, float scale, const float* scales,
+            const typename E::Number* bias, typename E::Number* y, int64_t count) {
   for (int64_t i = 0; i < count; i += LANES) {
-    const Vector found = of_ints(sums + i) * spread(scale) * load(scales + i);
+    const Vector found = differences(sums + i, offsets + i) * spread(scale) * load(scales + i);
     put<E>(y + i, bias ? found + get<E>(bias + i, count - i) : found, count - i);
   }
 }
@@ -210,25 +210,22 @@ void product(const typename E::Number* x, int64_t rows, int64_t inputs, int64_t 
 #pragma omp parallel for schedule(static) num_threads(static_cast<int>(threads)) if (rows * inputs > SERIAL)
   for (int64_t r = 0; r < rows; r++) put_row(x + r * inputs, inputs, work + r * stride);
   for_parts((outputs + PANEL - 1) / PANEL, threads, [&](int64_t p) {
-    alignas(64) int32_t sums[SLAB * PANEL];
+    alignas(64) int32_t sums[SLAB * PANEL], offsets[PANEL];
     const int8_t* panel = weights.panels + p * size * PANEL;
     const int64_t first = p * PANEL, count = std::min(PANEL, outputs - first);
+    for (int64_t i = 0; i < PANEL; i++) offsets[i] = Int8Rows::OFFSET * weights.totals[first + i];
     for (int64_t s = 0; s < slabs.parts; s++) {
-      const int64_t begin = slabs.first(s), some = slabs.size(s);
-      for (int64_t r = 0; r < some; r++)
-        for (int64_t i = 0; i < PANEL; i++)
-          sums[r * PANEL + i] = -Int8Rows::OFFSET * weights.totals[first + i];
-      Ahead ahead = add_rows<Int8Rows>(work + begin * stride, stride, some, size / FOUR, panel,
-                                       sums, s == 0, s + 1 == slabs.parts);
-      for (int64_t r = 0; r < some; r++) {
+      const int64_t begin = slabs.first(s);
+      const auto read = [&](int64_t r, const int32_t* found) {
         float scale;
         std::memcpy(&scale, work + (begin + r + 1) * stride - sizeof scale, sizeof scale);
-        ahead.fetch();
-        finish<E>(sums + r * PANEL, scale, weights.scales + first, bias ? bias + first : nullptr,
+        finish<E>(found, offsets, scale, weights.scales + first, bias ? bias + first : nullptr,
                   y + (begin + r) * outputs + first, count);
-      }
+      };
+      multiply_rows<Int8Rows>(work + begin * stride, stride, slabs.size(s), size / FOUR, panel, sums,
+                              s == 0, s + 1 == slabs.parts, read);
     }
-  });
+  }, release_tiles);
 }
 
 template <class Number>

@@ -79,12 +79,15 @@ class Parts {
   std::vector<Share> shares_;
 };
 
-// Calls work(part) for each of them, by so many threads.
-template <class Work>
-void for_parts(int64_t count, int64_t threads, const Work& work) {
+// Calls work(part) for each of them, by so many threads, of which each calls end() then.
+template <class Work, class End>
+void for_parts(int64_t count, int64_t threads, const Work& work, const End& end) {
   Parts parts(count, threads);
 #pragma omp parallel num_threads(static_cast<int>(threads))
-  for (int64_t part; (part = parts.take(omp_get_thread_num())) >= 0;) work(part);
+  {
+    for (int64_t part; (part = parts.take(omp_get_thread_num())) >= 0;) work(part);
+    end();
+  }
 }
 
 // Weights are asked for ahead, because the processor's own prefetching stops at pages. Where one

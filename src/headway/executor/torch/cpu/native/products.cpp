@@ -167,20 +167,18 @@ void product(const typename Kind::Row* x, int64_t rows, int64_t inputs, int64_t 
     alignas(64) float sums[SLAB * PANEL];
     const uint16_t* panel = weights + p * inputs * PANEL;
     for (int64_t s = 0; s < slabs.parts; s++) {
-      const int64_t first = slabs.first(s), some = slabs.size(s);
-      std::memset(sums, 0, some * PANEL * sizeof(float));
-      Ahead ahead = add_rows<Kind>(x + first * inputs, inputs, some, inputs / 2, panel, sums, s == 0,
-                                   s + 1 == slabs.parts);
-      for (int64_t r = 0; r < some; r++) {
-        ahead.fetch();
+      const int64_t first = slabs.first(s);
+      const auto read = [&](int64_t r, const float* sums) {
         for (int64_t i = 0; i < PANEL; i += LANES) {
-          const Vector found = load(sums + r * PANEL + i);
+          const Vector found = load(sums + i);
           E::put(y + (first + r) * outputs + p * PANEL + i,
                  bias ? found + E::get(bias + p * PANEL + i) : found);
         }
-      }
+      };
+      multiply_rows<Kind>(x + first * inputs, inputs, slabs.size(s), inputs / 2, panel, sums, s == 0,
+                          s + 1 == slabs.parts, read);
     }
-  });
+  }, release_tiles);
 }
 
 }  // namespace

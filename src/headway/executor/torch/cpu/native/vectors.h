@@ -82,6 +82,11 @@ inline Vector rounded_narrow(Vector x) {
   return _mm512_castsi512_ps(_mm512_mask_mov_epi32(found, nan, quiet));
 }
 inline void store_narrow(uint16_t* at, Vector x) {
+#if defined(__AVX512BF16__) && defined(__AVX512DQ__)
+  // The instruction makes zeros of numbers that are not normal: those take the other way.
+  if (!_mm512_fpclass_ps_mask(x, 0x20))
+    return _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), (__m256i)_mm512_cvtneps_pbh(x));
+#endif
   const __m512i high = _mm512_srli_epi32(_mm512_castps_si512(rounded_narrow(x)), 16);
   _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), _mm512_cvtepi32_epi16(high));
 }
@@ -106,7 +111,9 @@ inline void gather_quarters(Vector* r) {
 }
 using Pairs = __m512i;
 inline Pairs load_pairs(const uint16_t* at) { return _mm512_loadu_si512(at); }
-inline Vector of_ints(const int32_t* at) { return _mm512_cvtepi32_ps(_mm512_loadu_si512(at)); }
+inline Vector differences(const int32_t* a, const int32_t* b) {
+  return _mm512_cvtepi32_ps(_mm512_sub_epi32(_mm512_loadu_si512(a), _mm512_loadu_si512(b)));
+}
 inline Vector evens(Pairs x) { return _mm512_castsi512_ps(_mm512_slli_epi32(x, 16)); }
 inline Vector odds(Pairs x) {
   return _mm512_castsi512_ps(_mm512_and_si512(x, _mm512_set1_epi32(0xffff0000)));
@@ -188,8 +195,9 @@ using Pairs = __m256i;
 inline Pairs load_pairs(const uint16_t* at) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
 }
-inline Vector of_ints(const int32_t* at) {
-  return _mm256_cvtepi32_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(at)));
+inline Vector differences(const int32_t* a, const int32_t* b) {
+  return _mm256_cvtepi32_ps(_mm256_sub_epi32(_mm256_loadu_si256((const __m256i*)a),
+                                             _mm256_loadu_si256((const __m256i*)b)));
 }
 inline Vector evens(Pairs x) { return _mm256_castsi256_ps(_mm256_slli_epi32(x, 16)); }
 inline Vector odds(Pairs x) {
