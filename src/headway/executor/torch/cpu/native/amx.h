@@ -27,7 +27,7 @@ const bool AMX = amx_is_permitted();
 constexpr bool AMX = false;
 #endif
 
-constexpr int64_t TILE = 16;             // rows, outputs, or steps of four bytes
+constexpr int64_t SIDE = 16;             // of a tile: rows, outputs, or steps of four bytes
 constexpr int64_t TILE_AHEAD = 1 << 13;  // bytes; a row in one tile asks for weights so far ahead
 
 template <int TO>
@@ -75,7 +75,7 @@ void shape_tiles(int64_t rows) {
     const bool second = i < 4 ? i * TILES >= 4 : i == 5;  // of the tiles of rows
     const bool weights = i >= 4 + TILES;
     shapes.bytes[i] = LINE;
-    shapes.rows[i] = weights || (TILES == 2 && !second) ? TILE : TILES == 2 ? rows - TILE : rows;
+    shapes.rows[i] = weights || (TILES == 2 && !second) ? SIDE : TILES == 2 ? rows - SIDE : rows;
   }
   asm volatile("ldtilecfg %0" ::"m"(shapes));
 }
@@ -87,15 +87,15 @@ inline void release_tiles() {
   asm volatile("tilerelease" ::: "memory");
 }
 
-// x, panel and sums in bytes; rows, at most 16 of TILES, are `stride` apart, their sums STEP. anew:
-// there are no sums yet.
-template <class Kind, int TILES>
+// x, panel and sums in bytes; rows, at most 16 of TILES, are `stride` apart, their sums `apart`. anew:
+// there are no sums yet. next.fetch() is called again and again meanwhile.
+template <class Kind, int TILES, class Next>
 void add_tiles(const char* x, int64_t stride, int64_t rows, int64_t steps, const char* panel,
-               char* sums, bool anew, Ahead& ahead) {
+               char* sums, int64_t apart, bool anew, Next& next) {
   constexpr int COLUMNS = 4 / TILES;
   shape_tiles<TILES>(rows);
   const auto multiply = [&](const char* x, int64_t stride, const char* weights) INLINE {
-    each<TILES>([&](auto r) INLINE { load_tile<4 + r>(x + r * TILE * stride, stride); });
+    each<TILES>([&](auto r) INLINE { load_tile<4 + r>(x + r * SIDE * stride, stride); });
     each<COLUMNS>([&](auto j) INLINE {
       constexpr int J = decltype(j)::value, FROM = 4 + TILES + J % (4 - TILES);
       load_tile<FROM>(weights + J * LINE, STEP);
@@ -103,28 +103,28 @@ void add_tiles(const char* x, int64_t stride, int64_t rows, int64_t steps, const
         constexpr int R = decltype(r)::value;
         Kind::template add<R * COLUMNS + J, 4 + R, FROM>();
       });
-      ahead.fetch();
+      next.fetch();
     });
   };
   for (int64_t column = 0; column < STEP; column += COLUMNS * LINE) {
     const auto each_sum = [&](auto move) INLINE {
       each<4>([&](auto i) INLINE {
-        move(i, sums + i / COLUMNS * TILE * STEP + column + i % COLUMNS * LINE);
+        move(i, sums + i / COLUMNS * SIDE * apart + column + i % COLUMNS * LINE);
       });
     };
     if (anew) each<4>([](auto i) INLINE { clear_tile<decltype(i)::value>(); });
-    else each_sum([](auto i, char* at) INLINE { load_tile<decltype(i)::value>(at, STEP); });
+    else each_sum([&](auto i, char* at) INLINE { load_tile<decltype(i)::value>(at, apart); });
     int64_t step = 0;
-    for (; step + TILE <= steps; step += TILE)
+    for (; step + SIDE <= steps; step += SIDE)
       multiply(x + 4 * step, stride, panel + column + step * STEP);
     if (step < steps) {  // what lies behind the last ones is not multiplied
-      alignas(64) char some[TILES * TILE * LINE] = {}, weights[TILE * STEP] = {};
+      alignas(64) char some[TILES * SIDE * LINE] = {}, weights[SIDE * STEP] = {};
       for (int64_t r = 0; r < rows; r++)
         std::memcpy(some + r * LINE, x + r * stride + 4 * step, 4 * (steps - step));
       std::memcpy(weights, panel + step * STEP, (steps - step) * STEP);
       multiply(some, LINE, weights + column);
     }
-    each_sum([](auto i, char* at) INLINE { store_tile<decltype(i)::value>(at, STEP); });
+    each_sum([&](auto i, char* at) INLINE { store_tile<decltype(i)::value>(at, apart); });
   }
 }
 
@@ -132,26 +132,26 @@ void add_tiles(const char* x, int64_t stride, int64_t rows, int64_t steps, const
 template <class Kind, class Sum, class Read>
 void multiply_by_tiles(const char* x, int64_t stride, int64_t rows, int64_t steps, const char* panel,
                        Sum* sums, bool first_slab, bool last_slab, const Read& read) {
-  constexpr int64_t GROUP = 2 * TILE;
+  constexpr int64_t GROUP = 2 * SIDE;
   const int64_t groups = (rows + GROUP - 1) / GROUP;
-  const Division chunks((steps + TILE - 1) / TILE, (groups >= MANY / 2 ? LARGE / 2 : LARGE) / STEP / TILE);
+  const Division chunks((steps + SIDE - 1) / SIDE, (groups >= MANY / 2 ? LARGE / 2 : LARGE) / STEP / SIDE);
   for (int64_t c = 0; c < chunks.parts; c++) {
     const bool last = c + 1 == chunks.parts;
-    const int64_t step = TILE * chunks.first(c);
-    const int64_t some = std::min(TILE * chunks.size(c), steps - step);
+    const int64_t step = SIDE * chunks.first(c);
+    const int64_t some = std::min(SIDE * chunks.size(c), steps - step);
     const char* chunk = panel + step * STEP;
-    const char* next = chunk + (rows <= TILE ? TILE_AHEAD : some * STEP);
+    const char* next = chunk + (rows <= SIDE ? TILE_AHEAD : some * STEP);
     const int64_t calls = groups * 4 * chunks.size(c) + (last ? rows : 0);
     const bool fetching = last ? last_slab : first_slab;
-    Ahead ahead = fetching ? Ahead(next, TILE * chunks.size(last ? 0 : c + 1), calls) : Ahead();
+    Ahead ahead = fetching ? Ahead(next, SIDE * chunks.size(last ? 0 : c + 1), calls) : Ahead();
     for (int64_t first = 0; first < rows; first += GROUP) {
       const int64_t size = std::min(GROUP, rows - first);
       const char* from = x + first * stride + 4 * step;
       // Those of a single chunk are read at once: their place stays in the nearest cache.
       Sum* found = chunks.parts == 1 ? sums : sums + first * PANEL;
       char* to = reinterpret_cast<char*>(found);
-      if (size <= TILE) add_tiles<Kind, 1>(from, stride, size, some, chunk, to, c == 0, ahead);
-      else add_tiles<Kind, 2>(from, stride, size, some, chunk, to, c == 0, ahead);
+      if (size <= SIDE) add_tiles<Kind, 1>(from, stride, size, some, chunk, to, STEP, c == 0, ahead);
+      else add_tiles<Kind, 2>(from, stride, size, some, chunk, to, STEP, c == 0, ahead);
       for (int64_t r = 0; last && r < size; r++) {
         ahead.fetch();
         read(first + r, found + r * PANEL);

@@ -7,66 +7,11 @@
 
 #include <vector>
 
-#include "tiles.h"
+#include "amx.h"
+#include "items.h"
 #include "words.h"
 
 namespace {
-
-// What is the same for all items of a call. The order is that of attend's `shape`.
-struct Shape {
-  int64_t heads, kv_heads, size, block, width;  // block: tokens; width: of the tables, in blocks
-  int64_t group() const { return heads / kv_heads; }
-};
-
-// Columns of an item (attention/items.py).
-enum { SLOT, ROW, QUERIES, POSITION, KEYS, BEGIN, END, PARTIAL, ITEM };
-
-// A thread's memory, for so many lines.
-struct Space {
-  std::vector<float> q, turned, found;
-  std::vector<Line> lines;
-  Space(int64_t lines, int64_t size)
-      : q(lines * size), turned(size * TILE), found(lines * size), lines(lines) {}
-};
-
-// Where keys and values of a tile lie.
-template <class E, int SIZE>
-struct Places {
-  const typename E::Number *keys[TILE], *values[TILE];
-
-  // The tile of `count` keys from `begin`. Behind the last one stands the last again.
-  void find(const Shape& of, const typename E::Number* all_keys,
-            const typename E::Number* all_values, const int64_t* table, int64_t begin,
-            int64_t count) {
-    int64_t block = begin / of.block, in_block = begin % of.block;
-    for (int64_t i = 0; i < count; i++) {
-      const int64_t cell = table[block] * of.block + in_block;
-      keys[i] = all_keys + cell * of.kv_heads * SIZE;
-      values[i] = all_values + cell * of.kv_heads * SIZE;
-      if (++in_block == of.block) in_block = 0, block++;
-    }
-    for (int64_t i = count; i < TILE; i++) keys[i] = keys[count - 1], values[i] = values[count - 1];
-  }
-};
-
-// The tile that comes next. It is asked of the memory key by key while another is computed: blocks
-// lie anywhere, so the processor does not foresee it, and all keys at once would hold the computation
-// up. Into the second cache: two tiles and the turned keys are more than the first one holds.
-template <class E, int SIZE>
-struct NextTile {
-  Places<E, SIZE> at;
-  int64_t count = 0, asked = 0;
-
-  void fetch() {
-    if (asked == count) return;
-    constexpr int64_t line = 64 / sizeof(typename E::Number);
-    for (int64_t j = 0; j < SIZE; j += line) {
-      _mm_prefetch(reinterpret_cast<const char*>(at.keys[asked] + j), _MM_HINT_T1);
-      _mm_prefetch(reinterpret_cast<const char*>(at.values[asked] + j), _MM_HINT_T1);
-    }
-    asked++;
-  }
-};
 
 // Which queries a call computes, and how. T: the type of a number.
 template <class T>
@@ -86,26 +31,42 @@ template <class E, int SIZE, int LINES>
 void add_lines(const Call<typename E::Number>& call, const Places<E, SIZE>& at,
                const int64_t* item, int64_t group, int64_t first, int64_t begin, int64_t count,
                Space& space, NextTile<E, SIZE>& next) {
-  int64_t low[LINES], high[LINES], most = 0;
-  for (int r = 0; r < LINES; r++) {
-    int64_t last = std::min(item[POSITION] + (first + r) / group, item[KEYS] - 1);
-    low[r] = call.window ? std::max<int64_t>(0, last - call.window + 1 - begin) : 0;
-    high[r] = std::min(count, last + 1 - begin);
-    most = std::max(most, low[r] < high[r] ? high[r] : 0);
-  }
-  if (most == 0) return;
+  Seen<LINES> seen(item, group, call.window, first, LINES, begin, count);
+  if (seen.most == 0) return;
   alignas(64) float scores[LINES * TILE];
-  float* found = &space.found[first * SIZE];
-  const float* q = &space.q[first * (SIZE / E::WORD)];
-  score<E, SIZE, LINES>(q, space.turned.data(), most, scores, next);
-  for (int r = 0; r < LINES; r++)
-    if (low[r] < high[r])
-      weigh<E, SIZE>(scores + r * TILE, low[r], high[r], call.scale, call.cap,
-                     space.lines[first + r], found + r * SIZE);
-    else
-      std::fill(scores + r * TILE, scores + (r + 1) * TILE, 0.0f);
-  add_values<E, SIZE, LINES>(at.values, most, scores, found, next);
+  float* found = space.found.at(first * SIZE);
+  const float* q = space.q.at(first * (SIZE / E::WORD));
+  score<E, SIZE, LINES>(q, space.turned.at(0), seen.most, scores, next);
+  seen.template weigh_all<E, SIZE>(scores, call.scale, call.cap, &space.lines[first], LINES, found);
+  add_values<E, SIZE, LINES>(at.values, seen.most, scores, found, next);
 }
+
+#if defined(__AVX512BF16__)
+// As add_lines, by AMX, for at most 16 lines. Its tiles are the words of queries, keys, shares and
+// values. A panel has PANEL keys, or PANEL dimensions of values.
+template <int SIZE>
+void add_lines_by_tiles(const Call<uint16_t>& call, const int64_t* item, int64_t group,
+                        int64_t first, int64_t lines, int64_t begin, int64_t count, Space& space,
+                        NextTile<BFloat16Pairs, SIZE>& next) {
+  static_assert(TILE == PANEL);
+  Seen<SIDE> seen(item, group, call.window, first, lines, begin, count);
+  if (seen.most == 0) return;
+  alignas(64) float scores[SIDE * TILE];
+  char* found = reinterpret_cast<char*>(space.found.at(first * SIZE));
+  const auto add = [&](const float* x, int64_t stride, int64_t steps, const float* panel, char* sums,
+                       int64_t apart, bool anew) {
+    add_tiles<BFloat16Tiles, 1>(reinterpret_cast<const char*>(x), stride, lines, steps,
+                                reinterpret_cast<const char*>(panel), sums, apart, anew, next);
+  };
+  add(space.q.at(first * (SIZE / 2)), 2 * SIZE, SIZE / 2, space.turned.at(0),
+      reinterpret_cast<char*>(scores), STEP, true);
+  seen.template weigh_all<BFloat16Pairs, SIZE>(scores, call.scale, call.cap, &space.lines[first],
+                                               lines, space.found.at(first * SIZE));
+  for (int64_t panel = 0; panel < SIZE / PANEL; panel++)
+    add(scores, STEP, TILE / 2, space.values.at(panel * PANEL * TILE / 2), found + panel * STEP,
+        SIZE * sizeof(float), false);
+}
+#endif
 
 // The tile from `begin` of an item and KV head. Returns how many keys it has.
 template <class E, int SIZE>
@@ -115,6 +76,30 @@ int64_t find_tile(const Shape& of, const Call<typename E::Number>& call, const i
   const int64_t count = std::min(TILE, item[END] - begin);
   at.find(of, call.keys + kv_head * SIZE, call.values + kv_head * SIZE, table, begin, count);
   return count;
+}
+
+// The tile `now` of `count` keys from `begin`, for all lines of an item and KV head.
+template <class E, int SIZE>
+void add_tile(const Call<typename E::Number>& call, const Places<E, SIZE>& now, const int64_t* item,
+              int64_t group, int64_t lines, int64_t begin, int64_t count, Space& space,
+              NextTile<E, SIZE>& next) {
+  turn<E, SIZE>(now.keys, count, space.turned.at(0));
+#if defined(__AVX512BF16__)
+  if constexpr (std::is_same_v<E, BFloat16Pairs> && SIZE % PANEL == 0)
+    if (AMX) {
+      turn_values<SIZE>(now.values, space.values.at(0));
+      for (int64_t r = 0; r < lines; r += SIDE)
+        add_lines_by_tiles<SIZE>(call, item, group, r, std::min(SIDE, lines - r), begin, count, space,
+                                 next);
+      return;
+    }
+#endif
+  for (int64_t r = 0; r < lines; r += GROUP) switch (lines - r) {
+      case 1: add_lines<E, SIZE, 1>(call, now, item, group, r, begin, count, space, next); break;
+      case 2: add_lines<E, SIZE, 2>(call, now, item, group, r, begin, count, space, next); break;
+      case 3: add_lines<E, SIZE, 3>(call, now, item, group, r, begin, count, space, next); break;
+      default: add_lines<E, SIZE, GROUP>(call, now, item, group, r, begin, count, space, next);
+    }
 }
 
 // Item `number / kv_heads` and KV head `number % kv_heads`: the sums of its lines, in `space`. then:
@@ -128,10 +113,10 @@ void attend_item(const Shape& of, const Call<typename E::Number>& call, int64_t 
   for (int64_t r = 0; r < lines; r++) {
     const auto* q = call.q + (item[ROW] + r / group) * call.q_stride;
     q += (kv_head * group + r % group) * SIZE;
-    float* words = &space.q[r * (SIZE / E::WORD)];
+    float* words = space.q.at(r * (SIZE / E::WORD));
     for (int64_t i = 0; i < SIZE / E::WORD; i += LANES) store(words + i, E::words(q + i * E::WORD));
   }
-  std::fill_n(space.found.begin(), lines * SIZE, 0.0f);
+  std::fill_n(space.found.at(0), lines * SIZE, 0.0f);
   std::fill_n(space.lines.begin(), lines, Line{-INFINITY, 0.0f});
   Places<E, SIZE> now;
   int64_t count = find_tile(of, call, item, kv_head, item[BEGIN], now);
@@ -143,13 +128,7 @@ void attend_item(const Shape& of, const Call<typename E::Number>& call, int64_t 
       const int64_t* other = call.items + then / of.kv_heads * ITEM;
       next.count = find_tile(of, call, other, then % of.kv_heads, other[BEGIN], next.at);
     }
-    turn<E, SIZE>(now.keys, count, space.turned.data());
-    for (int64_t r = 0; r < lines; r += GROUP) switch (lines - r) {
-        case 1: add_lines<E, SIZE, 1>(call, now, item, group, r, begin, count, space, next); break;
-        case 2: add_lines<E, SIZE, 2>(call, now, item, group, r, begin, count, space, next); break;
-        case 3: add_lines<E, SIZE, 3>(call, now, item, group, r, begin, count, space, next); break;
-        default: add_lines<E, SIZE, GROUP>(call, now, item, group, r, begin, count, space, next);
-      }
+    add_tile<E, SIZE>(call, now, item, group, lines, begin, count, space, next);
     while (next.asked < next.count) next.fetch();
     now = next.at;
     count = next.count;
@@ -162,7 +141,7 @@ void put_item(const Shape& of, const Call<typename E::Number>& call, const int64
               int64_t kv_head, const Space& space) {
   int64_t group = of.group(), partial = item[PARTIAL];
   for (int64_t r = 0; r < item[QUERIES] * group; r++) {
-    const float* found = &space.found[r * SIZE];
+    const float* found = space.found.at(r * SIZE);
     int64_t head = kv_head * group + r % group;
     if (partial >= 0) {
       std::copy(found, found + SIZE, call.partials + (partial * of.heads + head) * SIZE);
@@ -214,6 +193,7 @@ void attend_all(const Shape& of, const Call<typename E::Number>& call, int64_t t
       merge_row<E>(call.partials + merge[1] * wide, call.sums + merge[1] * of.heads * 2, merge[2],
                    of.heads, SIZE, call.out + merge[0] * wide);
     }
+    release_tiles();
   }
 }
 

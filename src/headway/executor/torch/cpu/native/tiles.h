@@ -75,6 +75,17 @@ void take_values<BFloat16Pairs>(const uint16_t* const* values, int64_t first, in
     v[j + 1] = _mm512_castsi512_ps(_mm512_permutex2var_epi16(a, second_half, b));
   }
 }
+
+// Values of a tile as words: panels [SIZE / COLUMNS][TILE / 2][COLUMNS].
+template <int SIZE>
+void turn_values(const uint16_t* const* values, float* panels) {
+  for (int64_t first = 0; first < SIZE; first += COLUMNS)
+    for (int64_t i = 0; i < TILE; i += 2, panels += COLUMNS) {
+      Vector v[WIDE];
+      take_values<BFloat16Pairs>(values + i, first, WIDE, v);
+      for (int j = 0; j < WIDE; j++) store(panels + j * LANES, v[j]);
+    }
+}
 #endif
 
 // found [LINES][SIZE] += shares [LINES][TILE] x values. shares are words. next as in score.
