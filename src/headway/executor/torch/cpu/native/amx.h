@@ -57,7 +57,7 @@ struct BFloat16Tiles {
   }
 };
 
-// Shapes cost a microsecond or so, so a thread keeps them until they change.
+// To set shapes takes some hundred nanoseconds, so a thread keeps them until they change.
 thread_local int64_t shaped_for = 0;  // rows; 0: nobody's
 
 // Rows are in one tile or two (TILES), and meet four tiles of outputs at once or two. Tiles 0 to 3
@@ -72,10 +72,9 @@ void shape_tiles(int64_t rows) {
     uint8_t rows[16] = {};
   } shapes;
   for (int i = 0; i < 8; i++) {
-    const bool second = i < 4 ? i * TILES >= 4 : i == 5;  // of the tiles of rows
-    const bool weights = i >= 4 + TILES;
+    const bool second = TILES == 2 && (i == 2 || i == 3 || i == 5);  // of the tiles of rows
     shapes.bytes[i] = LINE;
-    shapes.rows[i] = weights || (TILES == 2 && !second) ? SIDE : TILES == 2 ? rows - SIDE : rows;
+    shapes.rows[i] = i >= 4 + TILES ? SIDE : second ? rows - SIDE : std::min(rows, SIDE);
   }
   asm volatile("ldtilecfg %0" ::"m"(shapes));
 }
@@ -134,7 +133,8 @@ void multiply_by_tiles(const char* x, int64_t stride, int64_t rows, int64_t step
                        Sum* sums, bool first_slab, bool last_slab, const Read& read) {
   constexpr int64_t GROUP = 2 * SIDE;
   const int64_t groups = (rows + GROUP - 1) / GROUP;
-  const Division chunks((steps + SIDE - 1) / SIDE, (groups >= MANY / 2 ? LARGE / 2 : LARGE) / STEP / SIDE);
+  const int64_t most = groups < MANY / 2 ? LARGE : LARGE / 2;  // what many use stays nearer
+  const Division chunks((steps + SIDE - 1) / SIDE, most / (STEP * SIDE));
   for (int64_t c = 0; c < chunks.parts; c++) {
     const bool last = c + 1 == chunks.parts;
     const int64_t step = SIDE * chunks.first(c);

@@ -53,10 +53,16 @@ void add_lines_by_tiles(const Call<uint16_t>& call, const int64_t* item, int64_t
   if (seen.most == 0) return;
   alignas(64) float scores[SIDE * TILE];
   char* found = reinterpret_cast<char*>(space.found.at(first * SIZE));
+  struct {  // tiles are few: keys of the next one are asked for by fours
+    NextTile<BFloat16Pairs, SIZE>& next;
+    void fetch() {
+      for (int i = 0; i < 4; i++) next.fetch();
+    }
+  } fours{next};
   const auto add = [&](const float* x, int64_t stride, int64_t steps, const float* panel, char* sums,
                        int64_t apart, bool anew) {
     add_tiles<BFloat16Tiles, 1>(reinterpret_cast<const char*>(x), stride, lines, steps,
-                                reinterpret_cast<const char*>(panel), sums, apart, anew, next);
+                                reinterpret_cast<const char*>(panel), sums, apart, anew, fours);
   };
   add(space.q.at(first * (SIZE / 2)), 2 * SIZE, SIZE / 2, space.turned.at(0),
       reinterpret_cast<char*>(scores), STEP, true);
