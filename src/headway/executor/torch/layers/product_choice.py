@@ -13,7 +13,7 @@ from headway.executor.torch.cpu.kept_choice import kept_choice, one_thread, own_
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # that are measured
 OUTPUTS, INPUTS, MATRICES = 2_048, 1_024, 4  # together more than the nearer caches hold
-ROUNDS = 3  # of all in turn, of which the fastest counts
+ROUNDS = 5  # of all in turn, of which the fastest counts
 TIE = 1.02  # as fast
 STAY = 1.25  # so much slower, a kernel of ours is kept: rows have the same bits in all batches
 
