@@ -153,7 +153,10 @@ class Stage:
             finally:
                 _end(process)
             log.seek(0)
-            return last_words(log.read()) if status else ""
+            said = log.read()
+            if status < 0:
+                said += f"\nit was ended by {signal.Signals(-status).name}"
+            return last_words(said) if status else ""
 
 
 def _half() -> str:

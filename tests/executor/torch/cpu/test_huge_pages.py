@@ -1,9 +1,11 @@
 """Weights move into huge pages, and stay what they are."""
 
+import itertools
 import re
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -45,6 +47,15 @@ def test_numbers_stay_where_they_are(monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")
 def test_memory_that_is_not_there_is_refused():
     assert collapse([1 << 46]) == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")
+def test_it_rests_after_each_block(monkeypatch):
+    clock, rests = itertools.count(0, 3), []
+    watch = SimpleNamespace(monotonic=lambda: next(clock), sleep=rests.append)
+    monkeypatch.setattr(huge_pages, "time", watch)
+    collapse([1 << 46, 1 << 47], share=0.25)
+    assert rests == [9, 9], "a block took three seconds"
 
 
 def test_a_small_model_stays_in_small_pages(monkeypatch):

@@ -11,6 +11,7 @@ first answer.
 
 import ctypes
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,6 +22,7 @@ COLLAPSE = 25  # MADV_COLLAPSE
 SIZE = 2 << 20  # of a huge page on x86
 LEAST = 64 << 20  # bytes: fewer are mostly in a cache
 DELAY = 2.0  # seconds: the tokenizer is loaded first, and the first answer given
+SHARE = 0.1  # of a core, which steps lack meanwhile
 SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -30,7 +32,7 @@ def collapse_later(parts: Iterable[Part]) -> threading.Timer | None:
     blocks = blocks_of(parts)
     if not _allowed() or len(blocks) * SIZE < LEAST:
         return None
-    timer = threading.Timer(DELAY, collapse, (blocks,))
+    timer = threading.Timer(DELAY, collapse, (blocks, SHARE))
     timer.name, timer.daemon = "headway-huge-pages", True
     timer.start()
     return timer
@@ -54,8 +56,14 @@ def blocks_of(parts: Iterable[Part]) -> list[int]:
     return sorted(block * SIZE for block, size in filled.items() if 2 * size >= SIZE)
 
 
-def collapse(blocks: Iterable[int]) -> int:
-    """How many of them are in huge pages now."""
+def collapse(blocks: Iterable[int], share: float = 1.0) -> int:
+    """How many of them are in huge pages now. share: of the time in which it works; it rests in
+    between."""
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    return sum(madvise(block, SIZE, COLLAPSE) == 0 for block in blocks)
+    moved = 0
+    for block in blocks:
+        began = time.monotonic()
+        moved += madvise(block, SIZE, COLLAPSE) == 0
+        time.sleep((time.monotonic() - began) * (1 / share - 1))
+    return moved
