@@ -72,7 +72,9 @@ def chosen(times: list[dict[Kind, int]]) -> list[Kind]:
 def chosen_alone(times: list[dict[Kind, int]]) -> list[Kind]:
     """As chosen, where oneDNN's product is taken for all numbers of rows or for none: ours, unless
     one takes more than STAY of oneDNN's time."""
-    ours = [{kind: ns for kind, ns in each.items() if kind is not Kind.ONEDNN} for each in times]
+    ours: list[dict[Kind, int]] = [
+        {kind: ns for kind, ns in each.items() if kind is not Kind.ONEDNN} for each in times
+    ]
     kinds = chosen(ours)
     pairs = zip(kinds, times, strict=True)
     stays = all(each[kind] <= STAY * each[Kind.ONEDNN] for kind, each in pairs)
