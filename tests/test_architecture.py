@@ -242,6 +242,7 @@ def readers(*names):
 def test_only_live_reads_a_clock():
     runners = {"executor/torch/runner.py", "executor/vllm/runner.py"}  # the cost of their inputs
     kernels = {"executor/torch/cpu/kept_choice.py"}  # which is the fastest
+    kernels |= {"executor/torch/cpu/huge_pages.py"}  # how long its thread rests
     assert readers("time") == {"live/clock.py", "server/clock.py"} | runners | kernels
     assert readers("datetime") <= {"traffic/trace.py"}, "it reads dates in files"
 
