@@ -1,12 +1,12 @@
-// Products with weights in 16 bits, for processors with AVX2 or AVX-512.
+// Products with weights in 16 bits, for processors with AVX2, AVX-512 or AMX.
 //
 // A step of one row reads every weight once and computes two operations with it: its bound is the
 // memory. So weights are read in the order in which they lie, and each is used for all rows while
 // it is in a register or in the nearest cache.
 //
 // Weights [outputs, inputs] in bfloat16 lie in panels of 64 outputs; in a panel, pairs of inputs
-// follow one another, and of each pair the 64 outputs. It is oneDNN's layout (BA16a64b2a), so that
-// its products of many rows read the same memory.
+// follow one another, and of each pair the 64 outputs. It is oneDNN's layout (BA16a64b2a) where there
+// is no AMX, so that its products of many rows can read the same memory.
 //
 //   panel p:  | w[64p][0] w[64p][1] | w[64p+1][0] w[64p+1][1] | ... | w[64p+63][1] |   inputs 0, 1
 //             | w[64p][2] w[64p][3] | ...                                          |   inputs 2, 3
