@@ -7,7 +7,6 @@
 
 #include <vector>
 
-#include "amx.h"
 #include "items.h"
 #include "words.h"
 
@@ -259,8 +258,8 @@ int attend_as(const int64_t* shape, const void* q, int64_t q_stride, const void*
 extern "C" {
 
 // kind: 0: numbers are in float32; 1: in bfloat16, computed in float32; 2: in bfloat16, by the
-// processor's products of pairs, where it has some (has_bfloat16). shape: heads, kv_heads, size,
-// tokens of a block, width of the tables. q [rows, heads, size], with q_stride numbers from a row to
+// processor's products of pairs, where it has some (has_bfloat16), or by AMX. shape: heads, kv_heads,
+// size, tokens of a block, width of the tables. q [rows, heads, size], with q_stride numbers from a row to
 // the next; keys and values [cells, kv_heads, size]; window 0: there is none; out [rows, heads, size].
 // work: the addresses of tables [slots, width] and items [item_count, 8], item_count, the address of
 // merges [merge_count, 3] (attention/items.py), merge_count, the addresses of partials

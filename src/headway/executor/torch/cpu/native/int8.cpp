@@ -10,8 +10,8 @@
 //   panel p:  | w[64p][0..3]  | w[64p+1][0..3]  | ... | w[64p+63][0..3]  |   inputs 0 to 3
 //             | w[64p][4..7]  | ...                                      |   inputs 4 to 7
 //
-// A quantised row is its inputs, a byte each, for AVX2 alone their magnitudes too, and then its scale
-// as a float.
+// A quantised row is its inputs, a byte each, for AVX2 alone their magnitudes too, and last of all its
+// scale as a float.
 
 #include "amx.h"
 #include "words.h"
@@ -28,8 +28,6 @@ constexpr float LEAST = 1e-30f;     // a row without a larger magnitude is zero
 
 inline float wide(float x) { return x; }
 inline float wide(uint16_t x) { return widen(x); }
-inline void put(float x, float* at) { *at = x; }
-inline void put(float x, uint16_t* at) { *at = narrow(x); }
 
 inline int64_t padded(int64_t inputs) { return (inputs + FOUR - 1) / FOUR * FOUR; }
 

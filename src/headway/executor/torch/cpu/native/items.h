@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "amx.h"
 #include "tiles.h"
 
 namespace {
@@ -37,10 +38,14 @@ class Aligned {
 
 // A thread's memory, for so many lines.
 struct Space {
-  Aligned q, turned, values, found;
+  Aligned q, turned, values, found;  // values: turned ones, for AMX alone
   std::vector<Line> lines;
   Space(int64_t lines, int64_t size)
-      : q(lines * size), turned(size * TILE), values(size * TILE), found(lines * size), lines(lines) {}
+      : q(lines * size),
+        turned(size * TILE),
+        values(AMX ? size * TILE / 2 : 0),
+        found(lines * size),
+        lines(lines) {}
 };
 
 // Where keys and values of a tile lie.
