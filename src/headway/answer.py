@@ -1,5 +1,6 @@
 """Answer: one request while it is being answered; Delta and Completion: what its caller gets."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headway.core.batch import Event, Logprob
@@ -47,6 +48,7 @@ class Answer:
         self.request, self.options = request, options
         self.text = TextStream(tokenizer.decode, options.stop, options.min_tokens)
         self.tokens: list[int] = []
+        self._unread: list[int] = []  # the last of them, which have no text yet
         self.logprobs, self.prompt_logprobs = LogprobColumns(), LogprobColumns()
         self.vector = b""  # what was wanted of the prompt: float32, little-endian
         self.finish = Finish.NOT_YET
@@ -63,7 +65,7 @@ class Answer:
             raise _error_of(event)
         new = () if self.stopped else event.tokens
         ended = event.finish is Finish.STOP and new and new[-1] in self.request.sampling.stop_tokens
-        text = self.text.push(new[:-1] if ended else new)
+        text = self._read(new[:-1] if ended else new)
         if self.text.kept:
             left = len(self.tokens) + len(new) - self.text.kept
             new, self.stopped = new[: len(new) - left] if left else new, True
@@ -78,10 +80,29 @@ class Answer:
             self.finish = Finish.STOP if self.stopped else event.finish
         return Delta(text, new, self.finish)
 
+    def keep(self, event: Event) -> None:
+        """As `take`, but without a text yet, which most of its time is spent on. For events before
+        the last, where no stop string is looked for."""
+        assert not (event.finish or self.text.seeks)
+        self.tokens += event.tokens
+        self._unread += event.tokens
+        if event.logprobs:
+            self.logprobs.extend(event.logprobs)
+        if event.prompt_logprobs:
+            self.prompt_logprobs.extend(event.prompt_logprobs)
+        self.vector += event.vector
+
+    def _read(self, new: Sequence[int] = ()) -> str:
+        """The text of these tokens, behind that of those before."""
+        unread, self._unread = self._unread, []
+        return self.text.push((*unread, *new))
+
     def completion(self, row: RequestRow | None, before: str = "") -> Completion:
         """The whole answer, once it has ended. row: the ledger's, None if it has none; before: the
         prompt's text, for an echo."""
         request = self.request
+        if self._unread:  # it has failed
+            self._read()
         return Completion(
             before + self.text.text,
             tuple(self.tokens),

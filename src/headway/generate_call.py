@@ -59,6 +59,9 @@ class GenerateCall:
                 answer.error, answer.finish = down, Finish.ERROR
             self._open.clear()
             return 0
+        if not event.finish and not (kept := self._open[event.id]).text.seeks:
+            kept.keep(event)
+            return len(event.tokens)
         answer = (self._open.pop if event.finish else self._open.__getitem__)(event.id)
         try:
             return len(self._hear(answer, event).tokens)

@@ -47,6 +47,11 @@ class TextStream:
         self.text = ""
         self.kept = 0  # ids up to the one that completed a stop string; 0: none did
 
+    @property
+    def seeks(self) -> bool:
+        """Whether a stop string may end it."""
+        return bool(self._stop)
+
     def push(self, ids: Iterable[int]) -> str:
         """Add ids; return the text that can be given out now. After a stop string, nothing more."""
         if not self._stop:

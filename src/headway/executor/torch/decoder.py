@@ -69,7 +69,7 @@ class Decoder:
         """
         count = len(inputs.tokens)
         spare = self._spare_rows(count)
-        x = self.weights.embed(F.pad(inputs.tokens, (0, spare)))
+        x = self.weights.embed(F.pad(inputs.tokens, (0, spare)) if spare else inputs.tokens)
         if self.config.scales.embedding != 1:
             x = x * self.embedding_scale
         step = self.operators.of_step(inputs.positions, inputs.cells, cache)
@@ -103,8 +103,9 @@ class Decoder:
     def _head(self, x: Tensor) -> Tensor:
         """[R, hidden] -> [R, vocab] in x's dtype, without the family's factor."""
         count = len(x)
-        x = F.pad(x, (0, 0, 0, self._spare_rows(count)))
-        return self.weights.head(self.hidden(x))[:count]
+        if not (spare := self._spare_rows(count)):
+            return self.weights.head(self.hidden(x))
+        return self.weights.head(self.hidden(F.pad(x, (0, 0, 0, spare))))[:count]
 
     def _scaled(self, logits: Tensor) -> Tensor:
         """With the family's factor and soft cap."""

@@ -7,6 +7,11 @@ import numpy as np
 from headway.executor.torch.attention.step_rows import Ints, StepRows
 
 
+def joined(parts: list[Ints]) -> Ints:
+    """One behind the other."""
+    return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+
 @dataclass(slots=True)
 class FlatTokens:
     """Tokens, positions and cells to write to; and of each row, what attention reads."""
@@ -40,7 +45,7 @@ class FlatTokens:
     def rows(self) -> StepRows:
         """All rows, for attention."""
         columns = (self._slots, self._begins, self._queries, self._starts, self._keys)
-        return StepRows(self._singles, *(np.concatenate(each) for each in columns))
+        return StepRows(self._singles, *map(joined, columns))
 
     def _add_row(self, slots: Ints, queries: Ints, starts: Ints, keys: Ints) -> None:
         self._slots.append(slots)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from headway.core.batch import UNKNOWN, Batch, Row, Want
 from headway.executor.torch.attention.attention import Attention, StepAttention
-from headway.executor.torch.flat_tokens import FlatTokens
+from headway.executor.torch.flat_tokens import FlatTokens, joined
 from headway.executor.torch.last_tokens import LastTokens
 from headway.executor.torch.memory.transfer import send, send_one
 from headway.executor.torch.sampling.sampling import SamplingColumns
@@ -44,7 +44,7 @@ class Inputs:
     positions: Tensor  # [N] in their sequences
     cells: Tensor  # [N] of the KV memory, to write to
     attention: StepAttention
-    at: Tensor  # [R] flat tokens whose logits are wanted
+    at: Tensor  # [R] flat tokens whose logits are wanted, ascending
     sampled: tuple[int, ...]  # [R] the rows they belong to
     slots: Tensor  # [R] and their slots
     draws: SamplingColumns  # [R]
@@ -75,28 +75,27 @@ class InputsBuilder:
         lengths = np.array([len(row.tokens) for row in batch.rows], dtype=np.int64)
         wants = np.array([row.want for row in batch.rows], dtype=np.int64)
         flat, spans = FlatTokens(), np.empty((len(slots), 2), dtype=np.int64)
-        alone = (lengths == 1) & (batch.width <= 1)
-        single = np.flatnonzero(alone)
-        single = single[starts[single].argsort(kind="stable")]
+        order = single = starts.argsort(kind="stable")
+        if batch.width > 1 or lengths.max() > 1:
+            alone = (lengths == 1) & (batch.width <= 1)
+            single = order[alone[order]]
+            order = np.concatenate([single, np.flatnonzero(~alone)])
         self._add_singles(batch, single, slots[single], starts[single], flat)
         spans[single, 0] = np.arange(len(single))
-        for i in np.flatnonzero(~alone).tolist():
+        for i in order[len(single) :].tolist():
             spans[i, 0] = flat.length
             self._add_row(batch.rows[i], slots[i], batch.width, flat)
         for _ in range(batch.held if batch.width > 1 else 0):
             self._add_held_slot(batch.width, flat)
         spans[:, 1] = spans[:, 0] + lengths
-        wanted = np.flatnonzero(wants & LAST)
-        tokens, unknown, errors = self._checked(np.concatenate(flat.tokens), spans)
+        wanted = order[(wants[order] & LAST) > 0]
+        tokens, unknown, errors = self._checked(joined(flat.tokens), spans)
         errors |= self.slots.refusals(batch.rows)
-        columns = [np.concatenate(each) for each in (flat.positions, flat.cells)]
-        sent = send(
-            self.device,
-            *(tokens, *columns, spans[wanted, 1] - 1, slots[wanted]),
-            *(spans[unknown, 1] - 1, slots[unknown]),
-        )
+        columns = tokens, joined(flat.positions), joined(flat.cells)
+        sent = send(self.device, *columns, spans[wanted, 1] - 1, slots[wanted])
         if self._last is not None and len(unknown):
-            self._last.fill(sent[0], sent[5], sent[6])
+            at, of = send(self.device, spans[unknown, 1] - 1, slots[unknown])
+            self._last.fill(sent[0], at, of)
         return Inputs(
             tokens=sent[0],
             positions=sent[1],
@@ -106,12 +105,7 @@ class InputsBuilder:
             sampled=tuple(wanted.tolist()),
             slots=sent[4],
             draws=self.slots.draws(slots[wanted], (starts + lengths)[wanted]),
-            scorings=tuple(
-                self._prompt_scoring(i, batch.rows[i], slots[i], spans[i, 0])
-                for i in np.flatnonzero(
-                    (wants & PROMPT).astype(bool) & (slots != REFUSED_SLOT)
-                ).tolist()
-            ),
+            scorings=self._prompt_scorings(batch, wants, slots, spans),
             spans=spans,
             errors=errors,
         )
@@ -141,16 +135,27 @@ class InputsBuilder:
         if not count:
             return
         size = self.size
-        keys = np.full(count, (starts[-1] // size + 1) * size if len(rows) else size)
-        keys[: len(rows)] = starts + 1
-        cells = np.arange(count) % size
-        blocks = self.slots.tables.host[slots, starts // size]
-        cells[: len(rows)] = blocks * size + starts % size
-        tokens, positions, own = np.zeros((3, count), dtype=np.int64)
-        tokens[: len(rows)] = [batch.rows[i].tokens[0] for i in rows.tolist()]
-        positions[: len(rows)] = starts
-        own[: len(rows)] = slots
-        flat.add_singles(tokens, positions, cells, own, keys)
+        tokens = np.array([batch.rows[i].tokens[0] for i in rows.tolist()], dtype=np.int64)
+        cells = self.slots.tables.host[slots, starts // size] * size + starts % size
+        columns = [tokens, starts, cells, slots, starts + 1]
+        if held := count - len(rows):
+            most = (starts[-1] // size + 1) * size if len(rows) else size
+            idle = np.zeros(held, dtype=np.int64)
+            scratch = np.arange(len(rows), count) % size
+            more = (idle, idle, scratch, idle, idle + most)
+            columns = [np.concatenate(each) for each in zip(columns, more, strict=True)]
+        flat.add_singles(*columns)
+
+    def _prompt_scorings(
+        self, batch: Batch, wants: Ints, slots: Ints, spans: Ints
+    ) -> tuple[PromptScoring, ...]:
+        if not self.slots.histories:  # the next tokens are read there
+            return ()
+        asked = (wants & PROMPT).astype(bool) & (slots != REFUSED_SLOT)
+        return tuple(
+            self._prompt_scoring(i, batch.rows[i], slots[i], spans[i, 0])
+            for i in np.flatnonzero(asked).tolist()
+        )
 
     def _prompt_scoring(self, i: int, row: Row, slot: int, begin: int) -> PromptScoring:
         history = self.slots.histories[slot]

@@ -7,7 +7,6 @@ from time import perf_counter_ns
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
@@ -48,7 +47,7 @@ class _StepInFlight:
     rows: int
     inputs: Inputs
     # [R + R + N]: sampled tokens, -1 where all are banned; whether a row's logits are finite;
-    # whether a token's hidden state is
+    # whether a token's hidden state is. [R]: all are.
     results: Arrival  # and behind it the tensors of all scores
     scores: RowLogprobs | None
     prompt_scores: dict[int, list[RowLogprobs]]  # of the rows whose prompt is scored
@@ -91,6 +90,7 @@ class TorchExecutor(Executor):
             -(-length // cache.block_size), self._grammars, device, self.traits.poolings
         )
         self.attention = attention_of(config, cache, self._slots.tables)
+        self._nothing = torch.empty(0, dtype=torch.int64, device=device)
         self._last = LastTokens(self._slots.count, device) if self.overlapped else None
         self._builder = InputsBuilder(
             self._slots, self.attention, cache.block_size, config.vocab, self._last
@@ -148,10 +148,10 @@ class TorchExecutor(Executor):
         host_ns = perf_counter_ns() - began
         self.computed += inputs.tokens.numel()
         x = self.model.forward(inputs, self.cache)
-        picked = finite_logits = torch.empty(0, dtype=torch.int64, device=x.device)
+        picked = finite_logits = self._nothing
         scores = None
         if inputs.sampled:
-            draws, asked = inputs.draws, x[inputs.at]
+            draws, asked = inputs.draws, x if len(inputs.at) == len(x) else x[inputs.at]
             if draws.greedy and (found := self.model.likeliest(asked)) is not None:
                 picked, finite_logits = found
                 computed = perf_counter_ns()
@@ -166,10 +166,9 @@ class TorchExecutor(Executor):
                 self._last.keep(inputs.slots, picked, self._slots.count)
             if x.device.type == "cpu":
                 host_ns += perf_counter_ns() - computed
-        finite = x.sum(dim=-1).isfinite()
+        results = self._results(picked, finite_logits, x)
         prompt_scores = {each.row: self._score(x, each) for each in inputs.scorings}
         vectors = self._pooler.pool(batch.rows, inputs.spans, x)
-        results = torch.cat((picked, finite_logits.long(), finite.long()))
         parts = [*([scores] if scores else []), *chain(*prompt_scores.values())]
         scored = (tensor for part in parts for tensor in part.tensors)
         tensors = [results, *scored, *vectors.tensors]
@@ -178,6 +177,15 @@ class TorchExecutor(Executor):
             rows, inputs, arrival, scores, prompt_scores, vectors.rows, host_ns
         )
         return batch.step
+
+    def _results(self, picked: Tensor, finite_logits: Tensor, x: Tensor) -> Tensor:
+        """As _StepInFlight.results. Where the logits of all tokens are known to be finite, their
+        hidden states are, too. A device that computes in the background is not asked."""
+        whole = self._last is None and len(picked) == len(x)
+        if whole and all(finite_logits.tolist()):
+            return picked
+        finite = x.sum(dim=-1).isfinite()
+        return torch.cat((picked, finite_logits, finite))
 
     def _score(self, x: Tensor, wanted: PromptScoring) -> list[RowLogprobs]:
         """Score a prompt, some positions at a time: all its logits at once would be gigabytes."""
@@ -199,9 +207,9 @@ class TorchExecutor(Executor):
         flight = self._flights.pop(ticket)
         inputs, sampled = flight.inputs, len(flight.inputs.sampled)
         arrived = iter(flight.results.wait())
-        results = next(arrived).numpy()
-        picked = results[:sampled].tolist()
-        errors = self._errors(inputs, picked, results[sampled:] != 0)
+        results = next(arrived).tolist()
+        picked = results[:sampled]
+        errors = self._errors(inputs, picked, results[sampled:])
         tokens: list[tuple[int, ...]] = [()] * flight.rows
         for row, token in zip(inputs.sampled, picked, strict=True):
             if row not in errors:
@@ -218,23 +226,21 @@ class TorchExecutor(Executor):
         vectors = {row: next(arrived).numpy().tobytes() for row in flight.pooled}
         return Output(tuple(tokens), by_row, errors, prompt_scores, flight.host_ns, vectors)
 
-    def _errors(
-        self, inputs: Inputs, picked: list[int], finite: NDArray[np.bool_]
-    ) -> dict[int, str]:
+    def _errors(self, inputs: Inputs, picked: list[int], finite: list[int]) -> dict[int, str]:
         """Why rows cannot be answered. finite: of each sampled row's logits, then of each token's
-        hidden state."""
+        hidden state; empty: all are."""
         errors, sampled = dict(inputs.errors), len(inputs.sampled)
-        if not finite[sampled:].all():
+        if not all(finite):
             for row, (begin, end) in enumerate((inputs.spans + sampled).tolist()):
-                if not finite[begin:end].all():
+                if not all(finite[begin:end]):
                     errors.setdefault(row, "the model computed numbers that are not finite")
-        for row, finite_logits in zip(inputs.sampled, finite[:sampled].tolist(), strict=True):
-            if not finite_logits:
-                errors.setdefault(row, "the model's logits are not finite")
+            for row, has_finite_logits in zip(inputs.sampled, finite, strict=False):
+                if not has_finite_logits:
+                    errors.setdefault(row, "the model's logits are not finite")
         for at, matcher in inputs.draws.matchers.items():
             if matcher.error:  # found while the mask was computed
                 errors.setdefault(inputs.sampled[at], matcher.error)
-        for row, token in zip(inputs.sampled, picked, strict=True):
+        for row, token in zip(inputs.sampled, picked, strict=True) if inputs.draws.ban else ():
             if token < 0:
                 errors.setdefault(row, ALL_BANNED)
         return errors

@@ -13,7 +13,7 @@ from headway.executor.grammars.grammar import GrammarCompiler, Matcher
 from headway.executor.torch.memory.block_tables import BlockTables
 from headway.executor.torch.sampling.noise import choice_seed
 from headway.executor.torch.sampling.penalties import History
-from headway.executor.torch.sampling.sampling import SamplingColumns
+from headway.executor.torch.sampling.sampling import SamplingColumns, plain_columns
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -59,6 +59,7 @@ class Slots:
         self.min_tokens: Ints = np.zeros(rows, dtype=np.int64)
         self.logprobs: Ints = np.full(rows, -1, dtype=np.int64)
         self._stops: list[tuple[int, ...]] = [()] * rows
+        self._particular = set[int]()  # slots for which more than the likeliest token is wanted
 
     @property
     def count(self) -> int:
@@ -101,6 +102,9 @@ class Slots:
         self.min_tokens[slot] = sampling.min_tokens if sampling.stop_tokens else 0
         self.logprobs[slot] = sampling.logprobs
         self._stops[slot] = tuple(sorted(sampling.stop_tokens))
+        reads = sampling.temperature or sampling.logprobs >= 0 or self.min_tokens[slot]
+        if reads or history or matcher:
+            self._particular.add(slot)
         if history:
             self.histories[slot] = history
         if matcher:
@@ -114,6 +118,7 @@ class Slots:
             del self._refused[sequence]
             return
         self._free.append(slot)
+        self._particular.discard(slot)
         self.histories.pop(slot, None)
         self.matchers.pop(slot, None)
 
@@ -132,6 +137,8 @@ class Slots:
 
     def draws(self, slots: Ints, positions: Ints) -> SamplingColumns:
         """How the tokens at these positions of these slots' sequences are to be sampled."""
+        if not self._particular:
+            return plain_columns(len(slots))
         early = np.flatnonzero(positions - self.prompts[slots] < self.min_tokens[slots])
         return SamplingColumns(
             temperature=self.temperature[slots],

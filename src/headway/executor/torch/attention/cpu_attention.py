@@ -16,6 +16,7 @@ from headway.executor.torch.memory.block_tables import BlockTables
 from headway.executor.torch.memory.kv_cache import KVCache
 
 SPAN = 1024  # keys of a row of one query that one thread reads
+NO_PARTIALS = torch.empty(0)
 LINES = 128  # queries x heads that share keys, of a row of many
 
 
@@ -63,8 +64,11 @@ class CpuAttention:
     def _work(self, rows: StepRows, window: int) -> Work:
         singles, merges, partials = single_items(rows, window, SPAN)
         many = many_items(rows, window, max(1, LINES * self.cache.heads // self.heads))
+        items = np.concatenate([many, singles]) if len(many) else singles  # the longest first
+        if not partials:
+            return Work(items, merges, NO_PARTIALS, NO_PARTIALS)
         return Work(
-            np.concatenate([many, singles]),  # the longest first
+            items,
             np.ascontiguousarray(merges),
             torch.empty(partials, self.heads, self.cache.head_dim, dtype=torch.float32),
             torch.empty(partials, self.heads, 2, dtype=torch.float32),

@@ -11,6 +11,7 @@ import numpy as np
 from headway.executor.torch.attention.step_rows import Ints, StepRows
 
 SPAN = 256  # keys of a row of one query that are computed together. A power of two
+NO_ITEMS, NO_MERGES = np.zeros((0, 8), dtype=np.int64), np.zeros((0, 3), dtype=np.int64)
 
 
 def single_items(rows: StepRows, window: int, span: int = SPAN) -> tuple[Ints, Ints, int]:
@@ -21,6 +22,11 @@ def single_items(rows: StepRows, window: int, span: int = SPAN) -> tuple[Ints, I
     """
     count = rows.singles
     keys = rows.keys[:count]
+    if not window and (not count or keys[-1] <= span):  # the most keys: the usual step
+        items = np.zeros((count, 8), dtype=np.int64)
+        items[:, 0], items[:, 1], items[:, 2] = rows.slots[:count], rows.begins[:count], 1
+        items[:, 3], items[:, 4], items[:, 6], items[:, 7] = keys - 1, keys, keys, -1
+        return items, NO_MERGES, 0
     begin = np.maximum(keys - window, 0) if window else np.zeros_like(keys)
     first = begin // span
     spans = (keys - 1) // span - first + 1
@@ -51,6 +57,8 @@ def single_items(rows: StepRows, window: int, span: int = SPAN) -> tuple[Ints, I
 def many_items(rows: StepRows, window: int, most: int) -> Ints:
     """Items of the rows of many queries: `most` queries each, the last ones of a row first, since
     they see the most keys and so take the longest."""
+    if rows.singles == len(rows.keys):
+        return NO_ITEMS
     chosen = slice(rows.singles, None)
     queries, begins, starts, keys, slots = (
         column[chosen] for column in (rows.queries, rows.begins, rows.starts, rows.keys, rows.slots)

@@ -10,6 +10,7 @@ cumulative sum. The race also needs no order, so near ties cannot swap places.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -43,6 +44,7 @@ class SamplingColumns:
     # Row -> what penalties, bias and bad words read.
     histories: Mapping[int, History] = field(default_factory=dict)
     matchers: Mapping[int, Matcher] = field(default_factory=dict)  # row -> its grammar
+    plain: bool = False  # nobody in any slot wants more than the likeliest token
 
     @property
     def ban(self) -> bool:
@@ -52,7 +54,18 @@ class SamplingColumns:
     @property
     def greedy(self) -> bool:
         """Whether each row's token is the likeliest one, and nothing else is wanted of logits."""
+        if self.plain:
+            return True
         return not (self.ban or self.temperature.any() or (self.logprobs >= 0).any())
+
+
+@cache
+def plain_columns(rows: int) -> SamplingColumns:
+    """Of rows that only want the likeliest token, wherever they stand. Never written to."""
+    zeros, whole = np.zeros(rows), np.zeros(rows, dtype=np.int64)
+    return SamplingColumns(
+        *(zeros, whole, zeros + 1, zeros, whole, whole, {}, whole - 1), plain=True
+    )
 
 
 def sample(logits: Tensor, draws: SamplingColumns, waits: bool = True) -> Tensor:

@@ -1,0 +1,58 @@
+"""An answer whose text is made at its end has the text of one that is read as it comes."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.answer import Answer, row_without_times
+from headway.core.batch import Event, Logprob
+from headway.core.request import Finish, Request
+from headway.core.sampling import Sampling
+from headway.errors import EngineError
+from headway.options import Options
+
+STOP, REQUEST = 0, Request("one", (1,), 99, 0, sampling=Sampling(stop_tokens=frozenset({0})))
+
+
+class Bytes:
+    """A tokenizer of single bytes."""
+
+    def decode(self, ids):
+        return bytes(ids).decode(errors="replace")
+
+
+def answer():
+    return Answer(REQUEST, Options(stop=()), Bytes())
+
+
+@given(
+    st.lists(st.text("aé\U0001f600", min_size=1, max_size=3), min_size=1, max_size=9),
+    st.booleans(),
+    st.data(),
+)
+def test_it_is_the_same_whoever_listens(texts, stopped, data):
+    ids = b"".join(text.encode() for text in texts)
+    events = [Event("one", (id,), logprobs=(Logprob(-id / 256),)) for id in ids]
+    last = Event("one", (STOP,), Finish.STOP, logprobs=(Logprob(0.0),))
+    events.append(last if stopped else Event("one", (), Finish.LENGTH))
+    read, kept = answer(), answer()
+    pieces = [read.take(event).text for event in events]
+    for event in events[:-1]:
+        (kept.take if data.draw(st.booleans(), "read at once") else kept.keep)(event)
+    kept.take(events[-1])
+    row = row_without_times(REQUEST, events[-1].finish)
+    assert kept.completion(row) == read.completion(row)
+    assert kept.completion(row).text == "".join(pieces) == "".join(texts)
+    assert kept.completion(row).tokens == (*ids, STOP)[: len(ids) + stopped]
+
+
+def test_one_that_fails_has_the_text_up_to_then():
+    failing = answer()
+    failing.keep(Event("one", tuple("né".encode()[:2])))
+    with pytest.raises(EngineError, match="no room"):
+        failing.take(Event("one", (), Finish.ERROR, "no room"))
+    row = row_without_times(REQUEST, Finish.ERROR)
+    assert failing.completion(row).text == "n", "the other byte is half a character"
+    assert failing.completion(replace(row, generated=2)).text == "n"
