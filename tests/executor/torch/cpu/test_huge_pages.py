@@ -50,12 +50,14 @@ def test_memory_that_is_not_there_is_refused():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")
-def test_it_rests_after_each_block(monkeypatch):
-    clock, rests = itertools.count(0, 3), []
-    watch = SimpleNamespace(monotonic=lambda: next(clock), sleep=rests.append)
+def test_it_rests_after_each_block_and_longer_beside_steps(monkeypatch):
+    clock, rests, used = itertools.count(0, 3), [], iter([0, 5, 10, 10.1, 20, 20.1, 30, 33])
+    watch = SimpleNamespace(
+        monotonic=lambda: next(clock), sleep=rests.append, process_time=lambda: next(used)
+    )
     monkeypatch.setattr(huge_pages, "time", watch)
-    collapse([1 << 46, 1 << 47], share=0.25)
-    assert rests == [9, 9], "a block took three seconds"
+    collapse([at << 46 for at in (1, 2, 3, 4)], busy=0.25, idle=0.5)
+    assert rests == [9, 9, 3, 3], "a block took three seconds; beside the first something computed"
 
 
 def test_a_small_model_stays_in_small_pages(monkeypatch):

@@ -22,7 +22,9 @@ COLLAPSE = 25  # MADV_COLLAPSE
 SIZE = 2 << 20  # of a huge page on x86
 LEAST = 64 << 20  # bytes: fewer are mostly in a cache
 DELAY = 2.0  # seconds: the tokenizer is loaded first, and the first answer given
-SHARE = 0.1  # of a core, which steps lack meanwhile
+# Shares of the time in which it works: beside steps, which lack it, and while nothing is computed.
+BUSY, IDLE = 0.03, 0.5
+COMPUTING = 0.2  # of a core: a process that uses more computes
 SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -32,7 +34,7 @@ def collapse_later(parts: Iterable[Part]) -> threading.Timer | None:
     blocks = blocks_of(parts)
     if not _allowed() or len(blocks) * SIZE < LEAST:
         return None
-    timer = threading.Timer(DELAY, collapse, (blocks, SHARE))
+    timer = threading.Timer(DELAY, collapse, (blocks, BUSY, IDLE))
     timer.name, timer.daemon = "headway-huge-pages", True
     timer.start()
     return timer
@@ -56,14 +58,17 @@ def blocks_of(parts: Iterable[Part]) -> list[int]:
     return sorted(block * SIZE for block, size in filled.items() if 2 * size >= SIZE)
 
 
-def collapse(blocks: Iterable[int], share: float = 1.0) -> int:
-    """How many of them are in huge pages now. share: of the time in which it works; it rests in
-    between."""
+def collapse(blocks: Iterable[int], busy: float = 1.0, idle: float = 1.0) -> int:
+    """How many of them are in huge pages now. busy, idle: shares of the time in which it works,
+    while the process computes something and while it does not. It rests in between."""
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
-    moved = 0
+    moved, share = 0, busy
     for block in blocks:
         began = time.monotonic()
         moved += madvise(block, SIZE, COLLAPSE) == 0
-        time.sleep((time.monotonic() - began) * (1 / share - 1))
+        rest = (time.monotonic() - began) * (1 / share - 1)
+        used = time.process_time()
+        time.sleep(rest)
+        share = busy if time.process_time() - used > COMPUTING * rest else idle
     return moved
