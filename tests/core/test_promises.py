@@ -51,8 +51,8 @@ def test_the_end_is_corrected_by_the_quantile_that_covers_nine_of_ten():
         end = 50 + (took < 91) * took  # nine of ten are covered
         ended(known, made(at=50, end=end, span=100), 50 + took)
     assert 85 <= known.span("chat", LEARNED, 100, 999) <= 150
-    assert known.span("chat", ALLOWED, 100, 999) == 100, "other lengths, other errors"
-    assert known.span("voice", LEARNED, 100, 999) == 100
+    assert known.span("chat", ALLOWED, 100, 999) == 150, "other lengths, other errors"
+    assert known.span("voice", LEARNED, 100, 999) == 150
 
 
 def test_a_request_that_was_promised_nothing_teaches_nothing():
@@ -154,8 +154,19 @@ def test_the_factor_stays_within_its_bounds(covered):
         assert UNIT // BOUND <= spans._factor <= BOUND * UNIT
 
 
-def test_the_factor_falls_while_answers_are_covered_and_rises_when_one_is_not():
+def with_a_quantile():
+    """As many have ended as it takes, as predicted."""
     spans = Spans()
+    for _ in range(ENOUGH):
+        spans.made(0, 100, by=150)
+        spans.ended(100, 0, 100, by=150)
+    assert spans._factor == UNIT, "that they were covered tells nothing"
+    assert spans.corrected(100, 100) == 100
+    return spans
+
+
+def test_the_factor_falls_while_answers_are_covered_and_rises_when_one_is_not():
+    spans = with_a_quantile()
     for by in (100, 150):
         spans.made(0, 100, by)
     assert spans._factor == UNIT
@@ -167,7 +178,7 @@ def test_the_factor_falls_while_answers_are_covered_and_rises_when_one_is_not():
 
 
 def test_a_promise_counts_as_broken_once_its_end_has_passed_and_not_again_when_the_answer_ends():
-    spans = Spans()
+    spans = with_a_quantile()
     for by in (150, 150, 400, 400):
         spans.made(0, 100, by)
     spans.corrected(100, 150)
@@ -180,6 +191,18 @@ def test_a_promise_counts_as_broken_once_its_end_has_passed_and_not_again_when_t
     assert spans._factor == risen
     spans.ended(400, 0, 100, by=400)
     assert spans._factor == risen + round(risen * (SURE - 1) / (LEAST + 1)), "it is kept"
+
+
+def test_a_promise_that_was_guessed_teaches_if_it_is_broken_and_not_if_it_is_kept():
+    spans = Spans()
+    assert spans.corrected(100, 0) == 150
+    for by in (100, 150):
+        spans.made(0, 100, by)
+    spans.ended(120, 0, 100, by=150)
+    assert spans._factor == UNIT + round(UNIT * SURE / (LEAST + 2)), "one has passed its end"
+    risen = spans._factor
+    spans.ended(130, 0, 100, by=100)
+    assert spans._factor == risen
 
 
 def test_what_was_learned_of_lengths_counts_once_more_have_ended_than_run():
@@ -198,7 +221,7 @@ def test_promises_of_those_who_left_are_not_open_any_more():
     for _ in range(5):
         ended(known, made(), 500, whole=False)
     assert known._spans["chat", LEARNED]._count == 0
-    assert known.span("chat", LEARNED, 100, 999) == 100, "nothing was learned"
+    assert known.span("chat", LEARNED, 100, 999) == 150, "nothing was learned"
 
 
 def test_a_correction_follows_the_latest_answers_only():

@@ -12,6 +12,8 @@ from headway.core.request import NEVER
 SURE = 0.9  # share of answers that end by the time that is promised
 WHOLE = 1_000  # thousandths: measured over predicted
 MOST = 1_000 * WHOLE  # a greater ratio says no more
+# While too little is known: predictions know nothing of who comes later and goes first.
+UNKNOWN = 1_500
 # Answers whose ratios count, beside the open ones: more are older, fewer tell a quantile badly.
 RECENT = 128
 STALE = 16  # the quantile is taken again after a change of one part in so many
@@ -26,6 +28,7 @@ class Span:
     made: int  # when it was promised
     predicted: int  # nanoseconds, uncorrected
     by: int  # when it was promised to have ended
+    is_guess: bool  # by UNKNOWN: that it is kept tells nothing
     ended: int = NEVER  # when it did, or when its request left; NEVER: it is open
     whole: bool = False  # it ended by itself
     is_broken: bool = False  # it was open when its promised end had passed
@@ -42,7 +45,8 @@ class Spans:
     A promise is the quantile SURE of the ratios, times the factor. The ratios are those of the
     latest promises, and the open ones count as well: an answer that still runs takes at least the
     time that has passed. Without them short answers would rule at first, because they end first.
-    The quantile is of the product-limit estimate (Kaplan and Meier, 1958).
+    The quantile is of the product-limit estimate (Kaplan and Meier, 1958). UNKNOWN stands for it
+    until ENOUGH answers have ended.
 
     The factor grows with each answer that takes longer than promised, as soon as its promised end
     has passed, and shrinks with each that ends before, so that it stays if SURE of them are
@@ -57,7 +61,9 @@ class Spans:
         self._due: list[tuple[int, int, Span]] = []  # a heap: promised end, number; some have ended
         self._number = 0  # of promises
         self._factor = UNIT  # millionths
-        self._ratio, self._news = WHOLE, 0  # the quantile, and what has happened since it was taken
+        self._ratio = UNKNOWN  # the quantile
+        self._news = 0  # what has happened since it was taken
+        self._is_guess = True  # too few answers had ended for it
 
     def corrected(self, predicted: int, now: int) -> int:
         """Nanoseconds that SURE of the answers do not exceed."""
@@ -67,11 +73,12 @@ class Spans:
         return predicted * self._ratio // WHOLE * self._factor // UNIT
 
     def _quantile(self, now: int) -> int:
-        """The ratio that SURE of the answers do not exceed. While too few have ended, and where it
-        is beyond all that are known: the longest so far, but at least what is predicted."""
+        """The ratio that SURE of the answers do not exceed. UNKNOWN while too few have ended. Where
+        it is beyond all that are known: the longest so far, but at least what is predicted."""
         seen = sorted([(each.ratio(now), not each.whole) for each in self._latest])
-        if sum([not cut for _, cut in seen]) < ENOUGH:
-            return WHOLE
+        self._is_guess = sum([not cut for _, cut in seen]) < ENOUGH
+        if self._is_guess:
+            return UNKNOWN
         left, share = len(seen), 1.0  # of the answers that take longer than this
         for ratio, cut in seen:
             if not cut:
@@ -83,7 +90,7 @@ class Spans:
 
     def made(self, now: int, predicted: int, by: int) -> None:
         """An answer was promised to have ended by then."""
-        span = Span(now, predicted, by)
+        span = Span(now, predicted, by, self._is_guess)
         self._latest.append(span)
         self._open.setdefault((now, predicted, by), []).append(span)
         heappush(self._due, (by, self._number, span))
@@ -105,7 +112,7 @@ class Spans:
         self._note_broken(now)
         span = self._close(now, made, predicted, by)
         span.whole = True
-        if not span.is_broken:
+        if not (span.is_broken or span.is_guess):
             self._learn(covered=True)
 
     def _note_broken(self, now: int) -> None:
@@ -159,7 +166,7 @@ class Promises:
     def span(self, lane: str, basis: str, predicted: int, now: int) -> int:
         """The time to the end, corrected."""
         known = self._spans.get((lane, basis))
-        return known.corrected(predicted, now) if known else predicted
+        return known.corrected(predicted, now) if known else predicted * UNKNOWN // WHOLE
 
     def is_young(self, lane: str) -> bool:
         """Whether fewer promises of the lane are settled than are open. What has been learned from

@@ -145,7 +145,7 @@ class Newcomers:
         """Nanoseconds until a sequence has its first token that waits for its leader's."""
         assert sequence.leader, "it waits for one"
         leader = sequence.leader.promise
-        computed = leader.end if leader.first == NEVER else leader.first
+        computed = leader.after + leader.wait if leader.first == NEVER else leader.first
         return max(0, computed - after) + self.estimates.shortest
 
     def _promise_together(self) -> None:
