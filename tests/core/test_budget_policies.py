@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import row_features
+from headway.core.cost.promise import Promise
 from headway.core.cost.step_cost import Rates, StepCost
 from headway.core.lane import Budget, Lane, Line, Share
 from headway.core.policies.by_deadline import ByDeadline
@@ -250,6 +251,43 @@ def test_a_step_is_as_long_as_those_who_decode_can_spare():
     assert times(soon, now=390 * MS) == 10 * shortest, "and now hopelessly so"
 
 
+def arriving(lane, *waiting, now=0, prompt=0, **rest):
+    """The time of a step beside this lane, whose median prompt has so many tokens."""
+    view = seen(line(lane, *waiting), now=now, **rest)
+    for _ in range(16 if prompt else 0):
+        view.estimates.promises.made(lane.name, prompt, Promise(made=0, span=1, end=NEVER - 1))
+    return BY_SLACK.allow(view).nanoseconds
+
+
+def test_a_step_leaves_those_who_may_come_the_time_for_their_prompt():
+    estimates = Estimates(COST)
+    shortest, alone = estimates.shortest, estimates.prompt_alone
+    urgent = Lane("voice", Budget(ttft=90 * MS))
+    assert arriving(urgent, prompt=4) == 90 * MS - alone(4)
+    assert arriving(urgent, prompt=20) == 90 * MS - alone(20)
+    assert arriving(urgent) == 90 * MS - alone(32), "nothing is known of its prompts"
+    assert arriving(urgent, prompt=60) == 4 * shortest, "that is the least"
+    assert arriving(urgent, prompt=99) == 10 * shortest, "they come late, whatever a step takes"
+    assert arriving(Lane("chat", Budget(ttft=900 * MS)), prompt=20) == 10 * shortest
+    assert arriving(replace(urgent, late="take"), prompt=20) == 10 * shortest
+    assert arriving(Lane("answers", Budget(e2e=90 * MS)), prompt=20) == 10 * shortest
+
+
+def test_a_step_ends_when_the_first_token_is_due_of_one_who_has_just_come():
+    lane = Lane("voice", Budget(ttft=90 * MS))
+    longest = arriving(lane, prompt=4)
+    fresh = one(1, "voice", arrived=20 * MS, first_by=110 * MS)
+    assert arriving(lane, fresh, now=60 * MS, prompt=4) == 50 * MS
+    assert arriving(lane, fresh, now=20 * MS, prompt=4) == longest
+    assert arriving(lane, fresh, now=97 * MS, prompt=4) == longest, "it cannot be in time"
+    assert arriving(lane, fresh, now=96 * MS, prompt=4) == 14 * MS
+    backlog = one(1, "voice", arrived=0, first_by=140 * MS)
+    assert arriving(lane, backlog, now=longest, prompt=4) == 140 * MS - longest
+    assert arriving(lane, backlog, now=longest + 1, prompt=4) == longest, "nor is it the only one"
+    soon = decoding(2, generated=1, first_token=60 * MS, tpot=20 * MS)
+    assert arriving(lane, fresh, now=60 * MS, prompt=4, running=(soon,)) == 20 * MS
+
+
 def test_prompts_have_the_time_of_the_others_where_a_budget_cannot_be_kept():
     """A step with the least of a prompt takes longer than the one has for a token."""
 
@@ -390,8 +428,9 @@ def test_a_relegated_request_joins_a_group_when_its_window_is_over(join):
         (lambda: Share(-1), "a share is from -1"),
         (lambda: ByDeadline(patience=-1), "patience must be 0 or more and turn 1 or more"),
         (lambda: ByDeadline(turn=0), "turn 1 or more"),
-        (lambda: BySlack(least=0), "least and stretch must be 1 or more"),
-        (lambda: BySlack(stretch=0), "least and stretch must be 1 or more"),
+        (lambda: BySlack(least=0), "least, stretch and brisk must be 1 or more"),
+        (lambda: BySlack(stretch=0), "least, stretch and brisk must be 1 or more"),
+        (lambda: BySlack(brisk=0), "least, stretch and brisk must be 1 or more"),
         (lambda: BySlack(sure=0), "sure a share"),
         (lambda: BySlack(sure=1.1), "sure a share"),
         (lambda: Policies(mix=Alternate(), defer=WithoutDeadline()), "mix must be Mixed"),

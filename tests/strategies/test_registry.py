@@ -260,7 +260,7 @@ def test_any_order_can_be_shared_fairly():
         ({"order": {"priority": {"turn": 2}}}, "priority: 'turn' is not known"),
         ({"chunk": "slak"}, "chunk: 'slak' is not known; did you mean slack"),
         ({"chunk": {"slack": {"leest": 5}}}, "slack: 'leest' is not known; did you mean least"),
-        ({"chunk": {"slack": {"sure": 2}}}, "mine: chunk: slack: least and stretch must be"),
+        ({"chunk": {"slack": {"sure": 2}}}, "mine: chunk: slack: least, stretch and brisk must be"),
         ({"chunk": {"whole": 5}}, "chunk: whole: a mapping of names"),
         ({"relegate": "hopless"}, "relegate: 'hopless' is not known; did you mean hopeless"),
         ({"defer": "without"}, "defer: 'without' is not known; did you mean without-deadline"),

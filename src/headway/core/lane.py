@@ -183,7 +183,7 @@ class Line:
         """A copy to look at, in which it waits behind the others."""
         copy = Line(self.lane)
         copy.waiting, copy.relegated = [*self.waiting, sequence], self.relegated
-        copy.running, copy.has_dues = self.running, self.has_dues
+        copy.running, copy.has_dues, copy.longest = self.running, self.has_dues, self.longest
         return copy
 
     def remove(self, sequence: Sequence) -> None:

@@ -20,7 +20,7 @@ from headway.yaml_values import known, mapping, number, whole
 
 Made = TypeVar("Made")
 DEADLINE = ("patience", "turn", "most_in_time")
-SLACK = ("least", "stretch", "sure", "filler")
+SLACK = ("least", "stretch", "sure", "filler", "brisk")
 PREEMPTS: dict[str, Preempt] = {"youngest": Youngest(), "by-lane": ByLane()}
 RELEGATES: dict[str, Relegate] = {"keep": Keep(), "hopeless": Hopeless()}
 
@@ -62,7 +62,7 @@ def read_chunk(value: Any, where: str) -> Chunk:
         return Whole()
     given: dict[str, Any] = {
         each: whole(fields[each], f"{where}: {each}", 1)
-        for each in ("least", "stretch")
+        for each in ("least", "stretch", "brisk")
         if each in fields
     }
     for each in ("sure", "filler"):

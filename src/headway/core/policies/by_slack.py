@@ -30,16 +30,23 @@ class BySlack:
     # By this share, those without a deadline and those that are late may lengthen a step that has
     # prompts of others: these wait for its end.
     filler: float = 0.05
+    brisk: int = 4  # for the sake of those who may come, no step is made shorter than so many
 
     def __post_init__(self) -> None:
-        if self.least < 1 or self.stretch < 1 or not 0 < self.sure <= 1 or self.filler < 0:
+        if (
+            min(self.least, self.stretch, self.brisk) < 1
+            or not 0 < self.sure <= 1
+            or self.filler < 0
+        ):
             raise SettingError(
-                f"least and stretch must be 1 or more, sure a share, filler 0 or more: {self}"
+                "least, stretch and brisk must be 1 or more, sure a share, filler 0 or more: "
+                f"{self}"
             )
 
     def allow(self, view: View) -> Allowance:
         now, fastest = view.now, view.estimates.prompt_alone(self.least + 1)
-        due = helped = now + self.stretch * view.estimates.shortest
+        most = self._longest(view)
+        due = helped = now + most
         hurried = due_before(view.running, due)
         for sequence, next_by in zip(hurried, next_times(hurried), strict=True):
             if next_by < helped and now - LOST * sequence.tpot < next_by:
@@ -47,7 +54,36 @@ class BySlack:
                 if sequence.tpot > fastest:
                     helped = next_by
         least = self.least if due == helped else self._prompt_tokens(view, helped - now)
+        due = min([due, *self._expected(view, most)])
         return Allowance(NEVER, True, max(0, due - now), least, self.sure, self.filler)
+
+    def _longest(self, view: View) -> int:
+        """Nanoseconds of a step, at most. Who comes meanwhile waits for its end. So it leaves the
+        median prompt of each lane the time to keep the lane's TTFT."""
+        estimates, prompt = view.estimates, view.estimates.promises.prompt
+        least, most = self.brisk * estimates.shortest, self.stretch * estimates.shortest
+        for line in view.lines:
+            lane, ttft = line.lane, line.lane.budget.ttft
+            if not lane.relegates:
+                continue
+            # Where even the longest has the time, the median is not looked up.
+            if ttft - estimates.prompt_alone(max(self.least, line.longest)) < most:
+                own = estimates.prompt_alone(prompt(lane.name) or self.least)
+                if own < ttft:
+                    most = min(most, max(least, ttft - own))
+        return most
+
+    def _expected(self, view: View, most: int) -> list[int]:
+        """When the first tokens must come of those who have come with the last step, and can."""
+        now, estimates = view.now, view.estimates
+        heads = [line.waiting[0] for line in view.lines if line.waiting and line.lane.relegates]
+        return [
+            head.first_by
+            for head in heads
+            if now - head.request.arrived <= most
+            and head.first_by < now + most
+            and now + estimates.first_token(head) <= head.first_by
+        ]
 
     def _prompt_tokens(self, view: View, nanoseconds: int) -> int:
         """How many fit beside those who decode in a step of this time, at least `least`.
@@ -65,7 +101,6 @@ class BySlack:
     def ahead(self, view: View) -> Ahead:
         """As `allow`, but the sequences are looked at once: with each token, all those of one
         TPOT gain the same time."""
-        estimates, stretch = view.estimates, self.stretch
         dues: defaultdict[int, list[int]] = defaultdict(list)  # by TPOT
         decoding = [s for s in view.running if s.tier == TIMED and s.first_seen != NEVER]
         for sequence, next_by in zip(decoding, next_times(decoding), strict=True):
@@ -73,7 +108,7 @@ class BySlack:
         by_tpot = [(tpot, sorted(times)) for tpot, times in dues.items() if tpot != NEVER]
 
         def spare(step: int, now: int) -> int:
-            most = stretch * estimates.shortest
+            most = self._longest(view)
             for tpot, times in by_tpot:
                 gained = (step - 1) * tpot
                 first = bisect_right(times, now - gained - LOST * tpot)
