@@ -288,6 +288,19 @@ def test_a_step_ends_when_the_first_token_is_due_of_one_who_has_just_come():
     assert arriving(lane, fresh, now=60 * MS, prompt=4, running=(soon,)) == 20 * MS
 
 
+def test_a_budget_that_cannot_be_kept_gives_prompts_no_more_time_than_one_who_has_just_come():
+    strict = decoding(1, generated=1, first_token=65 * MS, tpot=10 * MS)
+    lane = Lane("voice", Budget(ttft=99 * MS))
+
+    def least(*waiting):
+        return BY_SLACK.allow(seen(line(lane, *waiting), now=60 * MS, running=(strict,))).least
+
+    fresh = one(1, "voice", arrived=15 * MS, first_by=114 * MS)
+    estimates = Estimates(COST)
+    assert least() > least(fresh) >= BY_SLACK.least
+    assert least(fresh) == max(32, (54 * MS - estimates.decoding(1, 4)) // MS)
+
+
 def test_prompts_have_the_time_of_the_others_where_a_budget_cannot_be_kept():
     """A step with the least of a prompt takes longer than the one has for a token."""
 

@@ -46,7 +46,7 @@ class BySlack:
     def allow(self, view: View) -> Allowance:
         now, fastest = view.now, view.estimates.prompt_alone(self.least + 1)
         most = self._longest(view)
-        due = helped = now + most
+        due = helped = min([now + most, *self._expected(view, most)])
         hurried = due_before(view.running, due)
         for sequence, next_by in zip(hurried, next_times(hurried), strict=True):
             if next_by < helped and now - LOST * sequence.tpot < next_by:
@@ -54,7 +54,6 @@ class BySlack:
                 if sequence.tpot > fastest:
                     helped = next_by
         least = self.least if due == helped else self._prompt_tokens(view, helped - now)
-        due = min([due, *self._expected(view, most)])
         return Allowance(NEVER, True, max(0, due - now), least, self.sure, self.filler)
 
     def _longest(self, view: View) -> int:
