@@ -44,6 +44,8 @@ COST = StepCost(
     host=Rates(step=300_000_001, row=5_000_003),
     after=Rates(step=200_000_001, row=3_000_003),
     wake=1_234_567,
+    wake_tail=(543_210, 123_456),
+    cooling=7_654_321,
     turn=765_432,
     knee=6,
     rounding=Rounding(least=3, digits=2),
@@ -51,7 +53,7 @@ COST = StepCost(
     echoes=(Echo(300, 10_000_000), Echo(500, 900_000_000)),
 )
 CHEAPER = replace(
-    COST, wake=0, turn=0, knee=7
+    COST, wake=0, wake_tail=(), turn=0, knee=7
 )  # other prices for the scheduler, so that it sees a drift
 PADDED = Gathering(
     3, at_once=5
@@ -155,8 +157,19 @@ def test_each_seed_draws_its_own_residuals():
     assert all(row.first_token != NEVER for row in other.ledger.requests)
 
 
-def test_a_step_after_a_sleep_or_after_prompts_takes_longer():
+@pytest.mark.parametrize(
+    "tail, cooling, taken",
+    [
+        ((), 0, (7, 6, 5, 7, 5)),
+        ((), 4 * MS, (5.5, 6, 5, 7, 5)),
+        ((), 200 * MS, (5, 6, 5, 5.4, 5)),
+        ((3 * MS // 2, MS // 2), 0, (7, 6.5, 5.5, 7, 6.5)),
+        ((3 * MS // 2, MS // 2), 2 * MS, (6, 6, 5.2, 7, 6.5)),
+    ],
+)
+def test_a_step_soon_after_a_sleep_or_after_prompts_takes_longer(tail, cooling, taken):
     cost = StepCost(Rates(step=5 * MS * 1_000), wake=2 * MS, turn=MS, after=Rates(step=MS * 1_000))
+    cost = replace(cost, wake_tail=tail, cooling=cooling)
     asks = [replace(ask("a", 5, 3), arrived=MS), replace(ask("b", 5, 2), arrived=60 * MS)]
     for coasting in (False, True):
         scheduler, clock = make(60), VirtualClock()
@@ -165,9 +178,9 @@ def test_a_step_after_a_sleep_or_after_prompts_takes_longer():
         engine = VirtualEngine(scheduler, priced, inbox, clock, priced, coasting)
         while not scheduler.finished:
             engine.step()
-        spent = [row.nanoseconds // MS for row in scheduler.ledger.steps]
+        spent = [round(row.nanoseconds / MS, 1) for row in scheduler.ledger.steps]
         # All but one token of the second prompt are cached, and one position is no prompt.
-        assert spent == [7, 6, 5, 7, 5]
+        assert spent == list(taken)
 
 
 def test_a_run_with_a_journal_takes_every_step():

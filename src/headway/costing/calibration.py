@@ -12,7 +12,7 @@ from headway.core.cost.step_cost import WHOLE, Echo, Rates, Residuals, Rounding,
 from headway.costing.machine import NOISY_CORES
 from headway.errors import SettingError
 
-VERSION = 7
+VERSION = 8
 ERROR_NAMES = ("median", "p90")  # the errors that a cost file states for each regime
 CORES_AT_WORK_FOR_OTHERS = (
     "cores_at_work_for_others"  # key of `about`: mean number of cores during the measurement
@@ -170,6 +170,8 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
     cost = StepCost(
         pieces=tuple((begin, slope) for begin, slope in plain["pieces"]),
         wake=plain["wake"],
+        wake_tail=tuple(plain["wake_tail"]),
+        cooling=plain["cooling"],
         turn=plain["turn"],
         knee=plain["knee"],
         rounding=Rounding(**plain["rounding"]),
@@ -179,7 +181,7 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
         **rates,
     )
     numbers = [*asdict(cost.device).values(), *asdict(cost.host).values()]
-    numbers += [cost.wake, cost.turn, cost.knee]
+    numbers += [cost.wake, *cost.wake_tail, cost.cooling, cost.turn, cost.knee]
     numbers += [*asdict(cost.after).values(), *(each for piece in cost.pieces for each in piece)]
     if not _are_whole(numbers):
         raise ValueError("a coefficient is not a whole number of picoseconds, 0 or more")

@@ -59,6 +59,7 @@ class PricedExecutor(Forwarding):
         self._noise = None if seed is None else Noise(cost, seed)
         self._ready = 0  # when the host had finished the last step
         self._stepped = False  # a step came back since then
+        self._slept, self._since = 0, NEVER  # nanoseconds of the last sleep, and steps since then
         self._prompted = False  # the last step had prompts
         self._has_host = (cost.host, cost.after) != (Rates(), Rates())
         self._steps: dict[int, _PricedStep] = {}  # in flight, by ticket
@@ -76,19 +77,23 @@ class PricedExecutor(Forwarding):
         if self._steps:
             self.clock.advance_to(now + host)
             begins = max(now + host, *[step.end for step in self._steps.values()])
-            end = begins + max(0, spent - host) + self._turning(features)
+            end = begins + max(0, spent - host) + self._more(features)
             host = 0
         else:
-            more = cost.wake if now > self._ready else self._turning(features)
-            end = now + spent + more
-        self._prompted = features.prompts > 0
+            if now > self._ready:
+                self._slept, self._since = now - self._ready, 0
+            end = now + spent + self._more(features)
         ticket = self.executor.submit(batch)
         self._steps[ticket] = _PricedStep(end, host, behind)
         return ticket
 
-    def _turning(self, features: Features) -> int:
-        """Extra nanoseconds of a step that begins where the last one ended."""
-        return self.cost.turn if self._prompted and not features.prompts else 0
+    def _more(self, features: Features) -> int:
+        """Nanoseconds more of the next step, which is then one that came before."""
+        turned = self._prompted and not features.prompts
+        more = self.cost.more(self._slept, self._since, turned)
+        self._prompted = features.prompts > 0
+        self._since += 1
+        return more
 
     def factor(self, features: Features) -> int:
         """How long the next step takes, in thousandths of its price.
@@ -128,16 +133,17 @@ class PricedExecutor(Forwarding):
         hosts, behinds = (
             prices(rates.of) if self._has_host else repeat(0) for rates in (cost.host, cost.after)
         )
-        noise, regime, more = self._noise, cost.regime(known[0]), self._turning(known[0])
+        noise, regime, woken = self._noise, cost.regime(known[0]), len(cost.wake_tail)
         numbers = range(1, 1 + steps)
         for step, spent, host, behind in zip(numbers, spents, hosts, behinds, strict=False):
             if now >= until or not has_time(step, now):
                 break
             factor = noise.next(now, regime) if noise else WHOLE
-            spent = spent // 1_000 * factor // WHOLE + more
+            spent = spent // 1_000 * factor // WHOLE
+            if self._prompted or self._since <= woken:
+                spent += self._more(known[0])
             taken.append((now, spent, host // 1_000))
             now += spent + behind // 1_000
-            more, self._prompted = 0, False
         self.clock.advance_to(now)
         self._ready = now
         return taken

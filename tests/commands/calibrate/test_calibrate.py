@@ -32,6 +32,7 @@ from headway.commands.calibrate.observe import (
     LEARNED,
     SLOWER,
     STRETCH,
+    WAKING,
     AlternatingChunks,
     LiveStep,
     serve_trace,
@@ -46,6 +47,7 @@ from headway.commands.calibrate.validate import (
     extra_time,
     fit_live,
     residuals,
+    with_waking,
 )
 from headway.core.cost.features import row_features
 from headway.core.cost.gathering import Gathering
@@ -139,10 +141,10 @@ def test_designs_fit_into_the_memory_and_reach_all_slots():
         assert [each.tokens for each in made] == sorted(each.tokens for each in made)
 
 
-def live(spent, number=0, features=STEPS[2], woken=False):
+def live(spent, number=0, features=STEPS[2], slept=0, since=WAKING):
     """A step that takes this share of its price."""
     price = COST.predict(features)
-    return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, woken, False)
+    return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, slept, since, False)
 
 
 def test_residuals_have_the_measured_mean_despite_an_extreme_step():
@@ -214,10 +216,16 @@ def test_the_engines_own_time_has_the_measured_mean_despite_few_long_gaps():
 
 
 def test_errors_of_a_step_after_a_sleep_include_the_price_of_waking():
-    cost = replace(COST, wake=1_000_000)
-    spent = COST.predict(STEPS[2]) + cost.wake
-    found = errors(cost, [replace(live(1.0, woken=True), nanoseconds=spent)])["all"]
-    assert (found.median, found.within) == (0, 1_000)
+    cost = replace(COST, wake=1_000_000, wake_tail=(400_000, 100_000), cooling=8_000)
+    spent = COST.predict(STEPS[2])
+    for slept, since, more in (
+        (2_000, 0, 250_000), (8_000, 0, 1_000_000), (80_000, 0, 1_000_000),
+        (2_000, 1, 100_000), (80_000, 1, 400_000), (80_000, 2, 100_000), (80_000, 3, 0),
+    ):  # fmt: skip
+        woken = replace(live(1.0, slept=slept, since=since), nanoseconds=spent + more)
+        assert woken.predicted(cost) == woken.nanoseconds
+        found = errors(cost, [woken])["all"]
+        assert (found.median, found.within) == (0, 1_000)
 
 
 def test_a_few_large_steps_have_a_bounded_weight():
@@ -247,10 +255,29 @@ def test_the_traffic_to_learn_from_has_chunks_of_every_size():
 
 
 def test_extra_time_of_a_step_counts_only_if_it_is_significant():
-    asleep = [live(1.2, k, woken=True) for k in range(20)]
+    asleep = [live(1.2, k) for k in range(20)]
     assert extra_time(COST, asleep) == pytest.approx(0.2 * COST.predict(STEPS[2]), rel=0.01)
     assert extra_time(COST, asleep[:5]) == 0, "too few steps"
     assert extra_time(COST, [live(1 + 0.3 * (-1) ** k, k) for k in range(20)]) == 0
+
+
+def test_waking_costs_more_after_a_longer_sleep_up_to_a_length_that_is_found():
+    random, price = Random(3), COST.predict(STEPS[2])
+    more, steps = (0.3, 0.1, 0.0), list[LiveStep]()
+    for _ in range(200):
+        slept = round(random.expovariate(1 / 20e6))
+        for since, share in enumerate(more):
+            spent = share * min(1, slept / 32e6) + random.gauss(1, 0.02)
+            steps.append(live(spent, len(steps), slept=slept, since=since))
+    steps[30] = replace(steps[30], nanoseconds=40 * price)  # another process had the core
+    found = with_waking(COST, steps)
+    assert found.cooling == 32_000_000 and found.wake == pytest.approx(0.3 * price, rel=0.05)
+    assert len(found.wake_tail) == 1 and found.wake_tail[0] == pytest.approx(0.1 * price, rel=0.1)
+    even = [replace(step, nanoseconds=round(price * 1.2)) for step in steps]
+    extra = round(price * 1.2) - price
+    assert with_waking(COST, even) == replace(COST, wake=extra, wake_tail=(extra, extra))
+    never = [live(1 + 0.3 * (-1) ** k, k, slept=9, since=k // 2 % 3) for k in range(60)]
+    assert with_waking(COST, never) == with_waking(COST, []) == COST
 
 
 def test_the_first_step_without_prompts_has_its_own_price_and_does_not_affect_others():
@@ -321,6 +348,8 @@ def test_the_traffic_to_learn_from_lets_the_engine_sleep_now_and_then():
         ("cost.pieces", [[7, 5]], "do not ascend from 0"),
         ("cost.device.read", True, "a coefficient"),
         ("cost.wake", 1.5, "a coefficient"),
+        ("cost.wake_tail", [2, -1], "a coefficient"),
+        ("cost.cooling", -1, "a coefficient"),
         ("cost.rounding.digits", "5", "tokens are not rounded up to whole numbers"),
         ("cost.gathering.block", 0, "keys are not gathered in whole blocks"),
         ("cost.gathering.at_once", -1, "keys are not gathered in whole blocks"),

@@ -141,7 +141,7 @@ def test_percentiles_of_too_few_requests_are_left_out_and_named():
 
 
 def step(began, nanoseconds):
-    return LiveStep(row_features(0, 1, logits=1), began, nanoseconds, 0, 0, 0, False, False)
+    return LiveStep(row_features(0, 1, logits=1), began, nanoseconds, 0, 0, 0, 0, 9, False)
 
 
 def test_a_pace_is_that_of_nearby_pauses():

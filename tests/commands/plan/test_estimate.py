@@ -120,9 +120,10 @@ def test_inoues_bound_holds_for_batch_service(base, rho):
     assert -0.01 <= value.value * 1e6 / run.ttft - 1 <= WITHIN
 
 
+@pytest.mark.parametrize("cooling", [0, 8_000_000])
 @pytest.mark.parametrize("base, rho", [(200_000, 0.1), (200_000, 0.9), (5_000_000, 0.5)])
-def test_a_request_that_finds_batch_service_asleep_waits_for_it_to_wake(base, rho):
-    cost = replace(StepCost.of(base, 1_000_000), wake=300_000)
+def test_a_request_that_finds_batch_service_asleep_waits_for_it_to_wake(base, rho, cooling):
+    cost = replace(StepCost.of(base, 1_000_000), wake=300_000, cooling=cooling)
     requests = steady(1, 1, 1).poisson(12_000, rho * 1_000, seed=1)
     run = serve(Machine(cost, 64), Policies(Dynamic(1 << 20, 0), step_tokens=ROOM), requests)
     value = batch_service(StepTimes(cost), 1, rho * 1_000)

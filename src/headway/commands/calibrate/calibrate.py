@@ -230,7 +230,9 @@ def terms(cost: StepCost) -> dict[str, str]:
     if at_once := cost.gathering.at_once:
         texts["rows are padded"] = f"in groups of up to {at_once} blocks of {cost.gathering.block}"
     if cost.wake:
-        texts["after the engine slept"] = duration(cost.wake)
+        long = f" for {duration(cost.cooling)}" if cost.cooling else ""
+        woken = (cost.wake, *cost.wake_tail)
+        texts[f"after the engine slept{long}"] = ", then ".join(map(duration, woken))
     if cost.turn:
         texts["first step without prompts"] = duration(cost.turn)
     return texts

@@ -39,6 +39,7 @@ SLOWER = 4  # times as far apart are calm arrivals, so that the engine also slee
 CHUNKS = (32, 64, 128, 256)  # prompt tokens in a step
 STRETCH = 8  # steps of one chunk size
 FULL = 512  # prompt tokens of the step that a prompt token's price is taken from
+WAKING = 3  # steps after a sleep that take longer because of it
 FIRST = 20  # steps of a run that are left out: they are slow
 
 
@@ -93,8 +94,9 @@ class LiveStep:
     executor: int  # of them: the executor's host part, building inputs and sampling
     deciding: int  # of them: the engine's decision, before it submits
     after: int  # nanoseconds until the next step began; -1: nothing was running then
-    woken: bool  # the engine had slept before it
-    turned: bool  # the first step without prompts after one with some, without sleep
+    slept: int  # nanoseconds of the engine's last sleep before it
+    since: int  # steps between that sleep and it
+    turned: bool  # the first step without prompts after one with some
 
     def predicted(self, cost: StepCost) -> int:
         """Nanoseconds by this cost model."""
@@ -102,12 +104,12 @@ class LiveStep:
 
     def more(self, cost: StepCost) -> int:
         """Nanoseconds extra by this cost model, for waking up or for the turn from prompts."""
-        return cost.wake if self.woken else cost.turn if self.turned else 0
+        return cost.more(self.slept, self.since, self.turned)
 
     @property
     def is_plain(self) -> bool:
         """Whether nothing before it makes it longer."""
-        return not self.woken and not self.turned
+        return self.since >= WAKING and not self.turned
 
 
 def later(step: LiveStep, seconds: float) -> LiveStep:
@@ -205,7 +207,7 @@ def price(cost: StepCost, slots: int) -> TokenCost:
 
 def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
     """All but the last step, since the time to the next one is needed."""
-    idle, prompted = True, False  # before the first
+    slept, since, prompted = 0, 0, False  # before the first
     for row, following in pairwise(rows):
         executor = recorder.hosts[row.step]
         features = batch_features(recorder.batches[row.step], recorder.gathering)
@@ -217,8 +219,11 @@ def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
             executor=executor,
             deciding=row.host - executor,
             after=gap if row.running else -1,
-            woken=idle,
-            turned=prompted and not idle and not features.prompts,
+            slept=slept,
+            since=since,
+            turned=prompted and not features.prompts,
         )
-        idle = not row.running and not row.waiting and gap > 0
+        since += 1
+        if not row.running and not row.waiting and gap > 0:
+            slept, since = gap, 0
         prompted = features.prompts > 0

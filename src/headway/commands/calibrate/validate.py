@@ -11,7 +11,7 @@ from statistics import mean, median
 
 from headway.commands.calibrate.correlation import correlation_parts, normal_scores
 from headway.commands.calibrate.fit import ENGINE, Observation, fit_rates, fit_steps
-from headway.commands.calibrate.observe import LiveStep
+from headway.commands.calibrate.observe import WAKING, LiveStep
 from headway.commands.calibrate.trials import Sample
 from headway.core.cost.step_cost import (
     COMPUTE_BOUND,
@@ -28,6 +28,8 @@ OFTEN = 3  # times, at most, that a step counts where there are few on its side 
 DESIGNED = 0.03  # weight of all designed batches together, relative to the live steps
 ENOUGH = 4 * QUANTILES  # steps that the quantiles of a regime need
 FEW, SURE = 10, 3.0  # for extra time: steps, and standard errors above 0, that it needs
+REPEATED = 4  # times that outliers are looked for again, beside the extra time found so far
+COOLINGS = (0, *(1_000_000 << power for power in range(11)))  # nanoseconds: none, 1 ms to 1 s
 REGIMES = {MEMORY_BOUND: "memory", COMPUTE_BOUND: "compute"}
 
 
@@ -84,9 +86,8 @@ def fit_live(
         host=_sum(_times(refitted.host, factor), deciding),
         after=behind,
     )
-    woken = extra_time(live_fit, [step for step in learned if step.woken])
-    turned = extra_time(live_fit, [step for step in learned if step.turned])
-    live_fit = replace(live_fit, wake=woken, turn=turned)
+    settled = [step for step in learned if step.turned and step.since >= WAKING]
+    live_fit = replace(with_waking(live_fit, learned), turn=extra_time(live_fit, settled))
     alone = replace(cost, host=_sum(cost.host, deciding), after=behind, knee=live_fit.knee)
     final = with_residuals(live_fit, learned)
     return LiveFit(
@@ -150,20 +151,50 @@ def _engine(points: Sequence[Observation]) -> Rates:
     return _times(rates, measured / predicted) if predicted else rates
 
 
-def extra_time(cost: StepCost, steps: Sequence[LiveStep]) -> int:
+def with_waking(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
+    """The cost model, which knows neither, with what these steps take longer after a sleep.
+
+    The longer the engine sleeps, the more of its caches others use. So of several lengths of a long
+    sleep, the one counts with which the first steps differ least from their price.
+    """
+    first, *later = ([step for step in steps if step.since == nth] for nth in range(WAKING))
+    tried = list[tuple[int, int, int]]()
+    for cooling in COOLINGS:
+        wake = extra_time(cost, first, _shares(first, cooling))
+        woken = replace(cost, wake=wake, cooling=cooling)
+        far = sum(abs(step.nanoseconds - step.predicted(woken)) for step in first)
+        tried.append((far, cooling if wake else 0, wake))
+    _, cooling, wake = min(tried)
+    tail = [extra_time(cost, mine, _shares(mine, cooling)) for mine in later] if wake else []
+    while tail and not tail[-1]:
+        tail.pop()
+    return replace(cost, wake=wake, wake_tail=tuple(tail), cooling=cooling)
+
+
+def _shares(steps: Iterable[LiveStep], cooling: int) -> list[float]:
+    """How long each of them slept, of a long sleep."""
+    return [min(1.0, step.slept / cooling) if cooling else 1.0 for step in steps]
+
+
+def extra_time(cost: StepCost, steps: Sequence[LiveStep], shares: Sequence[float] = ()) -> int:
     """Mean nanoseconds that these steps take beyond their price; 0 where that is not certain.
 
     Steps after a sleep or a turn take longer: caches were used by others, clocks were lowered.
-    Outliers count as SURE standard deviations.
+    Outliers count as SURE standard deviations. shares: of each step, how much of the extra time it
+    takes; empty: all.
     """
+    shares = shares or [1.0] * len(steps)
     more = [step.nanoseconds - cost.predict(step.features) for step in steps]
     if len(more) < FEW:
         return 0
-    middle = median(more)
-    spread = 1.4826 * median(abs(each - middle) for each in more)
-    low, high = middle - SURE * spread, middle + SURE * spread
-    extra = mean(min(max(each, low), high) for each in more)
-    return round(extra) if extra > SURE * spread / sqrt(len(more)) else 0
+    slope = sum(more) / sum(shares)
+    for _ in range(REPEATED):
+        over = [each - slope * share for each, share in zip(more, shares, strict=True)]
+        middle = median(over)
+        spread = 1.4826 * median(abs(each - middle) for each in over)
+        low, high = middle - SURE * spread, middle + SURE * spread
+        slope += mean(min(max(each, low), high) for each in over) * len(over) / sum(shares)
+    return round(slope) if slope * mean(shares) > SURE * spread / sqrt(len(more)) else 0
 
 
 def errors(cost: StepCost, steps: Sequence[LiveStep]) -> dict[str, Errors]:

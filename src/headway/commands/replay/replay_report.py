@@ -240,12 +240,12 @@ class ReplayReport:
 
 def _extra_time(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Features]) -> int:
     """Extra nanoseconds of steps after sleep or after prompts, told apart as in calibration."""
-    more, ready, prompted = 0, -1, False
+    more, ready, prompted, slept, since = 0, -1, False, 0, NEVER
     for row, features in zip(rows, steps, strict=True):
         if ready < row.began:
-            more += cost.wake
-        elif prompted and not features.prompts:
-            more += cost.turn
+            slept, since = row.began - ready, 0
+        more += cost.more(slept, since, prompted and not features.prompts)
+        since += 1
         is_last = not row.running and not row.waiting
         ready, prompted = row.began + row.nanoseconds if is_last else NEVER, features.prompts > 0
     return more

@@ -110,7 +110,9 @@ class StepCost:
     pieces: tuple[tuple[int, int], ...] = ()  # (tokens from which, ps per token), ascending from 0
     host: Rates = Rates()  # in a step: deciding it, preparing inputs, sampling
     after: Rates = Rates()  # after it: committing it, telling callers, keeping rows
-    wake: int = 0  # nanoseconds more of a step before which the engine slept
+    wake: int = 0  # nanoseconds more of the first step after a long sleep
+    wake_tail: tuple[int, ...] = ()  # the same of the steps after that one
+    cooling: int = 0  # nanoseconds of sleep that are long; after a shorter one, its share of both
     turn: int = 0  # nanoseconds more of a step without prompts after one with some
     knee: int = 0  # tokens above which a step is compute-bound
     rounding: Rounding = Rounding()  # of the step's tokens; the pieces price the result
@@ -148,6 +150,20 @@ class StepCost:
     def behind(self, features: Features) -> int:
         """The host's nanoseconds after a step, before the next one can begin."""
         return self.after.of(features) // 1_000
+
+    def more(self, slept: int, since: int, turned: bool) -> int:
+        """Nanoseconds more of a step because of what came before it.
+
+        slept: nanoseconds of the last sleep. since: steps between it and this one. turned: it is
+        the first step without prompts after one with some.
+        """
+        turn = self.turn if turned and since else 0
+        if since > len(self.wake_tail):
+            return turn
+        woken = self.wake_tail[since - 1] if since else self.wake
+        if slept < self.cooling:
+            woken = woken * slept // self.cooling
+        return max(woken, turn)
 
     def quantile(self, features: Features, share: float) -> int:
         """Nanoseconds that this share of such steps, 0 to 1, does not exceed."""

@@ -79,7 +79,7 @@ def batch_service(steps: StepTimes, prompt: int, rate: float) -> Estimate:
     line = tangent(steps, prompt, rate / 1e9)
     rho = rate / 1e9 * line.alpha
     inside = LEAST <= round(rho, 3) <= MOST
-    waking, wake = woken_share(rate / 1e9, line), steps.cost.wake
+    waking, wake = woken_share(rate / 1e9, line), steps.waking(rate / 1e9)
     longer = f", and {duration(wake)} of wake-up for {waking:.0%} of the requests" if wake else ""
     return Estimate(
         question="one-token answers, all waiting requests in one group: mean time to the answer",

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import floor
+from math import expm1, floor
 from statistics import fmean
 
 from headway.core.cost.features import NONE, Features, row_features
@@ -43,6 +43,15 @@ class StepTimes:
     def with_prompt(self, prompt: int, rows: float, context: float) -> float:
         """Of a decode step with a whole prompt in it."""
         return self.decoding(rows, context, row_features(0, prompt, logits=1))
+
+    def waking(self, rate: float) -> float:
+        """More of the first step after a sleep that ends with an arrival.
+
+        rate: of arrivals, per nanosecond. Sleeps are exponential. After one shorter than `cooling`
+        it is the sleep's share of `wake`.
+        """
+        long = rate * self.cost.cooling
+        return self.cost.wake * (-expm1(-long) / long if long else 1.0)
 
     def unseen(self, prompt: int) -> float:
         """The host's nanoseconds after a prompt's step, for which the first token does not wait."""

@@ -71,7 +71,7 @@ def mean_ttft(machine: Machine, traffic: PlannedTraffic, rate: float) -> float:
     steps = StepTimes(machine.cost)
     wait = prompt_wait(steps, traffic, rate)
     asleep = 1 - wait.load - wait.decoding
-    return wait.ttft + asleep * machine.cost.wake - steps.unseen(round(traffic.prompt))
+    return wait.ttft + asleep * steps.waking(rate) - steps.unseen(round(traffic.prompt))
 
 
 def ttft_estimate(machine: Machine, traffic: PlannedTraffic) -> Estimate:
@@ -103,7 +103,8 @@ def gated_estimate(machine: Machine, traffic: PlannedTraffic) -> Estimate:
     left = (
         traffic.rate / 1e9 * fmean(s * s for s in lone) / 2
     )  # the rest of a prompt's step without answers
-    idle, alone = fmean(lone) + left + machine.cost.wake, _share_without_decodes(state)
+    wake = steps.waking(traffic.rate / 1e9)
+    idle, alone = fmean(lone) + left + wake, _share_without_decodes(state)
     value = alone * idle + (1 - alone) * (state.met / 2 + state.joined)
     outside = binding_limit(machine, state)
     if not state.batch:
