@@ -64,6 +64,21 @@ def test_tokens_are_priced_as_the_executor_rounds_them():
     assert Rounding().of(1_001) == 1_001, "by default it does not"
 
 
+def test_a_step_pays_for_each_tile_of_tokens_that_it_begins():
+    rounding = Rounding(tile=4)
+    assert rounding.is_exact and [rounding.of(count) for count in (3, 5)] == [3, 5]
+    cost = StepCost(pieces=((0, 1_000), (6, 3_000)), tile=100_000, rounding=rounding)
+    prices = [cost.predict(Features(tokens=count)) for count in (0, 1, 4, 5, 8, 9)]
+    assert prices == [0, 101, 104, 205, 206 + 6, 306 + 9]
+    even = cost.without_tiles()
+    assert not even.tile and COST.without_tiles() is COST
+    for count in range(1, 40):
+        more = even.predict(Features(tokens=count)) - cost.predict(Features(tokens=count))
+        assert abs(more) <= 50, "half a tile"
+    middles = [even.predict(Features(tokens=n)) for n in (2, 6, 10)]
+    assert middles == [cost.predict(Features(tokens=n)) for n in (2, 6, 10)]
+
+
 def test_pairs_count_each_query_with_the_keys_it_sees():
     assert row_features(0, 4).pairs == 1 + 2 + 3 + 4
     assert row_features(10, 2).pairs == 11 + 12

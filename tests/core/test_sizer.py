@@ -31,12 +31,13 @@ COST = StepCost(
     residuals=(Residuals((700, 1_000, 1_800)), Residuals((800, 1_000, 1_100))),
 )
 PADDED = replace(COST, gathering=Gathering(3, at_once=5))
+TILED = replace(COST, tile=1_500_001, rounding=Rounding(tile=4))
 BOTH = Want.LAST | Want.PROMPT
 rows = st.lists(
     st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from([Want.LAST, BOTH])),
     max_size=8,
 )
-costs = st.sampled_from([COST, PADDED])
+costs = st.sampled_from([COST, PADDED, TILED])
 
 
 def estimates_of(cost):

@@ -48,7 +48,8 @@ COST = StepCost(
     cooling=7_654_321,
     turn=765_432,
     knee=6,
-    rounding=Rounding(least=3, digits=2),
+    tile=77_777,
+    rounding=Rounding(least=3, digits=2, tile=2),
     residuals=(Residuals(NOISY), Residuals(NOISY[::2])),
     echoes=(Echo(300, 10_000_000), Echo(500, 900_000_000)),
 )

@@ -37,6 +37,26 @@ OTHERS = {
     f"models with layers that keep a state .* {NOT_YET}": transformers.MambaConfig(
         **SMALL, state_size=16, architectures=["MambaForCausalLM"]
     ),
+    f"models that take images or sound {NOT_YET}": transformers.PaliGemmaConfig(
+        text_config={
+            "model_type": "gemma",
+            **SMALL,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 1,
+            "head_dim": 32,
+            "intermediate_size": 256,
+        },
+        vision_config={
+            "model_type": "siglip_vision_model",
+            "hidden_size": 64,
+            "intermediate_size": 128,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "image_size": 56,
+            "patch_size": 14,
+        },
+        architectures=["PaliGemmaForConditionalGeneration"],
+    ),
     f"models that generate nothing {NOT_YET}": transformers.BertConfig(
         **SMALL, num_attention_heads=4, intermediate_size=256, architectures=["BertModel"]
     ),

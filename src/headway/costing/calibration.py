@@ -169,6 +169,7 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
     memory, compute = (Residuals(tuple(each["quantiles"])) for each in plain["residuals"])
     cost = StepCost(
         pieces=tuple((begin, slope) for begin, slope in plain["pieces"]),
+        tile=plain["tile"],
         wake=plain["wake"],
         wake_tail=tuple(plain["wake_tail"]),
         cooling=plain["cooling"],
@@ -181,11 +182,11 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
         **rates,
     )
     numbers = [*asdict(cost.device).values(), *asdict(cost.host).values()]
-    numbers += [cost.wake, *cost.wake_tail, cost.cooling, cost.turn, cost.knee]
+    numbers += [cost.tile, cost.wake, *cost.wake_tail, cost.cooling, cost.turn, cost.knee]
     numbers += [*asdict(cost.after).values(), *(each for piece in cost.pieces for each in piece)]
     if not _are_whole(numbers):
         raise ValueError("a coefficient is not a whole number of picoseconds, 0 or more")
-    if not _are_whole(asdict(cost.rounding).values()):
+    if not _are_whole(asdict(cost.rounding).values()) or not cost.rounding.tile:
         raise ValueError("tokens are not rounded up to whole numbers")
     if not _are_whole([cost.gathering.at_once]) or not _are_whole([cost.gathering.block], least=1):
         raise ValueError("keys are not gathered in whole blocks")

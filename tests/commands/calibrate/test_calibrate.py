@@ -319,6 +319,25 @@ def test_live_steps_decide_where_there_are_both_and_designed_batches_elsewhere()
         assert without.cost.predict(step) == pytest.approx(designed, rel=0.005)
 
 
+def test_the_price_of_a_tile_is_that_of_designed_batches_at_the_level_of_live_steps():
+    tiled = replace(COST, tile=COST.device.step // 4, rounding=Rounding(tile=32))
+    edges = [row_features(0, tokens) for tokens in (32, 33, 64, 65, 96, 97, 128, 129)]
+    samples = [Sample(step, tiled.predict(step) // 2, 0) for step in [*STEPS, *edges] * 20]
+    steps = [replace(live(1.0, k), nanoseconds=tiled.predict(STEPS[2])) for k in range(400)]
+    found = fit_live(fit_steps(samples, tiled.rounding), samples, steps, [])
+    assert found.cost.tile == pytest.approx(tiled.tile, rel=0.02)
+    assert found.cost.rounding == tiled.rounding
+    for step in (*STEPS, *edges):
+        assert found.cost.predict(step) == pytest.approx(tiled.predict(step), rel=0.02)
+
+
+def test_designs_fill_tiles_just_and_by_a_token_too_many():
+    plain, made = (set(designs(4, 512, 999, 16, 3, tile)) for tile in (1, 32))
+    edges = [each.prompts[0][1] for each in made - plain]
+    assert sorted(edges) == [32, 33, 64, 65, 96, 97, 128, 129] and plain < made
+    assert all(each.varied(0.8) is each for each in made - plain)
+
+
 def test_features_of_live_steps_include_their_executors_padding():
     steps = serve_trace(virtual(), LEARNED, HOSTED, 8, 5.0, 0, lambda share: None)
     reads = [step.features.reads for step in steps if not step.features.prompts]
@@ -348,9 +367,11 @@ def test_the_traffic_to_learn_from_lets_the_engine_sleep_now_and_then():
         ("cost.pieces", [[7, 5]], "do not ascend from 0"),
         ("cost.device.read", True, "a coefficient"),
         ("cost.wake", 1.5, "a coefficient"),
+        ("cost.tile", -1, "a coefficient"),
         ("cost.wake_tail", [2, -1], "a coefficient"),
         ("cost.cooling", -1, "a coefficient"),
         ("cost.rounding.digits", "5", "tokens are not rounded up to whole numbers"),
+        ("cost.rounding.tile", 0, "tokens are not rounded up to whole numbers"),
         ("cost.gathering.block", 0, "keys are not gathered in whole blocks"),
         ("cost.gathering.at_once", -1, "keys are not gathered in whole blocks"),
         ("cost", [], "list"),

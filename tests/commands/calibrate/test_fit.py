@@ -35,7 +35,7 @@ COST = StepCost(
 def points(cost):
     """Samples of the designed batches at these prices."""
     here = fake_testbed(cost=cost)
-    made = designs(8, here.context, here.num_blocks, here.block_size, seed=0)
+    made = designs(8, here.context, here.num_blocks, here.block_size, 0, cost.rounding.tile)
     samples = Trials(here, 0).measure(made, 60.0, lambda share: None)
     return [Observation(sample.features, sample.nanoseconds) for sample in samples]
 
@@ -69,6 +69,16 @@ def test_the_fit_finds_prices_where_the_executor_rounds_tokens_up():
     errors = [abs(cost.predict(each.features) / each.nanoseconds - 1) for each in rounded]
     assert max(errors) < 0.005 and found.error < 0.005 < plain.error
     assert max(off(plain, rounded)) > 0.02
+
+
+def test_the_fit_finds_the_price_of_a_tile():
+    rounding = Rounding(tile=32)
+    tiled = points(replace(COST, tile=400_000_000, rounding=rounding))
+    plain, found = fit_device(tiled), fit_device(tiled, rounding)
+    assert plain.tile == 0 and found.tile == pytest.approx(400_000_000, rel=0.05)
+    assert found.error < 0.005 < plain.error
+    flat = fit_device(priced_flat := points(replace(COST, rounding=rounding)), rounding)
+    assert flat.tile < 10_000_000 and max(off(flat, priced_flat)) < 0.01, "there are none"
 
 
 def test_steps_slowed_by_a_neighbour_do_not_spoil_the_fit(priced):

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.commands.calibrate.learn import SECONDS, ProgressCallback, calibrate_testbed
-from headway.core.cost.step_cost import WHOLE, Rounding, StepCost
+from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.costing import datasheet
 from headway.costing.calibration import CORES_AT_WORK_FOR_OTHERS, Calibration, write_cost_file
 from headway.costing.datasheet import analytical_calibration, read_accelerator, read_shape
@@ -224,7 +224,9 @@ def terms(cost: StepCost) -> dict[str, str]:
                 texts[part + ONCE.get(name, f"per {name}")] = duration(coefficient / 1_000)
     for begin, slope in cost.pieces:
         texts[f"per token from {begin} on"] = duration(slope / 1_000)
-    if cost.rounding != Rounding():
+    if cost.tile:
+        texts[f"per {cost.rounding.tile} tokens begun"] = duration(cost.tile / 1_000)
+    if not cost.rounding.is_exact:
         digits = f"to {cost.rounding.digits} binary digits" if cost.rounding.digits else "not"
         texts["tokens are rounded up"] = f"{digits}, to at least {cost.rounding.least}"
     if at_once := cost.gathering.at_once:

@@ -12,6 +12,7 @@ from random import Random
 LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192)  # tokens of a prompt alone
 CHUNKS = (16, 64, 256, 512)  # tokens of a prompt beside decodes
 TOGETHER = (2, 4, 8, 16, 32, 64)  # prompts in one step
+TILES = (1, 2, 3, 4)  # that are filled
 SPREAD = 0.9  # standard deviation of the log of mixed contexts: about that of recorded prompts
 SHORT = 24  # tokens of context
 
@@ -25,6 +26,7 @@ class Design:
     unfinished: bool = False  # the prompts go on in later steps, so nothing is sampled
     width: int = 0  # tokens that every row is padded to; 0: no padding
     held: int = 0  # finished slots that a padded group still computes
+    exact: bool = False  # never varied
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -42,6 +44,8 @@ class Design:
 
         Prompts in traffic are not all powers of two.
         """
+        if self.exact:
+            return self
 
         def cut(length: int) -> int:
             return min(length, max(2, round(length * share)))
@@ -50,8 +54,13 @@ class Design:
         return replace(self, prompts=prompts, width=cut(self.width) if prompts else self.width)
 
 
-def designs(slots: int, context: int, blocks: int, block_size: int, seed: int) -> list[Design]:
-    """All designs of up to `slots` rows that fit into the blocks, each once, the smallest first."""
+def designs(
+    slots: int, context: int, blocks: int, block_size: int, seed: int, tile: int = 1
+) -> list[Design]:
+    """All designs of up to `slots` rows that fit into the blocks, each once, the smallest first.
+
+    tile: tokens that the products compute at once.
+    """
     random = Random(f"{seed} designs")
     candidates = [
         *_decodes(slots, context, random),
@@ -59,6 +68,7 @@ def designs(slots: int, context: int, blocks: int, block_size: int, seed: int) -
         *_together(slots, context),
         *_chunks(slots, context, random),
         *_groups(slots, context, random),
+        *_edges(tile),
     ]
 
     def fits(design: Design) -> bool:
@@ -118,6 +128,13 @@ def _chunks(slots: int, context: int, random: Random) -> Iterator[Design]:
             yield Design(decodes, ((context // 8, length),), unfinished=True)
         beside = _mixed(slots // 2, context, random)
         yield Design(beside, ((0, length // 2), (0, length - length // 2)))
+
+
+def _edges(tile: int) -> Iterator[Design]:
+    """Steps that just fill some tiles, and with one token more."""
+    for tokens in (tile * count for count in TILES if tile > 1):
+        for more in (0, 1):
+            yield Design(prompts=((0, tokens + more),), unfinished=True, exact=True)
 
 
 def _groups(slots: int, context: int, random: Random) -> Iterator[Design]:

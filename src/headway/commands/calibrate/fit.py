@@ -65,6 +65,7 @@ class PiecewiseFit:
     pieces: tuple[tuple[int, int], ...]  # (from this many tokens on, ps per token)
     error: float  # mean absolute relative error, unweighted, each at most 1
     largest: int  # tokens of the largest step
+    tile: int = 0  # ps
 
 
 def fit_steps(samples: Sequence[Sample], rounding: Rounding = EXACTLY) -> StepCost:
@@ -81,7 +82,14 @@ def fit_steps(samples: Sequence[Sample], rounding: Rounding = EXACTLY) -> StepCo
     ]
     fit = fit_device(device, rounding)
     rates = fit_rates(host, HOST) if host else Rates()
-    return StepCost(fit.rates, fit.pieces, host=rates, knee=knee(fit), rounding=rounding)
+    return StepCost(
+        fit.rates,
+        fit.pieces,
+        fit.tile,
+        host=rates,
+        knee=knee(fit, fit.tile // rounding.tile),
+        rounding=rounding,
+    )
 
 
 def fit_device(points: Sequence[Observation], rounding: Rounding = EXACTLY) -> PiecewiseFit:
@@ -113,8 +121,9 @@ def fit_rates(points: Sequence[Observation], names: Sequence[str]) -> Rates:
     return Rates(**{name: round(each) for name, each in zip(names, solved, strict=True)})
 
 
-def knee(fit: PiecewiseFit) -> int:
-    """The tokens of a step above which it counts as compute-bound.
+def knee(fit: PiecewiseFit, more: int = 0) -> int:
+    """The tokens of a step above which it counts as compute-bound. more: ps of each token beside
+    the pieces, its share of a tile.
 
     From the knee on, one more token costs more than half of the average price per token. A fit
     where the first token already does has no flat part. Its knee is the number of tokens whose time
@@ -122,7 +131,7 @@ def knee(fit: PiecewiseFit) -> int:
     """
     begins = [begin for begin, _ in fit.pieces]
     amounts = segments(fit.largest, begins)
-    slopes = [slope for _, slope in fit.pieces]
+    slopes = [slope + more for _, slope in fit.pieces]
     mean = sum(map(int.__mul__, amounts, slopes)) / fit.largest
     at = next((begin for begin, slope in fit.pieces if 2 * slope > mean), 0)
     return at or (fit.rates.step + fit.rates.head) // max(1, slopes[0])
@@ -176,9 +185,10 @@ def _pieced(
     points: Sequence[Observation], knots: Sequence[int], rounding: Rounding
 ) -> PiecewiseFit:
     computed = [rounding.of(point.features.tokens) for point in points]
+    tiled = [-(-tokens // rounding.tile) if rounding.tile > 1 else 0 for tokens in computed]
     rows = [
-        [*(TERMS[name](point.features) for name in DEVICE), *segments(tokens, knots)]
-        for point, tokens in zip(points, computed, strict=True)
+        [*(TERMS[name](point.features) for name in DEVICE), tiles, *segments(tokens, knots)]
+        for point, tokens, tiles in zip(points, computed, tiled, strict=True)
     ]
     targets = [point.nanoseconds * 1_000 for point in points]
     solved = solve(rows, targets, [point.weight for point in points])
@@ -191,7 +201,8 @@ def _pieced(
     count = len(DEVICE)
     return PiecewiseFit(
         rates=Rates(**dict(zip(DEVICE, whole[:count], strict=True))),
-        pieces=tuple(zip(knots, whole[count:], strict=True)),
+        pieces=tuple(zip(knots, whole[count + 1 :], strict=True)),
+        tile=whole[count],
         error=sum(errors) / len(errors),
         largest=max(computed),
     )

@@ -89,7 +89,8 @@ def measure_steps(
     checking: the share of the time for held-out traffic; 0 leaves it out.
     """
     others, trials = Neighbours(), Trials(testbed, seed)
-    batches = designs(slots, testbed.context, testbed.num_blocks, testbed.block_size, seed)
+    memory = testbed.context, testbed.num_blocks, testbed.block_size
+    batches = designs(slots, *memory, seed, testbed.rounding.tile)
     if not testbed.executor.traits.exclusive_groups:
         batches = [each for each in batches if not each.width]
     probes = [

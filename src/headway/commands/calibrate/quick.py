@@ -35,7 +35,8 @@ def learn_quickly(testbed: Testbed, seed: int, seconds: float) -> QuickCost:
     """
     batches = few_designs(testbed.slots, testbed.context, testbed.num_blocks, testbed.block_size)
     samples = Trials(testbed, seed).measure(batches, seconds, lambda share: None)
-    cost = replace(fit_steps(samples, testbed.rounding), gathering=testbed.gathering)
+    rounding = replace(testbed.rounding, tile=1)  # too few designs to tell a tile from its tokens
+    cost = replace(fit_steps(samples, rounding), gathering=testbed.gathering)
     shares = [sample.nanoseconds / max(1, cost.predict(sample.features)) for sample in samples]
     residuals = _residuals(shares)
     return QuickCost(

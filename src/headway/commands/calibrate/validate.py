@@ -77,12 +77,13 @@ def fit_live(
     lived = _balanced(learned, cost.knee)
     weight = min(1.0, DESIGNED * len(lived) / len(samples)) if lived else 1.0
     both = [*lived, *(_scaled(sample, first, weight) for sample in samples)]
-    refitted = replace(fit_steps(both, cost.rounding), gathering=cost.gathering)
+    refitted = _beside_tiles(cost, round(cost.tile * first), both)
     factor = _within(first * _ratio(refitted, learned)) / first
     live_fit = replace(
         refitted,
         device=_times(refitted.device, factor),
         pieces=tuple((begin, round(slope * factor)) for begin, slope in refitted.pieces),
+        tile=round(refitted.tile * factor),
         host=_sum(_times(refitted.host, factor), deciding),
         after=behind,
     )
@@ -96,6 +97,18 @@ def fit_live(
         before=errors(with_residuals(alone, learned), held_out),
         after=errors(final, held_out),
     )
+
+
+def _beside_tiles(cost: StepCost, tile: int, samples: Sequence[Sample]) -> StepCost:
+    """Fitted to these, but for the price of a tile: only designed batches tell it from a token's,
+    since in traffic few steps have just as many tokens as fill tiles."""
+    tiles = replace(StepCost(), rounding=cost.rounding, tile=tile)
+    beside = [
+        replace(sample, nanoseconds=max(1, sample.nanoseconds - tiles.predict(sample.features)))
+        for sample in samples
+    ]
+    fitted = fit_steps(beside, replace(cost.rounding, tile=1))
+    return replace(fitted, tile=tile, rounding=cost.rounding, gathering=cost.gathering)
 
 
 def _within(factor: float) -> float:

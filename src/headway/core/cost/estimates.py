@@ -62,8 +62,10 @@ class Estimates:
         self._drift = 1_000_000  # millionths
         self.is_known = cost.is_known
         # A step in which a token costs what it costs in the largest: above the last bend.
-        self._full = Features(max([0, *[begin for begin, _ in cost.pieces]]), 1, 1, 0, 0, 1, 1)
-        self._full_price = cost.predict(self._full)
+        self._even = cost.without_tiles()
+        begins = [begin for begin, _ in self._even.pieces]
+        self._full = Features(max([0, *begins]), 1, 1, 0, 0, 1, 1)
+        self._full_price = self._even.predict(self._full)
         self._shortest = cost.predict(row_features(0, 1, 1))
         self.shortest = self._shortest  # nanoseconds of a step of one token; 0: no cost model
         self._drains: defaultdict[str, Drain] = defaultdict(Drain)  # by lane
@@ -182,7 +184,7 @@ class Estimates:
             own = row_features(start, end - start, 1)
             sequence.priced_from, sequence.priced_to = start, end
             sequence.alone = self.cost.predict(own)
-            sequence.work = self.cost.predict(self._full + own) - self._full_price
+            sequence.work = self._even.predict(self._full + own) - self._full_price
         return sequence.work
 
     def promise(self, sequence: Sequence, now: int, after: int, wait: int) -> Promise:

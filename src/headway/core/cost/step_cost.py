@@ -11,7 +11,7 @@ one can begin, is a third account. The features are those of Vidur (MLSys 2024),
 and not for each operator. `headway calibrate` fits the rates; a price needs no such tool.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.core.cost.features import Features
 from headway.core.cost.gathering import UNPADDED, Gathering
@@ -83,6 +83,12 @@ class Rounding:
 
     least: int = 1  # tokens
     digits: int = 0  # leading binary digits that are kept; 0: all
+    tile: int = 1  # tokens that products alone compute at once, whether there are as many or not
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether as many are computed as there are."""
+        return self.least <= 1 and not self.digits
 
     def of(self, tokens: int) -> int:
         """How many tokens are computed for this many; 0 for 0."""
@@ -108,6 +114,7 @@ class StepCost:
 
     device: Rates = Rates()
     pieces: tuple[tuple[int, int], ...] = ()  # (tokens from which, ps per token), ascending from 0
+    tile: int = 0  # ps for each of the rounding's tiles that the step's tokens begin
     host: Rates = Rates()  # in a step: deciding it, preparing inputs, sampling
     after: Rates = Rates()  # after it: committing it, telling callers, keeping rows
     wake: int = 0  # nanoseconds more of the first step after a long sleep
@@ -169,13 +176,26 @@ class StepCost:
         """Nanoseconds that this share of such steps, 0 to 1, does not exceed."""
         return self.predict(features) * self.residuals[self.regime(features)].at(share) // WHOLE
 
+    def without_tiles(self) -> "StepCost":
+        """The same without their stairs: a line through the middles of these is in the pieces."""
+        if not self.tile:
+            return self
+        size, slopes = self.rounding.tile, dict(self.pieces)
+        middle, slope, pieces = size // 2, 0, list[tuple[int, int]]()
+        for begin in sorted({0, middle, *slopes}):
+            slope = slopes.get(begin, slope)
+            pieces.append((begin, slope + (self.tile // size if begin >= middle else 0)))
+        device = replace(self.device, step=self.device.step + self.tile)
+        return replace(self, device=device, pieces=tuple(pieces), tile=0)
+
     def regime(self, features: Features) -> int:
         """MEMORY_BOUND or COMPUTE_BOUND."""
         return COMPUTE_BOUND if features.tokens > self.knee else MEMORY_BOUND
 
     def _tokens(self, tokens: int) -> int:
-        """Picoseconds of so many tokens: the area under the pieces."""
-        total, tokens = 0, self.rounding.of(tokens)
+        """Picoseconds of so many tokens: the area under the pieces, and the tiles."""
+        tokens = self.rounding.of(tokens)
+        total = self.tile * -(-tokens // self.rounding.tile) if self.tile else 0
         for begin, slope in reversed(self.pieces):
             if tokens > begin:
                 total += slope * (tokens - begin)

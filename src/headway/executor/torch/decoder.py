@@ -4,6 +4,8 @@ The batch is flat and ragged: N tokens of all rows, one after the other, [N, hid
 attention knows where one row ends and the next begins.
 """
 
+from dataclasses import replace
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -43,7 +45,7 @@ class Decoder:
         typical = weights.head if config.generates else weights.layers[0].qkv
         rounding = LARGE if typical.one_as_slow_as_four and not few else SMALL
         rounds = self.device.type == "cpu" and not typical.any_rows
-        self.rounding = rounding if rounds else Rounding()
+        self.rounding = replace(rounding if rounds else Rounding(), tile=typical.rows_at_once)
         length = context or config.context
         ropes = list(dict.fromkeys(layer.rope for layer in config.layer_attention if layer.rope))
         rotary: list[RotaryTable] = [

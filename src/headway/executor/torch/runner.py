@@ -11,7 +11,6 @@ from torch import Tensor
 
 from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
 from headway.core.blocks import SCRATCH
-from headway.core.cost.step_cost import Rounding
 from headway.core.grammar import Grammar
 from headway.core.sampling import Sampling
 from headway.engine import Executor
@@ -113,7 +112,7 @@ class TorchExecutor(Executor):
         """
         until = perf_counter_ns() + seconds * 1e9
         rounding = self.model.rounding
-        if rounding == Rounding():
+        if rounding.is_exact:
             self._run_once()
             return
         for rows in row_counts(tokens, rounding):

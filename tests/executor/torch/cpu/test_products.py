@@ -7,8 +7,9 @@ from headway.executor.torch.config.processor import cpu_flags
 from headway.executor.torch.cpu.build import NEEDED, SWITCH
 from headway.executor.torch.cpu.library import kernels
 from headway.executor.torch.layers import linear, product_choice
-from headway.executor.torch.layers.linear import Linear
+from headway.executor.torch.layers.linear import HalfLinear, Linear
 from headway.executor.torch.layers.product_choice import Kind
+from headway.executor.torch.layers.quantized import QuantizedLinear
 
 needs_kernels = pytest.mark.skipif(kernels() is None, reason="there are no kernels here")
 SHAPES = [(64, 2), (128, 96), (320, 1_026), (64, 2_050)]  # of one panel, of several, of two chunks
@@ -103,6 +104,18 @@ def test_each_number_of_rows_goes_to_the_fastest(monkeypatch):
     assert spied.asked == [(1, False), (2, True)]
     for rows, y in found.items():
         assert (y - found[6][:rows]).abs().max() < 2**-8 * (1 + found[6].abs().max())
+
+
+@needs_kernels
+def test_a_layer_knows_how_many_rows_are_multiplied_at_once():
+    weight, _, bias = drawn(128, 96, 6, torch.bfloat16)
+    found = kernels()
+    assert found.rows_at_once in (1, 32), "32 by AMX"
+    assert QuantizedLinear([weight]).rows_at_once == found.rows_at_once
+    for kinds, rows in (((Kind.WIDENED,), 1), ((Kind.WIDENED, Kind.PAIRS), found.rows_at_once)):
+        assert HalfLinear([weight], bias, found, kinds).rows_at_once == rows
+    layer = Linear(weight, bias)
+    assert layer.rows_at_once == (found.rows_at_once if Kind.PAIRS in layer.kinds else 1)
 
 
 def test_the_fastest_is_chosen_but_ties_go_to_ours_and_ours_stays(monkeypatch):

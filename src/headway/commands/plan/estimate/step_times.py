@@ -14,14 +14,14 @@ class StepTimes:
     """Mean nanoseconds from the start of a step to the start of the next, by its composition.
 
     The time includes the host's work after the step and the mean of the residuals. It leaves out
-    the wake-up after a sleep (`wake`) and the executor's rounding of tokens: formulas need slopes,
-    and a staircase has no useful ones.
+    the wake-up after a sleep (`wake`) and the executor's rounding of tokens. Tiles of products have
+    a line through their stairs. Formulas need slopes, and a staircase has no useful ones.
     """
 
     cost: StepCost
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cost", replace(self.cost, rounding=Rounding()))
+        object.__setattr__(self, "cost", replace(self.cost.without_tiles(), rounding=Rounding()))
 
     def of(self, features: Features) -> float:
         """Of a step with these features."""

@@ -39,6 +39,11 @@ class HalfMatrix:
         """Where the numbers lie: address, bytes."""
         return self._panels.data_ptr(), self._panels.nbytes
 
+    @property
+    def rows_at_once(self) -> int:
+        """In bfloat16."""
+        return self._kernels.rows_at_once
+
     def product(self, x: Tensor, bias: Tensor | None, widened: bool = True) -> Tensor:
         """x W^T + bias in x's dtype: [rows, inputs] -> [rows, outputs], for any number of rows.
         widened: rows in bfloat16 are, too."""

@@ -46,6 +46,7 @@ class Kernels:
         if library.has_bfloat16():
             self._products[torch.bfloat16] = Kernel(library, "product_bfloat16", product)
         self._widened = Kernel(library, "product_widened", product)
+        self.rows_at_once: int = library.rows_at_once()  # in bfloat16 or in 8 bits
         # Without a result, but for `attend`: whether there is code for the size of heads.
         self.add_norm, self.take_in, self.gate_up, self.attend = (
             Kernel(library, name, arguments, _FLAG) for name, arguments in _ARGUMENTS.items()

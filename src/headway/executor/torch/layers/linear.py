@@ -139,6 +139,11 @@ class Linear:
         return self.packed is not None and self.kinds[0] is Kind.ONEDNN
 
     @property
+    def rows_at_once(self) -> int:
+        """Rows that are multiplied at once, whether there are as many or not."""
+        return self.kernels.rows_at_once if self.kernels and Kind.PAIRS in self.kinds else 1
+
+    @property
     def part(self) -> tuple[int, int]:
         """Where the weight lies: address, bytes."""
         if self.weight is not None:
@@ -182,6 +187,11 @@ class HalfLinear:
         self.matrix, self.bias, self.kinds = HalfMatrix(weights, kernels), bias, kinds
         self.outputs = self.matrix.outputs
         self.nbytes = self.matrix.nbytes + (0 if bias is None else bias.nbytes)
+
+    @property
+    def rows_at_once(self) -> int:
+        """As Linear's."""
+        return self.matrix.rows_at_once if Kind.PAIRS in self.kinds else 1
 
     @property
     def part(self) -> tuple[int, int]:

@@ -15,7 +15,7 @@ class QuantizedLinear:
     A row alone has the same bits as the row in any batch.
     """
 
-    __slots__ = ("any_rows", "bias", "matrix", "nbytes", "outputs")
+    __slots__ = ("any_rows", "bias", "matrix", "nbytes", "outputs", "rows_at_once")
     weight = None
     packed = None
     one_as_slow_as_four = False
@@ -28,6 +28,7 @@ class QuantizedLinear:
             PlainInt8(joined(weights)) if found is None else found.int8.pack(weights)
         )
         self.any_rows = found is not None
+        self.rows_at_once = 1 if found is None else found.rows_at_once
         self.bias, self.outputs = bias, self.matrix.outputs
         self.nbytes = self.matrix.nbytes + (0 if bias is None else bias.nbytes)
 

@@ -222,6 +222,9 @@ int has_bfloat16() {
 #endif
 }
 
+// Rows in bfloat16 or in 8 bits that are multiplied at once, whether there are as many or not.
+int rows_at_once() { return AMX ? 2 * SIDE : 1; }
+
 void product_bfloat16(const uint16_t* x, int64_t rows, int64_t inputs, int64_t outputs,
                       const uint16_t* weights, const uint16_t* bias, uint16_t* y, float*,
                       int64_t threads) {

@@ -1,0 +1,47 @@
+"""Tensor parallelism: two workers of vLLM compute one model, each with half of every layer."""
+
+import os
+import signal
+from dataclasses import replace
+
+import pytest
+
+from headway.errors import EngineDownError
+from headway.executor.load import BLOCK_SIZES, load
+from headway.executor.torch.memory.memory_plan import Limits
+from headway.runs.shared_executor import SharedExecutor
+from tests.executor.torch.tiny_checkpoints import make
+from tests.vllm.conftest import CONTEXT, EAGER, SHAPES, SIZES
+from tests.vllm.test_vllm_golden import ASKED, STRATEGIES, serve
+
+
+def test_two_ranks_answer_as_one_and_the_death_of_one_is_told(tmp_path, monkeypatch):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("two ranks of a CPU want a core each")
+    # By itself vLLM wants a NUMA node for each rank.
+    monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", f"{cores[0]}|{cores[1]}")
+    shape, rest = SHAPES["llama"]
+    golden = make(tmp_path, shape, **(SIZES | rest))
+    limits = replace(Limits(6, 0, CONTEXT, BLOCK_SIZES["vllm"]), step_tokens=512)
+    options = EAGER | {"tensor_parallel_size": 2}
+    loaded = load("vllm", golden.folder, limits, "float32", "", options)
+    try:
+        assert loaded.plan.ranks == 2 and "among 2 ranks" in str(loaded.plan)
+        assert loaded.plan.per_block == 2 * 2 * 2 * 32 * 32 * 4, "layers, k and v, heads, cells"
+        wanted = [golden.generate(*asked) for asked in ASKED]
+        executor = SharedExecutor(loaded.executor)
+        for name in ("chunks-of-5", "chunks-of-100"):
+            scheduler, said = serve(executor, STRATEGIES[name])
+            assert said == wanted
+            assert sum(row.preemptions for row in scheduler.ledger.requests) > 0
+        workers = loaded.executor._core.model_executor.workers
+        assert len(workers) == 2
+        os.kill(workers[1].proc.pid, signal.SIGKILL)
+        workers[1].proc.join()
+        with pytest.raises(EngineDownError, match="a worker of vLLM has died"):
+            serve(executor, STRATEGIES["chunks-of-5"])
+    finally:
+        loaded.executor.close()
+    for worker in workers:
+        assert worker.proc.exitcode is not None
