@@ -116,7 +116,8 @@ class Stage:
         """Requests per second, on the machine. seed: of the traffic that is learned from."""
         clock, other = HaltingClock(self.testbed.clock), HaltingClock(self.beside.clock)
         mine = ObservedRun(
-            replace(self.testbed, clock=clock), lambda testbed: self._run(testbed, rate, window)
+            replace(self.testbed, clock=clock),  # which observes steps one by one unless told
+            lambda each: self._run(replace(each, depth=self.testbed.depth), rate, window),
         )
         seconds = MOST * (self.scale.requests / rate + DRAIN / SECOND)
         beside, cost = replace(self.beside, clock=other), self.first.cost

@@ -165,7 +165,7 @@ def _engine(points: Sequence[Observation]) -> Rates:
 
 
 def with_waking(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
-    """The cost model, which knows neither, with what these steps take longer after a sleep.
+    """The cost model, which has no price for waking, with that of these steps.
 
     The longer the engine sleeps, the more of its caches others use. So of several lengths of a long
     sleep, the one counts with which the first steps differ least from their price.
