@@ -16,11 +16,12 @@ from headway.commands.calibrate.fit import (
     PiecewiseFit,
     fit_device,
     fit_rates,
+    fit_steps,
     knee,
     segments,
     solve,
 )
-from headway.commands.calibrate.trials import Trials
+from headway.commands.calibrate.trials import Sample, Trials
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import Rates, Rounding, StepCost
 from tests.commands.testbeds import fake_testbed
@@ -77,6 +78,13 @@ def test_the_fit_finds_the_price_of_a_tile():
     plain, found = fit_device(tiled), fit_device(tiled, rounding)
     assert plain.tile == 0 and found.tile == pytest.approx(400_000_000, rel=0.05)
     assert found.error < 0.005 < plain.error
+    dear = 1_200_000_000
+    steps = points(replace(COST, tile=dear, rounding=rounding))
+    samples = [Sample(each.features, round(each.nanoseconds), 0) for each in steps]
+    fitted, known = fit_steps(samples, rounding), fit_steps(samples, rounding, dear)
+    assert known.tile == dear and known.rounding == fitted.rounding == rounding
+    assert 0 < known.knee < 128, "a tile's share is part of a token's price"
+    assert known.knee == pytest.approx(fitted.knee, rel=0.05)
     flat = fit_device(priced_flat := points(replace(COST, rounding=rounding)), rounding)
     assert flat.tile < 10_000_000 and max(off(flat, priced_flat)) < 0.01, "there are none"
 

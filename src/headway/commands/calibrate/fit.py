@@ -7,7 +7,7 @@ Outliers have bounded influence (Huber, 1964), because another process may have 
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import TYPE_CHECKING
 
@@ -68,26 +68,35 @@ class PiecewiseFit:
     tile: int = 0  # ps
 
 
-def fit_steps(samples: Sequence[Sample], rounding: Rounding = EXACTLY) -> StepCost:
+def fit_steps(
+    samples: Sequence[Sample], rounding: Rounding = EXACTLY, tile: int | None = None
+) -> StepCost:
     """Fit the device's rates and, separately, the host's (building inputs, sampling).
 
-    rounding: how the executor of these samples rounds a step's tokens up. Raises SettingError if
-    scipy is missing.
+    rounding: how the executor of these samples rounds a step's tokens up. tile: picoseconds of one
+    of its tiles; None: that is fitted, too. Raises SettingError if scipy is missing.
     """
-    device = [Observation(s.features, max(1, s.nanoseconds - s.host), s.weight) for s in samples]
+    known = StepCost(tile=tile or 0, rounding=rounding)
+    device = [
+        Observation(
+            s.features, max(1, s.nanoseconds - s.host - known.predict(s.features)), s.weight
+        )
+        for s in samples
+    ]
     host = [
         Observation(sample.features, sample.host, sample.weight)
         for sample in samples
         if sample.host
     ]
-    fit = fit_device(device, rounding)
+    fit = fit_device(device, rounding if tile is None else replace(rounding, tile=1))
+    tile = fit.tile if tile is None else tile
     rates = fit_rates(host, HOST) if host else Rates()
     return StepCost(
         fit.rates,
         fit.pieces,
-        fit.tile,
+        tile,
         host=rates,
-        knee=knee(fit, fit.tile // rounding.tile),
+        knee=knee(fit, tile // rounding.tile),
         rounding=rounding,
     )
 
@@ -133,7 +142,8 @@ def knee(fit: PiecewiseFit, more: int = 0) -> int:
     amounts = segments(fit.largest, begins)
     slopes = [slope + more for _, slope in fit.pieces]
     mean = sum(map(int.__mul__, amounts, slopes)) / fit.largest
-    at = next((begin for begin, slope in fit.pieces if 2 * slope > mean), 0)
+    known = zip(begins, slopes, strict=True)
+    at = next((begin for begin, slope in known if 2 * slope > mean), 0)
     return at or (fit.rates.step + fit.rates.head) // max(1, slopes[0])
 
 

@@ -77,7 +77,9 @@ def fit_live(
     lived = _balanced(learned, cost.knee)
     weight = min(1.0, DESIGNED * len(lived) / len(samples)) if lived else 1.0
     both = [*lived, *(_scaled(sample, first, weight) for sample in samples)]
-    refitted = _beside_tiles(cost, round(cost.tile * first), both)
+    # Only designed batches tell a tile from its tokens: in traffic few steps just fill some.
+    refitted = fit_steps(both, cost.rounding, round(cost.tile * first))
+    refitted = replace(refitted, gathering=cost.gathering)
     factor = _within(first * _ratio(refitted, learned)) / first
     live_fit = replace(
         refitted,
@@ -97,18 +99,6 @@ def fit_live(
         before=errors(with_residuals(alone, learned), held_out),
         after=errors(final, held_out),
     )
-
-
-def _beside_tiles(cost: StepCost, tile: int, samples: Sequence[Sample]) -> StepCost:
-    """Fitted to these, but for the price of a tile: only designed batches tell it from a token's,
-    since in traffic few steps have just as many tokens as fill tiles."""
-    tiles = replace(StepCost(), rounding=cost.rounding, tile=tile)
-    beside = [
-        replace(sample, nanoseconds=max(1, sample.nanoseconds - tiles.predict(sample.features)))
-        for sample in samples
-    ]
-    fitted = fit_steps(beside, replace(cost.rounding, tile=1))
-    return replace(fitted, tile=tile, rounding=cost.rounding, gathering=cost.gathering)
 
 
 def _within(factor: float) -> float:
