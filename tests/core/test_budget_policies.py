@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import row_features
+from headway.core.cost.lengths import ENOUGH
 from headway.core.cost.promise import Promise
 from headway.core.cost.step_cost import Rates, StepCost
-from headway.core.lane import Budget, Lane, Line, Share
+from headway.core.lane import TAKE, Budget, Lane, Line, Share
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed
@@ -392,6 +393,38 @@ def test_who_cannot_be_in_time_even_alone_is_relegated():
     assert numbers(Hopeless().restored(again)) == [1, 2, 3]
     assert numbers(Keep().restored(again)) == []
     assert numbers(Hopeless().relegated(view._replace(now=MS))) == [0, 1, 5, 6]
+
+
+def told(number, expected, **rest):
+    made = one(number, **rest)
+    made.request = replace(made.request, expected=expected)
+    return made
+
+
+def test_who_waits_and_would_end_too_late_is_relegated():
+    """A prompt takes 14 ms, and four more tokens of an answer 44 ms."""
+    waits = [one(i, done_by=(57 + i) * MS) for i in range(2)]
+    waits += [told(2, 2, done_by=57 * MS), told(3, 4, most=99, done_by=46 * MS)]
+    waits += [one(4), one(5, first_by=13 * MS), decoding(6, first_token=0, done_by=40 * MS)]
+    view = seen(line(CHAT, *waits), running=[decoding(7, first_token=0, done_by=9)])
+    assert numbers(Hopeless().relegated(view)) == [5, 3], "nothing is known of the others"
+    for _ in range(ENOUGH):
+        view.estimates.lengths.ended(decoding(8, generated=5))
+    assert numbers(Hopeless().relegated(view)) == [5, 0, 3, 6]
+    view.estimates.promises.paces.ended("chat", 10 * 12 * MS, 10)
+    assert numbers(Hopeless().relegated(view)) == [5, 0, 1, 3, 6], "tokens come more slowly"
+    taking = seen(line(replace(CHAT, late=TAKE), *waits))
+    assert numbers(Hopeless().relegated(taking)) == []
+
+
+def test_who_waits_and_can_end_in_time_again_is_so():
+    late = [one(i, tier=RELEGATED, done_by=(13 + i) * MS) for i in range(2)]
+    again = {"tier": RELEGATED, "first_by": 9, "first_token": 5}
+    late.append(decoding(2, **again, done_by=99 * MS))
+    runs = [decoding(3, **again, done_by=99 * MS), decoding(4, **again)]
+    view = seen(line(CHAT, *late), running=runs)
+    assert numbers(Hopeless().restored(view)) == [1, 2, 4]
+    assert numbers(Hopeless().restored(view._replace(now=14 * MS + 1))) == [2, 4]
 
 
 def test_victims_go_by_tier_then_by_lane_then_by_what_they_lose():

@@ -23,11 +23,12 @@ COST = StepCost.of(0, per_token=10, per_pair=0)  # nanoseconds
 
 
 HOPELESS = Hopeless()
+IN_TIME = Budget(ttft=100)
 
 
-def made(late, relegate=HOPELESS):
+def made(late, relegate=HOPELESS, budget=IN_TIME):
     """One slot, chunks of four tokens, and first tokens within 100 ns."""
-    lane = Lane("default", Budget(ttft=100), late=late)
+    lane = Lane("default", budget, late=late)
     policies = Policies(Continuous(1), chunk=Fixed(4), step_tokens=8, relegate=relegate)
     return Scheduler(Settings(8, 4, (lane,), policies, cost=COST))
 
@@ -72,6 +73,16 @@ def test_where_the_lane_refuses_them_those_that_wait_end_at_once():
     assert scheduler.roster.waiting == 0
     (row,) = scheduler.ledger.requests
     assert (row.finish, row.relegated, row.good) == (Finish.REFUSED, False, False)
+
+
+def test_who_would_end_too_late_is_told_so_where_the_lane_refuses_it():
+    scheduler = made(REFUSE, budget=Budget(e2e=100))
+    scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 5, expected=3))], 0)
+    step(scheduler, 0)
+    assert scheduler.apply([], 0) == [], "it takes 80 ns to its first token and 20 more"
+    words = "its end is not expected within 1e-07 s of its arrival"
+    assert scheduler.apply([], 1) == [Event("late", (), Finish.REFUSED, words)]
+    scheduler.check()
 
 
 def test_whose_prompt_is_being_computed_is_relegated_even_there():

@@ -80,7 +80,7 @@ class Share:
 ALL = Share()  # one value, so that it is pickled once
 
 
-# What a lane does with a request whose first token cannot come in time: serve it behind the others,
+# What a lane does with a request that cannot be in time any more: serve it behind the others,
 # end it while it waits, or leave it in its place.
 LATE = RELEGATE, REFUSE, TAKE = "relegate", "refuse", "take"
 
@@ -99,7 +99,7 @@ class Lane:
     blocks: Share = ALL  # of the KV memory; a block that sequences share counts for each
     step_tokens: Share = ALL  # of a step
     chunk: int = NEVER  # prompt tokens of a step, at most
-    late: str = RELEGATE  # what becomes of a request that cannot have its first token in time
+    late: str = RELEGATE  # what becomes of a request that cannot be in time any more
 
     def __post_init__(self) -> None:
         if self.late not in LATE:
@@ -107,13 +107,13 @@ class Lane:
 
     @property
     def refuses_late(self) -> bool:
-        """Whether a request ends that waits and whose first token is not expected in time."""
+        """Whether a request ends that waits and is not expected in time."""
         return self.late == REFUSE
 
     @property
     def relegates(self) -> bool:
         """Whether its requests may be found to be late at all."""
-        return self.budget.ttft != NEVER and self.late != TAKE
+        return self.budget.is_timed and self.late != TAKE
 
     @property
     def is_limited(self) -> bool:

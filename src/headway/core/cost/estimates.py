@@ -172,6 +172,18 @@ class Estimates:
             self._alone[tokens] = self.cost.predict(row_features(0, tokens, 1))
         return self.drifted(self._alone[tokens])
 
+    def pace(self, lane: str) -> int:
+        """Nanoseconds from one token of an answer to the next, in this lane at present."""
+        return max(self.shortest, self.promises.paces.of(lane))
+
+    def last_first_token(self, sequence: Sequence) -> int:
+        """When its next token must come if its answer is to end in time, at its lane's pace; NEVER
+        where it need not. If nothing is known of its length, it may be its last token."""
+        if sequence.done_by == NEVER:
+            return NEVER
+        left = self.lengths.left(sequence, SURE)[0] if self.lengths.knows(sequence) else 1
+        return sequence.done_by - (left - 1) * self.pace(sequence.request.lane)
+
     def work(self, sequence: Sequence) -> int:
         """Nanoseconds that the sequence's uncomputed tokens add to a step that is full already.
         Those that wait in the prefix cache count as computed.

@@ -64,6 +64,11 @@ class Lengths:
         sample = self._of_lane.get(sequence.request.lane, ())
         return sequence.request.expected > 0 or len(sample) >= ENOUGH
 
+    def longest(self, lane: str) -> int:
+        """Tokens of the longest answer that is known of the lane; 0: too few are known."""
+        sample = self._of_lane.get(lane)
+        return sample.quantile(1.0, beyond=-1) if sample else 0
+
     def end(self, sequence: Sequence, share: float) -> int:
         """Tokens, prompt and answer, with which it ends: this share of such answers have no more.
 

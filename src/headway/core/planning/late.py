@@ -5,6 +5,7 @@ from collections.abc import Collection
 from headway.core.batch import Event
 from headway.core.block_table import cached
 from headway.core.blocks import BlockPool
+from headway.core.policies.relegate import is_late_to_end
 from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 from headway.core.settings import Settings
@@ -31,13 +32,19 @@ def relegate(
         if waits and _finds_more(pool, late) and late not in policy.relegated(view):
             continue
         if late in promised or (waits and roster.lines[late.request.lane].lane.refuses_late):
-            limit = roster.budget(late.request).ttft / 1e9
-            words = f"its first token is not expected within {limit:g} s of its arrival"
-            refused.append((late, words))
+            refused.append((late, _words(late, view, is_promised=late in promised)))
         else:
             roster.relegate(late)
             events.append(Event(late.request.id, relegated=True))
     return events, refused
+
+
+def _words(late: Sequence, view: View, *, is_promised: bool) -> str:
+    """What the caller is told."""
+    arrived, ends = late.request.arrived, not is_promised and is_late_to_end(late, view)
+    limit = (late.done_by if ends else late.first_by) - arrived
+    what = "end" if ends else "first token"
+    return f"its {what} is not expected within {limit / 1e9:g} s of its arrival"
 
 
 def _finds_more(pool: BlockPool, sequence: Sequence) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from headway.core.lane import Line
 from headway.core.request import NEVER
 from headway.core.sequence import RELEGATED, TIMED, Sequence
 from headway.core.view import View
@@ -34,10 +35,13 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Hopeless:
-    """Whose first token would be late even if its prompt were computed now, alone.
+    """Whose first token would be late even if its prompt were computed now, alone; or who waits and
+    whose answer would end too late then, at its lane's pace and with the length that nine of ten
+    such answers do not exceed.
 
     The prediction may be wrong: whoever had its first token in time, or can have it again because
-    steps have become faster, is in time again. Eager relegation is from Niyama (2025).
+    steps have become faster, is in time again; but not who runs and has an end to keep. Eager
+    relegation is from Niyama (2025).
     """
 
     needs_cost: ClassVar[bool] = True
@@ -45,19 +49,23 @@ class Hopeless:
     def relegated(self, view: View) -> Iterable[Sequence]:
         estimates, now = view.estimates, view.now
         starting: list[Sequence] = []
+        ending: list[Sequence] = []
         for line in view.lines:
             if line.lane.relegates:
                 # Nobody who waits takes longer than the longest prompt: most need no exact look.
                 soon = now + estimates.prompt_alone(line.longest)
                 starting += [s for s in line.waiting if s.first_by < soon]
+                if line.has_dues:
+                    ending += _ending(line, view, soon)
         lanes = {line.lane.name for line in view.lines if line.lane.relegates}
         running = [s for s in view.running if s.first_seen == NEVER and s.tier == TIMED]
         starting += [s for s in running if s.request.lane in lanes]
-        return [
+        late = [
             s
             for s in starting
             if s.first_seen == NEVER and now + estimates.first_token(s) > s.first_by
         ]
+        return late + [s for s in ending if is_late_to_end(s, view)]
 
     def restored(self, view: View) -> Iterable[Sequence]:
         estimates, now = view.estimates, view.now
@@ -66,9 +74,9 @@ class Hopeless:
             s
             for line in view.lines
             for s in line.relegated
-            if now <= s.first_by or s.first_seen != NEVER
+            if (now <= s.first_by or s.first_seen != NEVER) and now <= s.done_by
         ]
-        found += [s for s in view.running if s.tier == RELEGATED]
+        found += [s for s in view.running if s.tier == RELEGATED and s.done_by == NEVER]
         return [
             s
             for s in found
@@ -77,4 +85,19 @@ class Hopeless:
                 if s.first_seen == NEVER
                 else s.first_seen <= s.first_by
             )
+            and not is_late_to_end(s, view)
         ]
+
+
+def _ending(line: Line, view: View, soon: int) -> list[Sequence]:
+    """Who waits there and may have to begin its answer before then: most need no exact look."""
+    estimates, lane = view.estimates, line.lane.name
+    pace = estimates.pace(lane)
+    soon += estimates.lengths.longest(lane) * pace
+    return [s for s in line.waiting if s.done_by < soon + s.request.expected * pace]
+
+
+def is_late_to_end(sequence: Sequence, view: View) -> bool:
+    """Whether its answer would end too late, if its prompt were computed now."""
+    by = view.estimates.last_first_token(sequence)
+    return by < NEVER and view.now + view.estimates.first_token(sequence) > by

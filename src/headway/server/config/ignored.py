@@ -97,7 +97,7 @@ def leave_out_ignored(lane: dict[str, Any], strategies: Strategies) -> None:
             del lane[share]["least"]
     if not lane["slots"]["between"]:
         del lane["slots"]["between"]
-    if lane["ttft"] == NONE or not is_read("late", strategies):
+    if lane["ttft"] == lane["e2e"] == NONE or not is_read("late", strategies):
         del lane["late"]
     for each in ("window", "priority", *GROUPLESS):
         if not is_read(each, strategies):

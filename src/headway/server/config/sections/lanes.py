@@ -107,10 +107,10 @@ class LaneSettings(Section):
     late: Annotated[
         Literal["relegate", "refuse", "take"],
         Field(
-            description="What becomes of a request whose first token cannot come within ttft: "
-            "relegate serves it behind the others; refuse answers with 429, already if it is "
-            "promised to be late when it comes; take leaves it in its place. Only with a strategy "
-            "by budgets."
+            description="What becomes of a request whose first token cannot come within ttft, or "
+            "its end within e2e: relegate serves it behind the others; refuse answers with 429, "
+            "already if its first token is promised to be late when it comes; take leaves it in "
+            "its place. Only with a strategy by budgets."
         ),
     ] = "relegate"
 
