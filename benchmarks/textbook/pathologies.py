@@ -1,20 +1,35 @@
 """Each strategy where it turns bad: the smallest run that shows it, beside one that does not."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import mean
 from typing import NamedTuple
 
+from benchmarks.promise import END, Ending
 from benchmarks.textbook.part import SIMULATED, Part, Table, ms, percent
-from benchmarks.textbook.runs import MS, ROOM, SECOND, STEPS, Served, ask, serve
-from headway.core.lane import Lane
+from benchmarks.textbook.runs import COST, MS, ROOM, SECOND, STEPS, Served, ask, counted, serve
+from headway.core.lane import Budget, Lane
+from headway.core.policies.by_deadline import ByDeadline
+from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed
+from headway.core.policies.defer import WithoutDeadline
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
+from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import Alternate, PrefillFirst
 from headway.core.policies.order import Priority, ShortestFirst
 from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane
+from headway.core.policies.relegate import Hopeless
 from headway.core.request import Request
+from headway.core.sampling import Sampling
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
+from headway.sim.inbox import arrivals
+from headway.sim.simulate import simulate
 
 LANES = (Lane("chat", priority=0), Lane("bulk", priority=1))
+# The same for the strategies that go by budgets: bulk has none.
+TIMED = (Lane("chat", Budget(ttft=SECOND, tpot=50 * MS), 0), LANES[1])
 
 
 class Finding(NamedTuple):
@@ -184,9 +199,66 @@ def starved() -> list[Finding]:
     ]
 
 
+def budgeted() -> list[Finding]:
+    """The parts of `budgets`, each alone."""
+    plain = chunked(64)
+    crowd = [ask(i, 1_000, 4, i * 20 * MS, "chat") for i in range(1, 500)]
+    ways = {
+        "deadline": replace(plain, order=ByDeadline()),
+        "slack": replace(plain, chunk=BySlack()),
+        "relegated": replace(plain, relegate=Hopeless()),
+        "filler": replace(plain, order=Priority(), preempt=ByLane(), defer=WithoutDeadline()),
+    }
+    instead = dict.fromkeys(ways, plain) | {"slack": replace(ways["slack"], order=ByDeadline())}
+    offered = {
+        "deadline": with_one(crowd, 8_000, 4),
+        "slack": with_one([ask(i, 8_000, 4, SECOND, "bulk") for i in range(1, 21)], 64, 4),
+        "relegated": with_one(crowd, 60_000, 4),
+        "filler": with_one(crowd, 64, 400, "bulk"),
+    }
+    said = {
+        "deadline": "deadline order: overload: TTFT of 8,000 tokens among 1,000s; first come",
+        "slack": "slack steps: 20 prompts of 8,000 came before: TTFT; by deadline, too",
+        "relegated": "relegation: overload: TTFT of one that is late in any case; in its place",
+        "filler": "filler: overload: an offline answer of 400 tokens ends; first come",
+    }
+    found: list[Finding] = []
+    for key, way in ways.items():
+        runs = [counted(offered[key], each, TIMED) for each in (way, instead[key])]
+        here, there = (
+            run.requests["bulk-0"].e2e if key == "filler" else run.requests["chat-0"].ttft
+            for run in runs
+        )
+        found.append(Finding(key, said[key], here, there))
+    return [*found, unused()]
+
+
+def unused() -> Finding:
+    """Memory ahead: answers end long before all that was allowed, and that is reckoned with."""
+    answers = [ask(i, 64, 64) for i in range(64)]
+    ends = Sampling(stop_tokens=frozenset({END}))
+    allowed = [replace(each, max_tokens=2_000, sampling=ends) for each in answers]
+    took: list[int] = []
+    for way in (replace(chunked(64), memory=Ahead()), chunked(64)):
+        scheduler = Scheduler(Settings(1_000, policies=way, cost=COST))
+        simulate(scheduler, arrivals(allowed), COST, Ending(answers))
+        scheduler.check()
+        took.append(max(row.finished for row in scheduler.ledger.requests))
+    said = "memory ahead: 64 answers of 64 tokens, 2,000 allowed: last answer ends; now"
+    return Finding("ahead", said, took[0], took[1])
+
+
+def with_one(
+    others: Sequence[Request], prompt: int, answer: int, lane: str = "chat"
+) -> list[Request]:
+    """And one that comes a second after the first."""
+    both = [*others, ask(0, prompt, answer, SECOND, lane)]
+    return sorted(both, key=lambda request: request.arrived)
+
+
 def pathologies() -> Part:
     figures, rows = dict[str, float](), list[list[str]]()
-    for found in [*slow(), *windowed(), *stalled(), *starved()]:
+    for found in [*slow(), *windowed(), *stalled(), *starved(), *budgeted()]:
         both = (found.here, found.instead)
         scale = 100 if found.is_share else 1e-6
         figures |= {found.key: found.here * scale, f"{found.key}_instead": found.instead * scale}

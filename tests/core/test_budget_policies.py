@@ -403,13 +403,16 @@ def told(number, expected, **rest):
 
 def test_who_waits_and_would_end_too_late_is_relegated():
     """A prompt takes 14 ms, and four more tokens of an answer 44 ms."""
-    waits = [one(i, done_by=(57 + i) * MS) for i in range(2)]
-    waits += [told(2, 2, done_by=57 * MS), told(3, 4, most=99, done_by=46 * MS)]
-    waits += [one(4), one(5, first_by=13 * MS), decoding(6, first_token=0, done_by=40 * MS)]
-    view = seen(line(CHAT, *waits), running=[decoding(7, first_token=0, done_by=9)])
+    waits = [one(i, done_by=(200 + i) * MS) for i in range(2)]
+    waits += [told(2, 2, done_by=200 * MS), told(3, 4, most=99, done_by=189 * MS)]
+    waits += [one(4), one(5, first_by=156 * MS), decoding(6, first_token=0, done_by=183 * MS)]
+    waits.append(
+        one(8, arrived=143 * MS, done_by=183 * MS)
+    )  # just come: half of its time is spared
+    view = seen(line(CHAT, *waits), now=143 * MS, running=[decoding(7, first_token=0, done_by=9)])
     assert numbers(Hopeless().relegated(view)) == [5, 3], "nothing is known of the others"
     for _ in range(ENOUGH):
-        view.estimates.lengths.ended(decoding(8, generated=5))
+        view.estimates.lengths.ended(decoding(9, generated=5))
     assert numbers(Hopeless().relegated(view)) == [5, 0, 3, 6]
     view.estimates.promises.paces.ended("chat", 10 * 12 * MS, 10)
     assert numbers(Hopeless().relegated(view)) == [5, 0, 1, 3, 6], "tokens come more slowly"

@@ -178,11 +178,16 @@ class Estimates:
 
     def last_first_token(self, sequence: Sequence) -> int:
         """When its next token must come if its answer is to end in time, at its lane's pace; NEVER
-        where it need not. If nothing is known of its length, it may be its last token."""
-        if sequence.done_by == NEVER:
+        where it need not. If nothing is known of its length, it may be its last token.
+
+        No answer is reckoned to take more than half of its whole time: where only the shorter ones
+        can be in time, all would else be late when they come.
+        """
+        by, request = sequence.done_by, sequence.request
+        if by == NEVER:
             return NEVER
         left = self.lengths.left(sequence, SURE)[0] if self.lengths.knows(sequence) else 1
-        return sequence.done_by - (left - 1) * self.pace(sequence.request.lane)
+        return by - min((left - 1) * self.pace(request.lane), (by - request.arrived) // 2)
 
     def work(self, sequence: Sequence) -> int:
         """Nanoseconds that the sequence's uncomputed tokens add to a step that is full already.

@@ -36,8 +36,7 @@ class Keep:
 @dataclass(frozen=True, slots=True)
 class Hopeless:
     """Whose first token would be late even if its prompt were computed now, alone; or who waits and
-    whose answer would end too late then, at its lane's pace and with the length that nine of ten
-    such answers do not exceed.
+    whose answer would end too late then (Estimates.last_first_token).
 
     The prediction may be wrong: whoever had its first token in time, or can have it again because
     steps have become faster, is in time again; but not who runs and has an end to keep. Eager
