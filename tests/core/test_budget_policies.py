@@ -425,9 +425,10 @@ def test_who_waits_and_can_end_in_time_again_is_so():
     again = {"tier": RELEGATED, "first_by": 9, "first_token": 5}
     late.append(decoding(2, **again, done_by=99 * MS))
     runs = [decoding(3, **again, done_by=99 * MS), decoding(4, **again)]
+    runs.append(decoding(5, tier=RELEGATED, first_token=5, done_by=99 * MS))
     view = seen(line(CHAT, *late), running=runs)
-    assert numbers(Hopeless().restored(view)) == [1, 2, 4]
-    assert numbers(Hopeless().restored(view._replace(now=14 * MS + 1))) == [2, 4]
+    assert numbers(Hopeless().restored(view)) == [1, 2, 3, 4], "the last has only an end to keep"
+    assert numbers(Hopeless().restored(view._replace(now=14 * MS + 1))) == [2, 3, 4]
 
 
 def test_victims_go_by_tier_then_by_lane_then_by_what_they_lose():

@@ -39,7 +39,7 @@ class Hopeless:
     whose answer would end too late then (Estimates.last_first_token).
 
     The prediction may be wrong: whoever had its first token in time, or can have it again because
-    steps have become faster, is in time again; but not who runs and has an end to keep. Eager
+    steps have become faster, is in time again; but not who runs and has only an end to keep. Eager
     relegation is from Niyama (2025).
     """
 
@@ -67,25 +67,27 @@ class Hopeless:
         return late + [s for s in ending if is_late_to_end(s, view)]
 
     def restored(self, view: View) -> Iterable[Sequence]:
-        estimates, now = view.estimates, view.now
+        now = view.now
         # Most of those who wait are too late for good, and need no look.
         found = [
             s
             for line in view.lines
             for s in line.relegated
-            if (now <= s.first_by or s.first_seen != NEVER) and now <= s.done_by
-        ]
-        found += [s for s in view.running if s.tier == RELEGATED and s.done_by == NEVER]
-        return [
-            s
-            for s in found
-            if (
-                now <= s.first_by and now + estimates.first_token(s) <= s.first_by
-                if s.first_seen == NEVER
-                else s.first_seen <= s.first_by
-            )
+            if (now <= s.first_by or s.first_seen != NEVER)
+            and now <= s.done_by
             and not is_late_to_end(s, view)
         ]
+        runs = [s for s in view.running if s.tier == RELEGATED]
+        found += [s for s in runs if s.done_by == NEVER or s.first_by < NEVER]
+        return [s for s in found if _begins_in_time(s, view)]
+
+
+def _begins_in_time(sequence: Sequence, view: View) -> bool:
+    """Whether its first token came in time, or would if its prompt were computed now."""
+    if sequence.first_seen != NEVER:
+        return sequence.first_seen <= sequence.first_by
+    now, by = view.now, sequence.first_by
+    return now <= by and now + view.estimates.first_token(sequence) <= by
 
 
 def _ending(line: Line, view: View, soon: int) -> list[Sequence]:
