@@ -400,6 +400,23 @@ def test_one_that_is_read_in_a_thread_is_the_same_and_fails_as_it_would(tiny, tm
             assert reading is None
 
 
+def test_torch_is_there_before_a_second_thread_needs_it():
+    """Where two threads parse Python at once, CPython 3.11 may fail."""
+    asked = f"""
+import sys, threading
+from pathlib import Path
+from headway.executor.tokenizer_beside import tokenizer_beside
+begun = threading.Thread.start
+found = ["torch" in sys.modules]
+threading.Thread.start = lambda self: (found.append("torch" in sys.modules), begun(self))
+with tokenizer_beside("torch", Path({str(TINY)!r})):
+    pass
+print(*found)
+"""
+    ran = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "True"]
+
+
 def test_a_chat_without_a_template_or_against_it_is_refused(tiny, tmp_path):
     with pytest.raises(PromptError, match="refuses these messages"):
         tiny.chat([{"role": "nobody", "content": "x"}])

@@ -1,5 +1,6 @@
 """tokenizer_beside: a folder's tokenizer is read while its weights are."""
 
+import importlib
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -22,6 +23,9 @@ class Reading:
         self._thread = Thread(target=self._run, name="headway-tokenizer", daemon=True)
 
     def __enter__(self) -> "Reading":
+        # Both need torch, whose import parses Python. CPython 3.11 cannot in two threads at once
+        # (python/cpython 106905): it raised SystemError once in thousands of starts.
+        importlib.import_module("torch")
         self._thread.start()
         return self
 

@@ -93,9 +93,9 @@ def served(work, options=OPTIONS):
 
     async def main():
         remote = EngineClient(options)
+        await remote.start()
+        pid = remote.pid
         try:
-            await remote.start()
-            pid = remote.pid
             return await work(remote)
         finally:
             await remote.close()
