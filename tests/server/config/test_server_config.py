@@ -461,8 +461,8 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
             "engine: {strategy: continuous-mixed}\nlanes: {a: {step_tokens: {least: 3}}}",
             "lanes: lane 'a' keeps step_tokens, and chunk Whole never splits a prompt",
         ),
-        ("lanes: {a: {late: refuse}}", "lanes.a: late refuse is for lanes with a ttft"),
-        ("lanes: {a: {late: take}}", "lanes.a: late take is for lanes with a ttft"),
+        ("lanes: {a: {late: refuse}}", "lanes.a: late refuse is for lanes with a ttft or an e2e"),
+        ("lanes: {a: {late: take}}", "lanes.a: late take is for lanes with a ttft or an e2e"),
         (
             "engine: {slots: 4, cost: a}\n"
             "lanes: {a: {slots: {least: 3}}, b: {}, c: {slots: {least: 2}}}",

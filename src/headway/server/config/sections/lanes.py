@@ -115,9 +115,9 @@ class LaneSettings(Section):
     ] = "relegate"
 
     def check(self) -> None:
-        if self.late != "relegate" and self.ttft == NEVER:
+        if self.late != "relegate" and self.ttft == self.e2e == NEVER:
             raise SettingError(
-                f"late {self.late} is for lanes with a ttft: nothing is late without one"
+                f"late {self.late} is for lanes with a ttft or an e2e: nothing is late without one"
             )
         for name in ("ttft", "tpot", "queue"):
             if (limit := getattr(self, name)) != NEVER and limit > self.e2e:
