@@ -97,8 +97,7 @@ def _has_time(sequence: Sequence, view: View) -> bool:
     if not estimates.lengths.knows(sequence):
         return True
     left = estimates.lengths.end(sequence, SURE) - len(sequence.tokens)
-    pace = estimates.promises.paces.of(sequence.request.lane) or estimates.shortest
-    return view.now + 2 * left * pace <= sequence.done_by
+    return view.now + 2 * left * estimates.pace(sequence.request.lane) <= sequence.done_by
 
 
 DEFERS: dict[str, Defer] = {  # as operators name them
