@@ -4,8 +4,8 @@ One machine, the same cores, one random model in the shape of Qwen2.5-0.5B, toke
 answers of a fixed length. First the bound: how fast the memory is read, how long all products of a
 step take by each library at hand, and so the most tokens a second of each workload (workloads.py).
 Then each engine in 16 bits and with weights in int8, a process of its own for each round, in turn:
-start-up from a warm file cache to the first token, a warm-up, all workloads. A peer that cannot be
-had is a row that says why.
+start-up from a warm file cache to the first token, a warm-up, ten seconds of rest, all workloads. A
+peer that cannot be had is a row that says why.
 
     python -m benchmarks.peers [--check] [--rounds 3] [--engines headway,llama-cpp]
                                [--workloads single,batch32] [--bound]
@@ -16,6 +16,10 @@ vLLM is taken from `.venv-vllm`, which `make vllm` makes (--vllm). `--bound` end
 
 `..._vs_best` is ours over the peer with the highest median in that column, round by round;
 `..._of_bound` is ours over the bound of this run. Rates are output tokens over the whole time.
+Memory is not read equally fast at all times: two processors of a virtual machine share one path to
+it in one minute and have two in the next, and read 1.7 times as fast. So every process also reads
+memory just before and after its one stream, and `single_..._of_own_reads` is the share of the
+faster of the two; `..._of_own_reads_vs_best` is ours over the best peer's.
 `host_headway_...` is the share of the time of batch32 in which our model computes nothing: the
 scheduler, Python, inputs and results.
 `others_at_work` is the most of the cores that other processes took in any run: repeat the

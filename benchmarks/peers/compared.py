@@ -8,7 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers.bound import Products
-from benchmarks.peers.contestants import OURS, Contestant
+from benchmarks.peers.contestants import OURS, PRECISIONS, Contestant
+from benchmarks.peers.model import weight_bytes
 from benchmarks.peers.workloads import NAMES
 from benchmarks.report import Figure
 
@@ -49,6 +50,8 @@ def figures(contestants: Sequence[Contestant], bounds: Bounds) -> list[Figure]:
             bound = bounds[workload, precision]
             shares = [rate / bound for rate in ours[0]]
             found.append(Figure(f"{name}_of_bound", shares, None, "x", least=SHARES[name]))
+    for precision in PRECISIONS:
+        found += _by_own_reads(contestants, precision)
     for each in contestants:
         most = START if each.engine == OURS else None
         starts = [run["start"] for run in each.runs]
@@ -147,6 +150,27 @@ def _rates(
         if each.precision == precision and (each.engine == OURS) is ours
     ]
     return found or [[]]
+
+
+def _by_own_reads(contestants: Sequence[Contestant], precision: str) -> list[Figure]:
+    """One stream as a share of what its process could read just before and after it: ours, and ours
+    over the peer with the highest median. Weights have as many bytes for everybody."""
+    ours, peers = list[float](), list[list[float]]()
+    for each in contestants:
+        shares = []
+        for run in each.runs if each.precision == precision else ():
+            if one := run["workloads"].get("single"):
+                read = (one["tokens"] - 1) * weight_bytes(precision) / one["seconds"]
+                shares.append(read / run["read"])
+        if each.engine == OURS:
+            ours += shares
+        else:
+            peers.append(shares)
+    name = f"single_{precision}_of_own_reads"
+    return [
+        Figure(name, ours, None, "x", least=SHARES[f"single_{precision}"]),
+        Figure(f"{name}_vs_best", ratios(ours, peers), None, "x", least=1.0),
+    ]
 
 
 def _word(each: Contestant) -> str:

@@ -8,6 +8,7 @@ from benchmarks.peers import bound
 from benchmarks.peers.bound import Products
 from benchmarks.peers.compared import agreement, figures, ratios, rows, unmeasured
 from benchmarks.peers.contestants import Contestant, Stage
+from benchmarks.peers.drivers import job
 from benchmarks.peers.drivers.job import Stepped
 from benchmarks.peers.environments import Kit, MissingError, environment, last_words
 from benchmarks.peers.model import tensor_shapes, weight_bytes
@@ -31,6 +32,7 @@ def measured(engine, precision, *rates, workload="single", **more):
             "start": 3.0,
             "load": 1.0,
             "others": 0.25,
+            "read": 1e9,
             **more,
         }
         for rate in rates
@@ -131,6 +133,28 @@ def test_figures_are_judged_and_what_is_missing_is_named():
     absent = unmeasured(found)
     assert "single_16bit_vs_best" not in absent
     assert {"single_int8_vs_best", "prefix32_vs_best", "batch32_16bit_of_bound"} <= set(absent)
+
+
+def test_a_share_of_own_reads_is_of_what_that_process_could_read():
+    bytes_each = weight_bytes("16bit")
+    found = figures(
+        [
+            measured("headway", "16bit", 8, 10, read=10 * bytes_each),
+            measured("vllm", "16bit", 12, 12, read=24 * bytes_each),
+        ],
+        {},
+    )
+    by_name = {each.name: each for each in found}
+    assert by_name["single_16bit_of_own_reads"].samples == pytest.approx([0.72, 0.9])
+    assert by_name["single_16bit_of_own_reads"].least == 0.9
+    assert by_name["single_16bit_of_own_reads_vs_best"].samples == pytest.approx([1.6, 2.0])
+    assert by_name["single_16bit_vs_best"].samples == pytest.approx([8 / 12, 10 / 12])
+    assert "single_int8_of_own_reads" not in by_name
+
+
+def test_how_fast_memory_is_read_is_measured(monkeypatch):
+    monkeypatch.setattr(job, "READ", 1 << 20)
+    assert job.bytes_read(2) > 1 << 20
 
 
 def test_who_is_missing_or_was_cut_short_is_a_row_that_says_so():

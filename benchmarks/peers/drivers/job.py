@@ -1,19 +1,27 @@
 """What a driver is told, what it answers, and how requests are fed to an engine.
 
 A driver runs in its engine's own environment, as `python -m benchmarks.peers.drivers.NAME JOB OUT`:
-it imports the standard library, its engine and this. OUT is written after each workload, so that
-what was measured is kept when the time is up.
+it imports the standard library, its engine, this, and numpy, which all of them have. OUT is written
+after each workload, so that what was measured is kept when the time is up.
 """
 
 import json
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from benchmarks.peers.workloads import Request, Workload, from_json
+
+REST = 10.0  # seconds after the warm-up: what an engine does once, and in the background, is done
+
+
+READ, TURNS = 256 << 20, 5  # bytes that each thread reads at once, and how often
 
 
 class Engine(Protocol):
@@ -45,7 +53,7 @@ class Job:
 
 
 def drive(load: Callable[[Job], Engine]) -> None:
-    """Load, answer one token, warm up, and answer each workload; write what was found."""
+    """Load, answer one token, warm up, rest, and answer each workload; write what was found."""
     job, out = Job.read(Path(sys.argv[1])), Path(sys.argv[2])
     imported = time.time()
     engine = load(job)
@@ -55,14 +63,33 @@ def drive(load: Callable[[Job], Engine]) -> None:
     ended = time.time()
     found |= {"start": ended - job.began, "load": ended - imported}
     _counted(engine, job.warm_up)
+    time.sleep(REST)
     for workload in job.workloads:
+        if workload.name == "single":
+            found["read"] = bytes_read(job.threads)
         began = time.perf_counter()
         answers = _counted(engine, workload)
         seconds = time.perf_counter() - began
         found["workloads"][workload.name] = {"seconds": seconds, "tokens": workload.answers}
         if workload.name == "single":
             found["answer"] = answers[0]
+            found["read"] = max(found["read"], bytes_read(job.threads))
         out.write_text(json.dumps(found))
+
+
+def bytes_read(threads: int) -> float:
+    """A second, from memory, by so many threads at once: the most of some turns."""
+    numbers = [np.ones(READ // 8) for _ in range(threads)]
+    best = 0.0
+    for _ in range(TURNS):
+        readers = [threading.Thread(target=np.sum, args=(each,)) for each in numbers]
+        began = time.perf_counter()
+        for each in readers:
+            each.start()
+        for each in readers:
+            each.join()
+        best = max(best, threads * READ / (time.perf_counter() - began))
+    return best
 
 
 def _counted(engine: Engine, workload: Workload) -> Mapping[int, list[int]]:
