@@ -18,7 +18,7 @@ With --live nothing of that: the embedded model itself serves one short bursty w
 
     python -m benchmarks.budgets                     an hour and a half on two cores
     python -m benchmarks.budgets --machine embedded  a quarter of an hour
-    python -m benchmarks.budgets --live              six minutes, on a machine that is idle
+    python -m benchmarks.budgets --live              ten minutes, on a machine that is idle
     python -m benchmarks.budgets --write             also brings docs/strategies.md up to date
 
 --quick, with each of them: at most two windows, at loads 1 and 1.5; five minutes or less.

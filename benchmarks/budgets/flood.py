@@ -27,7 +27,7 @@ from headway.strategies.registry import by_budgets
 HALF = 0.5  # of the capacity, that interactive traffic takes
 INTERACTIVE, OFFLINE = "interactive", "offline"
 PROMPT, ANSWER = 64, 2_040  # tokens, of offline requests
-MORE, SHORT = 1.25, 3.0  # of them for each slot; where a smaller context makes them shorter
+MORE, SHORT = 1.25, 20.0  # of them for each slot; where a smaller context makes them shorter
 SECONDS, BEGIN, CHUNK = 240, SECOND, 1_024  # of interactive traffic; where it begins
 SEARCHED, TOLERANCE, MOST = 500, 0.05, 32.0  # of the capacity: requests, share, rate
 MIX = replace(

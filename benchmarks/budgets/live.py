@@ -20,7 +20,7 @@ from headway.traffic.prompts import Prompts
 
 MIX, LOAD = "bursty", 1.5
 SECONDS, QUICK = 60.0, 20.0  # of the window, at load 1
-FLOODED = 60.0  # seconds of interactive traffic
+FLOODED = 120.0  # seconds of interactive traffic
 
 
 class Stopwatch:

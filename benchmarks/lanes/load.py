@@ -18,7 +18,7 @@ from headway.runs.corpus import read_corpus
 
 SEED, SLOTS = 0, 16
 FLOOD, BEGIN, END = 0.5, 2.0, 18.0  # seconds: the nightly job comes; voice and chat from, until
-COUNT, ANSWER = 16, 700  # of the nightly job: requests, tokens each
+COUNT, ANSWER = 16, 1_900  # of the nightly job: requests, tokens each
 LANES: dict[str, dict[str, Any]] = {
     "voice": {"ttft": "300ms", "tpot": "60ms", "queue": "1s", "priority": 0},
     "chat": {"ttft": "1s", "tpot": "100ms", "queue": "2s", "priority": 1, "max_waiting": 40},

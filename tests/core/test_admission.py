@@ -1,5 +1,7 @@
 """Admission decides from the published snapshot alone."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -10,7 +12,8 @@ from headway.core.commands import Add, Close
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.by_deadline import ByDeadline
-from headway.core.policies.join import Continuous
+from headway.core.policies.calls import Calls
+from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.order import FirstCome, Priority
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
@@ -160,7 +163,7 @@ def test_a_full_lane_refuses_before_the_prompt_is_known():
 
 
 def test_a_request_that_could_not_start_in_time_is_refused_at_once():
-    load = learned(loaded().load(50), default=6e-9)
+    load = learned(loaded().load(50)._replace(slots=3), default=6e-9)
     line = load.lanes["default"]
     begin, second = 60, 10**9
     assert late(line, load, begin, NEVER) is None
@@ -170,6 +173,49 @@ def test_a_request_that_could_not_start_in_time_is_refused_at_once():
         "start within 1 s"
     )
     assert late(line, load, begin, begin + second) == Refuse(reason, begin + second)
+
+
+def test_a_wait_of_minutes_is_told_without_an_exponent():
+    load = learned(loaded().load(50)._replace(slots=3), default=5e-11)
+    found = late(load.lanes["default"], load, 60, 60)
+    assert found and found.reason.startswith(
+        "the wait in 'default' is about 120 s and may be 180 s"
+    )
+
+
+def test_where_slots_and_blocks_are_free_nobody_waits_as_long_as_when_they_were_not():
+    """A line's drain rate is remembered from a time in which it stood."""
+    load = learned(loaded().load(50), default=6e-9)
+    line, begin, second = load.lanes["default"], 60, 10**9
+    assert (load.running, line.waiting, load.slots, load.free_blocks) == (1, 2, 4, 3)
+    assert wait(line, load) == 6 * 10 and late(line, load, begin, begin + second) is None
+    fast = learned(load, default=3)
+    assert wait(line, fast) == 6 // 3, "nor longer than the line took then"
+    limited = line._replace(lane=replace(line.lane, slots=Share(most=3)))
+    for scarce in (
+        load._replace(slots=3),  # none for one more
+        load._replace(slots=0),  # they start as groups
+        load._replace(free_blocks=2),
+        load._replace(lanes={**load.lanes, "default": line._replace(slots=3)}),
+        load._replace(lanes={**load.lanes, "default": limited}),
+    ):
+        assert wait(scarce.lanes["default"], scarce) == second
+
+
+def test_the_prompts_of_all_lines_come_one_after_the_other():
+    scheduler = loaded()
+    scheduler.apply([Add(ask("b", 1, 2, lane="bulk"))], 50)
+    load = learned(scheduler.load(50), default=1e-9, bulk=1e-9)._replace(slots=9, free_blocks=9)
+    assert wait(load.lanes["bulk"], load) == (6 + 1) * 10
+
+
+@pytest.mark.parametrize(
+    "join, slots",
+    [(Continuous(4), 4), (Static(4), 0), (Dynamic(4, 5), 0), (Calls(4), 0)],
+)
+def test_only_slots_that_fill_one_by_one_are_told(join, slots):
+    settings = Settings(4, 4, policies=Policies(join, step_tokens=4))
+    assert Scheduler(settings).load(0).slots == slots
 
 
 @pytest.mark.parametrize(

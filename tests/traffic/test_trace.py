@@ -116,6 +116,8 @@ def test_each_format_may_say_what_a_request_supersedes(trace):
     assert [each.supersede for each in read_trace(path)] == ["k", "", "a"]
     path = trace(MOON.replace("}", ', "supersede": "k"}') + MOON)
     assert [each.supersede for each in read_trace(path)] == ["k", ""]
+    path = trace(MOON.replace("}", ', "supersede": null}'))
+    assert [each.supersede for each in read_trace(path)] == [""]
 
 
 MOON = '{"timestamp": 5, "input_length": 9, "output_length": 5, "hash_ids": [3]}\n'

@@ -88,10 +88,10 @@ def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
     ahead = wait(line, load)
     if start_by == NEVER or now + ahead + ahead // DOUBT <= start_by:
         return None
-    most, left = (ahead + ahead // DOUBT) / 1e9, max(0, start_by - now) / 1e9
+    waits, most, left = map(_seconds, (ahead, ahead + ahead // DOUBT, max(0, start_by - now)))
     reason = (
-        f"the wait in {line.lane.name!r} is about {ahead / 1e9:.2g} s and may be {most:.2g} s: too "
-        f"long for a request that must start within {left:.2g} s"
+        f"the wait in {line.lane.name!r} is about {waits} and may be {most}: too long for a "
+        f"request that must start within {left}"
     )
     return Refuse(reason, now + ahead)
 
@@ -122,7 +122,9 @@ def wait(line: LaneLoad, load: Load) -> int:
     not compared, so the estimate is rather too long. A lane without a budget waits for all
     requests of those that have one, and for its own lane and those before it.
 
-    A line's drain rate already contains what the other lanes take. So the slowest line counts.
+    A line's drain rate already contains what the other lanes take. So the slowest line counts. But
+    the rate is that of a time in which somebody waited, which may be long over. If there are slots
+    and blocks for all, they wait no longer than their prompts take one by one.
     """
     return _to_drain(load, line.rank)
 
@@ -135,14 +137,31 @@ def until_drained(line: LaneLoad, load: Load) -> int:
 def _to_drain(load: Load, rank: int) -> int:
     """Nanoseconds until all up to this rank have started: by each line's drain rate; if there is
     none yet, as if prompts were computed one by one."""
-    longest = 0
+    longest = prompts = 0
     for each in load.lanes.values():
         tokens = each.relegated_tokens if each.relegated_rank <= rank else 0
         if each.rank <= rank:
             tokens += each.tokens - each.relegated_tokens
-        alone = int(tokens * 1e9 / each.drain) if each.drain else tokens * load.prefill
-        longest = max(longest, alone)
-    return longest
+        computed = tokens * load.prefill
+        longest = max(longest, int(tokens * 1e9 / each.drain) if each.drain else computed)
+        prompts += computed
+    return min(longest, prompts) if _starts_at_once(load) else longest
+
+
+def _starts_at_once(load: Load) -> bool:
+    """Whether there are slots and blocks for all who wait, and a slot for one more. Not said of
+    lanes that have no more than a share of them."""
+    lines = [each for each in load.lanes.values() if each.waiting]
+    waiting = sum([each.waiting for each in lines])
+    blocks = waiting + sum([each.tokens for each in lines]) // load.block_size
+    has_room = load.running + waiting < load.slots and blocks <= load.free_blocks
+    return has_room and not any(each.slots != NEVER or each.lane.is_limited for each in lines)
+
+
+def _seconds(nanoseconds: int) -> str:
+    """With two digits, but all before the point."""
+    seconds = nanoseconds / 1e9
+    return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def _problem(request: Request, lane: Lane, capacity: int) -> str:

@@ -45,9 +45,11 @@ class Load(NamedTuple):
     running: int = 0
     free_blocks: int = 0
     num_blocks: int = 0
+    block_size: int = 1
     capacity: int = 0  # tokens that one request may ever hold
     prefill: int = 0  # nanoseconds from start to first token, per prompt token; 0: not known
     drift: int = 0  # measured over predicted step time, in thousandths; 0: no cost model
     closing: bool = False
     preemptions: int = 0  # so far
     version: int = 0  # number of the configuration in force; 0: it has none
+    slots: int = 0  # sequences that may run at once, filled one by one; 0: they are not

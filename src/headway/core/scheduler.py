@@ -1,5 +1,4 @@
-"""Decide what the next step computes (Scheduler). It is handed `now` and commands, and returns
-values.
+"""Decide what the next step computes (Scheduler): handed `now` and commands, it returns values.
 
 There is no prefill phase and no decode phase. A sequence has tokens known and tokens computed,
 and a step computes some of the difference (the rule of vLLM's v1 scheduler). First a Plan chooses
@@ -285,12 +284,13 @@ class Scheduler:
 
     def load(self, now: int) -> Load:
         """The snapshot that admission and everyone else outside reads."""
-        pool, roster, estimates = self.pool, self.roster, self.estimates
+        pool, roster, estimates, settings = self.pool, self.roster, self.estimates, self.settings
         lanes = roster.loads(estimates.drain_rate, self.newcomers.etas, self.resizing.windows)
-        memory = len(roster.running), pool.num_free, pool.num_blocks
-        most = min(pool.num_blocks * pool.block_size, self.settings.context)
-        speed, late = (estimates.prefill, estimates.drift), (self._closing, roster.preemptions)
-        return Load(now, self.steps, lanes, *memory, most, *speed, *late, self.settings.version)
+        memory = len(roster.running), pool.num_free, pool.num_blocks, pool.block_size
+        most = min(pool.num_blocks * pool.block_size, settings.context)
+        speed = estimates.prefill, estimates.drift
+        rest = roster.preemptions, settings.version, settings.open_slots
+        return Load(now, self.steps, lanes, *memory, most, *speed, self._closing, *rest)
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and when idle."""

@@ -118,6 +118,12 @@ class Settings:
                     f"chunk, and one for each of its slots"
                 )
 
+    @property
+    def open_slots(self) -> int:
+        """As Load.slots."""
+        policies = self.policies
+        return 0 if policies.in_groups or isinstance(policies.join, Calls) else policies.slots
+
     def retuned(self, policies: Policies, lanes: tuple[Lane, ...], version: int) -> "Settings":
         """These settings with others of what may change while requests are served.
 

@@ -194,6 +194,8 @@ def _blocks(ids: object, where: str) -> tuple[int, ...]:
 
 
 def _key(field: object, where: str) -> str:
+    if field is None:  # JSON's null
+        return ""
     if not isinstance(field, str):
         raise SettingError(f"{where}: {SUPERSEDE} is {field!r}, not a text")
     return field.strip()

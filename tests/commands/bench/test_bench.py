@@ -457,6 +457,23 @@ def test_the_same_server_twice_and_a_trace_with_a_bad_row_are_refused(tmp_path):
         bench(tmp_path, "http://127.0.0.1:1", traces=(bad,))
 
 
+def test_what_a_trace_supersedes_is_sent(tmp_path):
+    trace, sent = tmp_path / "mine.csv", []
+    lines = ["k,0,10,2\n", ",0.1,11,2\n", "k,0.2,12,2\n", "é ü,0.3,13,2\n"]
+    trace.write_text("".join(["supersede,arrival_s,input_tokens,output_tokens\n", *lines]))
+
+    def noting(body, headers):
+        if body["max_tokens"] == 2:
+            sent.append(headers.get("x-headway-supersede"))
+        return Plan((0.01, 0.02))
+
+    with scheduled(noting) as url:
+        bench(tmp_path / "a", url, traces=(trace,), warm_up=0.0)
+    first, none, again, other = sent
+    assert none is None and first == again != other
+    assert first.isalnum() and other.isalnum()
+
+
 def test_a_trace_goes_at_its_own_pace_or_faster_or_at_a_rate(tmp_path):
     trace = tmp_path / "mine.csv"
     lines = [f"{at},{10 + at},5\n" for at in range(100)]

@@ -1,7 +1,8 @@
 """The requests of a benchmark with prompts for one server, and how their callers behave."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
+from hashlib import blake2b
 from random import Random
 
 from headway.commands.bench.bench_traffic import BenchLane, BenchWork
@@ -11,9 +12,10 @@ from headway.runs.remote.session import Turn
 from headway.runs.remote.wording import Wording
 from headway.traffic.arrival_process import ArrivalProcess
 from headway.traffic.prompts import Prompts
-from headway.traffic.workload import with_prompts
+from headway.traffic.workload import supersede_keys, with_prompts
 
 BLOCK = 16  # numbers that no two prompts begin with
+SUPERSEDE = "x-headway-supersede"
 
 
 def offers_of(
@@ -31,7 +33,8 @@ def offers_of(
     ]
     prompts = Prompts(wording.text, BLOCK, seed)
     callers = {lane.traffic.name: _Callers(lane, wording, prompts, seed) for lane in lanes}
-    return [_offer(each, callers) for each in with_prompts(specs, prompts)]
+    keys = supersede_keys(specs)
+    return [_offer(each, callers, keys.get(each.id)) for each in with_prompts(specs, prompts)]
 
 
 class _Callers:
@@ -62,11 +65,16 @@ class _Callers:
         return tuple(made)
 
 
-def _offer(request: Request, callers: Mapping[str, _Callers]) -> Offer:
+def _offer(request: Request, callers: Mapping[str, _Callers], key: Hashable) -> Offer:
+    """key: of requests with the same, the latest is wanted; None: this one is."""
     mine = callers[request.lane]
+    headers = mine.lane.calling.headers
+    if key is not None:  # hashed: a trace's text may be no header's
+        hashed = blake2b(repr(key).encode(), digest_size=16).hexdigest()
+        headers = {**headers, SUPERSEDE: hashed}
     return Offer(
         replace(request, prompt=(*mine.prefix, *request.prompt)) if mine.prefix else request,
-        mine.lane.calling.headers,
+        headers,
         mine.leaves_after(request),
         mine.turns(request),
     )
