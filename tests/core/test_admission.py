@@ -91,6 +91,37 @@ def test_by_deadline_a_lane_with_a_budget_waits_for_no_other_lane_and_no_relegat
     assert waits(order, lanes, "chat") == {"nightly": 3, "chat": 0, "bulk": 3, "none": 4}
 
 
+def test_by_deadline_a_request_waits_for_those_of_other_lanes_that_are_due_earlier():
+    """Of a laxer lane, those who have waited for as long as it is laxer."""
+    lanes = (
+        Lane("voice", Budget(ttft=300)),
+        Lane("chat", Budget(ttft=1_000, e2e=4_000)),
+        Lane("report", Budget(e2e=3_000)),
+        Lane("spoken", Budget(tpot=9)),
+    )
+    scheduler = Scheduler(Settings(4, 4, lanes, Policies(order=ByDeadline()), cost=StepCost.of(1)))
+    for at, lane in enumerate(lanes):
+        scheduler.apply([Add(ask(lane.name, 8, 2, at, lane=lane.name))], at)
+
+    def waits(now, relegated=0):
+        load = learned(scheduler.load(now), prefill=0, voice=1, chat=0.1, report=0.01, spoken=0.001)
+        report = load.lanes["report"]._replace(relegated=relegated)
+        load = load._replace(lanes={**load.lanes, "report": report})
+        return {name: wait(line, load) for name, line in load.lanes.items()}
+
+    assert [line.due for line in scheduler.load(0).lanes.values()] == [
+        300,
+        1_000,
+        1_500,
+        NEVER // 2,
+    ]
+    assert waits(500) == {"voice": 8, "chat": 80, "report": 800, "spoken": 8_000}
+    # Of eight tokens one in report for voice, 199 of 1,399 ns, and five of them for chat.
+    assert waits(1_401) == {"voice": 100, "chat": 500, "report": 800, "spoken": 8_000}
+    assert waits(3_002)["voice"] == 400  # four: those who came in the first 1,800 of 3,000 ns
+    assert waits(3_002, relegated=1)["voice"] == 100  # one: 300 of the 1,500 in which one is due
+
+
 def test_a_line_full_of_late_requests_has_places_once_they_have_started():
     lane = Lane("default", Budget(ttft=1), max_waiting=1, max_waiting_tokens=3)
     policies = Policies(order=ByDeadline())

@@ -242,14 +242,14 @@ def times(*running, now=0, policy=BY_SLACK):
 
 def test_a_step_is_as_long_as_those_who_decode_can_spare():
     shortest = Estimates(COST).shortest
-    assert times() == 10 * shortest, "nobody decodes"
+    assert times() == BY_SLACK.stretch * shortest, "nobody decodes"
     assert times(policy=BySlack(stretch=3)) == 3 * shortest
     soon = decoding(1, generated=3, first_token=10 * MS, tpot=20 * MS)
     assert soon.next_by == 70 * MS and times(soon, now=30 * MS) == 40 * MS
     sooner = decoding(2, generated=1, first_token=35 * MS, tpot=20 * MS)
     assert times(soon, sooner, now=30 * MS) == 25 * MS
     assert times(soon, now=90 * MS) == 0, "it is late already"
-    assert times(soon, now=390 * MS) == 10 * shortest, "and now hopelessly so"
+    assert times(soon, now=390 * MS) == BY_SLACK.stretch * shortest, "and now hopelessly so"
 
 
 def arriving(lane, *waiting, now=0, prompt=0, **rest):
@@ -268,10 +268,12 @@ def test_a_step_leaves_those_who_may_come_the_time_for_their_prompt():
     assert arriving(urgent, prompt=20) == 90 * MS - alone(20)
     assert arriving(urgent) == 90 * MS - alone(32), "nothing is known of its prompts"
     assert arriving(urgent, prompt=60) == 4 * shortest, "that is the least"
-    assert arriving(urgent, prompt=99) == 10 * shortest, "they come late, whatever a step takes"
-    assert arriving(Lane("chat", Budget(ttft=900 * MS)), prompt=20) == 10 * shortest
-    assert arriving(replace(urgent, late="take"), prompt=20) == 10 * shortest
-    assert arriving(Lane("answers", Budget(e2e=90 * MS)), prompt=20) == 10 * shortest
+    assert arriving(urgent, prompt=99) == BY_SLACK.stretch * shortest, (
+        "they come late, whatever a step takes"
+    )
+    assert arriving(Lane("chat", Budget(ttft=900 * MS)), prompt=20) == BY_SLACK.stretch * shortest
+    assert arriving(replace(urgent, late="take"), prompt=20) == BY_SLACK.stretch * shortest
+    assert arriving(Lane("answers", Budget(e2e=90 * MS)), prompt=20) == BY_SLACK.stretch * shortest
 
 
 def test_a_step_ends_when_the_first_token_is_due_of_one_who_has_just_come():
@@ -313,7 +315,7 @@ def test_prompts_have_the_time_of_the_others_where_a_budget_cannot_be_kept():
     estimates = Estimates(COST)
     assert strict.tpot < estimates.prompt_alone(1 + BY_SLACK.least) < patient.tpot
     assert allowed(strict).nanoseconds == 5 * MS, "who may miss a step does"
-    longest = 10 * estimates.shortest - estimates.decoding(1, strict.scheduled)
+    longest = BY_SLACK.stretch * estimates.shortest - estimates.decoding(1, strict.scheduled)
     token = (estimates.prompt_alone(1 + BY_SLACK.least) - estimates.shortest) / BY_SLACK.least
     assert allowed(strict).least == int(longest / token)
     both, hasty = allowed(strict, patient), decoding(3, first_token=5 * MS, tpot=90 * MS)
@@ -333,7 +335,7 @@ def test_prompts_have_the_time_of_the_others_where_a_budget_cannot_be_kept():
     ],
 )
 def test_whose_next_token_is_not_due_makes_no_step_short(rest):
-    assert times(decoding(1, **rest), now=60 * MS) == 10 * Estimates(COST).shortest
+    assert times(decoding(1, **rest), now=60 * MS) == BY_SLACK.stretch * Estimates(COST).shortest
 
 
 # -- who may miss a step, who is relegated, who loses its blocks

@@ -86,9 +86,10 @@ def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
     when a busy neighbour slows the machine.
     """
     ahead = wait(line, load)
-    if start_by == NEVER or now + ahead + ahead // DOUBT <= start_by:
+    most = ahead if _is_foreseen(line) else ahead + ahead // DOUBT
+    if start_by == NEVER or now + most <= start_by:
         return None
-    waits, most, left = map(_seconds, (ahead, ahead + ahead // DOUBT, max(0, start_by - now)))
+    waits, most, left = map(_seconds, (ahead, most, max(0, start_by - now)))
     reason = (
         f"the wait in {line.lane.name!r} is about {waits} and may be {most}: too long for a "
         f"request that must start within {left}"
@@ -117,16 +118,24 @@ def wait(line: LaneLoad, load: Load) -> int:
 
     The lanes' ranks tell which do (Settings.ranks). First come: all but relegated ones. By
     priority: those of its own lane and of lanes before it. By deadline: a lane with a budget waits
-    for all lanes with one, but neither for lanes without a budget nor for relegated requests, its
-    own included: those come later, and give back their slots where these are short. Deadlines are
-    not compared, so the estimate is rather too long. A lane without a budget waits for all
-    requests of those that have one, and for its own lane and those before it.
+    for those of all lanes with one that are due earlier, but neither for lanes without a budget nor
+    for relegated requests, its own included: those come later, and give back their slots where
+    these are short. A lane without a budget waits for all requests of those that have one, and for
+    its own lane and those before it.
 
     A line's drain rate already contains what the other lanes take. So the slowest line counts. But
     the rate is that of a time in which somebody waited, which may be long over. If there are slots
     and blocks for all, they wait no longer than their prompts take one by one.
+
+    Where lanes go by deadline, the engine has looked ahead (LaneLoad.eta), and that counts.
     """
-    return _to_drain(load, line.rank)
+    if _is_foreseen(line):
+        return max(0, line.eta - load.prefill * line.eta_prompt)
+    return _to_drain(load, line.rank, line.due)
+
+
+def _is_foreseen(line: LaneLoad) -> bool:
+    return line.due > 0 and line.eta != NEVER
 
 
 def until_drained(line: LaneLoad, load: Load) -> int:
@@ -134,18 +143,30 @@ def until_drained(line: LaneLoad, load: Load) -> int:
     return _to_drain(load, line.relegated_rank if line.relegated else line.rank)
 
 
-def _to_drain(load: Load, rank: int) -> int:
-    """Nanoseconds until all up to this rank have started: by each line's drain rate; if there is
-    none yet, as if prompts were computed one by one."""
+def _to_drain(load: Load, rank: int, due: int = 0) -> int:
+    """Nanoseconds until all up to this rank have started, and of a lane whose requests are due
+    later than this those that are due first: by each line's drain rate; if there is none yet, as if
+    prompts were computed one by one."""
     longest = prompts = 0
     for each in load.lanes.values():
         tokens = each.relegated_tokens if each.relegated_rank <= rank else 0
         if each.rank <= rank:
-            tokens += each.tokens - each.relegated_tokens
+            tokens += int((each.tokens - each.relegated_tokens) * _share_due(each, load.now, due))
         computed = tokens * load.prefill
         longest = max(longest, int(tokens * 1e9 / each.drain) if each.drain else computed)
         prompts += computed
     return min(longest, prompts) if _starts_at_once(load) else longest
+
+
+def _share_due(line: LaneLoad, now: int, due: int) -> float:
+    """Of those who wait there in time, the part that is due before a request that comes now and is
+    due so much later; 0: all go before it. They are taken to have come evenly since the oldest."""
+    if not 0 < due < line.due:
+        return 1.0
+    since, lead = now - line.oldest, line.due - due
+    if line.relegated:  # the oldest may be one of them
+        since = min(since, line.due)
+    return (since - lead) / since if since > lead else 0.0
 
 
 def _starts_at_once(load: Load) -> bool:

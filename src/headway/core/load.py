@@ -27,6 +27,9 @@ class LaneLoad(NamedTuple):
     # Its place among all lanes: lower ranks start first, equal ones side by side.
     rank: int = 0
     relegated_rank: int = 1  # of its relegated requests
+    # Nanoseconds after its arrival when the first token of a request is due, where those of equal
+    # rank go by deadline; 0: they do not.
+    due: int = 0
     # Nanoseconds until the first token of a request that came now, with so many prompt tokens: its
     # median. Looked at once in some steps, the last time at eta_at. NEVER: not known.
     eta: int = NEVER

@@ -149,16 +149,19 @@ class Settings:
         return replace(self, policies=policies, lanes=ordered, version=version)
 
     @property
-    def ranks(self) -> dict[str, tuple[int, int]]:
-        """By lane, the ranks of its requests and of its relegated ones (LaneLoad). Least slots and
-        ageing are left out: few requests go first because of them."""
+    def ranks(self) -> dict[str, tuple[int, int, int]]:
+        """By lane, the ranks of its requests and of its relegated ones, and when a request is due
+        (LaneLoad). Least slots and ageing are left out: few requests go first because of them."""
         order, count = self.policies.inner_order, len(self.lanes)
         if not isinstance(order, Priority | ByDeadline):
-            return {lane.name: (0, 1) for lane in self.lanes}
-        ranks = dict[str, tuple[int, int]]()
+            return {lane.name: (0, 1, 0) for lane in self.lanes}
+        ranks = dict[str, tuple[int, int, int]]()
         for place, lane in enumerate(sorted(self.lanes, key=attrgetter("priority"))):
             if isinstance(order, Priority):
-                ranks[lane.name] = place, count + place
+                ranks[lane.name] = place, count + place, 0
+            elif lane.budget.is_timed:
+                # Half of an answer's time at most is reckoned for its tokens after the first.
+                ranks[lane.name] = 0, 1, min(lane.budget.ttft, lane.budget.e2e // 2)
             else:
-                ranks[lane.name] = (0, 1) if lane.budget.is_timed else (2 + place, 2 + place)
+                ranks[lane.name] = 2 + place, 2 + place, 0
         return ranks

@@ -25,7 +25,7 @@ class BySlack:
 
     needs_cost: ClassVar[bool] = True
     least: int = 32  # prompt tokens of a step, however little time there is
-    stretch: int = 10  # a step is at most so many times as long as one of a single token
+    stretch: int = 20  # a step is at most so many times as long as one of a single token
     sure: float = 0.9  # share of the steps that are to keep to their time
     # By this share, those without a deadline and those that are late may lengthen a step that has
     # prompts of others: these wait for its end.
