@@ -122,6 +122,22 @@ def test_by_deadline_a_request_waits_for_those_of_other_lanes_that_are_due_earli
     assert waits(3_002, relegated=1)["voice"] == 100  # one: 300 of the 1,500 in which one is due
 
 
+def test_by_deadline_the_wait_is_what_the_engine_has_foreseen():
+    lane, second = Lane("voice", Budget(ttft=300)), 10**9
+    scheduler = Scheduler(
+        Settings(4, 4, (lane,), Policies(order=ByDeadline()), cost=StepCost.of(1))
+    )
+    load = learned(scheduler.load(0), voice=1)
+    line = load.lanes["voice"]._replace(tokens=8, waiting=1)
+    assert wait(line, load) == 0, "nothing waits in the load"
+    line = line._replace(eta=3 * second + 40, eta_prompt=4)
+    assert wait(line, load) == 3 * second, "without the prompt's own time"
+    assert late(line, load, 5, 5 + 3 * second) is None, "as it is"
+    reason = "the wait in 'voice' is about 3 s: too long for a request that must start within 2 s"
+    assert late(line, load, 5, 5 + 2 * second) == Refuse(reason, 5 + 3 * second)
+    assert wait(line._replace(due=0), load) == 0, "it does not go by deadline"
+
+
 def test_a_line_full_of_late_requests_has_places_once_they_have_started():
     lane = Lane("default", Budget(ttft=1), max_waiting=1, max_waiting_tokens=3)
     policies = Policies(order=ByDeadline())

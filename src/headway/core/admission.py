@@ -86,13 +86,14 @@ def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
     when a busy neighbour slows the machine.
     """
     ahead = wait(line, load)
-    most = ahead if _is_foreseen(line) else ahead + ahead // DOUBT
-    if start_by == NEVER or now + most <= start_by:
+    longest = ahead if _is_foreseen(line) else ahead + ahead // DOUBT
+    if start_by == NEVER or now + longest <= start_by:
         return None
-    waits, most, left = map(_seconds, (ahead, most, max(0, start_by - now)))
+    waits, most, left = map(_seconds, (ahead, longest, max(0, start_by - now)))
+    doubt = f" and may be {most}" if longest > ahead else ""
     reason = (
-        f"the wait in {line.lane.name!r} is about {waits} and may be {most}: too long for a "
-        f"request that must start within {left}"
+        f"the wait in {line.lane.name!r} is about {waits}{doubt}: too long for a request that must "
+        f"start within {left}"
     )
     return Refuse(reason, now + ahead)
 
@@ -127,7 +128,8 @@ def wait(line: LaneLoad, load: Load) -> int:
     the rate is that of a time in which somebody waited, which may be long over. If there are slots
     and blocks for all, they wait no longer than their prompts take one by one.
 
-    Where lanes go by deadline, the engine has looked ahead (LaneLoad.eta), and that counts.
+    Where lanes go by deadline, the engine has looked ahead (LaneLoad.eta), and that counts. Who
+    came after that look is not in it.
     """
     if _is_foreseen(line):
         return max(0, line.eta - load.prefill * line.eta_prompt)
