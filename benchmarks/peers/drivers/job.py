@@ -19,8 +19,6 @@ import numpy as np
 from benchmarks.peers.workloads import Request, Workload, from_json
 
 REST = 10.0  # seconds after the warm-up: what an engine does once, and in the background, is done
-
-
 READ, TURNS = 256 << 20, 5  # bytes that each thread reads at once, and how often
 
 
