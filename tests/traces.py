@@ -13,6 +13,7 @@ from headway.core.batch import Batch, Begun, Event, Logprob
 from headway.core.commands import Add, Cancel, Command, Stop
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
+from headway.core.load import Load
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.calls import Calls
@@ -34,6 +35,7 @@ from headway.core.view import View
 from headway.engine import Engine, Executor
 from headway.executor.fake import ROOT, FakeExecutor, mix, next_token, pooled, score
 from headway.journal import codec, journal
+from headway.journal.record import Record
 from headway.sim.clock import VirtualClock
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
@@ -362,6 +364,7 @@ class Run:
     executor: Spy
     events: list[Event]
     journal: str
+    loads: list[Load]  # after each turn that is in the journal
     met: Counter[str]  # rare paths
 
 
@@ -372,13 +375,19 @@ def run(case: Case, begins: Callable[[Begun], None] = able) -> Run:
     clock, file, events = VirtualClock(), StringIO(), list[Event]()
     journal.begin(scheduler.settings, file)
     inbox, priced = TraceInbox(case.timed, clock), PricedExecutor(COST, clock, executor)
-    engine = Engine(scheduler, priced, inbox, clock, lambda record: journal.write(record, file))
+    loads = list[Load]()
+
+    def keep(record: Record) -> None:
+        journal.write(record, file)
+        loads.append(engine.load)
+
+    engine = Engine(scheduler, priced, inbox, clock, keep)
     with watched() as met:
         while not scheduler.finished:
             events += engine.step()
             scheduler.check()
             assert scheduler.steps < MOST_STEPS, "it goes round in circles"
-    return Run(scheduler, executor, events, file.getvalue(), met)
+    return Run(scheduler, executor, events, file.getvalue(), loads, met)
 
 
 # Four requests that fit when they join but not when they have grown.

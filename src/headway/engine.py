@@ -162,7 +162,8 @@ class Engine:
                 output = replace(output, host=output.host + flight.decided)
             events += self.scheduler.commit(flight.batch, output, done)
         self.load = self.scheduler.load(done)
-        if self.keep is not forgotten and (batch.rows or collected or commands or events):
+        # A turn in which nothing is computed is kept, too: the scheduler may have looked ahead.
+        if self.keep is not forgotten:
             self.keep(_record(batch, now, commands, collected, output, done - now))
         if not (batch.rows or collected or events) and (flights or not commands):
             self._wait(batch.wake_at)

@@ -18,7 +18,12 @@ from headway.errors import JournalError
 from headway.journal import journal
 from headway.journal.record import Record, digest
 from headway.sim.replay import JournalInbox, replay
-from tests.traces import THRASH, Spy, ask, cases, run
+from headway.strategies.registry import by_budgets
+from tests.traces import COST, MS, THRASH, Case, Spy, ask, cases, run
+
+# Each request finds an engine that has looked ahead while it was idle, and does so anew.
+APART = [(at * MS, Add(ask(f"r{at}", 4, 9, at * MS, lane="chat"))) for at in range(0, 9_000, 200)]
+IDLE = Case(12, by_budgets(2), APART, cost=COST)
 
 
 def unscored(events):
@@ -31,15 +36,18 @@ def unscored(events):
 @settings(deadline=None)
 @given(cases())
 @example(THRASH)
+@example(IDLE)
 def test_a_replay_makes_the_same_batches_events_and_rows(case):
     first = run(case)
     settings, records = journal.read(first.journal.splitlines())
     assert settings == first.scheduler.settings
     replay = JournalInbox(records)
     executor, scheduler = Spy(replay, []), Scheduler(settings)
-    engine, events = Engine(scheduler, executor, replay, replay), []
+    engine, events, loads = Engine(scheduler, executor, replay, replay), [], []
     while replay.left:
         events += engine.step()
+        loads.append(engine.load)
+    assert loads == first.loads  # so it has learned the same
     assert executor.batches == first.executor.batches
     assert unscored(events) == unscored(first.events)
     assert scheduler.ledger.requests == first.scheduler.ledger.requests

@@ -34,7 +34,8 @@ class JournalInbox(Executor):
         return self._record.commands
 
     def wait(self, until: int, least: int = 1) -> None:
-        raise JournalError(f"the engine idles where the journal has step {self._record.step}")
+        if step := self._record.step or self._record.collected:
+            raise JournalError(f"the engine idles where the journal has step {step}")
 
     def submit(self, batch: Batch) -> int:
         if batch.step != self._record.step:
