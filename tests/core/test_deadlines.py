@@ -6,6 +6,7 @@ import pytest
 
 from headway.core.batch import Event, Output, Want
 from headway.core.commands import Add, Cancel, Close
+from headway.core.cost.lengths import ENOUGH, LEARNED
 from headway.core.deadlines import MAX_STALE, Deadlines
 from headway.core.lane import Budget
 from headway.core.policies.chunk import Fixed
@@ -154,6 +155,18 @@ def test_an_idle_engine_wakes_for_a_deadline_and_the_journal_keeps_it():
     assert scheduler.ledger.requests[0].finished == 30 * MS + 1, "and not when b came"
     again, told = replay(*journal.read(file.getvalue().splitlines()))
     assert again.ledger.requests == scheduler.ledger.requests and told == events
+
+
+def test_who_is_cut_off_by_its_deadline_would_have_been_longer():
+    """Else only short answers would be known, and the next would be begun too late as well."""
+    scheduler = make(9_999, Policies(Continuous(1)))
+    for i in range(ENOUGH):
+        scheduler.apply([Add(ask(f"r{i}", 3, 90, i, end_by=10 * i + 5))], 10 * i)
+        for now in range(4):
+            run(scheduler, 10 * i + now)
+        assert [e.finish for e in scheduler.apply([], 10 * i + 6)] == [Finish.EXPIRED]
+    waits = Sequence(99, ask("next", 3, 90), [1, 2, 3])
+    assert scheduler.estimates.lengths.left(waits, 0.9) == (8, LEARNED)
 
 
 @pytest.mark.parametrize("limit", [{"end_by": 50}, {"start_by": 50}])

@@ -1,15 +1,17 @@
 """Lanes with budgets take slots and blocks from those without; each lane keeps to its limits."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.batch import Output, Want
-from headway.core.commands import Add
+from headway.core.commands import Add, Cancel
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
+from headway.core.planning.candidates import named_first
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed
@@ -71,6 +73,20 @@ def test_a_slot_is_taken_from_a_lane_without_a_deadline_down_to_its_least(order)
     assert step(scheduler) == {"bulka": 1, "chatd": 3}, "the youngest loses its slot"
     assert step(scheduler) == {"bulka": 1, "chatd": 1}, "and the least stays"
     assert scheduler.roster.preemptions == 1
+
+
+def test_where_no_slot_can_be_taken_those_who_wait_are_not_even_ranked():
+    bulk = replace(BULK, slots=Share(least=1))
+    scheduler = scheduler_of(32, replace(TAKING, order=ByDeadline()), bulk, CHAT)
+    add(scheduler, "bulka", "chatb")
+    step(scheduler)
+    add(scheduler, "chatc", "chatd")
+    with patch("headway.core.planning.plan.named_first", side_effect=named_first) as ranked:
+        assert step(scheduler) == {"bulka": 1, "chatb": 1}
+        assert not ranked.called
+        scheduler.apply([Cancel("chatb")], 0)
+        assert step(scheduler) == {"bulka": 1, "chatc": 3}
+        assert ranked.called
 
 
 def test_blocks_are_taken_as_many_as_are_needed():

@@ -155,7 +155,7 @@ def test_where_the_lane_takes_them_they_keep_their_place():
 def crowded(late, **rest):
     """The only slot is held for 20 tokens more when somebody comes who alone could be in time."""
     scheduler = made(late, **rest)
-    scheduler.apply([Add(ask("runs", 8, 20))], 0)
+    scheduler.apply([Add(ask("runs", 4, 20))], 0)
     step(scheduler, 40)
     scheduler.apply([Add(ask("late", 4, 1, arrived=41))], 41)
     step(scheduler, 81)

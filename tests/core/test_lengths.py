@@ -60,6 +60,32 @@ def test_an_answer_is_expected_to_be_as_long_as_those_before():
     assert known.end(beyond, 0.5) == 8 + 1_000, "longer than any other"
 
 
+def test_who_was_cut_off_would_have_been_as_long_as_those_that_were_longer():
+    """Half of the answers have 20 tokens and half have 200, of which 9 in 10 end after 60."""
+    known = Lengths()
+    for i in range(400):
+        is_long = i % 2
+        if is_long and i % 20 != 1:
+            known.cut(sequence(generated=60, most=250))
+        else:
+            known.ended(sequence(generated=200 if is_long else 20))
+    assert known.end(sequence(), 0.4) == 8 + 20
+    assert known.end(sequence(), 0.6) > 8 + 60, "half are long, not one in eleven"
+    assert known.end(sequence(), 0.9) == 8 + 200
+    assert known.end(sequence(generated=60), 0.7) == 8 + 200, "the first were taken to have 120"
+
+
+def test_where_nobody_was_longer_it_was_cut_off_in_the_middle():
+    known = Lengths()
+    for _ in range(ENOUGH):
+        known.cut(sequence(generated=60))
+    assert known.end(sequence(), 0.9) == 8 + 120
+    known = Lengths()
+    for _ in range(ENOUGH):
+        known.cut(sequence(generated=60, most=100))
+    assert known.end(sequence(), 0.9) == 8 + 100, "no more than its caller allowed"
+
+
 def test_it_is_asked_again_only_when_it_is_reached():
     known, each = learned(*[20] * ENOUGH), sequence()
     assert known.end(each, 0.5) == 28

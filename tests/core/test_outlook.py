@@ -4,13 +4,14 @@ from dataclasses import replace
 
 import pytest
 
+from headway.core.batch import Output, Want
 from headway.core.commands import Add, Cancel
 from headway.core.cost.lengths import ENOUGH, LEARNED
 from headway.core.cost.promise import Promise
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane
 from headway.core.load import LaneLoad
-from headway.core.planning.newcomers import EVERY, MANY
+from headway.core.planning.newcomers import EVERY, LOOK
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
@@ -30,6 +31,8 @@ from headway.sim.inbox import TraceInbox
 from tests.traces import COST, MS, ask
 
 ONE = (Lane(),)
+MANY = 11 * MS // LOOK  # where more wait, they are not looked at in each step of 11 ms
+SHORT = StepCost.of(2_000)
 PLAIN = Policies(Continuous(4), chunk=Fixed(4), step_tokens=8)
 CHAT, BULK = Lane("chat", Budget(ttft=10**10, tpot=10**9)), Lane("bulk", priority=1)
 
@@ -231,6 +234,30 @@ def test_where_many_wait_they_are_looked_at_less_often():
     assert min(off) > 0.9 and max(off) < 1.1
     told = [event.id for event in events if event.promise]
     assert len(told) == len({*told}) == count
+
+
+def test_where_steps_are_short_they_are_looked_at_less_often():
+    """Ten wait. A look at them may take a sixteenth of the time, so it is taken once in so many
+    steps; after a pause it is taken at once."""
+    scheduler = Scheduler(Settings(9_999, 4, ONE, replace(PLAIN, join=Continuous(1)), cost=SHORT))
+
+    def steps_to_promise(*names, now):
+        scheduler.apply([Add(other(name, 4, 900, arrived=now)) for name in names], now)
+        for count in range(1, 999):
+            batch = scheduler.schedule(now)
+            said = Output(tuple([(7,) if row.want is Want.LAST else () for row in batch.rows]))
+            scheduler.commit(batch, said, now + 2_000)
+            told = {event.id for event in scheduler.newcomers.take_events() if event.promise}
+            if told.issuperset(names):
+                return count
+        return None
+
+    assert steps_to_promise(*[f"r{i}" for i in range(10)], now=0) == 1
+    assert LOOK * 10 // 4_000 < steps_to_promise("late", now=9_000) < LOOK * 10 // 1_000
+    for _ in range(999):
+        batch = scheduler.schedule(10_000)
+        scheduler.commit(batch, Output(tuple([(7,) for row in batch.rows])), 12_000)
+    assert steps_to_promise("later", now=13_000) == 1
 
 
 def test_a_sibling_is_promised_its_times_after_its_leader():

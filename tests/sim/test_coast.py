@@ -11,7 +11,7 @@ from headway.core.commands import Add, Cancel
 from headway.core.cost.gathering import UNPADDED, Gathering
 from headway.core.cost.step_cost import Echo, Rates, Residuals, Rounding, StepCost
 from headway.core.lane import Budget, Lane, Share
-from headway.core.planning.newcomers import MANY
+from headway.core.planning.newcomers import LOOK
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed, Whole
@@ -28,6 +28,7 @@ from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
 from headway.sim.simulate import uncollected
 from tests.traces import BLOCK, MS, THRASH, Case, ask, cases, make
+
 
 NOISY = tuple(range(700, 1_400, 50))
 COST = StepCost(
@@ -53,6 +54,7 @@ COST = StepCost(
     residuals=(Residuals(NOISY), Residuals(NOISY[::2])),
     echoes=(Echo(300, 10_000_000), Echo(500, 900_000_000)),
 )
+MANY = 12 * MS // LOOK  # where more wait, they are not looked at in each step
 CHEAPER = replace(
     COST, wake=0, wake_tail=(), turn=0, knee=7
 )  # other prices for the scheduler, so that it sees a drift

@@ -123,6 +123,8 @@ class Estimates:
             if self.is_known and (gaps := sequence.generated - 1) > 0:
                 spent = sequence.last_token - sequence.first_token
                 self.promises.paces.ended(lane, spent, gaps)
+        elif finish is Finish.EXPIRED and sequence.generated:
+            self.lengths.cut(sequence)
         if self.is_known:
             self.promises.ended(lane, sequence.promise, now, whole=whole)
         if sequence.first_token != NEVER:

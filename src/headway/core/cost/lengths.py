@@ -8,6 +8,7 @@ from headway.core.sequence import Sequence
 
 KEPT = 512  # answers per lane and class of prompts, the latest
 TOLD, LEARNED, ALLOWED = "told", "learned", "allowed"  # where an expected length is from
+GOLDEN = 0.618  # the shares of one after another that are so far apart are spread evenly
 ENOUGH = 16  # answers; with fewer that were longer, a class says nothing
 
 
@@ -52,12 +53,29 @@ class Lengths:
     def __init__(self) -> None:
         self._of_class: dict[tuple[str, int], Sample] = defaultdict(Sample)
         self._of_lane: dict[str, Sample] = defaultdict(Sample)
+        self._cuts = 0  # answers so far that were cut off
 
     def ended(self, sequence: Sequence) -> None:
         """Learn from an answer that has ended by itself."""
+        self._add(sequence, sequence.generated)
+
+    def _add(self, sequence: Sequence, length: int) -> None:
         lane, digits = sequence.request.lane, len(sequence.request.prompt).bit_length()
-        self._of_class[lane, digits].add(sequence.generated)
-        self._of_lane[lane].add(sequence.generated)
+        self._of_class[lane, digits].add(length)
+        self._of_lane[lane].add(length)
+
+    def cut(self, sequence: Sequence) -> None:
+        """Learn from an answer that was cut off: it would have been longer than it is.
+
+        Where the longest are cut off, those that end by themselves are the short ones, and the
+        next are expected to be short, too. So its length is taken to be that of one of the answers
+        that were longer, of each in turn: that is how Efron (1967) reads the estimator of Kaplan
+        and Meier. Where too few were, it is taken to be half of its whole length.
+        """
+        self._cuts += 1
+        generated = sequence.generated
+        left, basis = self.left(sequence, self._cuts * GOLDEN % 1)
+        self._add(sequence, generated + (min(left, generated) if basis == ALLOWED else left))
 
     def knows(self, sequence: Sequence) -> bool:
         """Whether anything is known of its length beside what the caller allows."""

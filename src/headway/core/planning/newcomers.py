@@ -13,7 +13,9 @@ from headway.core.request import NEVER, Request
 from headway.core.sequence import Sequence
 from headway.core.settings import Settings
 
-MANY = 256  # requests that wait; where there are twice as many, they are looked at half as often
+# A look at those who wait takes about two microseconds for each, and may take a sixteenth of the
+# time: where they are many, or steps are short, it is not taken in each step.
+LOOK = 16 * 2_000  # nanoseconds of steps for each who waits
 EVERY = 64  # steps from one look at the lanes to the next, at least
 LONG_AGO = -NEVER
 BEHIND_LEADER = -1  # instead of a wait: its leader's is not known yet
@@ -21,7 +23,7 @@ BEHIND_LEADER = -1  # instead of a wait: its leader's is not known yet
 
 class Newcomers:
     """Each is promised its times with the first step that is chosen after it came, in the order of
-    arrival; where many wait, a few steps later, because it takes long to look at them all. Where
+    arrival; where many wait, some steps later, because it takes long to look at them all. Where
     requests start as a group, it is the first step of their group.
 
     Without a cost model nothing is predicted, and nothing is promised.
@@ -42,6 +44,7 @@ class Newcomers:
         self.etas: dict[str, tuple[int, int, int]] = {}
         self._imagined: dict[str, tuple[int, int]] = {}  # the first two, but after this step
         self._looked = LONG_AGO  # the step in which that was seen last
+        self._seen = LONG_AGO  # the step in which those who wait were looked at last
 
     def retune(self, settings: Settings) -> None:
         """Other settings are in force. Only a strategy that relegates refuses who is late."""
@@ -57,9 +60,9 @@ class Newcomers:
         """See who goes before them. The step is chosen, and its rows are not built yet."""
         if not self.estimates.is_known:
             return
-        grouped = plan.policies.in_groups
-        rarely, step = 1 + plan.view.waiting // MANY, plan.view.step
-        is_due = not (grouped or (plan.shares and step - self._looked < EVERY * rarely))
+        grouped, step = plan.policies.in_groups, plan.view.step
+        rarely = 1 + LOOK * plan.view.waiting // max(1, self.estimates.shortest)
+        is_due = not (grouped or (plan.shares and step - self._looked < max(EVERY, rarely)))
         if is_due or (self._new and plan.shares):
             self.estimates.promises.paces.see(plan.view.running, plan.view.now)
         if is_due:
@@ -71,7 +74,7 @@ class Newcomers:
         if grouped:
             self._waits = {each: 0 for each in self._new if each.number in plan.roster.running}
             return
-        self._wait_in_line(plan, looks=step % rarely == 0)
+        self._wait_in_line(plan, looks=step - self._seen >= rarely)
         self.looks_again = len(self._waits) < len(self._new)
 
     def _wait_in_line(self, plan: Plan, *, looks: bool) -> None:
@@ -88,6 +91,7 @@ class Newcomers:
                 self._waits[each] = 0
                 later.add(each)
         if later:
+            self._seen = plan.view.step
             self._waits |= _outlook(plan, plan.view.lines).waits(later)
 
     def promise(self, batch: Batch, now: int, together: bool) -> None:

@@ -107,9 +107,9 @@ class Plan:
         return others
 
     def _candidates(self, others: list[Sequence]) -> Iterator[Sequence]:
-        """These of the running, and the waiting, in the order policy's order; before all, those
-        that the join policy names first."""
-        ranked = named_first(self.policies.order.rank(self.view, others), self.start)
+        """These of the running and, if any may join, the waiting, in the order policy's order."""
+        view = self.view if self.joins else self.view._replace(lines=())
+        ranked = named_first(self.policies.order.rank(view, others), self.start)
         if not self._victims.across:
             return ranked
         return in_time_first(ranked, self.view.lines, others, self._would_stay)
@@ -284,8 +284,8 @@ class Plan:
 
     def _is_worth_trying(self, misfit: Sequence) -> bool:
         """Whether to try others after this one; if not, blocks that come free are kept for it."""
-        may_join = self.start.count or self._victims.across
-        return bool(may_join) and self._misfits.add(misfit, self.places)
+        may_join = self.places > 0 or not self._victims.are_none
+        return self._misfits.add(misfit, self.places) and may_join
 
     def _makes_room(self, sequence: Sequence) -> bool:
         """Reserve its blocks, if it may run beside the others. Takes a slot and blocks of later

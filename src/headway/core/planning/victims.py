@@ -1,7 +1,6 @@
 """Who may be preempted in this step, and for whom (Victims)."""
 
 from collections import Counter
-from operator import attrgetter
 
 from headway.core.block_table import demand
 from headway.core.blocks import BlockPool
@@ -11,8 +10,6 @@ from headway.core.request import NEVER
 from headway.core.roster import Roster
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.view import View
-
-_tier = attrgetter("tier")  # the first tier, TIMED, is 0
 
 
 class Victims:
@@ -44,10 +41,16 @@ class Victims:
 
     @property
     def give_slots(self) -> bool:
-        """Whether somebody waits who may take the slot of a later tier."""
+        """Whether somebody waits, and somebody of a later tier has a slot that may be taken."""
         if not self.across or not self.view.waiting:
             return False
-        return any(map(_tier, self.roster.running.values()))
+        later = [each for each in self.roster.running.values() if each.tier]
+        return any([self._has_to_give(each) for each in later])
+
+    @property
+    def are_none(self) -> bool:
+        """Whether nobody at all can be taken for those who wait, as was found out already."""
+        return self._bare == TIMED or not self.across
 
     def taken(self, victim: Sequence) -> None:
         """It is preempted now."""
@@ -166,9 +169,12 @@ class Victims:
             return True
         if victim.tier <= needy.tier:
             return victim.tier == needy.tier and victim.number != self._oldest[victim.tier]
-        return not self._spares(victim) and self._has_more(
-            self.roster.lines[victim.request.lane], 0, 0
-        )
+        return self._has_to_give(victim)
+
+    def _has_to_give(self, victim: Sequence) -> bool:
+        """Whether an earlier tier may take its slot and blocks."""
+        line = self.roster.lines[victim.request.lane]
+        return not self._spares(victim) and self._has_more(line, 0, 0)
 
     def _must_end(self, needy: Sequence) -> bool:
         """Whether it is the last of the first tier that runs, and so has nobody else to take from
