@@ -29,7 +29,6 @@ from headway.sim.inbox import TraceInbox
 from headway.sim.simulate import uncollected
 from tests.traces import BLOCK, MS, THRASH, Case, ask, cases, make
 
-
 NOISY = tuple(range(700, 1_400, 50))
 COST = StepCost(
     device=Rates(

@@ -45,7 +45,7 @@ class Victims:
         if not self.across or not self.view.waiting:
             return False
         later = [each for each in self.roster.running.values() if each.tier]
-        return any([self._has_to_give(each) for each in later])
+        return any(map(self._has_to_give, later))
 
     @property
     def are_none(self) -> bool:
