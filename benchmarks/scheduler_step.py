@@ -9,7 +9,8 @@ The aims are 0.15, 0.5 and 2 ms a step, and 120 microseconds for the prompt. vLL
 0.32's scheduler took 0.80, 3.1 and 15.9 ms and 286 microseconds on a similar machine.
 
 And by budgets: the same step at 256 running sequences whose lanes have budgets, over the step of
-first come, with nobody waiting and with 200 waiting for a slot. The aim is 1.5.
+first come, with nobody waiting and with 200 waiting for a slot. The aim is 1.5. `kept`: 16 run and
+240 wait, and one of the 16 is of a lane without a budget, which keeps this slot.
 """
 
 import random
@@ -22,7 +23,7 @@ from benchmarks.report import Figure, finish
 from headway.core.batch import Batch, Output, Want
 from headway.core.commands import Add
 from headway.core.cost.step_cost import StepCost
-from headway.core.lane import Budget, Lane
+from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
@@ -38,6 +39,8 @@ LANES = (
     Lane("chat", Budget(ttft=3 * 10**9, tpot=80 * 10**6)),
     Lane("code", Budget(ttft=10**9, tpot=50 * 10**6)),
 )
+KEPT = (*LANES, Lane("offline", priority=2, slots=Share(least=1)))
+FEW, CROWD = 16, 240
 COST = StepCost.of(7_000_000, per_token=35_000, per_pair=47)  # about an 8B model on an H100
 
 
@@ -57,14 +60,17 @@ def answered(batch: Batch) -> Output:
 def decoding(running: int, slots: int = 0) -> Scheduler:
     """So many sequences, their prompts computed. slots: for them, and for others; 0: for them."""
     policies = Policies(join=Continuous(slots or running), step_tokens=8_192)
-    return _decoding(Settings(running * 64, BLOCK, policies=policies), running)
+    settings = Settings(running * 64, BLOCK, policies=policies)
+    return _decoding(settings, settings.lanes * running)
 
 
-def with_budgets(policies: Policies, waiting: int) -> Scheduler:
-    """As many sequences as there are slots, in lanes with budgets, and so many that wait."""
+def with_budgets(policies: Policies, waiting: int, kept: bool = False) -> Scheduler:
+    """As many sequences as there are slots, in lanes with budgets, and so many that wait. kept: one
+    of those who run has none, and keeps its slot."""
     slots = policies.slots
-    settings = Settings(slots * 128, BLOCK, LANES, policies, cost=COST)
-    scheduler = _decoding(settings, slots)
+    settings = Settings(slots * 128, BLOCK, KEPT if kept else LANES, policies, cost=COST)
+    timed = [LANES[i % len(LANES)] for i in range(slots - kept)]
+    scheduler = _decoding(settings, [*timed, KEPT[-1]] if kept else timed)
     scheduler.apply(_requests("w", waiting, LANES), 0)
     return scheduler
 
@@ -78,9 +84,10 @@ def _requests(name: str, count: int, lanes: Sequence[Lane]) -> list[Add]:
     ]
 
 
-def _decoding(settings: Settings, running: int) -> Scheduler:
-    scheduler = Scheduler(settings)
-    scheduler.apply(_requests("r", running, settings.lanes), 0)
+def _decoding(settings: Settings, lanes: Sequence[Lane]) -> Scheduler:
+    """Of each lane one, as often as it is named."""
+    scheduler, running = Scheduler(settings), len(lanes)
+    scheduler.apply(_requests("r", running, lanes), 0)
     members = scheduler.roster.running
     while len(members) < running or any(s.pending > 1 for s in members.values()):
         batch = scheduler.schedule(0)
@@ -127,24 +134,32 @@ def main() -> int:
     idle = Scheduler(Settings(20_000, BLOCK, policies=Policies(step_tokens=8_192)))
     loops, steps, cold = list[float](), {size: list[float]() for size in sizes}, list[float]()
     first_come = Policies(Continuous(SLOTS), chunk=Fixed(256), step_tokens=SLOTS + 256)
-    pairs = {n: (with_budgets(first_come, n), with_budgets(by_budgets(SLOTS), n)) for n in WAITING}
-    ratios = {waiting: list[float]() for waiting in WAITING}
+    pairs = {
+        f"{SLOTS}_{n}_waiting": (with_budgets(first_come, n), with_budgets(by_budgets(SLOTS), n))
+        for n in WAITING
+    }
+    few = Policies(Continuous(FEW), chunk=Fixed(256), step_tokens=FEW + 256)
+    pairs[f"{FEW}_{CROWD}_kept"] = (
+        with_budgets(few, CROWD, kept=True),
+        with_budgets(by_budgets(FEW), CROWD, kept=True),
+    )
+    ratios = {name: list[float]() for name in pairs}
     for _ in range(REPEATS):  # interleaved, so that a slow moment falls on all alike
         loops.append(calibration())
         for size, scheduler in schedulers.items():
             steps[size].append(step(scheduler))
         cold.append(admitting(idle))
-        for waiting, (plain, budgets) in pairs.items():
+        for name, (plain, budgets) in pairs.items():
             plain_ms = step(plain)
-            ratios[waiting].append(step(budgets) / plain_ms)
+            ratios[name].append(step(budgets) / plain_ms)
     loop = median(loops)
     aims = {64: 0.15, 256: 0.5, 1_024: 2.0}
     figures = [Figure("calibration_ms", loops, unit="ms")]
     for size in sizes:
         figures.append(Figure(f"ms_{size}", steps[size], aims[size], "ms"))
         figures.append(Figure(f"loops_{size}", [ms / loop for ms in steps[size]], unit="x loop"))
-    for waiting, ratio in ratios.items():
-        figures.append(Figure(f"budgets_{SLOTS}_{waiting}_waiting", ratio, MOST, "x"))
+    for name, ratio in ratios.items():
+        figures.append(Figure(f"budgets_{name}", ratio, MOST, "x"))
     figures.append(Figure("cold_prompt_us", cold, 120.0, "us"))
     return finish("scheduler_step", __doc__ or "", SEED, figures)
 

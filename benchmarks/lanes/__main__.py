@@ -25,7 +25,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.lanes.cost import learned
-from benchmarks.lanes.load import INTERACTIVE, LANES, NIGHTLY, SEED, SLOTS, Run, offered
+from benchmarks.lanes.load import INTERACTIVE, LANES, NIGHTLY, SEED, SLOTS, Run, asks, offered
 from benchmarks.lanes.picture import finding, headline, picture
 from benchmarks.report import Figure, finish
 from benchmarks.server_overhead.served import serving
@@ -45,7 +45,7 @@ def config(cost: Path | None) -> dict[str, Any]:
 
 def ran(folder: Path, cost: Path | None, lanes: Collection[str]) -> Run:
     with serving(config(cost), folder) as served:
-        return asyncio.run(offered(served, lanes))
+        return asyncio.run(offered(served, asks(lanes)))
 
 
 def figures(before: Run, after: Run, alone: Run) -> list[Figure]:

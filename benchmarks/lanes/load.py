@@ -6,7 +6,7 @@ The load is open-loop: a request is sent when it is due, however many are unansw
 import asyncio
 import random
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
 from typing import Any
@@ -25,7 +25,8 @@ LANES: dict[str, dict[str, Any]] = {
     "nightly": {"priority": 2},
 }
 INTERACTIVE, NIGHTLY = ("voice", "chat"), ("nightly",)
-LIMITS = {"voice": (0.3, 0.06), "chat": (1.0, 0.1)}  # seconds: first token, each token after it
+# Seconds: first token, each token after it, whole answer.
+LIMITS = {"voice": (0.3, 0.06, inf), "chat": (1.0, 0.1, inf), "report": (inf, inf, 3.0)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,20 @@ class Run:
         return done / (self.flooded - FLOOD)
 
 
-def asks(lanes: Collection[str]) -> list[Ask]:
-    """The requests of these lanes: the same whichever other lanes there are."""
+def prompts() -> Callable[[random.Random], str]:
+    """20 to 60 words from anywhere in the corpus."""
     words = read_corpus().split()
 
     def prompt(draw: random.Random) -> str:
         at = draw.randrange(len(words) - 60)
         return " ".join(words[at : at + draw.randint(20, 60)])
+
+    return prompt
+
+
+def asks(lanes: Collection[str]) -> list[Ask]:
+    """The requests of these lanes: the same whichever other lanes there are."""
+    prompt = prompts()
 
     def arriving(lane: str, rate: float, tokens: int) -> Iterator[Ask]:
         draw, at = random.Random(f"{lane} {SEED}"), BEGIN
@@ -130,21 +138,22 @@ async def ask(client: httpx2.AsyncClient, each: Ask, start: float) -> Seen:
     told = answer.json()
     times = told["metrics"]
     first = sent + times["time_to_first_token_ms"] / 1e3
-    most, gap = LIMITS.get(each.lane, (inf, inf))
+    most, gap, whole_by = LIMITS.get(each.lane, (inf, inf, inf))
     good = first - each.due <= most and times["mean_itl_ms"] / 1e3 <= gap
+    good = good and end - each.due <= whole_by
     whole = told["usage"]["completion_tokens"] == each.tokens
     return Seen(each, 200, first, end, good and whole)
 
 
-async def offered(served: Served, lanes: Collection[str] = tuple(LANES)) -> Run:
-    """Each request of these lanes when it is due, until all have their answers."""
+async def offered(served: Served, asked: Collection[Ask]) -> Run:
+    """Each of these requests when it is due, until all have their answers."""
     url = f"http://{served.host}:{served.port}"
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     async with httpx2.AsyncClient(base_url=url, limits=limits, timeout=120) as client:
         await client.post("/v1/completions", json={"prompt": "warm", "max_tokens": 4})
         before = await _steps(client)
         start = asyncio.get_running_loop().time() + 0.5
-        seen = await asyncio.gather(*[ask(client, each, start) for each in asks(lanes)])
+        seen = await asyncio.gather(*[ask(client, each, start) for each in asked])
         after = await _steps(client)
     return Run(seen, (after[1] - before[1]) / (after[0] - before[0]))
 

@@ -96,7 +96,7 @@ def _label(lane: str, mine: Sequence[Seen]) -> str:
     good, end = sum(each.good for each in mine), max(each.end for each in mine)
     if lane not in LIMITS:
         return f"{lane}, no budget: {good} of {len(mine)} served, the last until {end:.0f} s"
-    first, gap = LIMITS[lane]
+    first, gap, _ = LIMITS[lane]
     budget = f"{first:g} s to the first token, {1e3 * gap:.0f} ms a token"
     return f"{lane}, {budget}: {good} of {len(mine)}"
 
