@@ -263,12 +263,12 @@ def arriving(lane, *waiting, now=0, prompt=0, **rest):
 def test_a_step_leaves_those_who_may_come_the_time_for_their_prompt():
     estimates = Estimates(COST)
     shortest, alone = estimates.shortest, estimates.prompt_alone
-    urgent = Lane("voice", Budget(ttft=90 * MS))
-    assert arriving(urgent, prompt=4) == 90 * MS - alone(4)
-    assert arriving(urgent, prompt=20) == 90 * MS - alone(20)
-    assert arriving(urgent) == 90 * MS - alone(32), "nothing is known of its prompts"
+    urgent = Lane("voice", Budget(ttft=120 * MS))
+    assert arriving(urgent, prompt=4) == 3 * (120 * MS - alone(4)) // 4
+    assert arriving(urgent, prompt=20) == 3 * (120 * MS - alone(20)) // 4
+    assert arriving(urgent) == 3 * (120 * MS - alone(32)) // 4, "nothing is known of its prompts"
     assert arriving(urgent, prompt=60) == 4 * shortest, "that is the least"
-    assert arriving(urgent, prompt=99) == BY_SLACK.stretch * shortest, (
+    assert arriving(urgent, prompt=129) == BY_SLACK.stretch * shortest, (
         "they come late, whatever a step takes"
     )
     assert arriving(Lane("chat", Budget(ttft=900 * MS)), prompt=20) == BY_SLACK.stretch * shortest
@@ -279,13 +279,15 @@ def test_a_step_leaves_those_who_may_come_the_time_for_their_prompt():
 def test_a_step_ends_when_the_first_token_is_due_of_one_who_has_just_come():
     lane = Lane("voice", Budget(ttft=90 * MS))
     longest = arriving(lane, prompt=4)
+    assert longest == 57 * MS, "of 90 less 14 three quarters"
     fresh = one(1, "voice", arrived=20 * MS, first_by=110 * MS)
     assert arriving(lane, fresh, now=60 * MS, prompt=4) == 50 * MS
     assert arriving(lane, fresh, now=20 * MS, prompt=4) == longest
-    assert arriving(lane, fresh, now=97 * MS, prompt=4) == longest, "it cannot be in time"
-    assert arriving(lane, fresh, now=96 * MS, prompt=4) == 14 * MS
-    backlog = one(1, "voice", arrived=0, first_by=140 * MS)
-    assert arriving(lane, backlog, now=longest, prompt=4) == 140 * MS - longest
+    late = one(1, "voice", arrived=50 * MS, first_by=110 * MS)
+    assert arriving(lane, late, now=97 * MS, prompt=4) == longest, "it cannot be in time"
+    assert arriving(lane, late, now=96 * MS, prompt=4) == 14 * MS
+    backlog = one(1, "voice", arrived=0, first_by=110 * MS)
+    assert arriving(lane, backlog, now=longest, prompt=4) == 110 * MS - longest
     assert arriving(lane, backlog, now=longest + 1, prompt=4) == longest, "nor is it the only one"
     soon = decoding(2, generated=1, first_token=60 * MS, tpot=20 * MS)
     assert arriving(lane, fresh, now=60 * MS, prompt=4, running=(soon,)) == 20 * MS
@@ -293,7 +295,7 @@ def test_a_step_ends_when_the_first_token_is_due_of_one_who_has_just_come():
 
 def test_a_budget_that_cannot_be_kept_gives_prompts_no_more_time_than_one_who_has_just_come():
     strict = decoding(1, generated=1, first_token=65 * MS, tpot=10 * MS)
-    lane = Lane("voice", Budget(ttft=99 * MS))
+    lane = Lane("voice", Budget(ttft=130 * MS))
 
     def least(*waiting):
         return BY_SLACK.allow(seen(line(lane, *waiting), now=60 * MS, running=(strict,))).least

@@ -58,7 +58,8 @@ class BySlack:
 
     def _longest(self, view: View) -> int:
         """Nanoseconds of a step, at most. Who comes meanwhile waits for its end. So it leaves the
-        median prompt of each lane the time to keep the lane's TTFT."""
+        median prompt of each lane the time to keep the lane's TTFT, and a quarter of what is to
+        spare then for what cannot be foreseen."""
         estimates, prompt = view.estimates, view.estimates.promises.prompt
         least, most = self.brisk * estimates.shortest, self.stretch * estimates.shortest
         for line in view.lines:
@@ -66,10 +67,10 @@ class BySlack:
             if not lane.relegates:
                 continue
             # Where even the longest has the time, the median is not looked up.
-            if ttft - estimates.prompt_alone(max(self.least, line.longest)) < most:
+            if 3 * (ttft - estimates.prompt_alone(max(self.least, line.longest))) < 4 * most:
                 own = estimates.prompt_alone(prompt(lane.name) or self.least)
                 if own < ttft:
-                    most = min(most, max(least, ttft - own))
+                    most = min(most, max(least, 3 * (ttft - own) // 4))
         return most
 
     def _expected(self, view: View, most: int) -> list[int]:
