@@ -146,9 +146,11 @@ def until_drained(line: LaneLoad, load: Load) -> int:
 
 
 def _to_drain(load: Load, rank: int, due: int = 0) -> int:
-    """Nanoseconds until all up to this rank have started, and of a lane whose requests are due
-    later than this those that are due first: by each line's drain rate; if there is none yet, as if
-    prompts were computed one by one."""
+    """Nanoseconds until all up to this rank have started, by each line's drain rate. Where that is
+    not known yet, it is as if prompts were computed one by one.
+
+    due: of a lane whose requests are due later than this, only those count that are due first.
+    """
     longest = prompts = 0
     for each in load.lanes.values():
         tokens = each.relegated_tokens if each.relegated_rank <= rank else 0

@@ -57,7 +57,7 @@ class Roster:
         self.limited_lanes = {lane.name: lane for lane in settings.lanes if lane.is_limited}
         self.keeping_lanes = tuple([lane for lane in settings.lanes if lane.step_tokens.least])
         self._ranks, self.version = settings.ranks, settings.version
-        self._context = settings.context
+        self._context, self.open_slots = settings.context, settings.open_slots
 
     def retune(self, settings: Settings) -> None:
         """Other settings are in force. All who wait and run are served by their lane's new budget,

@@ -289,7 +289,7 @@ class Scheduler:
         memory = len(roster.running), pool.num_free, pool.num_blocks, pool.block_size
         most = min(pool.num_blocks * pool.block_size, settings.context)
         speed = estimates.prefill, estimates.drift
-        rest = roster.preemptions, settings.version, settings.open_slots
+        rest = roster.preemptions, settings.version, roster.open_slots
         return Load(now, self.steps, lanes, *memory, most, *speed, self._closing, *rest)
 
     def check(self) -> None:
