@@ -9,7 +9,9 @@ answers; then voice and chat come. The same requests are offered three times, to
 
 The cost file is learned first, in four seconds. Each line of the picture is one request. Its first
 token stands at the time it was sent plus the engine's own time to it. The `flooded_` figures are of
-the requests that were due before the last nightly answer ended in `after`.
+the requests that were due before the last nightly answer ended in `after`. Each server keeps a
+journal; `after_step` is its median step while the nightly job ran and others might come, since
+who comes waits for the end of one.
 
     python -m benchmarks.lanes             a minute and a half
     python -m benchmarks.lanes --write     also draws docs/pictures/lanes.svg
@@ -25,7 +27,17 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.lanes.cost import learned
-from benchmarks.lanes.load import INTERACTIVE, LANES, NIGHTLY, SEED, SLOTS, Run, asks, offered
+from benchmarks.lanes.load import (
+    INTERACTIVE,
+    LANES,
+    NIGHTLY,
+    SEED,
+    SLOTS,
+    Run,
+    asks,
+    offered,
+    step_of,
+)
 from benchmarks.lanes.picture import finding, headline, picture
 from benchmarks.report import Figure, finish
 from benchmarks.server_overhead.served import serving
@@ -35,31 +47,32 @@ TITLES = {"before": "Before, by priority", "after": "After, by budgets"}
 MORE = 0.05  # of the TTFT alone, or one step: what the flood may add to it
 
 
-def config(cost: Path | None) -> dict[str, Any]:
+def config(cost: Path | None, journal: Path) -> dict[str, Any]:
     """Of the server. cost: by budgets; None: by priority."""
+    engine: dict[str, Any] = {"slots": SLOTS, "journal": str(journal)}
     if cost is None:
-        return {"engine": {"slots": SLOTS, "strategy": "priority"}, "lanes": LANES}
-    engine = {"slots": SLOTS, "strategy": "budgets", "cost": str(cost)}
+        return {"engine": engine | {"strategy": "priority"}, "lanes": LANES}
+    engine |= {"strategy": "budgets", "cost": str(cost)}
     return {"engine": engine, "lanes": LANES | {"nightly": {"priority": 2, "slots": {"least": 1}}}}
 
 
-def ran(folder: Path, cost: Path | None, lanes: Collection[str]) -> Run:
-    with serving(config(cost), folder) as served:
+def ran(folder: Path, name: str, cost: Path | None, lanes: Collection[str]) -> Run:
+    with serving(config(cost, folder / f"{name}.jsonl"), folder) as served:
         return asyncio.run(offered(served, asks(lanes)))
 
 
-def figures(before: Run, after: Run, alone: Run) -> list[Figure]:
-    found = list[Figure]()
+def figures(before: Run, after: Run, alone: Run, step: float) -> list[Figure]:
+    """step: of `after`, seconds."""
+    found = [Figure("after_step", [1e3 * step], unit="ms")]
     for name, run in (("before", before), ("after", after), ("alone", alone)):
         for lane in INTERACTIVE:
             found.append(Figure(f"{name}_{lane}_good", [run.good((lane,))]))
         most = None if run is before else 0
         found.append(Figure(f"{name}_told_no", [run.refused()], most=most))
-        found.append(Figure(f"{name}_step", [1e3 * run.step], unit="ms"))
         if isfinite(run.ttft()):
             found.append(Figure(f"{name}_ttft_p95", [1e3 * run.ttft()], unit="ms"))
     beside, without = (run.ttft(after.flooded) for run in (after, alone))
-    most_more = round(1e3 * max(MORE * without, after.step), 1)
+    most_more = round(1e3 * max(MORE * without, step), 1)
     more = 1e3 * (beside - without)
     if isfinite(more):
         found.append(Figure("flooded_ttft_p95", [1e3 * beside], unit="ms"))
@@ -80,16 +93,17 @@ def main() -> int:
     with TemporaryDirectory() as made:
         folder = Path(made)
         cost = learned(folder)
-        before = ran(folder, None, tuple(LANES))
-        after = ran(folder, cost, tuple(LANES))
-        alone = ran(folder, cost, INTERACTIVE)
+        before = ran(folder, "before", None, tuple(LANES))
+        after = ran(folder, "after", cost, tuple(LANES))
+        alone = ran(folder, "alone", cost, INTERACTIVE)
+        step = step_of(after, next(folder.glob("after-*.jsonl")))
     panels: Mapping[str, Run] = {TITLES["before"]: before, TITLES["after"]: after}
     for title, run in panels.items():
         print(f"{headline(title, run)}; {finding(run)}")
     if given.write:
         PICTURE.parent.mkdir(exist_ok=True)
         PICTURE.write_text(picture(panels))
-    return finish("lanes", __doc__ or "", SEED, figures(before, after, alone))
+    return finish("lanes", __doc__ or "", SEED, figures(before, after, alone, step))
 
 
 if __name__ == "__main__":

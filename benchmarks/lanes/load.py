@@ -5,16 +5,19 @@ The load is open-loop: a request is sent when it is due, however many are unansw
 
 import asyncio
 import random
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from math import ceil, inf
+from pathlib import Path
+from statistics import median
 from typing import Any
 
 import httpx2
 
 from benchmarks.server_overhead.served import Served
+from headway.journal.journal import read
 from headway.runs.corpus import read_corpus
+from headway.sim.replay import replay
 
 SEED, SLOTS = 0, 16
 FLOOD, BEGIN, END = 0.5, 2.0, 18.0  # seconds: the nightly job comes; voice and chat from, until
@@ -60,7 +63,7 @@ class Run:
     """All requests of one server."""
 
     seen: Sequence[Seen]
-    step: float  # mean, seconds
+    start: float  # of the monotonic clock, seconds
 
     def of(self, lanes: Collection[str] = INTERACTIVE) -> list[Seen]:
         return [each for each in self.seen if each.ask.lane in lanes]
@@ -151,20 +154,16 @@ async def offered(served: Served, asked: Collection[Ask]) -> Run:
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=100)
     async with httpx2.AsyncClient(base_url=url, limits=limits, timeout=120) as client:
         await client.post("/v1/completions", json={"prompt": "warm", "max_tokens": 4})
-        before = await _steps(client)
         start = asyncio.get_running_loop().time() + 0.5
         seen = await asyncio.gather(*[ask(client, each, start) for each in asked])
-        after = await _steps(client)
-    return Run(seen, (after[1] - before[1]) / (after[0] - before[0]))
+    return Run(seen, start)
 
 
-async def _steps(client: httpx2.AsyncClient) -> tuple[float, float]:
-    """Steps of the engine until now, and the seconds that they took."""
-    count = seconds = 0.0
-    for line in (await client.get("/metrics")).text.splitlines():
-        name, _, value = line.rpartition(" ")
-        if name.startswith("headway_steps_total"):
-            count += float(value)
-        elif name.startswith("headway_step_seconds_total") and re.search("compute|host", name):
-            seconds += float(value)
-    return count, seconds
+def step_of(run: Run, journal: Path) -> float:
+    """Seconds of the median step while the nightly job runs and others may come. The engine's
+    times in the journal are of the same clock."""
+    with journal.open() as file:
+        scheduler, _ = replay(*read(file))
+    begin, end = ((run.start + at) * 1e9 for at in (BEGIN, run.flooded))
+    steps = [row.nanoseconds for row in scheduler.ledger.steps if begin <= row.began < end]
+    return median(steps) / 1e9
