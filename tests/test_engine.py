@@ -41,7 +41,7 @@ def test_what_a_step_waits_for_publishes_and_records():
         (0, 3, 0),
         (1, 23, 16),
     ]
-    assert kept[0].commands == (Add(requests[0]),) and kept[1].tokens == (event.tokens,)
+    assert kept[1].commands == (Add(requests[0]),) and kept[3].tokens == (event.tokens,)
 
 
 class Telling(Executor):
