@@ -27,6 +27,7 @@ BENCHMARKS = {  # named only
     "python -m benchmarks.strategies",
     "python -m benchmarks.budgets",
     "python -m benchmarks.budgets --machine embedded",
+    "python -m benchmarks.lanes.overload",
     "headway demo",
 }
 
