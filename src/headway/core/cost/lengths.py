@@ -59,11 +59,6 @@ class Lengths:
         """Learn from an answer that has ended by itself."""
         self._add(sequence, sequence.generated)
 
-    def _add(self, sequence: Sequence, length: int) -> None:
-        lane, digits = sequence.request.lane, len(sequence.request.prompt).bit_length()
-        self._of_class[lane, digits].add(length)
-        self._of_lane[lane].add(length)
-
     def cut(self, sequence: Sequence) -> None:
         """Learn from an answer that was cut off: it would have been longer than it is.
 
@@ -76,6 +71,11 @@ class Lengths:
         generated = sequence.generated
         left, basis = self.left(sequence, self._cuts * GOLDEN % 1)
         self._add(sequence, generated + (min(left, generated) if basis == ALLOWED else left))
+
+    def _add(self, sequence: Sequence, length: int) -> None:
+        lane, digits = sequence.request.lane, len(sequence.request.prompt).bit_length()
+        self._of_class[lane, digits].add(length)
+        self._of_lane[lane].add(length)
 
     def knows(self, sequence: Sequence) -> bool:
         """Whether anything is known of its length beside what the caller allows."""

@@ -43,8 +43,8 @@ class Newcomers:
         # By lane: nanoseconds, prompt tokens (the median of the lane), and when that was seen.
         self.etas: dict[str, tuple[int, int, int]] = {}
         self._imagined: dict[str, tuple[int, int]] = {}  # the first two, but after this step
-        self._looked = LONG_AGO  # the step in which that was seen last
-        self._seen = LONG_AGO  # the step in which those who wait were looked at last
+        # The steps in which that, and those who wait, were looked at last.
+        self._lanes_seen = self._waiting_seen = LONG_AGO
 
     def retune(self, settings: Settings) -> None:
         """Other settings are in force. Only a strategy that relegates refuses who is late."""
@@ -62,11 +62,11 @@ class Newcomers:
             return
         grouped, step = plan.policies.in_groups, plan.view.step
         rarely = 1 + LOOK * plan.view.waiting // max(1, self.estimates.shortest)
-        is_due = not (grouped or (plan.shares and step - self._looked < max(EVERY, rarely)))
+        is_due = not (grouped or (plan.shares and step - self._lanes_seen < max(EVERY, rarely)))
         if is_due or (self._new and plan.shares):
             self.estimates.promises.paces.see(plan.view.running, plan.view.now)
         if is_due:
-            self._looked = step if plan.shares else LONG_AGO  # the next step is another state
+            self._lanes_seen = step if plan.shares else LONG_AGO  # the next step is another state
             self._imagine(plan)
         if not self._new or not plan.shares:
             return
@@ -74,7 +74,7 @@ class Newcomers:
         if grouped:
             self._waits = {each: 0 for each in self._new if each.number in plan.roster.running}
             return
-        self._wait_in_line(plan, looks=step - self._seen >= rarely)
+        self._wait_in_line(plan, looks=step - self._waiting_seen >= rarely)
         self.looks_again = len(self._waits) < len(self._new)
 
     def _wait_in_line(self, plan: Plan, *, looks: bool) -> None:
@@ -91,7 +91,7 @@ class Newcomers:
                 self._waits[each] = 0
                 later.add(each)
         if later:
-            self._seen = plan.view.step
+            self._waiting_seen = plan.view.step
             self._waits |= _outlook(plan, plan.view.lines).waits(later)
 
     def promise(self, batch: Batch, now: int, together: bool) -> None:

@@ -107,12 +107,12 @@ class Plan:
         return others
 
     def _candidates(self, others: list[Sequence]) -> Iterator[Sequence]:
-        """These of the running and, if any may join, the waiting, in the order policy's order."""
+        """These of the running and, if any may join, the waiting; those named first lead."""
         view = self.view if self.joins else self.view._replace(lines=())
         ranked = named_first(self.policies.order.rank(view, others), self.start)
         if not self._victims.across:
             return ranked
-        return in_time_first(ranked, self.view.lines, others, self._would_stay)
+        return in_time_first(ranked, view.lines, others, self._would_stay)
 
     def _would_stay(self, sequence: Sequence) -> bool:
         """Whether those in time would not take its slot back."""
