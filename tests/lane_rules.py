@@ -57,22 +57,22 @@ class Watched(Plan):
 
     def check_its_time(self) -> None:
         """A step takes longer than it may only for rows that it must have, or for its minimum."""
-        time = self._allow.nanoseconds
+        time = self.allowance.nanoseconds
         if time == NEVER:
             return
         decoding = [s for s in self.shares if self.before.get(s) == 1]
-        optional = [] if self._in_turns else [s for s in decoding if s in self._deferred]
+        optional = [] if self._in_turns else [s for s in decoding if s in self.deferred]
         must = [s for s in decoding if s not in optional]
         prompts = [s for s in self.shares if s not in decoding]
         if self.price(list(self.shares)) > time:
             self.met["a step takes longer than it may"] += 1
-            least = max(self._allow.least, int(not decoding))
+            least = max(self.allowance.least, int(not decoding))
             kept = sum([self.kept(line.lane, prompts) for line in self.view.lines])
             assert sum([self.shares[s] for s in prompts]) <= least + kept
         if [s for s in optional if self.tokens_of(s) > self.lane_of(s).step_tokens.least]:
             alone = not must and len(optional) == 1
             assert alone or self.price(decoding) <= time
-        missed = [s for s in self._deferred if self._runs(s) and s not in self.shares]
+        missed = [s for s in self.deferred if self._runs(s) and s not in self.shares]
         self.met["somebody misses a step"] += bool(missed)
 
     def price(self, chosen: list[Sequence]) -> int:
@@ -86,7 +86,7 @@ class Watched(Plan):
             rows.append(Row(s.number, s.scheduled, tuple(s.tokens[s.scheduled : end]), (), want))
         estimates = self.view.estimates
         features = batch_features(Batch(1, tuple(rows)), estimates.cost.gathering)
-        sure = estimates.cost.residuals[estimates.cost.regime(features)].at(self._allow.sure)
+        sure = estimates.cost.residuals[estimates.cost.regime(features)].at(self.allowance.sure)
         return estimates.predict(features) * sure // WHOLE
 
     # -- what its lanes keep

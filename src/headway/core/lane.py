@@ -129,13 +129,12 @@ class Line:
     """
 
     __slots__ = (
-        *("lane", "is_timed", "waiting", "relegated", "tokens", "relegated_tokens"),
+        *("lane", "is_timed", "relegates", "waiting", "relegated", "tokens", "relegated_tokens"),
         *("started", "running", "batch", "longest", "slots", "has_dues"),
     )
 
     def __init__(self, lane: Lane) -> None:
-        self.lane = lane
-        self.is_timed = lane.budget.is_timed  # asked several times in each step
+        self._take(lane)
         self.waiting: list[Sequence] = []
         self.relegated: list[Sequence] = []
         self.tokens = 0  # prompt tokens that wait, in both
@@ -152,7 +151,12 @@ class Line:
         they were changed."""
         if lane.slots != self.lane.slots:
             self.slots = lane.slots.low or lane.slots.most
-        self.lane, self.is_timed = lane, lane.budget.is_timed
+        self._take(lane)
+
+    def _take(self, lane: Lane) -> None:
+        self.lane = lane
+        # Asked several times in each step.
+        self.is_timed, self.relegates = lane.budget.is_timed, lane.relegates
 
     @property
     def oldest(self) -> int:

@@ -140,27 +140,35 @@ class Sizer:
         holds.
         """
         if wanted == 1:
-            return int(self._fits(start, 1, each))
+            return int(self._over(start, 1, each) <= 0)
         knee = self.estimates.cost.knee - self._tokens
         begins = {n for n in (1, 2, knee + 1) if 0 < n <= wanted}
         most = wanted
         for least in sorted(begins, reverse=True):
-            if self._fits(start, most, each):
+            if (over := self._over(start, most, each)) <= 0:
                 return most
-            if self._fits(start, least, each):
-                return self._largest(start, least, most, each)
+            if (spare := -self._over(start, least, each)) >= 0:
+                return self._largest(start, each, (least, spare), (most, over))
             most = least - 1
         return 0
 
-    def _largest(self, start: int, least: int, most: int, each: bool) -> int:
-        """The largest that fits: at least `least`, less than `most`."""
-        while most - least > 1:
-            middle = (least + most) // 2
-            if self._fits(start, middle, each):
-                least = middle
+    def _largest(
+        self, start: int, each: bool, least: tuple[int, int], most: tuple[int, int]
+    ) -> int:
+        """The largest that fits. least: tokens that do, and the nanoseconds they leave; most:
+        tokens that do not, and the nanoseconds they lack. Prices nearly lie on a line, so it is
+        looked for where that says, and in every other turn halfway, where they do not."""
+        (low, spare), (high, over), halves = least, most, False
+        while high - low > 1:
+            ahead = (high - low) // 2 if halves else (high - low) * spare // (spare + over)
+            middle = min(high - 1, low + max(1, ahead))
+            if (more := self._over(start, middle, each)) <= 0:
+                low, spare = middle, -more
             else:
-                most = middle
-        return least
+                high, over = middle, more
+            halves = not halves
+        return low
 
-    def _fits(self, start: int, length: int, each: bool) -> bool:
-        return self.price(start, length, each=each) <= self.nanoseconds
+    def _over(self, start: int, length: int, each: bool) -> int:
+        """Nanoseconds by which it would be too long."""
+        return self.price(start, length, each=each) - self.nanoseconds

@@ -92,7 +92,7 @@ class Newcomers:
                 later.add(each)
         if later:
             self._waiting_seen = plan.view.step
-            self._waits |= _outlook(plan, plan.view.lines).waits(later)
+            self._waits |= Outlook(plan, plan.view.lines).waits(later)
 
     def promise(self, batch: Batch, now: int, together: bool) -> None:
         """The step begins now. together: the callers of a group are answered when it ends."""
@@ -131,7 +131,7 @@ class Newcomers:
             lines.append(line)
         self._imagined = {
             asked[sequence]: (wait, len(sequence.tokens))
-            for sequence, wait in _outlook(plan, tuple(lines)).waits(asked).items()
+            for sequence, wait in Outlook(plan, tuple(lines)).waits(asked).items()
         }
         if not plan.shares:
             self._publish(0, plan.view.now)
@@ -173,8 +173,3 @@ class Newcomers:
 
 def _is_promised(sequence: Sequence | None) -> bool:
     return sequence is not None and sequence.promise.made != NEVER
-
-
-def _outlook(plan: Plan, lines: tuple[Line, ...]) -> Outlook:
-    view = plan.view._replace(lines=lines, free_blocks=plan.pool.num_free)
-    return Outlook(plan.policies, view, plan.shares)

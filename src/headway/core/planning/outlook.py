@@ -1,10 +1,11 @@
 """When a prompt will have been computed, beside those that go before it (Outlook)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from headway.core.cost.features import NONE
-from headway.core.policies.policies import Policies
+from headway.core.lane import Line
+from headway.core.planning.plan import Plan
 from headway.core.request import NEVER
 from headway.core.sequence import Sequence
 from headway.core.view import View
@@ -31,17 +32,18 @@ class Outlook:
     come free as answers end, at their expected lengths. Requests that come later are unknown.
     """
 
-    def __init__(self, policies: Policies, view: View, shares: Mapping[Sequence, int]) -> None:
-        """view: before the step; shares: tokens that it computes of each."""
-        self.policies, self.view, self._shares = policies, view, shares
+    def __init__(self, plan: Plan, lines: tuple[Line, ...]) -> None:
+        """plan: of the step, which is chosen; lines: those who wait, and who might."""
+        self.policies, self._shares, self._allow = plan.policies, plan.shares, plan.allowance
+        self.view = view = plan.view._replace(lines=lines, free_blocks=plan.pool.num_free)
         self._decoding = [s for s in view.running if self._will_decode(s)]
         self._empty = view.estimates.predict(NONE)  # nanoseconds of a step without rows
         self._decode = self._step_of(self._decoding)
         # The same of those who cannot miss a step in which prompts are computed.
-        deferred = policies.defer.deferred(view, joins=True)
+        joins, defer = plan.joins, plan.policies.defer
+        deferred = plan.deferred if joins else defer.deferred(view, joins=True)
         self._pressing = [s for s in self._decoding if s not in deferred]
         self._press = self._step_of(self._pressing) if deferred else self._decode
-        self._allow = policies.chunk.allow(view)
         # By tier, made only if they are needed:
         self._held: dict[int, tuple[int, int]] = {}
         self._ends: dict[int, list[tuple[int, Sequence]]] = {}

@@ -23,8 +23,7 @@ FEW = 8  # that are asked one by one if not all of them fit; of more, each half 
 
 
 class Plan:
-    """A step while it is being chosen. The rows are built afterwards, of those that kept their
-    blocks."""
+    """A step while it is being chosen. Its rows are built later, of who kept their blocks."""
 
     def __init__(self, policies: Policies, pool: BlockPool, roster: Roster, view: View) -> None:
         self.policies, self.pool, self.roster, self.view = policies, pool, roster, view
@@ -33,11 +32,11 @@ class Plan:
         self.kinds = NEITHER  # those for which there was work
         self.start = policies.join.start(view)
         self.places = self.start.count  # that are left for those who wait
-        self._allow = policies.chunk.allow(view)
-        self.rest = Remainder(self._allow, policies.step_tokens, view)
+        self.allowance = policies.chunk.allow(view)
+        self.rest = Remainder(self.allowance, policies.step_tokens, view)
         self._victims = Victims(policies, roster, pool, view)
         self.joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
-        self._deferred = policies.defer.deferred(view, joins=self.joins)
+        self.deferred = policies.defer.deferred(view, joins=self.joins)
         self._singles: set[Sequence] = set()  # of the deferred, those that decode
         self.limits = LaneLimits(roster, pool)
         self._leasts = Leasts(roster, policies.order, view)
@@ -91,7 +90,7 @@ class Plan:
     def _decode(self, wanted: bool) -> list[Sequence]:
         """If wanted, one token for each that has one to compute and does not miss the step.
         Returns the others, those with prompts among them."""
-        shares, deferred, others = self.shares, self._deferred, []
+        shares, deferred, others = self.shares, self.deferred, []
         self._singles = singles = set(deferred)
         for sequence in tuple(self.roster.running.values()):
             at = sequence.scheduled
@@ -162,12 +161,13 @@ class Plan:
         """A token for each of these if they all may miss a step and all fit; whether it is so."""
         if self.limits.any or not (self._singles.issuperset(singles) and self.rest.fits(singles)):
             return False
-        for each in [each for each in singles if each.scheduled >= each.room]:
-            self._has_room(each, 1)
-        # Without those that got no block, and those whose blocks were taken for others.
-        given = [each for each in singles if each.scheduled < each.room]
-        self.shares.update(dict.fromkeys(given, 1))
-        self.rest.tokens -= len(given)
+        if lacking := [each for each in singles if each.scheduled >= each.room]:
+            for each in lacking:
+                self._has_room(each, 1)
+            # Without those that got no block, and those whose blocks were taken for others.
+            singles = [each for each in singles if each.scheduled < each.room]
+        self.shares.update(dict.fromkeys(singles, 1))
+        self.rest.tokens -= len(singles)
         return True
 
     def _give(self, sequence: Sequence) -> None:
@@ -179,7 +179,7 @@ class Plan:
             self.limits.give(sequence, -kept)
             rest.give_back(sequence, kept)
         wanted = self.limits.within(sequence, wanted if single else rest.cut(wanted))
-        take = rest.within_time(sequence, wanted, kept, may_wait=sequence in self._deferred)
+        take = rest.within_time(sequence, wanted, kept, may_wait=sequence in self.deferred)
         take = max(take, min(wanted, int(not self.shares)))  # a step has one row in any case
         if take <= 0 < wanted:
             rest.time_is_up = True

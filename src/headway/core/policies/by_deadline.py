@@ -100,15 +100,13 @@ def _below_their_least(view: View) -> list[Sequence]:
 
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     """These with the times when their next tokens must have come, or when the last tokens of their
-    answers must have begun. The earliest first; of equal ones, the first to arrive."""
+    answers must have begun. The earliest first; of equal ones, as they are given."""
     end, shortest = view.estimates.lengths.end, view.estimates.shortest
-    timed = sorted(timed, key=_number)  # it nearly is, and one number is compared faster than two
     dues = next_times(timed)
-    for at in [at for at, s in enumerate(timed) if s.done_by != NEVER]:
-        s = timed[at]
-        last = s.done_by - (end(s, SURE) - len(s.tokens)) * shortest
-        if last < dues[at]:
-            dues[at] = last
+    for at, s in enumerate(timed):
+        # Most have the time even if they become as long as they may.
+        if dues[at] + (s.limit - len(s.tokens)) * shortest > s.done_by != NEVER:
+            dues[at] = min(dues[at], s.done_by - (end(s, SURE) - len(s.tokens)) * shortest)
     return sorted(zip(dues, timed, strict=True), key=_due)
 
 
@@ -119,8 +117,9 @@ def _late(jobs: list[Job], view: View) -> Collection[Sequence]:
     """
     # The next token of one that runs is little work, and not worth pricing.
     prompts = [(due, s) for due, s in jobs if len(s.tokens) - s.scheduled > 1 or not s.begun]
-    spare, estimates = _share_of_prompts(view) if prompts else 1.0, view.estimates
-    works = {s: int(estimates.drifted(estimates.work(s)) / spare) for _, s in prompts}
+    slower, work = view.estimates.drifted(1_000_000) / 1e6, view.estimates.work
+    slower /= _share_of_prompts(view) if prompts else 1.0
+    works = {s: int(work(s) * slower) for _, s in prompts}
     ends = accumulate(works.values(), initial=view.now)
     dues = [jobs[0][0], *[due for due, _ in prompts]]  # the first may be late before any work
     return () if all(map(le, ends, dues)) else _largest(jobs, works, view.now)

@@ -64,7 +64,7 @@ class BySlack:
         least, most = self.brisk * estimates.shortest, self.stretch * estimates.shortest
         for line in view.lines:
             lane, ttft = line.lane, line.lane.budget.ttft
-            if not lane.relegates:
+            if not line.relegates:
                 continue
             # Where even the longest has the time, the median is not looked up.
             if 3 * (ttft - estimates.prompt_alone(max(self.least, line.longest))) < 4 * most:
@@ -76,7 +76,7 @@ class BySlack:
     def _expected(self, view: View, most: int) -> list[int]:
         """When the first tokens must come of those who have come with the last step, and can."""
         now, estimates = view.now, view.estimates
-        heads = [line.waiting[0] for line in view.lines if line.waiting and line.lane.relegates]
+        heads = [line.waiting[0] for line in view.lines if line.waiting and line.relegates]
         return [
             head.first_by
             for head in heads

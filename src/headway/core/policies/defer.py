@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
+from headway.core.cost.lengths import Lengths
 from headway.core.cost.promises import SURE
 from headway.core.request import NEVER
 from headway.core.sequence import TIMED, Sequence, due_after
@@ -88,16 +89,26 @@ class WithTimeToSpare:
             return found
         soon = view.now + self.soon * view.estimates.shortest
         spare = due_after(running, soon)
-        return found.union([s for s in spare if s.done_by == NEVER or _has_time(s, view)])
+        pace, now, lengths = view.estimates.pace, view.now, view.estimates.lengths
+        half = {line.lane.name: 2 * pace(line.lane.name) for line in view.lines}
+        return found.union(
+            [
+                s
+                for s in spare
+                if s.done_by == NEVER
+                or _has_time(s, s.done_by - now, half[s.request.lane], lengths)
+            ]
+        )
 
 
-def _has_time(sequence: Sequence, view: View) -> bool:
-    """Whether its answer would end in time at half of its lane's pace, as far as that is known."""
-    estimates = view.estimates
-    if not estimates.lengths.knows(sequence):
-        return True
-    left = estimates.lengths.end(sequence, SURE) - len(sequence.tokens)
-    return view.now + 2 * left * estimates.pace(sequence.request.lane) <= sequence.done_by
+def _has_time(sequence: Sequence, left: int, pace: int, lengths: Lengths) -> bool:
+    """Whether its answer would end in the time that is left, as far as its length is known."""
+    done = len(sequence.tokens)
+    return (
+        (sequence.limit - done) * pace <= left
+        or not lengths.knows(sequence)
+        or (lengths.end(sequence, SURE) - done) * pace <= left
+    )
 
 
 DEFERS: dict[str, Defer] = {  # as operators name them

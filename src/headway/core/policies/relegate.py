@@ -50,13 +50,13 @@ class Hopeless:
         starting: list[Sequence] = []
         ending: list[Sequence] = []
         for line in view.lines:
-            if line.lane.relegates:
+            if line.relegates:
                 # Nobody who waits takes longer than the longest prompt: most need no exact look.
                 soon = now + estimates.prompt_alone(line.longest)
                 starting += [s for s in line.waiting if s.first_by < soon]
                 if line.has_dues:
                     ending += _ending(line, view, soon)
-        lanes = {line.lane.name for line in view.lines if line.lane.relegates}
+        lanes = {line.lane.name for line in view.lines if line.relegates}
         running = [s for s in view.running if s.first_seen == NEVER and s.tier == TIMED]
         starting += [s for s in running if s.request.lane in lanes]
         late = [
