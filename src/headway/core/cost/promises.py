@@ -19,6 +19,8 @@ RECENT = 128
 STALE = 16  # the quantile is taken again after a change of one part in so many
 LEAST = 20  # beside the open promises: one answer moves the factor by 1 / LEAST at most
 UNIT, BOUND = 1_000_000, 3  # of the factor; it is from 1 / BOUND to BOUND
+FADING = 512  # answers until the past of what SURE has lacked has mostly faded
+REACH, MOST_MOVED = 256, 0.1  # the goal moves by that over REACH, and so far at most
 
 
 @dataclass(slots=True, eq=False)
@@ -52,6 +54,10 @@ class Spans:
     has passed, and shrinks with each that ends before, so that it stays if SURE of them are
     covered. Promises that are open are not known to be kept yet: the more there are, the smaller
     the steps. So it grows or shrinks about e-fold at most until their ends can tell.
+
+    It lags behind a change: while changes go one way, a little more or less than SURE are covered.
+    So the answers are counted that SURE has lacked lately, and the share that is aimed at moves by
+    their number.
     """
 
     def __init__(self) -> None:
@@ -61,6 +67,7 @@ class Spans:
         self._due: list[tuple[int, int, Span]] = []  # a heap: promised end, number; some have ended
         self._number = 0  # of promises
         self._factor = UNIT  # millionths
+        self._missing = 0.0  # covered answers that SURE has lacked lately; below 0: had too many
         self._ratio = UNKNOWN  # the quantile
         self._news = 0  # what has happened since it was taken
         self._is_guess = True  # too few answers had ended for it
@@ -124,7 +131,9 @@ class Spans:
                 self._learn(covered=False)
 
     def _learn(self, *, covered: bool) -> None:
-        change = round(self._factor * (SURE - covered) / (LEAST + self._count))
+        self._missing += SURE - covered - self._missing / FADING
+        goal = SURE + min(MOST_MOVED, max(-MOST_MOVED, self._missing / REACH))
+        change = round(self._factor * (goal - covered) / (LEAST + self._count))
         self._factor = min(BOUND * UNIT, max(UNIT // BOUND, self._factor + change))
 
     def _close(self, now: int, made: int, predicted: int, by: int) -> Span:
@@ -147,8 +156,9 @@ class Promises:
     no model of the errors (Vovk et al., 2005). It holds while the next requests are like the last.
     Traffic changes, so whether promises were kept is fed back: that is adaptive conformal inference
     (Gibbs and Candes, 2021). Not the level of the quantile is moved but the quantile, because no
-    level of recent ratios covers what takes longer than all of them (quantile tracking, from
-    Angelopoulos et al., Conformal PID control, 2023).
+    level of recent ratios covers what takes longer than all of them (quantile tracking, and with
+    what was missing lately error integration, from Angelopoulos et al., Conformal PID control,
+    2023).
     """
 
     def __init__(self) -> None:
