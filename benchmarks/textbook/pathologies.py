@@ -203,33 +203,43 @@ def budgeted() -> list[Finding]:
     """The parts of `budgets`, each alone."""
     plain = chunked(64)
     crowd = [ask(i, 1_000, 4, i * 20 * MS, "chat") for i in range(1, 500)]
-    ways = {
-        "deadline": replace(plain, order=ByDeadline()),
-        "slack": replace(plain, chunk=BySlack()),
-        "relegated": replace(plain, relegate=Hopeless()),
-        "filler": replace(plain, order=Priority(), preempt=ByLane(), defer=WithoutDeadline()),
-    }
-    instead = dict.fromkeys(ways, plain) | {"slack": replace(ways["slack"], order=ByDeadline())}
-    offered = {
-        "deadline": with_one(crowd, 8_000, 4),
-        "slack": with_one([ask(i, 8_000, 4, SECOND, "bulk") for i in range(1, 21)], 64, 4),
-        "relegated": with_one(crowd, 60_000, 4),
-        "filler": with_one(crowd, 64, 400, "bulk"),
-    }
-    said = {
-        "deadline": "deadline order: overload: TTFT of 8,000 tokens among 1,000s; first come",
-        "slack": "slack steps: 20 prompts of 8,000 came before: TTFT; by deadline, too",
-        "relegated": "relegation: overload: TTFT of one that is late in any case; in its place",
-        "filler": "filler: overload: an offline answer of 400 tokens ends; first come",
-    }
+    by_deadline = replace(plain, order=ByDeadline())
+    filler = replace(plain, order=Priority(), preempt=ByLane(), defer=WithoutDeadline())
+    long_first = [ask(i, 8_000, 4, SECOND, "bulk") for i in range(1, 21)]
+    cases = (  # what is looked at, the two ways to serve, what they are offered, what is said
+        (
+            "deadline",
+            (by_deadline, plain),
+            with_one(crowd, 8_000, 4),
+            "deadline order: overload: TTFT of 8,000 tokens among 1,000s; first come",
+        ),
+        (
+            "slack",
+            (replace(plain, chunk=BySlack()), replace(by_deadline, chunk=BySlack())),
+            with_one(long_first, 64, 4),
+            "slack steps: 20 prompts of 8,000 came before: TTFT; by deadline, too",
+        ),
+        (
+            "relegated",
+            (replace(plain, relegate=Hopeless()), plain),
+            with_one(crowd, 60_000, 4),
+            "relegation: overload: TTFT of one that is late in any case; in its place",
+        ),
+        (
+            "filler",
+            (filler, plain),
+            with_one(crowd, 64, 400, "bulk"),
+            "filler: overload: an offline answer of 400 tokens ends; first come",
+        ),
+    )
     found: list[Finding] = []
-    for key, way in ways.items():
-        runs = [counted(offered[key], each, TIMED) for each in (way, instead[key])]
+    for key, ways, offered, said in cases:
+        runs = [counted(offered, way, TIMED) for way in ways]
         here, there = (
             run.requests["bulk-0"].e2e if key == "filler" else run.requests["chat-0"].ttft
             for run in runs
         )
-        found.append(Finding(key, said[key], here, there))
+        found.append(Finding(key, said, here, there))
     return [*found, unused()]
 
 

@@ -69,12 +69,7 @@ class Answer:
         if self.text.kept:
             left = len(self.tokens) + len(new) - self.text.kept
             new, self.stopped = new[: len(new) - left] if left else new, True
-        self.tokens += new
-        if event.logprobs:
-            self.logprobs.extend(event.logprobs[: len(new)])
-        if event.prompt_logprobs:
-            self.prompt_logprobs.extend(event.prompt_logprobs)
-        self.vector += event.vector
+        self._add(new, event)
         if event.finish:
             text += self.text.end()
             self.finish = Finish.STOP if self.stopped else event.finish
@@ -84,10 +79,14 @@ class Answer:
         """As `take`, but without a text yet, which most of its time is spent on. For events before
         the last, where no stop string is looked for."""
         assert not (event.finish or self.text.seeks)
-        self.tokens += event.tokens
         self._unread += event.tokens
+        self._add(event.tokens, event)
+
+    def _add(self, new: Sequence[int], event: Event) -> None:
+        """These of its tokens, and what came with them."""
+        self.tokens += new
         if event.logprobs:
-            self.logprobs.extend(event.logprobs)
+            self.logprobs.extend(event.logprobs[: len(new)])
         if event.prompt_logprobs:
             self.prompt_logprobs.extend(event.prompt_logprobs)
         self.vector += event.vector
