@@ -131,12 +131,12 @@ class Watched(Plan):
         """Whether there are a slot and blocks for it, without anybody else's."""
         limits = LaneLimits(self.roster, self.pool)
         need, _ = demand(self.pool, sequence, whole=False)
-        across = self._victims.across
+        across, free = self._victims.across, self.pool.num_free
         return (
             self.places > len(self._prefixes.waiting)
             and limits.may_join(sequence, whole=False)
-            and need <= self.pool.num_free
-            and has_future(self.policies.memory, self.view, self.keepers, sequence, across)
+            and need <= free
+            and has_future(self.policies.memory, self.view, free, self.keepers, sequence, across)
         )
 
     @property

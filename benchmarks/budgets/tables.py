@@ -1,5 +1,7 @@
 """What the ablation says: tables for people and for the document, figures for machines."""
 
+from collections.abc import Sequence
+
 from benchmarks.budgets.ablation import CAPACITY_OF, Ablation
 from benchmarks.budgets.kept import Pair, least_ratio
 from benchmarks.budgets.variants import (
@@ -19,6 +21,7 @@ JUDGED_MIX, JUDGED_LOAD, OURS = "bursty", 1.5, "budgets"
 BASELINES = (FIRST_COME, TIMEOUT)
 LEAST_RATIO = {FIRST_COME: 2.5, TIMEOUT: 1.05}  # at the judged load of the judged mix
 LEAST_POINTS, LEAST_CAPACITY = -1.0, 1.4
+ALIKE = 0.01  # a mix of which all variants keep nearly everything, within this, tells none apart
 NONE = "-"  # not run
 
 
@@ -59,9 +62,11 @@ def _row(found: Ablation, mix: str, title: str) -> list[str]:
 def _details(found: Ablation) -> Table:
     """Each mix at one load: how many points more or less than budgets has."""
     load, rows = found.detailed, list[list[str]]()
-    for title in (*LADDER[:-1], *ALONE, *WITHOUT, *MORE, *ORDERS, *SLOW):
+    titles = (*LADDER[:-1], *ALONE, *WITHOUT, *MORE, *ORDERS, *SLOW)
+    mixes = [mix for mix in found.windows if not _is_alike(found, mix, load, titles)]
+    for title in titles:
         cells = list[str]()
-        for mix in found.windows:
+        for mix in mixes:
             found_pair = pair(found, mix, load, title)
             if found_pair is None:
                 cells += [NONE, NONE]
@@ -75,9 +80,15 @@ def _details(found: Ablation) -> Table:
             cells += [f"{share:.1f}", f"{points:+.1f} ({low:+.1f} to {high:+.1f})"]
         rows.append([title, *cells])
     head = [f"% inside budget, load {load:g}"]
-    for mix in found.windows:
+    for mix in mixes:
         head += [mix, "budgets has more"]
     return Table(head, rows, "parts")
+
+
+def _is_alike(found: Ablation, mix: str, load: float, titles: Sequence[str]) -> bool:
+    """Whether each of these variants that was run keeps nearly everything of the mix."""
+    names = [name for title in titles if (name := found.name(mix, load, title))]
+    return all(found.kept.share(mix, load, name) >= 1 - ALIKE for name in names)
 
 
 def pair(found: Ablation, mix: str, load: float, title: str) -> Pair | None:

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import row_features
-from headway.core.cost.lengths import ENOUGH
+from headway.core.cost.lengths import ENOUGH, KEPT
 from headway.core.cost.promise import Promise
 from headway.core.cost.step_cost import Rates, StepCost
+from headway.core.fairness.turns import Turns
 from headway.core.lane import TAKE, Budget, Lane, Line, Share
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
@@ -199,6 +200,21 @@ def test_one_with_a_deadline_that_is_always_put_behind_has_its_turn_too():
     assert numbers(order.rank(view, [large]))[0] == 0
 
 
+def test_who_waits_for_a_slot_of_its_lane_takes_nobodys_turn():
+    order, other = ByDeadline(patience=100, turn=4), replace(VOICE, slots=Share(0, 1))
+    full = line(other, one(0, "voice", first_by=5), running=1)
+    lines = line(CHAT, one(1, tier=RELEGATED), one(2, first_by=9_000 * MS)), full
+    view = seen(*lines, now=100, since=3, running=[decoding(7)])
+    assert numbers(order.rank(view, ()))[0] == 1
+    full.running = 0
+    assert numbers(order.rank(view, ()))[0] == 0
+    turns, joining = Turns(), lines[0].relegated[0]
+    turns.since = [9, 9]
+    full.running = 1
+    turns.joins(joining, lines)
+    assert turns.since == [0, 10]
+
+
 def test_an_old_answer_without_a_budget_does_not_take_the_turn_of_a_prompt_with_one():
     order = ByDeadline(patience=100, turn=4)
     answer, late = decoding(1, lane="bulk", tier=UNTIMED), one(5, tier=RELEGATED)
@@ -291,6 +307,8 @@ def test_a_step_ends_when_the_first_token_is_due_of_one_who_has_just_come():
     assert arriving(lane, backlog, now=longest + 1, prompt=4) == longest, "nor is it the only one"
     soon = decoding(2, generated=1, first_token=60 * MS, tpot=20 * MS)
     assert arriving(lane, fresh, now=60 * MS, prompt=4, running=(soon,)) == 20 * MS
+    preempted = one(1, "voice", arrived=20 * MS, first_by=110 * MS, first_token=50 * MS)
+    assert arriving(lane, preempted, now=60 * MS, prompt=4) == longest, "it came in time"
 
 
 def test_a_budget_that_cannot_be_kept_gives_prompts_no_more_time_than_one_who_has_just_come():
@@ -338,6 +356,15 @@ def test_prompts_have_the_time_of_the_others_where_a_budget_cannot_be_kept():
 )
 def test_whose_next_token_is_not_due_makes_no_step_short(rest):
     assert times(decoding(1, **rest), now=60 * MS) == BY_SLACK.stretch * Estimates(COST).shortest
+
+
+@pytest.mark.parametrize("scheduled", [5, 0])
+def test_who_needs_more_or_less_than_a_token_makes_no_step_short(scheduled):
+    """Its last token is being computed, or it was preempted and begins anew."""
+    other = decoding(1, first_token=1, tpot=20 * MS)
+    assert times(other, now=60 * MS) == 0
+    other.scheduled = scheduled
+    assert times(other, now=60 * MS) == BY_SLACK.stretch * Estimates(COST).shortest
 
 
 # -- who may miss a step, who is relegated, who loses its blocks
@@ -422,6 +449,27 @@ def test_who_waits_and_would_end_too_late_is_relegated():
     assert numbers(Hopeless().relegated(view)) == [5, 0, 1, 3, 6], "tokens come more slowly"
     taking = seen(line(replace(CHAT, late=TAKE), *waits))
     assert numbers(Hopeless().relegated(taking)) == []
+
+
+def test_an_answer_longer_than_those_before_may_still_end_too_late():
+    for others, most in (
+        (decoding(9, generated=5), 5),
+        (decoding(9, generated=300, prompt=4), 300),
+    ):
+        preempted = decoding(1, generated=12, most=500, first_token=9, done_by=4_000 * MS)
+        fresh = one(2, most=500, done_by=4_000 * MS)
+        view = seen(line(CHAT, preempted, fresh), now=2_500 * MS)
+        for _ in range(ENOUGH):
+            view.estimates.lengths.ended(others)
+        for _ in range(KEPT if most == 300 else 0):  # long prompts have short answers
+            view.estimates.lengths.ended(decoding(9, generated=2, prompt=90))
+        late = [1] if most == 5 else [1, 2]
+        assert numbers(Hopeless().relegated(view)) == late
+
+
+def test_who_wants_no_answer_is_not_late_for_its_first_token():
+    view = seen(line(CHAT, one(1, first_by=9, most=0), one(2, first_by=9)))
+    assert numbers(Hopeless().relegated(view)) == [2]
 
 
 def test_who_waits_and_can_end_in_time_again_is_so():

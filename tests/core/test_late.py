@@ -1,18 +1,19 @@
 """Who cannot make its first token any more: it goes behind the others, or ends at once."""
 
+from dataclasses import replace
 from unittest.mock import patch
 
 import pytest
 
 from headway.core.batch import Event, Output, Want
-from headway.core.commands import Add, Cancel
+from headway.core.commands import Add, Cancel, Retune
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import REFUSE, RELEGATE, TAKE, Budget, Lane
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.policies.relegate import Hopeless, Keep
-from headway.core.request import Finish
+from headway.core.request import COMPUTED, Finish
 from headway.core.scheduler import Scheduler
 from headway.core.sequence import RELEGATED, TIMED
 from headway.core.settings import Settings
@@ -177,6 +178,35 @@ def test_who_is_promised_a_late_first_token_waits_elsewhere(late):
     scheduler = crowded(late)
     scheduler.apply([], 82)
     assert scheduler.roster.by_id["late"].tier == TIMED
+
+
+@pytest.mark.parametrize(
+    "lane",
+    [
+        Lane("default", IN_TIME),
+        Lane("default", IN_TIME, late=TAKE),
+        Lane("default", Budget(ttft=10**10), late=REFUSE),
+    ],
+)
+def test_other_settings_refuse_nobody_for_what_the_earlier_ones_promised(lane):
+    scheduler = crowded(REFUSE)
+    policies = scheduler.settings.policies
+    assert scheduler.apply([Retune(1, policies, (lane,))], 82) == []
+    kept = crowded(REFUSE)
+    assert kept.apply([Retune(1, replace(policies, relegate=Keep()), (lane,))], 82) == []
+    assert kept.apply([Retune(2, policies, (lane,))], 83) == []
+
+
+@pytest.mark.parametrize("late", [RELEGATE, REFUSE, TAKE])
+def test_who_wants_no_answer_is_never_late_for_it(late):
+    scheduler = made(late)
+    scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("scored", 8, 0))], 0)
+    step(scheduler, 0)
+    assert scheduler.apply([], 21) == [], "its 80 ns do not end within 100"
+    for now in range(22, 30):
+        step(scheduler, now)
+    rows = {row.id: (row.finish, row.good) for row in scheduler.ledger.requests}
+    assert rows["scored"] == (COMPUTED, True)
 
 
 def test_who_has_gone_is_not_refused():

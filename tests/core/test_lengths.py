@@ -4,12 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.core.commands import Add
 from headway.core.cost.lengths import ENOUGH, KEPT, Lengths, Sample
+from headway.core.cost.step_cost import StepCost
+from headway.core.policies.join import Continuous
 from headway.core.policies.memory import Ahead, Now
+from headway.core.policies.policies import Policies
+from headway.core.scheduler import Scheduler
 from headway.core.sequence import Sequence
+from headway.core.settings import Settings
 from headway.core.view import View
 from headway.errors import SettingError
-from tests.traces import ask
+from headway.sim.simulate import simulate
+from tests.traces import MS, ask
 
 
 def sequence(number=0, prompt=8, generated=0, most=1_000, lane="chat", **rest):
@@ -114,6 +121,13 @@ def test_what_the_caller_expects_counts_until_it_is_exceeded():
     assert known.end(sequence(expected=5, generated=5), 0.5) == 28
 
 
+def test_it_ends_within_what_the_caller_allows():
+    assert Lengths().end(sequence(most=0), 0.9) == 8
+    sampled = sequence(generated=1, most=5)
+    sampled.expect()
+    assert Lengths().end(sampled, 0.9) == 8 + 5, "one of its tokens is being sampled"
+
+
 def brute_force(holders, size):
     """The most tokens at any step, each holding half a block more than it has."""
     peak = 0
@@ -144,6 +158,18 @@ def test_blocks_that_several_use_count_once():
     assert Ahead().suffices(view, running, joining)
     alone = view._replace(num_blocks=50, free_blocks=0)  # each has its own
     assert not Ahead().suffices(alone, running, joining)
+
+
+def test_those_who_join_in_one_step_leave_each_other_what_they_will_need():
+    """Three of 96 tokens and 32 more, and 20 blocks of 16: two of them fit."""
+    policies = Policies(Continuous(8), memory=Ahead(1.0), step_tokens=2_000)
+    cost = StepCost.of(10 * MS, per_token=MS)
+    scheduler = Scheduler(Settings(20, 16, policies=policies, cost=cost))
+    asked = [ask(f"r{i}", (i,) * 96, 32) for i in range(3)]
+    simulate(scheduler, [(0, Add(each)) for each in asked], cost)
+    first, second, third = scheduler.ledger.requests
+    assert scheduler.roster.preemptions == 0
+    assert first.first_scheduled == second.first_scheduled < third.first_scheduled
 
 
 def test_alone_a_request_always_joins():

@@ -253,6 +253,21 @@ def test_nothing_is_skipped_before_everybody_has_its_promise():
     assert fewer < built
 
 
+@pytest.mark.parametrize("late", ["refuse", "relegate"])
+def test_the_pace_of_a_long_answer_is_seen_while_its_steps_are_skipped(late, monkeypatch):
+    """Alone it becomes faster. Whether one who comes can end in time goes by that pace."""
+    cost = StepCost(device=Rates(step=10_000 * MS, row=20_000 * MS), pieces=((0, 1_000 * MS),))
+    lanes = (Lane("chat", Budget(e2e=5_000 * MS), late=late),)
+    asks = [ask("long", (9,) * 5, 400, lane="chat", expected=400)]
+    asks += [ask(f"s{i}", (i,) * 5, 70, lane="chat", expected=70) for i in range(3)]
+    asks.append(ask("new", (8,) * 2_650, 40, arrived=11_000 * MS, lane="chat", expected=40))
+    timed = [(each.arrived, Add(each)) for each in asks]
+    case = Case(4_000, replace(SLACK, step_tokens=512), timed, lanes=lanes, cost=cost)
+    monkeypatch.setitem(globals(), "COST", cost)  # of the executor, too
+    built, fewer = assert_same(case, known=cost)
+    assert fewer < built // 4
+
+
 SLACK = Policies(
     Continuous(6),
     order=ByDeadline(),

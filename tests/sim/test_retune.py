@@ -152,6 +152,30 @@ def test_who_was_relegated_is_not_where_nobody_is_any_more():
     assert scheduler.load(MS).lanes["chat"].relegated == 0
 
 
+def relegating(budget, late="relegate"):
+    lanes = (Lane("bulk"), Lane("chat", budget, -1, late=late))
+    return policies(relegate=Hopeless()), lanes
+
+
+def test_who_was_relegated_is_not_where_its_lane_takes_the_late():
+    hopeless, lanes = relegating(Budget(ttft=1))
+    scheduler = Scheduler(Settings(12, 4, lanes, hopeless, cost=COST))
+    scheduler.apply([Add(ask("a", 4, 3, lane="chat"))], MS)
+    assert scheduler.load(MS).lanes["chat"].relegated == 1
+    scheduler.apply([Retune(1, *relegating(Budget(ttft=1), "take"))], MS)
+    scheduler.check()
+    assert scheduler.load(MS).lanes["chat"].relegated == 0
+
+
+def test_who_waits_already_is_late_for_the_end_that_its_lane_asks_for_now():
+    hopeless, lanes = relegating(Budget(ttft=10**10))
+    scheduler = Scheduler(Settings(12, 4, lanes, hopeless, cost=COST))
+    scheduler.apply([Add(ask("a", 4, 3, lane="chat"))], MS)
+    assert scheduler.load(MS).lanes["chat"].relegated == 0
+    scheduler.apply([Retune(1, *relegating(Budget(e2e=2)))], 2 * MS)
+    assert scheduler.load(2 * MS).lanes["chat"].relegated == 1
+
+
 @pytest.mark.parametrize(
     "settings, retune, why",
     [

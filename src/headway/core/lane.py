@@ -134,6 +134,7 @@ class Line:
     )
 
     def __init__(self, lane: Lane) -> None:
+        self.has_dues = False  # somebody who waits here may be due at a time
         self._take(lane)
         self.waiting: list[Sequence] = []
         self.relegated: list[Sequence] = []
@@ -142,9 +143,8 @@ class Line:
         self.started = 0  # prompt tokens of all sequences that have ever started
         self.running = 0  # sequences
         self.batch = 0  # sequences that ran when the latest step was built
-        self.longest = 0  # tokens of the longest prompt that has ever waited
+        self.longest = 0  # tokens of the longest that has ever waited, prompt and answer
         self.slots = lane.slots.low or lane.slots.most  # sequences that may run now, at most
-        self.has_dues = False  # somebody has waited here who is due at a time
 
     def retune(self, lane: Lane) -> None:
         """The lane has other settings from now on. Slots that follow the load begin anew only where
@@ -157,6 +157,7 @@ class Line:
         self.lane = lane
         # Asked several times in each step.
         self.is_timed, self.relegates = lane.budget.is_timed, lane.relegates
+        self.has_dues |= lane.budget.e2e != NEVER
 
     @property
     def oldest(self) -> int:
@@ -164,6 +165,11 @@ class Line:
         if not self.relegated:
             return self.waiting[0].request.arrived if self.waiting else NEVER
         return min([part[0].request.arrived for part in (self.waiting, self.relegated) if part])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether as many run as may, so that none of it can join."""
+        return self.running >= min(self.slots, self.lane.step_tokens.most)
 
     @property
     def later(self) -> list[Sequence]:
@@ -176,10 +182,8 @@ class Line:
     def insert(self, sequence: Sequence) -> None:
         """Insert by number: a new one at the end, a preempted one at its old place."""
         insort(self._part(sequence), sequence, key=_number)
-        prompt = len(sequence.request.prompt)
-        self._count(sequence, prompt)
-        if prompt > self.longest:
-            self.longest = prompt
+        self._count(sequence, len(sequence.request.prompt))
+        self.longest = max(self.longest, len(sequence.tokens))
         if sequence.done_by != NEVER:
             self.has_dues = True
 

@@ -70,10 +70,10 @@ class Roster:
         for lane in settings.lanes:
             self.lines[lane.name].retune(lane)
         for sequence in self.by_id.values():
-            budget = self.lines[sequence.request.lane].lane.budget
-            if sequence.tier == RELEGATED and not (relegates and budget.is_timed):
+            line = self.lines[sequence.request.lane]
+            if sequence.tier == RELEGATED and not (relegates and line.relegates):
                 self.restore(sequence)
-            self._set_limits(sequence, budget)
+            self._set_limits(sequence, line.lane.budget)
 
     @property
     def waiting(self) -> int:

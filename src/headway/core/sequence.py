@@ -202,11 +202,13 @@ def next_times(sequences: Iterable[Sequence]) -> list[int]:
 
 
 def due_before(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
-    """Those in time that decode and whose next token must have come before then."""
+    """Those in time that lack only their next token, which must have come before then."""
     return [
         s
         for s in sequences
-        if s.tier == TIMED and s.first_seen + (len(s.tokens) - s.prompt) * s.tpot < time
+        if s.tier == TIMED
+        and s.first_seen + (len(s.tokens) - s.prompt) * s.tpot < time
+        and len(s.tokens) - s.scheduled == 1
     ]
 
 

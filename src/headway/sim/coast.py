@@ -8,7 +8,8 @@ at the end.
 
 A stretch of steps ends where a sequence ends, and is at most one block long: in so many steps no
 sequence needs or fills two blocks. If fewer blocks are free than there are rows, it is one step.
-Where some of the running may miss steps, it also ends before the first in which not all have time.
+Where some of the running may miss steps, it also ends before the first in which not all have time;
+and wherever times are predicted, before the next look at the lanes (Newcomers).
 
 For simulations only: where tokens are really computed, there is nothing to save.
 """
@@ -111,18 +112,26 @@ class Coast:
 
     @property
     def ahead(self) -> int:
-        """How many steps can be taken at once. 0: nobody runs, somebody may join, or there are too
-        few blocks."""
-        if not self._left:
+        """How many steps can be taken at once. 0: nobody runs, somebody may join, the lanes are
+        looked at, or there are too few blocks."""
+        if not self._left or not (until_look := self._until_look):
             return 0
         if (self._waiting or self._deferred) and self._left < len(self.running):
             return 0
         free = self.pool.num_free
         if free >= self._left:
-            most = min(self.pool.block_size, self._end_steps[-1] - self.taken)
+            most = min(self.pool.block_size, self._end_steps[-1] - self.taken, until_look)
             return min(most, self._until_learning) if self._deferred else most
         grows = self._grows.get(self.taken + 1, ())
         return int(free >= sum([not self.running[place].ended for place in grows]))
+
+    @property
+    def _until_look(self) -> int:
+        """How many steps until one in which the lanes and their paces are looked at."""
+        scheduler = self.scheduler
+        if scheduler.settings.policies.in_groups:
+            return NEVER
+        return scheduler.newcomers.until_look(scheduler.steps, self._waiting)
 
     @property
     def _until_learning(self) -> int:

@@ -82,11 +82,6 @@ class Lengths:
         sample = self._of_lane.get(sequence.request.lane, ())
         return sequence.request.expected > 0 or len(sample) >= ENOUGH
 
-    def longest(self, lane: str) -> int:
-        """Tokens of the longest answer that is known of the lane; 0: too few are known."""
-        sample = self._of_lane.get(lane)
-        return sample.quantile(1.0, beyond=-1) if sample else 0
-
     def end(self, sequence: Sequence, share: float) -> int:
         """Tokens, prompt and answer, with which it ends: this share of such answers have no more.
 
@@ -96,7 +91,8 @@ class Lengths:
         """
         asked, end = sequence.expected_end
         if asked != share or end <= len(sequence.tokens):
-            end = len(sequence.tokens) + self.left(sequence, share)[0]
+            known = len(sequence.tokens) - sequence.unknown
+            end = min(sequence.limit, known + self.left(sequence, share)[0])
             sequence.expected_end = share, end
         return end
 

@@ -18,6 +18,8 @@ class Turns:
         """It begins to run. lines: it is still in one of them."""
         heads: tuple[list[int], list[int]] = [], []
         for line in lines:
+            if line.is_full:
+                continue
             if line.waiting:
                 heads[not line.is_timed].append(line.waiting[0].number)
             if line.relegated:

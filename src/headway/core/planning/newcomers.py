@@ -34,8 +34,8 @@ class Newcomers:
 
     def __init__(self, estimates: Estimates, settings: Settings) -> None:
         self.estimates = estimates
+        self._late: list[Sequence] = []  # in lanes that refuse, promised a late first token
         self.retune(settings)
-        self._late: list[Sequence] = []  # in these lanes, promised a first token that is late
         self._new: list[Sequence] = []
         self._waits: dict[Sequence, int] = {}  # nanoseconds after this step
         self.looks_again = False  # at somebody who came, in one of the next steps
@@ -50,18 +50,32 @@ class Newcomers:
         """Other settings are in force. Only a strategy that relegates refuses who is late."""
         lanes = settings.lanes if settings.policies.relegate != Keep() else ()
         self._refusing = {lane.name for lane in lanes if lane.refuses_late}
+        self._late = [each for each in self._late if self._is_late(each)]
 
     def add(self, sequence: Sequence) -> None:
         """It has come."""
         if self.estimates.is_known:
             self._new.append(sequence)
 
+    def _rarely(self, waiting: int) -> int:
+        """Steps from one look at so many who wait to the next."""
+        return 1 + LOOK * waiting // max(1, self.estimates.shortest)
+
+    def until_look(self, step: int, waiting: int) -> int:
+        """How many steps, from this one on, come before the next look at the lanes, at least."""
+        if not self.estimates.is_known:
+            return NEVER
+        due = self._lanes_seen + max(EVERY, rarely := self._rarely(waiting))
+        left = max(0, due - step)
+        # How often depends on the drift, too, where many wait.
+        return left if rarely < EVERY else min(left, self.estimates.until_look(step))
+
     def look_ahead(self, plan: Plan) -> None:
         """See who goes before them. The step is chosen, and its rows are not built yet."""
         if not self.estimates.is_known:
             return
         grouped, step = plan.policies.in_groups, plan.view.step
-        rarely = 1 + LOOK * plan.view.waiting // max(1, self.estimates.shortest)
+        rarely = self._rarely(plan.view.waiting)
         is_due = not (grouped or (plan.shares and step - self._lanes_seen < max(EVERY, rarely)))
         if is_due or (self._new and plan.shares):
             self.estimates.promises.paces.see(plan.view.running, plan.view.now)
@@ -109,9 +123,9 @@ class Newcomers:
             self._promise_together()
         for sequence in self._waits:
             estimates.promised(sequence)
-            told = first, _ = sequence.promise.first, sequence.promise.end
+            told = sequence.promise.first, sequence.promise.end
             self._events.append(Event(sequence.request.id, promise=told))
-            if sequence.first_by < first < NEVER and sequence.request.lane in self._refusing:
+            if self._is_late(sequence):
                 self._late.append(sequence)
         self._new = [each for each in self._new if each not in self._waits]
         self._waits = {}
@@ -158,6 +172,11 @@ class Newcomers:
         for each in self._waits:
             first = end if each.request.max_tokens else each.promise.first
             each.promise = replace(each.promise, first=first, end=end, wait=0)
+
+    def _is_late(self, sequence: Sequence) -> bool:
+        """Whether it is refused for what it was promised."""
+        is_late = sequence.first_by < sequence.promise.first < NEVER
+        return is_late and sequence.request.lane in self._refusing
 
     def take_late(self) -> list[Sequence]:
         """Those that wait in a lane that refuses the late, and whose promised first token is later

@@ -60,11 +60,8 @@ class Plan:
 
     def _take(self, kinds: RowKinds) -> None:
         """First those that decode, then the others, in the order policy's order."""
-        others: list[Sequence] = []
-        if len(self.roster.running) > self.rest.tokens:
-            self._take_in_turns(kinds)
-        else:
-            others = self._decode(kinds.decode)
+        in_turns = len(self.roster.running) > self.rest.tokens
+        others = self._take_in_turns(kinds) if in_turns else self._decode(kinds.decode)
         if not kinds.prefill or not (others or self.joins):
             return
         if not self.view.waiting and self._give_at_once(others):
@@ -75,8 +72,8 @@ class Plan:
         if self._singles and not self.rest.time_is_up:  # a full chunk is no reason to miss a step
             self._give_singles([s for s in others if s in self._singles and s not in self.shares])
 
-    def _take_in_turns(self, kinds: RowKinds) -> None:
-        """If not all can get a token: in the order they are served, prompts or not."""
+    def _take_in_turns(self, kinds: RowKinds) -> list[Sequence]:
+        """If not all can get a token: in the order they are served, prompts or not. No others."""
         self._in_turns = True
         for sequence in tuple(self.roster.running.values()):
             if sequence.pending > 1:
@@ -86,6 +83,7 @@ class Plan:
                 continue
             elif self._has_room(sequence, 1):
                 self._share(sequence, 1)
+        return []
 
     def _decode(self, wanted: bool) -> list[Sequence]:
         """If wanted, one token for each that has one to compute and does not miss the step.
@@ -253,7 +251,8 @@ class Plan:
         if not self.start.exclusive and self._awaits_prefix(sequence):
             return (self.places > 0 or self._victims.across) and not self._prefixes.is_full
         holders, across = chain(self.roster.running.values(), self.joined), self._victims.across
-        lasts = has_future(self.policies.memory, self.view, holders, sequence, across)
+        memory, free = self.policies.memory, self.pool.num_free
+        lasts = has_future(memory, self.view, free, holders, sequence, across)
         if not lasts or not self._makes_room(sequence):
             rule = Rule.BLOCKS if self.places > 0 else Rule.SLOTS
             return self._refuse(sequence, rule, more=self._is_worth_trying(sequence))

@@ -78,9 +78,10 @@ class ByDeadline:
         the oldest of each that runs."""
         timed, untimed = (count >= self.turn - 1 for count in view.since_oldest)
         alone = not any(map(_tier, view.running))
-        parts = [line.relegated for line in view.lines if timed or alone]
-        parts += [line.waiting for line in view.lines if timed and line.is_timed]
-        behind = [line.waiting for line in view.lines if not line.is_timed and (untimed or alone)]
+        lines = [line for line in view.lines if not line.is_full]
+        parts = [line.relegated for line in lines if timed or alone]
+        parts += [line.waiting for line in lines if timed and line.is_timed]
+        behind = [line.waiting for line in lines if not line.is_timed and (untimed or alone)]
         found = [[part[0] for part in each if part] for each in (parts, behind)]
         if view.step % self.turn == 0:
             found[0] += [s for s in running if s.tier != UNTIMED]

@@ -80,7 +80,8 @@ class BySlack:
         return [
             head.first_by
             for head in heads
-            if now - head.request.arrived <= most
+            if head.first_seen == NEVER
+            and now - head.request.arrived <= most
             and head.first_by < now + most
             and now + estimates.first_token(head) <= head.first_by
         ]

@@ -64,12 +64,17 @@ class Ahead:
 
 
 def has_future(
-    memory: Memory, view: View, holders: Iterable[Sequence], joining: Sequence, across: bool
+    memory: Memory,
+    view: View,
+    free: int,
+    holders: Iterable[Sequence],
+    joining: Sequence,
+    across: bool,
 ) -> bool:
-    """Whether memory suffices for it later on too, beside those who keep their blocks. across: it
-    may take the blocks of those behind it."""
+    """Whether memory suffices for it later on too, beside those who keep their blocks. view: before
+    the step; free: blocks at present, since some may have joined already. across: it may take the
+    blocks of those behind it."""
     if isinstance(memory, Now):
         return True
-    return memory.suffices(
-        view, [each for each in holders if not across or each.tier <= joining.tier], joining
-    )
+    others = [each for each in holders if not across or each.tier <= joining.tier]
+    return memory.suffices(view._replace(free_blocks=free), others, joining)

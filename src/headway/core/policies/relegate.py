@@ -51,18 +51,20 @@ class Hopeless:
         ending: list[Sequence] = []
         for line in view.lines:
             if line.relegates:
-                # Nobody who waits takes longer than the longest prompt: most need no exact look.
+                # Nobody who waits takes longer than the longest: most need no exact look.
                 soon = now + estimates.prompt_alone(line.longest)
                 starting += [s for s in line.waiting if s.first_by < soon]
                 if line.has_dues:
-                    ending += _ending(line, view, soon)
+                    ending += _ending(line, soon)
         lanes = {line.lane.name for line in view.lines if line.relegates}
         running = [s for s in view.running if s.first_seen == NEVER and s.tier == TIMED]
         starting += [s for s in running if s.request.lane in lanes]
         late = [
             s
             for s in starting
-            if s.first_seen == NEVER and now + estimates.first_token(s) > s.first_by
+            if s.first_seen == NEVER
+            and s.request.max_tokens > 0  # else it has no first token
+            and now + estimates.first_token(s) > s.first_by
         ]
         return late + [s for s in ending if is_late_to_end(s, view)]
 
@@ -90,12 +92,10 @@ def _begins_in_time(sequence: Sequence, view: View) -> bool:
     return now <= by and now + view.estimates.first_token(sequence) <= by
 
 
-def _ending(line: Line, view: View, soon: int) -> list[Sequence]:
-    """Who waits there and may have to begin its answer before then: most need no exact look."""
-    estimates, lane = view.estimates, line.lane.name
-    pace = estimates.pace(lane)
-    soon += estimates.lengths.longest(lane) * pace
-    return [s for s in line.waiting if s.done_by < soon + s.request.expected * pace]
+def _ending(line: Line, soon: int) -> list[Sequence]:
+    """Who waits there and may have to begin its answer before then: most need no exact look. No
+    answer is reckoned to take more than half of its whole time (Estimates.last_first_token)."""
+    return [s for s in line.waiting if s.done_by + s.request.arrived < 2 * soon]
 
 
 def is_late_to_end(sequence: Sequence, view: View) -> bool:
