@@ -351,6 +351,28 @@ def test_a_batch_is_validated_by_one_worker(database):
     assert store.announced == [("batch_1", "failed")]
 
 
+@pytest.mark.parametrize("how", ["failed", "cancelled", "expired"])
+def test_a_batch_that_ends_while_it_is_validated_leaves_nothing_waiting(database, how):
+    store = Store(database)
+    values = {"window": 60, "created_at": NOW, "expires_at": NOW + 60}
+    store.jobs.add(Job("batch_1", "t", "", True, "/", **values))
+    a = store.workers[0]
+    store.jobs.claim("a")
+    assert a.add("batch_1", "t", [NewItem(each, f"c{each}", b"{}") for each in range(3)])
+    assert a.count_waiting() == 3
+    if how == "failed":
+        store.endings.fail(store.find(), [{"code": "x"}])
+    elif how == "cancelled":
+        store.jobs.cancel("batch_1", NOW)
+    else:
+        store.jobs.expire(NOW + 60)
+    while store.endings.end_some(store.find()):
+        pass
+    job = store.find()
+    assert (job.status, a.count_waiting()) == (how, 0)
+    assert not a.add("batch_1", "t", [NewItem(3, "c3", b"{}")])
+
+
 def test_a_validator_that_seemed_dead_changes_nothing(database):
     store = Store(database)
     values = {"window": 60, "created_at": NOW, "expires_at": NOW + 60}

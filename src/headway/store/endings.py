@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 
-from sqlalchemy import Connection, and_, bindparam, func, select, update
+from sqlalchemy import Connection, and_, bindparam, delete, func, select, update
 
 from headway.store.database import Database
 from headway.store.deliveries import Announce
@@ -43,12 +43,13 @@ class Endings:
         self._database, self._announce, self._clock, self._keep = database, announce, clock, keep
 
     def fail(self, job: Job, errors: list[dict[str, object]]) -> None:
-        """Its input file is wrong."""
+        """Its input file is wrong. The items that were made of it go."""
         now = self._clock()
         details = json.dumps({"metadata": job.metadata, "errors": errors})
         values = {"status": FAILED, "failed_at": now, "details": details}
         with self._database.begin() as connection:
             if change_job(connection, job.id, (VALIDATING,), values):
+                connection.execute(delete(ITEMS).where(ITEMS.c.job == job.id))
                 self._announce(connection, replace(job, status=FAILED, failed_at=now), now)
 
     def finish(self, connection: Connection, ids: set[str]) -> None:
