@@ -370,6 +370,7 @@ def test_a_batch_that_ends_while_it_is_validated_leaves_nothing_waiting(database
         pass
     job = store.find()
     assert (job.status, a.count_waiting()) == (how, 0)
+    assert job.completed + job.failed == job.total
     assert not a.add("batch_1", "t", [NewItem(3, "c3", b"{}")])
 
 

@@ -82,6 +82,8 @@ class Endings:
                 made = update(ITEMS).where(mine).values(**ended, output=bindparam("line"))
                 connection.execute(made, ends)
             more = {"failed": JOBS.c.failed + len(rows)}
+            if current.in_progress_at is None:  # nobody has counted its items yet
+                more["total"] = JOBS.c.total + len(rows)
             connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(more))
             if len(rows) < PAGE:
                 self._end(connection, current, current.ends_as)
