@@ -1,5 +1,6 @@
 """Items: the requests of jobs, and the one result that each gets."""
 
+import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -52,6 +53,13 @@ class Item:
     body: bytes
     content_type: str
     accept: str
+    details: str = "{}"  # of its job
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Of a call: those that its caller gave it beside its content type."""
+        found: dict[str, str] = json.loads(self.details).get("headers", {})
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +247,8 @@ class Items:
     def _claim(self, connection: Connection, wanted: ColumnElement[bool], most: int) -> list[Item]:
         columns = [ITEMS.c[name] for name in ("job", "number", "custom_id", "tenant", "attempts")]
         columns += [ITEMS.c[name] for name in ("body", "content_type", "accept")]
-        columns += [JOBS.c[name] for name in ("key", "endpoint", "is_batch", "expires_at")]
+        of_job = "key", "endpoint", "is_batch", "expires_at", "details"
+        columns += [JOBS.c[name] for name in of_job]
         found = (
             select(*columns)
             .join(JOBS, JOBS.c.id == ITEMS.c.job)

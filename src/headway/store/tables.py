@@ -85,7 +85,7 @@ JOBS = Table(
     Column("output_file", ID),
     Column("error_file", ID),
     Column("output_expires_after", BigInteger),
-    Column("details", Text, nullable=False),  # metadata and errors, as JSON
+    Column("details", Text, nullable=False),  # metadata, errors, a call's headers: as JSON
     Column("callback", Text, nullable=False),  # the URL that the caller named
     Column("idempotency_key", NAME),
     Column("request_hash", String(64), nullable=False),

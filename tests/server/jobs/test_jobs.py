@@ -253,6 +253,26 @@ def test_a_call_that_is_answered_later(url, client):
     assert httpx2.get(f"{url}/v1/jobs").json()["data"][0]["id"] == job["id"]
 
 
+@pytest.mark.parametrize(
+    "header, value, code, why",
+    [
+        ("x-headway-workflow", "a b", "invalid_label", "a label has up to 128"),
+        ("x-headway-attempt", "-1", "invalid_label", "an attempt is a number"),
+        ("x-headway-expected-tokens", "abc", None, "must be a whole number from 1"),
+        ("x-headway-lane", "batch", "invalid_value", "runs in the lane 'offline', not in 'batch'"),
+        ("x-headway-due-ms", "9", "invalid_value", "a later call cannot have x-headway-due-ms"),
+        ("x-headway-timeout-ms", "9", "invalid_value", "cannot have x-headway-timeout-ms"),
+        ("x-slo-ttft-ms", "9", "invalid_value", "cannot have x-slo-ttft-ms"),
+        ("x-headway-supersede", "a", "invalid_value", "cannot have x-headway-supersede"),
+    ],
+)
+def test_a_later_call_with_a_header_that_cannot_be_kept(url, header, value, code, why):
+    answer = later(url, chat("a"), **{header: value})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["code"]) == (400, header, code)
+    assert why in error["message"]
+
+
 def test_a_later_call_that_fails(url):
     place = later(url, chat("a", max_tokens=-1)).headers["location"]
     job = httpx2.get(f"{url}{place}", headers={"prefer": "wait=20"}, timeout=30).json()

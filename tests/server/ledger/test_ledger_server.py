@@ -269,3 +269,35 @@ def test_the_store_of_jobs_can_be_the_ledgers(tmp_path):
         until(lambda: len(stored(tmp_path)) == 1)
     (row,) = stored(tmp_path)
     assert row["lane"] == "offline" and exact(tmp_path)
+    assert row["request_id"] == later.headers["x-request-id"]
+
+
+def test_a_later_call_keeps_its_labels(tmp_path):
+    where = str(tmp_path / "ledger.db")
+    config = ServerConfig(ledger={"url": where, "flush": "50ms"}, jobs={"store": where})
+    given = {
+        "prefer": "respond-async",
+        "x-headway-lane": "offline",
+        "x-headway-workflow": "wf",
+        "x-headway-prompt-version": "pv9",
+        "x-headway-attempt": "2",
+        "x-headway-expected-tokens": "3",
+        "x-request-id": "later \xe9",
+    }
+    encoded = [(name, value.encode("latin-1")) for name, value in given.items()]
+    expected = []
+    with serving(config, fake) as (url, front), client_of(url) as client:
+        call = front.model.call
+
+        async def noted(routed, *others):
+            expected.append(routed.expected)
+            return await call(routed, *others)
+
+        front.model.call = noted
+        assert client.post(PATH, json=BODY, headers=encoded).status_code == 202
+        until(lambda: len(stored(tmp_path)) == 1)
+        outcome = {"workflow": "wf", "label": "ok"}
+        assert client.post("/v1/outcomes", json=outcome).status_code == 200
+    (row,) = stored(tmp_path)
+    assert (row["prompt_version"], row["workflow"], row["attempt"]) == ("pv9", "wf", 2)
+    assert row["request_id"] == given["x-request-id"] and expected == [3]

@@ -84,7 +84,7 @@ def _scope(path: str, headers: Mapping[str, str]) -> dict[str, object]:
         "raw_path": path.encode(),
         "query_string": b"",
         "root_path": "",
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers.items()],
         "client": None,
         "server": None,
         "state": {},

@@ -143,6 +143,7 @@ class Runner:
             "x-headway-lane": self._settings.lane,
             "x-request-id": f"{item.job}-{item.number}",
             DUE: str(min(MOST_MS, max(1, round(1_000 * (item.expires_at - clock.unix()))))),
+            **item.headers,
         }
         try:
             answer = await post(self._app, item.endpoint, item.body, headers, tenant)

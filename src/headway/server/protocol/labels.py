@@ -8,6 +8,8 @@ from headway.server.protocol.problem import wrong
 
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:@/+-]{0,127}")
 MOST_ATTEMPTS = 1_000_000
+PROMPT_VERSION, WORKFLOW = "x-headway-prompt-version", "x-headway-workflow"
+ATTEMPT = "x-headway-attempt"
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,8 +24,8 @@ class Labels:
 def labels_of(headers: Mapping[str, str]) -> Labels:
     """Raises Problem for a label that could not be kept as it is."""
     return Labels(
-        _word(headers, "x-headway-prompt-version"),
-        _word(headers, "x-headway-workflow"),
+        _word(headers, PROMPT_VERSION),
+        _word(headers, WORKFLOW),
         _attempt(headers),
     )
 
@@ -40,8 +42,7 @@ def _word(headers: Mapping[str, str], name: str) -> str:
 
 
 def _attempt(headers: Mapping[str, str]) -> int:
-    name = "x-headway-attempt"
-    said = headers.get(name, "0")
+    said = headers.get(ATTEMPT, "0")
     if not (said.isascii() and said.isdecimal() and len(said) < 8) or int(said) > MOST_ATTEMPTS:
-        raise wrong(f"an attempt is a number up to {MOST_ATTEMPTS}", name, "invalid_label")
+        raise wrong(f"an attempt is a number up to {MOST_ATTEMPTS}", ATTEMPT, "invalid_label")
     return int(said)

@@ -1,7 +1,9 @@
 """Calls that are answered later: `Prefer: respond-async` on any endpoint, and /v1/jobs."""
 
 import asyncio
+import json
 import re
+from collections.abc import Mapping
 from functools import partial
 from hashlib import sha256
 
@@ -18,7 +20,10 @@ from headway.server.intake.keys import acting_tenant
 from headway.server.jobs.routes.objects import job_object, list_object
 from headway.server.jobs.routes.query import page_of
 from headway.server.jobs.service import JobService
-from headway.server.protocol.problem import Problem
+from headway.server.protocol.deadlines import DUE, TIMEOUT, TPOT, TTFT
+from headway.server.protocol.expected import EXPECTED, expected_tokens
+from headway.server.protocol.labels import ATTEMPT, PROMPT_VERSION, WORKFLOW, labels_of
+from headway.server.protocol.problem import Problem, wrong
 from headway.store.database import StoreError
 from headway.store.ids import new_id
 from headway.store.items import NewItem, add_item
@@ -29,6 +34,9 @@ DAY = 86_400
 LATER = "respond-async"
 MOST_WAIT = 20.0  # seconds for which `Prefer: wait=N` holds an answer
 LOOK = 0.25  # seconds between two looks meanwhile
+# Headers that the call has also when it is answered, and those that mean nothing then.
+KEPT = (PROMPT_VERSION, WORKFLOW, ATTEMPT, EXPECTED, "x-request-id")
+REFUSED = (TTFT, TPOT, TIMEOUT, DUE, "x-headway-supersede")
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})")
 
 
@@ -63,6 +71,7 @@ class LaterCalls:
         jobs, endpoint, headers = self._jobs, request.url.path, request.headers
         tenant = jobs.caller(request)
         jobs.may_add(tenant, endpoint)
+        details = json.dumps({"headers": _kept(headers, jobs.host.lane)})
         async with self._bodies.read(
             request, jobs.body_bytes, jobs.host.endpoints[endpoint]
         ) as raw:
@@ -79,6 +88,7 @@ class LaterCalls:
             expires_at=now + DAY,
             status=IN_PROGRESS,
             in_progress_at=now,
+            details=details,
             callback=jobs.callback(headers),
             idempotency_key=jobs.idempotency_key(headers),
             request_hash=sha256(f"{endpoint} {kinds} ".encode() + body).hexdigest(),
@@ -89,6 +99,20 @@ class LaterCalls:
         url = f"{JOBS}/{found.id}"
         given = {"location": url, "retry-after": "1", "preference-applied": LATER}
         return JSONResponse(job_object(found, None), 202, given)
+
+
+def _kept(headers: Mapping[str, str], lane: str) -> dict[str, str]:
+    """The headers that the call is answered with. lane: of jobs. Raises Problem."""
+    given = headers.get("x-headway-lane") or lane
+    if given != lane:
+        why = f"a later call runs in the lane {lane!r}, not in {given[:200]!r}"
+        raise wrong(why, "x-headway-lane", "invalid_value")
+    for name in REFUSED:
+        if name in headers:
+            raise wrong(f"a later call cannot have {name}", name, "invalid_value")
+    labels_of(headers)  # raises, and so does the next one
+    expected_tokens(headers)
+    return {name: headers[name] for name in KEPT if name in headers}
 
 
 def call_routes(jobs: JobService) -> APIRouter:
