@@ -223,6 +223,13 @@ def test_a_form_that_is_cut_off(url):
     assert httpx2.post(f"{url}/v1/files", json={}).status_code == 415
 
 
+def test_a_form_whose_boundary_is_too_long(url):
+    kind = f"multipart/form-data; boundary={'a' * 500}"
+    answer = httpx2.post(f"{url}/v1/files", content=b"hello", headers={"content-type": kind})
+    message = answer.json()["error"]["message"]
+    assert answer.status_code == 400 and message.startswith("the form cannot be read: Boundary")
+
+
 def test_lists_have_pages(client):
     made = [client.files.create(file=("p", b"a"), purpose="batch").id for _ in range(3)]
     first = client.files.list(limit=2)

@@ -12,6 +12,8 @@ import pytest
 import structlog
 from hypothesis import given
 from hypothesis import strategies as st
+from python_multipart.exceptions import FormParserError
+from python_multipart.multipart import MultipartParser
 from rich.console import Console
 
 from headway.server.answering.choice import Choice
@@ -130,6 +132,15 @@ def test_a_level_hides_lower_ones_and_libraries_are_logged():
     logging.getLogger("some.library").handlers.clear()
     assert [line["event"] for line in lines] == ["careful: 3", "a task has failed"]
     assert lines[0]["source"] == "uvicorn.error" and "ValueError: why" in lines[1]["exception"]
+
+
+def test_callers_cannot_fill_the_log_with_malformed_forms():
+    lines = []
+    with bridged(logger("warning", lines.append), "warning"):
+        with pytest.raises(FormParserError):
+            MultipartParser(b"b").write(b"--?")
+        logging.getLogger("some.library").warning("careful")
+    assert [line["event"] for line in lines] == ["careful"]
 
 
 # -- the access log

@@ -35,7 +35,11 @@ OTHERWISE = frozenset({"exc_info", "exception", "logger", "logger_name", "stack"
 QUOTED = frozenset(" \t\r\n=\"'")  # a text with one of these
 INDENT = "    "  # before a traceback's lines, so that none looks like a line of the log
 # Our own log already says what these loggers report below these levels.
-BRIDGED_LEVELS = {"uvicorn": logging.WARNING, "uvicorn.access": logging.CRITICAL}
+BRIDGED_LEVELS = {
+    "uvicorn": logging.WARNING,
+    "uvicorn.access": logging.CRITICAL,
+    "python_multipart": logging.ERROR,  # it warns of each malformed form: its caller is told
+}
 
 __all__ = ["Log", "Logs", "bridged", "logger", "plain", "renderer"]
 

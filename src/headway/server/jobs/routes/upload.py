@@ -48,10 +48,14 @@ class Upload:
         kind, options = parse_options_header(request.headers.get("content-type", ""))
         if kind != b"multipart/form-data" or b"boundary" not in options:
             raise Problem(415, "the content-type must be multipart/form-data with a boundary")
+        try:
+            parser = MultipartParser(options[b"boundary"], self._callbacks)
+        except FormParserError as error:
+            raise _unreadable(error) from error
         now = clock.unix()
         id = await self._store.ask(self._store.files.begin, self._tenant, now)
         try:
-            await self._receive(request, MultipartParser(options[b"boundary"], self._callbacks), id)
+            await self._receive(request, parser, id)
             file = self._file(id, now, keep)
             await self._store.ask(self._store.files.finish, file)
         except BaseException:
@@ -65,7 +69,7 @@ class Upload:
             try:
                 parser.write(piece)
             except FormParserError as error:
-                raise wrong(f"the form cannot be read: {error}") from error
+                raise _unreadable(error) from error
             if self._size > self._most:
                 raise Problem(
                     413, f"the file has more than {self._most} bytes", "file", "file_too_large"
@@ -169,6 +173,10 @@ class Upload:
 
     def _whole(self) -> None:
         self._is_over = True
+
+
+def _unreadable(error: FormParserError) -> Problem:
+    return wrong(f"the form cannot be read: {error}")
 
 
 def checked_age(seconds: str | int | None) -> int:
