@@ -149,6 +149,21 @@ def test_an_input_file_that_is_wrong(client, content, code, line):
     assert batch.output_file_id is None and batch.error_file_id is None
 
 
+@pytest.mark.parametrize(
+    "field, name",
+    [
+        ({"max_tokens": 7}, "body.max_tokens"),
+        ({"logit_bias": {"5": -7}}, "body.logit_bias.5"),
+        ({"stop": ["a", 7]}, "body.stop.1"),
+    ],
+)
+def test_a_number_that_is_too_large(client, field, name):
+    content = lines(chat("a"), chat("b", **field)).replace(b"7", b"7e999")
+    [error] = ended(client, begun(client, content)).errors.data
+    assert (error.code, error.line, error.param) == ("invalid_body", 2, name)
+    assert error.message == f"'{name}' is a number that is too large"
+
+
 def test_a_file_without_a_last_newline_and_with_windows_ones(client):
     content = lines(chat("a"), chat("b")).replace(b"\n", b"\r\n").removesuffix(b"\r\n")
     assert ended(client, begun(client, content)).request_counts.completed == 2

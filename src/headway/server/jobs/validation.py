@@ -1,8 +1,9 @@
 """From a batch's input file to its items, or to what is wrong with it, line by line."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any
 
 from pydantic_core import from_json
@@ -96,9 +97,15 @@ class InputReader:
                 raise LineError("invalid_body", "a batch has no streams", "body.stream")
             if not self.model and isinstance(model := body.get("model"), str):
                 self.model = model[:200].replace(NUL, "")
+        try:
+            written = json.dumps(body, allow_nan=False).encode()
+        except ValueError:  # the number was one, such as 1e999
+            name = _infinite(body, "body")[:200]
+            why = f"{name!r} is a number that is too large"
+            raise LineError("invalid_body", why, name) from None
         custom_id = line["custom_id"]
         self._seen.add(custom_id)
-        return NewItem(self._line, custom_id, json.dumps(body).encode())
+        return NewItem(self._line, custom_id, written)
 
     def _check(self, line: dict[str, Any]) -> None:
         if strange := line.keys() - KNOWN:
@@ -125,3 +132,13 @@ class InputReader:
     def _fail(self, error: LineError, line: int) -> None:
         about = {"code": error.code, "message": str(error), "param": error.param or None}
         self.errors.append({**about, "line": line or None})
+
+
+def _infinite(value: object, name: str) -> str:
+    """The name of the first number in it that is not finite; empty: there is none."""
+    if isinstance(value, float):
+        return "" if isfinite(value) else name
+    inner: Iterable[tuple[object, object]] = ()
+    if isinstance(value, dict | list):
+        inner = value.items() if isinstance(value, dict) else enumerate(value)
+    return next((found for key, each in inner if (found := _infinite(each, f"{name}.{key}"))), "")
