@@ -189,6 +189,9 @@ def test_a_batch_that_is_refused(url, client, body, param):
     assert answer.json()["error"]["param"].startswith(param)
 
 
+AGED = {"file": b"a", "purpose": "batch", "expires_after[anchor]": "created_at"}
+
+
 def form(url, **fields):
     files = {"file": ("in.jsonl", fields.pop("file"))} if "file" in fields else {"x": b""}
     return httpx2.post(f"{url}/v1/files", data=fields, files=files)
@@ -202,6 +205,8 @@ def form(url, **fields):
         ({"file": b"a", "purpose": "vision"}, "purpose"),
         ({"file": b"a", "purpose": "batch", "more": "1"}, "more"),
         ({"file": b"a", "purpose": "batch", "expires_after[seconds]": "9"}, "expires_after.anchor"),
+        ({**AGED, "expires_after[seconds]": "9"}, "expires_after.seconds"),
+        ({**AGED, "expires_after[seconds]": "١٢٣٤٥"}, "expires_after.seconds"),
         ({"file": b"a" * 2**21, "purpose": "batch"}, "file"),
         ({"file": b"a", "purpose": "b" * 5_000}, "purpose"),
     ],
@@ -254,6 +259,19 @@ def test_lists_have_pages(client):
     assert everything[:3] == made[::-1]
     with pytest.raises(openai.BadRequestError):
         client.files.list(limit=0)
+
+
+@pytest.mark.parametrize(
+    "path, query, param, why",
+    [
+        ("files", {"limit": "0"}, "limit", "'limit' must be from 1 to 10000"),
+        ("batches", {"limit": "١"}, "limit", "'limit' must be from 1 to 100"),
+    ],
+)
+def test_a_list_that_is_asked_wrongly(url, path, query, param, why):
+    answer = httpx2.get(f"{url}/v1/{path}", params=query)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["param"], error["message"]) == (400, param, why)
 
 
 def later(url, body, path=CHAT, **headers):

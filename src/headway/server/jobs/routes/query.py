@@ -8,7 +8,8 @@ from headway.server.protocol.problem import wrong
 def page_of(query: Mapping[str, str], default: int, most: int) -> tuple[str, int]:
     """`after` and `limit`. Raises Problem."""
     limit = query.get("limit", str(default))
-    if not (limit.isdecimal() and len(limit) < 9 and 1 <= int(limit) <= most):
+    is_number = limit.isascii() and limit.isdecimal() and len(limit) < 9
+    if not (is_number and 1 <= int(limit) <= most):
         raise wrong(f"'limit' must be from 1 to {most}", "limit", "invalid_value")
     return query.get("after", ""), int(limit)
 

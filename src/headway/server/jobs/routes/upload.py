@@ -182,7 +182,8 @@ def _unreadable(error: FormParserError) -> Problem:
 def checked_age(seconds: str | int | None) -> int:
     """Of `expires_after`. Raises Problem."""
     text = str(seconds)
-    if not (text.isdecimal() and len(text) < 9 and LEAST_AGE <= int(text) <= MOST_AGE):
+    is_number = text.isascii() and text.isdecimal() and len(text) < 9
+    if not (is_number and LEAST_AGE <= int(text) <= MOST_AGE):
         why = f"'expires_after.seconds' must be from {LEAST_AGE} to {MOST_AGE}"
         raise wrong(why, "expires_after.seconds", "invalid_value")
     return int(text)
