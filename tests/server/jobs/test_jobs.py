@@ -266,12 +266,34 @@ def test_lists_have_pages(client):
     [
         ("files", {"limit": "0"}, "limit", "'limit' must be from 1 to 10000"),
         ("batches", {"limit": "١"}, "limit", "'limit' must be from 1 to 100"),
+        ("files", {"order": "up"}, "order", "'order' must be desc or asc"),
+        ("files", {"oder": "asc"}, "oder", "a known parameter: did you mean 'order'?"),
+        ("batches", {"order": "asc"}, "order", "a known parameter: there are after, limit"),
+        ("jobs", {"limits": "1"}, "limits", "a known parameter: did you mean 'limit'?"),
+        ("files", {"after": "nope"}, "after", "there is no file 'nope'"),
+        ("batches", {"after": "nope"}, "after", "there is no batch 'nope'"),
+        ("jobs", {"after": "nope"}, "after", "there is no job 'nope'"),
     ],
 )
 def test_a_list_that_is_asked_wrongly(url, path, query, param, why):
     answer = httpx2.get(f"{url}/v1/{path}", params=query)
     error = answer.json()["error"]
-    assert (answer.status_code, error["param"], error["message"]) == (400, param, why)
+    assert (answer.status_code, error["param"]) == (404 if "after" in query else 400, param)
+    assert error["message"].endswith(why)
+
+
+def test_files_are_deleted_while_they_are_listed(client):
+    made = {client.files.create(file=("p", b"a"), purpose="batch").id for _ in range(3)}
+    for each in client.files.list(limit=1):
+        client.files.delete(each.id)
+        made.discard(each.id)
+    assert not made and not client.files.list().data
+
+
+def test_batches_have_pages(client):
+    made = [ended(client, begun(client, GOOD)).id for _ in range(3)]
+    listed = [each.id for each in client.batches.list(limit=1)]
+    assert listed[:3] == made[::-1]
 
 
 def later(url, body, path=CHAT, **headers):
@@ -378,6 +400,8 @@ def test_each_tenant_has_its_own(tmp_path):
             bob.files.content(batch.input_file_id)
         with pytest.raises(openai.NotFoundError):
             bob.batches.cancel(batch.id)
+        with pytest.raises(openai.NotFoundError):
+            bob.batches.list(after=batch.id)
         with pytest.raises(openai.NotFoundError):
             bob.batches.create(
                 input_file_id=batch.input_file_id, endpoint=CHAT, completion_window="24h"

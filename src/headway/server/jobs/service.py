@@ -115,12 +115,12 @@ class JobService:
             (self.validator if job.is_batch else self.runner).wake()
         return found
 
-    async def find(self, tenant: Tenant, id: str, *, is_batch: bool) -> Job:
-        """One of the caller's jobs. Raises Problem."""
+    async def find(self, tenant: Tenant, id: str, *, is_batch: bool, param: str = "id") -> Job:
+        """One of the caller's jobs. param: that names it. Raises Problem."""
         job = await self.store.ask(self.store.jobs.get, tenant.name, id)
         if job is None or job.is_batch != is_batch:
             what = "batch" if is_batch else "job"
-            raise Problem(404, f"there is no {what} {id[:100]!r}", "id", f"no_such_{what}")
+            raise Problem(404, f"there is no {what} {id[:100]!r}", param, f"no_such_{what}")
         return job
 
     async def cancel(self, tenant: Tenant, id: str, *, is_batch: bool) -> Job:

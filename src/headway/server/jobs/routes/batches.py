@@ -74,11 +74,13 @@ def batch_routes(jobs: JobService, bodies: BodyReader) -> APIRouter:
         job = await jobs.add(_new(jobs, request, tenant, body, hashed))
         return JSONResponse(batch_object(job))
 
-    @router.get(BATCHES, responses=responses(400, 401, 503))
+    @router.get(BATCHES, responses=responses(400, 401, 404, 503))
     async def batches(request: Request) -> JSONResponse:
         """Your batches, the newest first."""
         tenant = jobs.caller(request)
         after, limit = page_of(request.query_params, 20, 100)
+        if after:
+            await jobs.find(tenant, after, is_batch=True, param="after")
 
         def listed() -> list[Job]:
             return store.jobs.page(tenant.name, after, limit + 1, batches=True)

@@ -119,11 +119,13 @@ def call_routes(jobs: JobService) -> APIRouter:
     """Each tenant sees its own jobs."""
     router, store = APIRouter(tags=["jobs"]), jobs.store
 
-    @router.get(JOBS, responses=responses(400, 401, 503))
+    @router.get(JOBS, responses=responses(400, 401, 404, 503))
     async def listed(request: Request) -> JSONResponse:
         """Your jobs, the newest first, without their results."""
         tenant = jobs.caller(request)
         after, limit = page_of(request.query_params, 20, 100)
+        if after:
+            await jobs.find(tenant, after, is_batch=False, param="after")
         page = partial(store.jobs.page, tenant.name, after, limit + 1, batches=False)
         rows = await store.ask(page)
         data = [job_object(each, None) for each in rows[:limit]]

@@ -14,6 +14,7 @@ from headway.server.jobs.routes.upload import Upload
 from headway.server.jobs.service import JobService
 from headway.server.protocol.problem import Problem
 from headway.store.files import StoredFile
+from headway.store.ids import is_id
 
 FILES = "/v1/files"
 MOST = 10_000
@@ -49,7 +50,7 @@ def file_routes(jobs: JobService) -> APIRouter:
     async def found(request: Request, id: str) -> StoredFile:
         tenant = jobs.caller(request)
         if (file := await store.ask(store.files.get, tenant.name, id)) is None:
-            raise Problem(404, f"there is no file {id[:100]!r}", "id", "no_such_file")
+            raise _no_such_file(id, "id")
         return file
 
     @router.get(f"{FILES}/{{id}}", responses=responses(401, 404, 503))
@@ -93,11 +94,13 @@ def _add_lists(router: APIRouter, jobs: JobService) -> None:
         form = Upload(store, tenant.name, jobs.settings.file_bytes, jobs.stall)
         return JSONResponse(file_object(await form.read(request, jobs.keep)))
 
-    @router.get(FILES, responses=responses(400, 401, 503), openapi_extra=LISTED)
+    @router.get(FILES, responses=responses(400, 401, 404, 503), openapi_extra=LISTED)
     async def files(request: Request) -> JSONResponse:
         """Your files, the newest first."""
         tenant, query = jobs.caller(request), request.query_params
-        after, limit = page_of(query, MOST, MOST)
+        after, limit = page_of(query, MOST, MOST, ("order", "purpose"))
+        if after and not is_id(after, "file-"):  # one that was listed may be deleted by now
+            raise _no_such_file(after, "after")
         oldest_first = one_of(query, "order", ("desc", "asc")) == "asc"
         purpose = query.get("purpose", "")
         asked = tenant.name, purpose, after, limit + 1
@@ -105,6 +108,10 @@ def _add_lists(router: APIRouter, jobs: JobService) -> None:
         rows = await store.ask(page)
         data = [file_object(each) for each in rows[:limit]]
         return JSONResponse(list_object(data, has_more=len(rows) > limit))
+
+
+def _no_such_file(id: str, param: str) -> Problem:
+    return Problem(404, f"there is no file {id[:100]!r}", param, "no_such_file")
 
 
 async def _pieces(jobs: JobService, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:

@@ -1,12 +1,22 @@
 """What the paths of lists are asked with."""
 
 from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from headway.server.protocol.problem import wrong
 
 
-def page_of(query: Mapping[str, str], default: int, most: int) -> tuple[str, int]:
-    """`after` and `limit`. Raises Problem."""
+def page_of(
+    query: Mapping[str, str], default: int, most: int, others: Sequence[str] = ()
+) -> tuple[str, int]:
+    """`after` and `limit`. others: parameters that this list has beside them. Raises Problem."""
+    known = "after", "limit", *others
+    for name in query:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            hint = f"did you mean '{near[0]}'?" if near else f"there are {', '.join(known)}"
+            why = f"'{name[:100]}' is not a known parameter: {hint}"
+            raise wrong(why, name[:100], "unknown_parameter")
     limit = query.get("limit", str(default))
     is_number = limit.isascii() and limit.isdecimal() and len(limit) < 9
     if not (is_number and 1 <= int(limit) <= most):
