@@ -187,6 +187,28 @@ def test_structured_outputs(client):
         )
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"structured_outputs": {"choice": ["yes"]}, "min_tokens": 5},
+        {"structured_outputs": {"regex": "a"}, "bad_words": ["a"]},
+        {"structured_outputs": {"grammar": 'start: "xx" A\nA: /a/ & /b/'}},
+    ],
+)
+def test_what_no_token_can_satisfy_is_the_callers_fault(served, said, stream):
+    asked = {"prompt": "The json module", "max_tokens": 9, "temperature": 0, "stream": stream}
+    answer = httpx2.post(f"{served[0]}/v1/completions", json=asked | said)
+    if stream and answer.status_code == 200:  # its first tokens have left already
+        *_, failure, done = [line for line in answer.text.split("\n\n") if line]
+        assert done == "data: [DONE]"
+        error = json.loads(failure[6:])["error"]
+    else:
+        assert (answer.status_code, answer.headers["x-should-retry"]) == (400, "false")
+        error = answer.json()["error"]
+    assert (error["type"], error["code"]) == ("invalid_request_error", "unsatisfiable")
+
+
 @pytest.mark.parametrize(
     "said",
     [

@@ -335,8 +335,11 @@ def test_a_later_call_with_a_header_that_cannot_be_kept(url, header, value, code
     assert why in error["message"]
 
 
-def test_a_later_call_that_fails(url):
-    place = later(url, chat("a", max_tokens=-1)).headers["location"]
+@pytest.mark.parametrize(
+    "wrong", [{"max_tokens": -1}, {"structured_outputs": {"choice": ["yes"]}, "min_tokens": 4}]
+)
+def test_a_later_call_that_fails(url, wrong):
+    place = later(url, chat("a", **wrong)).headers["location"]
     job = httpx2.get(f"{url}{place}", headers={"prefer": "wait=20"}, timeout=30).json()
     assert (job["status"], job["result"]["status_code"]) == ("failed", 400)
     assert httpx2.get(f"{url}{place}/result").status_code == 400

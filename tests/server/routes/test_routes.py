@@ -226,6 +226,15 @@ def test_what_is_wrong_with_the_request_ends_it(served):
     assert [each["outcome"] for each in last["attempts"]] == ["refused", "refused"]
 
 
+def test_a_request_that_no_token_can_satisfy_opens_no_circuit(served):
+    stuck = {"structured_outputs": {"choice": ["yes"]}, "min_tokens": 4}
+    for stream in [False, True] * 3:
+        answer = post(served, model="safe", stream=stream, **stuck)
+        assert "unsatisfiable" in answer.text and "engine_error" not in answer.text
+    answer = post(served, model="safe")
+    assert (answer.status_code, answer.json()["model"]) == (200, "large")
+
+
 def test_a_target_that_is_late_is_passed_over_and_the_deadline_is_the_wholes(served):
     with Stopped(served.pids["large"]):
         answer = post(served, model="impatient")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headway.core.batch import Begun
-from headway.core.grammar import Grammar
+from headway.core.grammar import DEAD_END, Grammar
 from headway.errors import SettingError, TokenizerError
 
 if TYPE_CHECKING:
@@ -137,8 +137,8 @@ def dead_end(state: "LLMatcher") -> str:
     if not state.is_error():
         return ""
     if state.stop_reason() == "InternalError":  # says nothing more
-        return "the grammar cannot be followed: there is no text that matches it from here on"
-    return f"the grammar cannot be followed: {_one_line(state.get_error())}"
+        return f"{DEAD_END}: there is no text that matches it from here on"
+    return f"{DEAD_END}: {_one_line(state.get_error())}"
 
 
 def to_llguidance(grammar: Grammar) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
 from headway.core.blocks import SCRATCH
-from headway.core.grammar import Grammar
+from headway.core.grammar import ALL_BANNED, Grammar
 from headway.core.sampling import Sampling
 from headway.engine import Executor
 from headway.executor.grammars.grammar import GrammarCompiler
@@ -36,7 +36,6 @@ from headway.executor.traits import HEADLESS, OF_CLASSIFIERS, OURS, Traits
 
 TRIED, LONG = -2, 1024  # the sequence of what is run once, and its tokens
 NO_LAYERS = Dense()
-ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headway.core.batch import Batch, Row, Want
+from headway.core.grammar import ALL_BANNED
 from headway.executor.grammars.masks import allow_nothing, token_bitmasks, without_tokens
 from headway.executor.vllm.sequences import Held, Sequences
 from headway.executor.vllm.worker import StepNotes
-
-ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 
 
 @dataclass(slots=True)

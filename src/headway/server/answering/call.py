@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from headway.answer import Delta
 from headway.core.batch import Event
+from headway.core.grammar import ALL_BANNED, DEAD_END
 from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
 from headway.errors import DrainingError, EngineDownError
@@ -289,6 +290,8 @@ def _failure(event: Event) -> Problem:
     match event.finish:
         case Finish.CANCELLED:
             return Problem(503, "the server is shutting down", code="draining", retry=jittered(0))
+        case Finish.ERROR if event.error.startswith((ALL_BANNED, DEAD_END)):
+            return Problem(400, event.error, code="unsatisfiable", final=True)
         case Finish.ERROR:
             return Problem(500, f"the engine failed: {event.error}", code="engine_error")
         case _:
