@@ -229,6 +229,15 @@ def test_a_trial_that_fails_takes_its_version_back_and_says_why(tmp_path, monkey
 
 def test_states_and_numbers_that_do_not_fit_are_said(tmp_path):
     with served(configured(tmp_path)) as (client, _):
+        for number in (0, -1, 2**63, 10**20):
+            assert client.get(f"/v1/versions/{number}").status_code == 404
+            for decided in ("start", "promote", "rollback", "reject"):
+                assert post(client, f"/{number}/{decided}").status_code == 404
+        for number in ("abc", "1e3", "1.5", "9" * 5_000):
+            for answer in (client.get(f"/v1/versions/{number}"), post(client, f"/{number}/start")):
+                error = answer.json()["error"]
+                assert (answer.status_code, error["param"]) == (400, "number")
+                assert error["type"] == "invalid_request_error" and "integer" in error["message"]
         assert post(client, "/9/start").status_code == 404
         assert post(client, "/1/start").status_code == 409, "it is in force"
         said = post(client, "/1/rollback").json()["error"]["message"]

@@ -3,12 +3,13 @@
 from collections.abc import Awaitable, Callable
 
 from fastapi import FastAPI
+from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from headway.server.intake.access_record import access_record
-from headway.server.protocol.problem import Problem
+from headway.server.protocol.problem import Problem, wrong
 
 CLIENT_GONE = 499  # nginx's status; the client does not read it, the access log shows it
 
@@ -18,6 +19,7 @@ def install_error_handlers(app: FastAPI) -> None:
     handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
         Problem: _problem,
         HTTPException: _http_exception,
+        RequestValidationError: _wrong_path,
         ClientDisconnect: _disconnected,
         Exception: _fault,
     }
@@ -62,6 +64,14 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     response = error_response(Problem(error.status_code, what, code=code))
     response.headers.update(error.headers or {})
     return response
+
+
+async def _wrong_path(request: Request, error: Exception) -> Response:
+    """FastAPI's own, for a part of the path that is no number, say."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    param = str(first["loc"][-1])
+    return error_response(wrong(f"'{param}': {first['msg']}", param, "invalid_value"))
 
 
 async def _disconnected(request: Request, error: Exception) -> Response:

@@ -46,6 +46,8 @@ class VersionKeepers(Collector):
 
     async def find(self, number: int) -> StoredVersion | None:
         """Raises StoreError."""
+        if not 1 <= number < 2**63:  # the store has no room for it
+            return None
         return await self.store.ask(self.store.versions.get, number)
 
     async def of_version(self, number: int) -> VersionKeeper | None:

@@ -75,7 +75,7 @@ def version_routes(keepers: VersionKeepers, bodies: BodyReader) -> APIRouter:
         made = await _told(_keeper(keepers, body.model).propose(body, by))
         return JSONResponse(version_object(made))
 
-    @router.get(f"{VERSIONS}/{{number}}", responses=responses(401, 403, 404, 503))
+    @router.get(f"{VERSIONS}/{{number}}", responses=responses(400, 401, 403, 404, 503))
     async def version(request: Request, number: int) -> JSONResponse:
         """One of them, with all that happened to it."""
         caller(request)
