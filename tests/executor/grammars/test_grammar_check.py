@@ -41,6 +41,7 @@ SLOW = json.dumps(
         ("json_schema", '{"minimum": 5, "maximum": 2, "type": "integer"}', "minimum (5) is great"),
         ("json_schema", '{"$ref": "http://x/y"}', "is not present in a registry"),
         ("json_schema", "{", "the json_schema cannot be read"),
+        ("json_schema", '{"const": 1e999}', "the json_schema cannot be read: Out of range float"),
         ("json_schema", "[1]", "it must be a JSON object"),
         ("json_schema", "[" * 60_000, "cannot be read"),
         ("json_schema", '{"const": "\\ud800"}', "cannot be read"),

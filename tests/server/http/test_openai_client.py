@@ -187,6 +187,29 @@ def test_structured_outputs(client):
         )
 
 
+@pytest.mark.parametrize("schema", ['{"const": 1e999}', '{"enum": [-1e999]}'])
+def test_a_schema_with_a_number_that_is_not_finite_is_refused(served, schema):
+    forms = {
+        "response_format": f'{{"type": "json_schema", "json_schema": {{"schema": {schema}}}}}',
+        "structured_outputs": f'{{"json": {schema}}}',
+    }
+    for field, form in forms.items():
+        body = f'{{"messages": [{{"role": "user", "content": "a"}}], "{field}": {form}}}'
+        answer = httpx2.post(
+            f"{served[0]}/v1/chat/completions",
+            content=body,
+            headers={"content-type": "application/json"},
+        )
+        error = answer.json()["error"]
+        assert (answer.status_code, error["param"]) == (400, field)
+        assert error["code"] == "invalid_grammar" and "Out of range float" in error["message"]
+
+
+def test_a_token_that_the_model_does_not_have_is_blamed_on_the_prompt(served):
+    answer = httpx2.post(f"{served[0]}/v1/completions", json={"prompt": [99_999]})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt")
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     "said",

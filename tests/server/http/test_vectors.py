@@ -170,7 +170,7 @@ def test_long_texts_are_refused_or_cut(embedder):
     [
         ({"input": []}, "input", "'input' is an empty list"),
         ({"input": [[]]}, "input", "the prompt is empty"),
-        ({"input": [[1, 64]]}, None, "a prompt has the token 64; the model has 0 to 63"),
+        ({"input": [[1, 64]]}, "input", "a prompt has the token 64; the model has 0 to 63"),
         ({"input": "a", "dimensions": 49}, "dimensions", "'dimensions': the model has 48, not 49"),
         ({"input": "a", "dimensions": 0}, "dimensions", None),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", None),

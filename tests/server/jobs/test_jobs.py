@@ -358,6 +358,8 @@ def test_the_same_idempotency_key_is_the_same_job(url):
     assert later(url, chat("a"), **{"idempotency-key": "one"}).json()["id"] == first["id"]
     other = later(url, chat("b"), **{"idempotency-key": "one"})
     assert (other.status_code, other.json()["error"]["code"]) == (409, "idempotency_key_used")
+    long = later(url, chat("a"), **{"idempotency-key": "k" * 256})
+    assert (long.status_code, long.json()["error"]["param"]) == (400, "idempotency-key")
 
 
 def test_metrics_of_jobs(url, client):

@@ -188,6 +188,9 @@ def test_unsupported_fields_are_refused_by_name(field):
         (completion, {"temprature": 1}, "temprature", "did you mean 'temperature'?"),
         (completion, {"temperature": "1"}, "temperature", "valid number"),
         (completion, {"temperature": -1}, "temperature", "greater than or equal to 0"),
+        (completion, {"temperature": 1e308}, "temperature", "less than or equal to"),
+        (completion, {"repetition_penalty": 1e308}, "repetition_penalty", "less than or equal to"),
+        (completion, {"repetition_penalty": 0}, "repetition_penalty", "greater than 0"),
         (completion, {"n": True}, "n", "valid integer"),
         (completion, {"n": 17}, "n", "17, where 16 is the most"),
         (completion, {"n": 0}, "n", "greater than or equal to 1"),
@@ -271,6 +274,13 @@ def test_a_body_that_is_no_json_object_is_refused(raw):
     with pytest.raises(Problem) as caught:
         read(CompletionBody, raw)
     assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("field", ["temperature", "top_p", "repetition_penalty"])
+def test_a_number_that_is_too_large_for_any_is_refused_by_its_field(field):
+    with pytest.raises(Problem, match="finite number") as caught:
+        read(CompletionBody, b'{"prompt": "a", "%s": 1e999}' % field.encode())
+    assert caught.value.param == field
 
 
 FIELDS = sorted(ChatBody.model_fields.keys() | CompletionBody.model_fields.keys())

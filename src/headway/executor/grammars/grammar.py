@@ -153,6 +153,7 @@ def to_llguidance(grammar: Grammar) -> str:
             schema = json.loads(grammar.text)
             if not isinstance(schema, dict):
                 raise ValueError("it must be a JSON object")
+            json.dumps(schema, allow_nan=False)  # llguidance takes such a number for null
             return LLMatcher.grammar_from_json_schema(schema, BLANKS)
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.text)

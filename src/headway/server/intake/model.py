@@ -20,7 +20,7 @@ from headway.server.intake.admission import Admission, loading
 from headway.server.intake.client import Client
 from headway.server.intake.keys import KeyRing
 from headway.server.intake.limits.spend import SpendControl
-from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, tokenize
+from headway.server.intake.prepare import ServedModel, Tokenized, choices_of, field_of, tokenize
 from headway.server.intake.supersede import Supersession
 from headway.server.intake.tokenizing import AsyncTokenizer, HeldText, check_size, most_bytes
 from headway.server.intake.watcher import Watcher
@@ -119,11 +119,11 @@ class Model:
         assert self._tokenizer
         with self._held.holding(size):
             for prompt in request.prompts:
-                check_size(prompt, self.text_bytes, "messages" if request.chat else "prompt")
+                check_size(prompt, self.text_bytes, field_of(request))
             try:
                 encoded = await self._tokenizer.encode(*request.prompts)
             except PromptError as error:
-                raise wrong(str(error)) from error
+                raise wrong(str(error), field_of(request)) from error
         return max(map(len, encoded))
 
     def report_refusal(self, refusal: Refusal) -> None:
@@ -175,7 +175,7 @@ class Model:
         except TimeoutError:
             problem = late(deadlines, routed.arrival.at)
         except PromptError as error:
-            raise wrong(str(error)) from error
+            raise wrong(str(error), field_of(routed.request)) from error
         except Problem as found:
             problem = found
         self.report_refusal(

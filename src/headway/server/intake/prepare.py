@@ -42,7 +42,7 @@ async def tokenize(request: ApiRequest, model: ServedModel) -> Tokenized:
     """Long texts are tokenized beside the event loop. Raises Problem and PromptError."""
     tokenizer, options = model.tokenizer, request.options
     _check_ids(options, tokenizer.inner.vocab)
-    field = _field(request)
+    field = field_of(request)
     if not options.truncate and not request.cut:  # else a part of it is what is wanted
         for prompt in request.prompts:
             _check_length(prompt, model, field)
@@ -123,7 +123,7 @@ def _check_length(prompt: Prompt, model: ServedModel, field: str) -> None:
         raise wrong(message, field, code)
 
 
-def _field(request: ApiRequest) -> str:
+def field_of(request: ApiRequest) -> str:
     """Of the body, with the prompts."""
     if request.vectors:
         return request.vectors.field
@@ -155,7 +155,7 @@ def _max_tokens(request: ApiRequest, prompt: int, model: ServedModel) -> int:
     """The caller's max_tokens, or what the prompt leaves of the context and the key may have."""
     capacity = model.capacity
     if not prompt:
-        raise wrong("the prompt is empty", _field(request))
+        raise wrong("the prompt is empty", field_of(request))
     most = request.options.max_tokens
     left = capacity - prompt
     if left < (1 if most is None else most):
@@ -163,7 +163,7 @@ def _max_tokens(request: ApiRequest, prompt: int, model: ServedModel) -> int:
         raise wrong(
             f"the model's maximum context length is {capacity} tokens: the prompt has "
             f"{prompt}{wanted}",
-            _field(request),
+            field_of(request),
             "context_length_exceeded",
         )
     return min(left, model.most_tokens) if most is None else most

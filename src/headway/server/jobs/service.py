@@ -140,7 +140,7 @@ class JobService:
         """Raises Problem for one that is too long."""
         key = headers.get("idempotency-key", "")
         if len(key) > MOST_KEY:
-            raise wrong(f"an Idempotency-Key has {MOST_KEY} characters at most")
+            raise wrong(f"an Idempotency-Key has {MOST_KEY} characters at most", "idempotency-key")
         return key or None
 
     def _announce(self, connection: Connection, job: Job, now: int) -> None:

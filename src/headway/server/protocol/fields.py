@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue
 from typing_extensions import TypeAliasType
 
-STRICT = ConfigDict(extra="forbid", strict=True, frozen=True)
+from headway.core.sampling import SIZE
+
+STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 COUNT = 2**31 - 1  # no count in a request is larger
 
 Count = Annotated[int, Field(ge=0, le=COUNT)]
@@ -119,7 +121,7 @@ class GenerationBody(BaseModel):
     n: Positive | None = None
     max_tokens: Count | None = None
     min_tokens: Count | None = None
-    temperature: Annotated[float, Field(ge=0)] | None = None
+    temperature: Annotated[float, Field(ge=0, le=SIZE)] | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     top_k: Annotated[int, Field(ge=-1, le=COUNT)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
@@ -130,7 +132,7 @@ class GenerationBody(BaseModel):
     bad_words: Texts | None = None
     presence_penalty: Penalty | None = None
     frequency_penalty: Penalty | None = None
-    repetition_penalty: Annotated[float, Field(gt=0)] | None = None
+    repetition_penalty: Annotated[float, Field(gt=0, le=SIZE)] | None = None
     logit_bias: dict[str, Annotated[float, Field(ge=-100, le=100)]] | None = None
     skip_special_tokens: bool | None = None
     truncate_prompt_tokens: Positive | None = None

@@ -44,7 +44,7 @@ def text_routes(service: Service, bodies: BodyReader) -> APIRouter:
                 with service.held.holding(size):
                     (ids,) = await model.tokenizer.encode(prompt)
             except PromptError as error:
-                raise wrong(str(error)) from error
+                raise wrong(str(error), field) from error
             service.charge(arrival, len(ids))
         capacity = model.engine.load.capacity
         return JSONResponse({"count": len(ids), "max_model_len": capacity, "tokens": ids})
