@@ -129,6 +129,26 @@ def test_a_decoder_embeds_and_generates(embedder):
         assert "has no pooling 'first': it has last, mean" in refused["message"]
 
 
+def test_the_text_at_fault_is_named_and_a_query_is_not_counted():
+    with serving(ServerConfig(server={"limits": {"inputs": 3}}), embedded) as (url, _):
+        for path, body, param in (
+            ("rerank", {"query": "", "documents": ["a", "b"]}, "query"),
+            ("rerank", {"query": "a", "documents": ["a", ""]}, "documents.1"),
+            ("score", {"text_1": "", "text_2": ["a", "b"]}, "text_1"),
+            ("score", {"text_1": "a", "text_2": ["a", ""]}, "text_2.1"),
+            ("score", {"text_1": "a", "text_2": ""}, "text_2"),
+            ("embeddings", {"input": ["a", "b", ""]}, "input.2"),
+            ("completions", {"prompt": ["a", ""]}, "prompt.1"),
+            ("embeddings", {"input": ""}, "input"),
+        ):
+            refused = post(url, path, 400, **body)
+            assert (refused["message"], refused["param"]) == ("the prompt is empty", param)
+        assert len(post(url, "rerank", query="a", documents=["a"] * 3)["results"]) == 3
+        assert len(post(url, "score", text_1="a", text_2=["a"] * 3)["data"]) == 3
+        refused = post(url, "rerank", 400, query="a", documents=["a"] * 4)
+        assert refused["message"].startswith("'documents': 4 texts, where 3 are the most")
+
+
 def test_many_texts_come_piece_by_piece(embedder):
     url, offline = embedder
     texts = [TEXTS[i % 4] + " cat" * (i % 9) for i in range(300)]
@@ -151,7 +171,7 @@ def test_long_texts_are_refused_or_cut(embedder):
     url, offline = embedder
     long = "cat " * 60
     refused = post(url, "embeddings", 400, input=["a", long])
-    assert (refused["param"], refused["code"]) == ("input", "context_length_exceeded")
+    assert (refused["param"], refused["code"]) == ("input.1", "context_length_exceeded")
     almost = "it is " * 30  # short enough as text, but not in tokens
     refused = post(url, "embeddings", 400, input=almost)
     assert "maximum context length is 40 tokens: the prompt has 62" in refused["message"]
@@ -173,6 +193,8 @@ def test_long_texts_are_refused_or_cut(embedder):
         ({"input": [[1, 64]]}, "input", "a prompt has the token 64; the model has 0 to 63"),
         ({"input": "a", "dimensions": 49}, "dimensions", "'dimensions': the model has 48, not 49"),
         ({"input": "a", "dimensions": 0}, "dimensions", None),
+        ({"input": "a", "truncate_prompt_tokens": 0}, "truncate_prompt_tokens", None),
+        ({"input": "a", "truncate_prompt_tokens": -2}, "truncate_prompt_tokens", None),
         ({"input": "a", "encoding_format": "hex"}, "encoding_format", None),
         ({"input": "a", "pooling": "most"}, "pooling", None),
         ({"input": "a", "temperature": 1}, "temperature", None),

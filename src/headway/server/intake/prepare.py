@@ -42,17 +42,16 @@ async def tokenize(request: ApiRequest, model: ServedModel) -> Tokenized:
     """Long texts are tokenized beside the event loop. Raises Problem and PromptError."""
     tokenizer, options = model.tokenizer, request.options
     _check_ids(options, tokenizer.inner.vocab)
-    field = field_of(request)
-    if not options.truncate and not request.cut:  # else a part of it is what is wanted
-        for prompt in request.prompts:
+    for at, prompt in enumerate(request.prompts):
+        field = field_of(request, at)
+        if not options.truncate and not request.cut:  # else a part of it is what is wanted
             _check_length(prompt, model, field)
-    for prompt in request.prompts:
         check_size(prompt, model.text_bytes, field)
     bad_words = await tokenizer.spellings(options.bad_words)
     cut = model.capacity if request.cut < 0 else min(request.cut, model.capacity)
     encoded = await tokenizer.encode(*request.prompts, most=cut)
     prompts = [ids[-options.truncate :] for ids in encoded]
-    most = tuple([_max_tokens(request, len(prompt), model) for prompt in prompts])
+    most = tuple([_max_tokens(request, i, len(each), model) for i, each in enumerate(prompts)])
     if options.logprobs >= 0 and not request.hides_scores:
         most = _scored(request, prompts, most, model.scores)
     echoes = [""] * len(prompts)
@@ -123,11 +122,18 @@ def _check_length(prompt: Prompt, model: ServedModel, field: str) -> None:
         raise wrong(message, field, code)
 
 
-def field_of(request: ApiRequest) -> str:
-    """Of the body, with the prompts."""
-    if request.vectors:
-        return request.vectors.field
-    return "messages" if request.chat else "prompt"
+def field_of(request: ApiRequest, at: int | None = None) -> str:
+    """Of the body, with the prompts. at: with this one, and its place where there are several."""
+    form, count = request.vectors, len(request.prompts)
+    name = form.field if form else "messages" if request.chat else "prompt"
+    if at is None:
+        return name
+    if form and form.first:
+        if at < form.queries:
+            name, count = form.first, form.queries
+        else:
+            at, count = at - form.queries, count - form.queries
+    return name if count == 1 else f"{name}.{at}"
 
 
 def _scored(
@@ -151,11 +157,11 @@ def _scored(
     return tuple([min(each, max(1, left)) for each in most])
 
 
-def _max_tokens(request: ApiRequest, prompt: int, model: ServedModel) -> int:
+def _max_tokens(request: ApiRequest, at: int, prompt: int, model: ServedModel) -> int:
     """The caller's max_tokens, or what the prompt leaves of the context and the key may have."""
     capacity = model.capacity
     if not prompt:
-        raise wrong("the prompt is empty", field_of(request))
+        raise wrong("the prompt is empty", field_of(request, at))
     most = request.options.max_tokens
     left = capacity - prompt
     if left < (1 if most is None else most):
@@ -163,7 +169,7 @@ def _max_tokens(request: ApiRequest, prompt: int, model: ServedModel) -> int:
         raise wrong(
             f"the model's maximum context length is {capacity} tokens: the prompt has "
             f"{prompt}{wanted}",
-            field_of(request),
+            field_of(request, at),
             "context_length_exceeded",
         )
     return min(left, model.most_tokens) if most is None else most

@@ -37,6 +37,7 @@ class VectorForm:
     top: int = 0  # documents that are returned of a ranking
     documents: tuple[str, ...] = ()  # their texts, if they are returned as well
     queries: int = 1  # of texts that are embedded to be compared, those that come first
+    first: str = ""  # the field of those; empty: no texts come before those of `field`
     padding: int = -1  # the token that is dropped from the end of a prompt; -1: none
 
 

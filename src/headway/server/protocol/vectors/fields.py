@@ -6,7 +6,7 @@ from pydantic import BaseModel, Field
 
 from headway.server.protocol.fields import STRICT, IdLists, Ids, Positive, Texts
 
-Cut = Annotated[int, Field(ge=-1, le=2**31 - 1)]
+Cut = Literal[-1] | Positive
 
 
 class VectorBody(BaseModel):

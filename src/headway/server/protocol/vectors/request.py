@@ -79,6 +79,7 @@ def rerank_request(body: RerankBody, limits: RequestLimits, model: VectorModel) 
         "documents",
         top=body.top_n or len(texts),
         documents=tuple(texts) if returned else (),
+        first="" if model.is_classifier else "query",
         padding=model.padding,
     )
     most = body.max_tokens_per_doc or 0
@@ -99,7 +100,14 @@ def score_request(body: ScoreBody, limits: RequestLimits, model: VectorModel) ->
         why = f"{len(first)} texts, which are neither one nor as many as 'text_2' has"
         raise wrong(f"'text_1': {why}, {len(second)}", "text_1")
     kind = _scoring(model)
-    form = VectorForm("score", kind, "text_2", queries=len(first), padding=model.padding)
+    form = VectorForm(
+        "score",
+        kind,
+        "text_2",
+        queries=len(first),
+        first="" if model.is_classifier else "text_1",
+        padding=model.padding,
+    )
     return _request(body, _scored(first, second, model), form, limits)
 
 
@@ -134,7 +142,8 @@ def _scored(
 def _request(
     body: VectorBody, prompts: tuple[Prompt, ...], form: VectorForm, limits: RequestLimits
 ) -> ApiRequest:
-    if (count := len(prompts)) > limits.inputs:
+    alone = bool(form.first) and form.queries == 1  # the one text that goes with each of several
+    if (count := len(prompts) - alone) > limits.inputs:
         why = f"{count} texts, where {limits.inputs} are the most of one call"
         raise wrong(f"'{form.field}': {why}", form.field)
     return ApiRequest(
