@@ -48,6 +48,8 @@ FIELD = b"a: " + b"b" * 1_000 + b"\r\n"
         ([b"\r\n" * 65_536], (431, "header_too_large")),
         ([b"GET /", *[b"y" * 65_536] * 8], (414, "path_too_long")),
         ([b"GET /" + b"y" * 9_000 + b" HTTP/1.1\r\n\r\n"], (414, "path_too_long")),
+        ([HEAD, b"X-Headway-Lane: a\r\n", b"x-headway-lane: b\r\n\r\n"], (400, "repeated_header")),
+        ([HEAD, b"X-Slo-Ttft-Ms: 9\r\n" * 2, b"\r\n"], (400, "repeated_header")),
         ([b"\x16\x03\x01\x02\x00" * 20], (400, "not_http")),
         ([HEAD, b"Transfer-Encoding: chunked\r\n\r\n", b"1;", b"y" * 200_000], (400, "not_http")),
     ],
@@ -75,6 +77,18 @@ def test_a_header_within_bounds_is_served():
         assert answer.status_code == 200
         answer = httpx2.get(f"{url}/health", params={"q": "y" * 8_000})
         assert answer.status_code == 200
+
+
+def test_blanks_around_a_value_are_not_part_of_it():
+    with edge(config()) as (url, _):
+        lane = b"X-Headway-Lane: \t offline \t \r\n"
+        get = b"GET /v1/models HTTP/1.1\r\nConnection: close \r\n"
+        assert b" 200 " in Hostile(url).say(get, b"a: b\r\n" * 2, b"\r\n").heard()
+        asked = b'{"prompt": [5], "max_tokens": 1}'
+        said = Hostile(url).say(HEAD, lane, b"Connection: close\r\n")
+        said.say(b"Content-Length: %d\r\n\r\n" % len(asked), asked)
+        answer = said.heard()
+        assert b" 200 " in answer and b"x-headway-lane: offline\r\n" in answer
 
 
 def test_configured_sizes_are_obeyed():

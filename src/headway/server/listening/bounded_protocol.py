@@ -35,6 +35,7 @@ FRAMING = 16  # bytes of chunk sizes and the like for each byte of a body, at mo
 LINGER = 2.0  # seconds for the client to read a refusal, while further input is discarded
 GRACE = 2.0  # seconds beyond body_time, so that the application can answer 408 itself
 UNREAD = 10.0  # seconds for the rest of a body that was answered before it had all come
+CONTROL = b"x-headway-", b"x-slo-"  # how the names of our own fields begin
 UNSENT = 60.0  # seconds for the client to take the rest of an answer, if idle_time is shorter
 
 
@@ -60,9 +61,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._header_time = _seconds(settings.header_time)
         self._in_header = True  # also before the header's first byte
         self._header_begun = False
-        self._pending_bytes = (
-            0  # bytes of an unfinished header; within a body, bytes of its framing
-        )
+        # Bytes of an unfinished header; within a body, bytes of its framing.
+        self._pending_bytes = 0
         self._field_bytes = 0  # of the header's names and values
         self._body_bytes = 0  # of the body, in the data that is being parsed
         self._message_ended = False  # whether a request ended in that data
@@ -167,8 +167,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_url(self, url: bytes) -> None:
         super().on_url(url)
-        if len(self.url) > self._settings.target_bytes:
-            most = self._settings.target_bytes
+        if len(self.url) > (most := self._settings.target_bytes):
             self._stop_parsing(
                 Problem(414, f"the path has more than {most} bytes", code="path_too_long")
             )
@@ -182,13 +181,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.headers) >= (most := self._settings.header_fields):
             message = f"the header has more than {most} fields"
             self._stop_parsing(Problem(431, message, code="header_too_large"))
-        if (name := name.lower()) == b"expect" and value.lower() == b"100-continue":
+        name, value = name.lower(), value.strip(b" \t")  # the blanks around it are not part of it
+        if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= PIPELINED:
             self._stop_parsing(Problem(400, "too many requests at once", code="not_http"))
+        if len(dict(self.headers)) < len(self.headers) and (name := _repeated(self.headers)):
+            message = f"the header has {name} more than once"
+            self._stop_parsing(Problem(400, message, name, "repeated_header"))
         admitted = self._connections.admits_request(self)
         self.app = self.config.loaded_app if admitted else self._overloaded
         super().on_headers_complete()
@@ -289,3 +292,9 @@ class BoundedProtocol(HttpToolsProtocol):
 
 def _seconds(time: int) -> float:
     return inf if time == NEVER else time / SECOND
+
+
+def _repeated(headers: list[tuple[bytes, bytes]]) -> str:
+    """A field of ours that is there more than once; empty: none is."""
+    names = [name for name, _ in headers if name.startswith(CONTROL)]
+    return next((name.decode() for name in names if names.count(name) > 1), "")
