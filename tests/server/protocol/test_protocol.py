@@ -24,6 +24,7 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import chat_request, completion_request
 from headway.server.protocol.retry_after import jittered
+from headway.server.protocol.vectors.fields import EmbeddingBody
 
 BOUNDS = LimitSettings()
 SECOND = 1_000_000_000
@@ -207,6 +208,8 @@ def test_unsupported_fields_are_refused_by_name(field):
         (completion, {"logit_bias": {"1": 101}}, "logit_bias.1", "less than or equal to 100"),
         (completion, {"suffix": "x"}, "suffix", "not supported"),
         (completion, {"best_of": 2}, "best_of", "not supported"),
+        (completion, {"best_of": True}, "best_of", "not supported"),
+        (completion, {"store": 0}, "store", "nothing is stored"),
         (completion, {"stream_options": {"include_usage": True}}, "stream_options", "'stream'"),
         (completion, {"seed": -1}, "seed", "greater than or equal to 0"),
         (completion, {"min_tokens": 17}, "min_tokens", "17"),
@@ -261,6 +264,13 @@ def test_a_wrong_field_is_named(ask, said, param, part):
 def test_values_that_change_nothing_are_accepted():
     said = {"tools": [], "tool_choice": "none", "best_of": None, "store": False, "audio": None}
     assert chat(**said, user="u", metadata={}) == chat()
+
+
+def test_what_only_generating_knows_is_unknown_elsewhere():
+    for name in ("tools", "suffix"):
+        with pytest.raises(Problem, match="is not a known field") as caught:
+            read(EmbeddingBody, b'{"input": "a", "%s": null}' % name.encode())
+        assert (caught.value.param, caught.value.code) == (name, "unknown_parameter")
 
 
 def test_metadata_is_for_the_rules_of_routes():

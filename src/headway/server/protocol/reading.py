@@ -14,6 +14,7 @@ from headway.server.protocol.fields import (
     ROLES,
     UNSUPPORTED,
     ChatMessage,
+    GenerationBody,
     JsonSchema,
     ResponseFormat,
     StreamOptions,
@@ -38,14 +39,21 @@ def read(model: type[Body], raw: bytes | bytearray) -> Body:
         raise wrong("the body must be a JSON object")
     _check_sizes(body)
     for name in UNSUPPORTED.keys() & body.keys() - model.model_fields.keys():
+        if not issubclass(model, GenerationBody):
+            break  # it is as unknown there as any other
         value = body.pop(name)
-        if value is not None and (name not in NO_CHANGE or value != NO_CHANGE[name]):
+        if value is not None and not _changes_nothing(name, value):
             raise _unsupported(name, UNSUPPORTED[name])
     _check_messages(body.get("messages"))
     try:
         return model.model_validate(body)
     except ValidationError as error:
         raise _validation_problem(model, body, error.errors(include_url=False)) from None
+
+
+def _changes_nothing(name: str, value: Any) -> bool:
+    same = NO_CHANGE.get(name)
+    return type(value) is type(same) and value == same  # for Python, true is 1
 
 
 def _unsupported(path: str, why: str) -> Problem:
