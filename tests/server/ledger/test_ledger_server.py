@@ -79,6 +79,7 @@ def test_a_row_for_each_request_with_what_its_caller_said_of_it(tmp_path):
         ("x-headway-workflow", "a b"),
         ("x-headway-prompt-version", "v" * 129),
         ("x-headway-attempt", "-1"),
+        ("x-headway-attempt", "0"),
         ("x-headway-attempt", "1000001"),
     ],
 )

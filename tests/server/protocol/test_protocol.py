@@ -380,7 +380,7 @@ def test_headers_tighten_limits_and_never_loosen_them():
     assert deadlines_of(lane, loose, 5) == deadlines_of(lane, {}, 5)
     due = deadlines_of(lane, {"x-headway-due-ms": "2000"}, 5)
     assert due == replace(deadlines_of(lane, {}, 5), due=5 + 2 * SECOND), "nothing else changes"
-    for wrong in ("0", "-1", "soon", "nan", "inf", ""):
+    for wrong in ("0", "-1", "soon", "nan", "inf", "1_000", ""):
         with pytest.raises(Problem, match="x-slo-ttft-ms"):
             deadlines_of(lane, {"x-slo-ttft-ms": wrong}, 5)
 

@@ -181,6 +181,8 @@ def test_functions_beside_models(served):
     assert post(served.url, "/v1/functions/shout", "a", **no_lane).status_code == 400
     late = post(served.url, "/v1/functions/shout", "slow", **{"x-headway-timeout-ms": "30"})
     assert late.status_code == 408
+    expected = {"x-headway-expected-tokens": "x"}
+    assert post(served.url, "/v1/functions/shout", "a", **expected).status_code == 400
     assert state(served.url, "shout")["lanes"]["interactive"]["budget"] == 0.5
     said = [line for line in served.lines if "do not apply" in line["event"]]
     assert "shout: its own lanes (fast) do not apply" in said[0]["event"]

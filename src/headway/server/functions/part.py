@@ -37,6 +37,7 @@ from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
 from headway.server.observe.metrics.metrics import merged
 from headway.server.protocol.deadlines import deadlines_of
+from headway.server.protocol.expected import expected_tokens
 from headway.server.protocol.problem import Problem
 
 
@@ -63,6 +64,7 @@ class Front:
         lanes, now = self._service.lanes, clock.now()
         lane = lane_of(headers.get("x-headway-lane", ""), "", "", tenant, lanes)
         access_record().lane = lane
+        expected_tokens(headers)  # an item has none, but a wrong value is refused as elsewhere
         end_by = deadlines_of(lanes[lane].budget, headers, now).end_by
         return Wishes(lane, 0.0 if end_by == NEVER else (end_by - now) / 1e9)
 

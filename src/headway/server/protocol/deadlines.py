@@ -62,7 +62,7 @@ def _limit(headers: Mapping[str, str], name: str) -> int:
     if text is None:
         return NEVER
     try:
-        value = float(text)
+        value = 0.0 if "_" in text else float(text)  # Python reads 1_000 as 1000
     except ValueError:
         value = 0.0
     if not 0 < value <= MOST_MS:

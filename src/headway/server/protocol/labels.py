@@ -42,7 +42,10 @@ def _word(headers: Mapping[str, str], name: str) -> str:
 
 
 def _attempt(headers: Mapping[str, str]) -> int:
-    said = headers.get(ATTEMPT, "0")
-    if not (said.isascii() and said.isdecimal() and len(said) < 8) or int(said) > MOST_ATTEMPTS:
-        raise wrong(f"an attempt is a number up to {MOST_ATTEMPTS}", ATTEMPT, "invalid_label")
+    said = headers.get(ATTEMPT)
+    if said is None:
+        return 0
+    few = said.isascii() and said.isdecimal() and len(said) < 8
+    if not few or not 1 <= int(said) <= MOST_ATTEMPTS:
+        raise wrong(f"an attempt is a number from 1 to {MOST_ATTEMPTS}", ATTEMPT, "invalid_label")
     return int(said)
