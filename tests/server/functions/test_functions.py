@@ -110,6 +110,8 @@ def test_broken_bodies(shout):
     ):
         answer = httpx2.post(shout, content=content, headers={"content-type": kind}, timeout=60)
         assert answer.status_code == status, (kind, answer.text)
+    packed = httpx2.post(shout, content=b"{}", headers=JSON | {"content-encoding": "gzip"})
+    assert packed.status_code == 415 and "'gzip'" in packed.text
     config = ServerConfig.load(None, {"server": {"limits": {"body_bytes": 100}}})
     with serving("shout", config) as (url, _):
         assert post(url, {"text": "a" * 200}, 413)["code"] == "body_too_large"

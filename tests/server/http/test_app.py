@@ -1,6 +1,7 @@
 """The front with a fake executor: refusals, and clients that leave."""
 
 import asyncio
+import gzip
 import json
 import threading
 
@@ -267,6 +268,18 @@ def test_all_errors_have_the_same_form(server):
         assert set(error(response)) == {"message", "type", "param", "code"}
         assert response.headers["x-request-id"].startswith("req-")
     assert httpx2.get(post).headers["allow"] == "POST"
+
+
+def test_a_compressed_body_is_refused_by_name(server):
+    post, kind = f"{server}/v1/completions", {"content-type": "application/json"}
+    body = json.dumps({"prompt": [5], "max_tokens": 1}).encode()
+    for encoding in ("gzip", "br"):
+        headers = kind | {"content-encoding": encoding}
+        answer = httpx2.post(post, content=gzip.compress(body), headers=headers)
+        assert (answer.status_code, error(answer)["param"]) == (415, "content-encoding")
+        assert f"'{encoding}'" in error(answer)["message"]
+    plain = httpx2.post(post, content=body, headers=kind | {"content-encoding": "identity"})
+    assert plain.status_code == 200
 
 
 @pytest.mark.parametrize("said", [{"logit_bias": {"99999": 1}}, {"stop_token_ids": [5, 99_999]}])

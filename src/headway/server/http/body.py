@@ -120,12 +120,17 @@ def _check_header(request: Request, most: int, kinds: Collection[str]) -> None:
     The type must be JSON or as rare because a browser asks before it lets a page send that to
     another site, and does not ask when there is no type.
     """
-    kind = request.headers.get("content-type", "").partition(";")[0]
+    headers = dict(reversed(request.scope["headers"]))  # each look at starlette's is slow
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+    if encoding.lower() not in ("identity", ""):
+        why = f"the body must not be compressed, and its content-encoding is {encoding[:80]!r}"
+        raise Problem(415, why, "content-encoding")
+    kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0]
     if kind.strip().lower() not in kinds:
         given = f"not {kind[:80]!r}" if kind else "and the request has none"
         must = " or ".join(sorted(kinds))
         raise Problem(415, f"the content-type must be {must}, {given}")
-    declared = request.headers.get("content-length", "0")
+    declared = headers.get(b"content-length", b"0").decode("latin-1")
     if declared.isdecimal() and (len(declared) > 20 or int(declared) > most):
         raise _too_large(most)
 

@@ -50,7 +50,7 @@ DESCRIPTIONS = {
     408: "Its deadline or the longest wait of its lane has passed.",
     409: "It was cancelled, or superseded by a later request.",
     413: "The body is too large.",
-    415: "The content-type is not application/json.",
+    415: "The content-type is not application/json, or the body is compressed.",
     429: "The lane is full, or the key's limit is reached; come back after Retry-After.",
     500: "An error of the server.",
     503: "The model is loading, the server is draining, or its engine is down.",

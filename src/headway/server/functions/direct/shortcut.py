@@ -24,7 +24,8 @@ from headway.server.protocol.chunks import compact
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 
-UNUSUAL = {"origin", "prefer"}  # of a web page; of a call that is to be answered later
+# Of a web page; of a call that is to be answered later; of a body that is refused.
+UNUSUAL = {"origin", "prefer", "content-encoding"}
 
 
 class Head(NamedTuple):
