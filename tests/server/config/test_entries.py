@@ -242,7 +242,8 @@ BOTH = {"models": [{"name": "a"}, {"function": "mine:f"}, {"function": "mine:g"}
 
 
 def capped(caps, *models):
-    return {"keys": [{"name": "ann", "sha256": HASH, "caps": caps, "models": list(models)}]}
+    key = {"name": "ann", "sha256": HASH, "caps": caps}
+    return {"keys": [{**key, "models": list(models)} if models else key]}
 
 
 @pytest.mark.parametrize("caps", [{"money_per_day": 1}, {"lanes": {"chat": {"money_per_day": 1}}}])

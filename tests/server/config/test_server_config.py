@@ -536,6 +536,14 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("server: {cors_origins: [shop.example]}", "server.cors_origins[0] should match pattern"),
         (f"keys: [{{name: a, sha256: '{HASH}', lanes: [b]}}]", "keys[0]: a: there is no lane 'b'"),
         (
+            f"keys: [{{name: a, sha256: '{HASH}', lanes: []}}]",
+            "headway.yaml: keys[0].lanes: an empty list names none: leave it out for all",
+        ),
+        (
+            f"keys: [{{name: a, sha256: '{HASH}', models: []}}]",
+            "headway.yaml: keys[0].models: an empty list names none: leave it out for all",
+        ),
+        (
             "server: {port: 1}\nserver: {port: 2}",
             "headway.yaml is not YAML: line 2: 'server' is there twice",
         ),
@@ -836,6 +844,7 @@ def test_secrets_of_jobs_are_shown_to_nobody():
         ({"webhooks": [{"url": "https://x/", "secret": "whsec_x"}]}, "a secret is whsec_"),
         ({"webhooks": [{"url": "https://x/", "secret": "whsec_YWJj"}]}, "this one has 3"),
         ({"webhooks": [{"url": "https://x/", "secret": SECRET, "events": ["end"]}]}, "no event"),
+        ({"webhooks": [{"url": "https://x/", "secret": SECRET, "events": []}]}, "names none"),
         ({"keep": "0"}, "keep"),
     ],
 )

@@ -9,7 +9,7 @@ from headway.errors import SettingError
 from headway.server.config.durations import Duration, Limit
 from headway.server.config.routes.accept import AcceptSettings, check_function
 from headway.server.config.sections.models import AT
-from headway.server.config.sections.section import Count, Number, Section, SettingAtError
+from headway.server.config.sections.section import Count, Number, Section, SettingAtError, Some
 
 KINDS = ("rules", "least_loaded", "cheapest", "cascade", "ensemble", "fallback")
 OPTIONS = {  # which kind of route has which option
@@ -44,8 +44,10 @@ class RuleSettings(Section):
         Tokens, Field(description="Of the prompt, as the route's first model counts them.")
     ] = 0
     most_tokens: Annotated[Tokens | None, Field(description="Likewise. Default: no limit.")] = None
-    lanes: Annotated[tuple[str, ...], Field(description="Of the request. Default: all.")] = ()
-    tenants: Annotated[tuple[str, ...], Field(description="Of the request. Default: all.")] = ()
+    lanes: Annotated[tuple[str, ...], Some, Field(description="Of the request. Default: all.")] = ()
+    tenants: Annotated[
+        tuple[str, ...], Some, Field(description="Of the request. Default: all.")
+    ] = ()
     metadata: Annotated[
         dict[str, str], Field(description="Entries that the body's `metadata` has.")
     ] = {}
@@ -55,6 +57,16 @@ class RuleSettings(Section):
             raise SettingError(
                 f"no prompt has at least {self.least_tokens} and at most {self.most_tokens} tokens"
             )
+
+    @model_serializer(mode="wrap")
+    def _given(self, serialize: Any) -> dict[str, Any]:
+        """Without the lanes and tenants that it does not name, so that it can be read again."""
+        found = serialize(self)
+        return {
+            name: value
+            for name, value in found.items()
+            if value or name not in ("lanes", "tenants")
+        }
 
     @property
     def counts(self) -> bool:
@@ -154,9 +166,10 @@ class RouteSettings(Section):
                 if each.get(name):
                     each[name] = "set"
         if rules := found.get("rules"):
-            mine = [rule for rule in rules if not rule["tenants"] or tenant in rule["tenants"]]
+            mine = [rule for rule in rules if tenant in rule.get("tenants", [tenant])]
             for rule in mine:
-                rule["tenants"] = [each for each in rule["tenants"] if each == tenant]
+                if "tenants" in rule:
+                    rule["tenants"] = [tenant]
             found["rules"] = mine
         return found
 

@@ -10,7 +10,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
 
 from headway.errors import SettingError
 from headway.server.config.durations import SECOND, Limit
-from headway.server.config.sections.section import Count, Section, SettingAtError
+from headway.server.config.sections.section import Count, Section, SettingAtError, Some
 
 DAY = 86_400 * SECOND
 PREFIX = "whsec_"  # Standard Webhooks
@@ -71,6 +71,7 @@ class WebhookSettings(Section):
     ]
     events: Annotated[
         tuple[str, ...],
+        Some,
         Field(
             description="Of batch.completed, .failed, .expired, .cancelled, and the same of job. "
             "Default: all."

@@ -26,7 +26,7 @@ from headway.server.config.ledger.caps import CapSettings
 from headway.server.config.ledger.ledger import LedgerSettings
 from headway.server.config.sections.lanes import LaneName
 from headway.server.config.sections.prices import PriceSettings
-from headway.server.config.sections.section import Number, Section, SettingAtError
+from headway.server.config.sections.section import Number, Section, SettingAtError, Some
 from headway.server.config.tenant import Tenant
 
 PREFIX = "hw-"  # lets scanners recognise a leaked key
@@ -69,10 +69,11 @@ class KeySettings(Section):
         ),
     ] = ""
     lanes: Annotated[
-        tuple[LaneName, ...], Field(description="Lanes that the key may use. Default: all.")
+        tuple[LaneName, ...], Some, Field(description="Lanes that the key may use. Default: all.")
     ] = ()
     models: Annotated[
         tuple[str, ...],
+        Some,
         Field(
             description="Models and routes that the key may use, by their names. A route asks its "
             "own models for it. Default: all."

@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from headway.errors import SettingError, did_you_mean
 
@@ -68,3 +68,12 @@ def _number(value: Any) -> Any:
 
 Number = BeforeValidator(_number)
 Count = Annotated[int, Field(ge=1), Number]
+
+
+def _some(names: tuple[str, ...]) -> tuple[str, ...]:
+    if not names:
+        raise SettingError("an empty list names none: leave it out for all")
+    return names
+
+
+Some = AfterValidator(_some)  # of a list that means all where it is left out, and only there
