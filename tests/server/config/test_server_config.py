@@ -333,13 +333,33 @@ def test_a_flag_overrides_the_environment_then_the_file_then_the_default(load, m
 
 
 def test_a_variable_changes_one_limit_of_a_shipped_or_configured_lane(load, monkeypatch):
-    monkeypatch.setenv("HEADWAY_LANES__VOICE__TTFT", "200ms")
+    monkeypatch.setenv("HEADWAY_LANES__STANDARD__TTFT", "200ms")
     lanes = load("").lanes
-    assert list(lanes) == ["interactive", "standard", "offline", "voice"]
-    assert lanes["interactive"].ttft == 500 * MS
+    assert list(lanes) == ["interactive", "standard", "offline"]
+    assert (lanes["standard"].ttft, lanes["interactive"].ttft) == (200 * MS, 500 * MS)
+    monkeypatch.delenv("HEADWAY_LANES__STANDARD__TTFT")
+    monkeypatch.setenv("HEADWAY_LANES__VOICE__TTFT", "200ms")
     lanes = load("lanes: {voice: {ttft: 1s, tpot: 1s}}").lanes
     assert list(lanes) == ["voice"], "the lanes of a file replace all others"
     assert (lanes["voice"].ttft, lanes["voice"].tpot) == (200 * MS, S)
+    monkeypatch.setenv("HEADWAY_LANES", '{"voice": {"tpot": "1s"}}')
+    lanes = load("lanes: {a: {}}").lanes
+    assert list(lanes) == ["a", "voice"], "a whole lane comes from JSON"
+    assert (lanes["voice"].ttft, lanes["voice"].tpot) == (200 * MS, S)
+
+
+@pytest.mark.parametrize(
+    "name, text, hint",
+    [
+        ("INTERACTIV__TTFT", "", "lanes.interactiv is not known; did you mean interactive?"),
+        ("INTERACTIV", "", "lanes.interactiv is not known; did you mean interactive?"),
+        ("INTERACTIVE__TTFT", "lanes: {a: {}}", "lanes.interactive is not known; there are a"),
+        ("A__TTFT", "lanes: {}", "lanes.a is not known; there are none"),
+    ],
+)
+def test_a_variable_of_a_lane_that_there_is_not_is_refused(load, monkeypatch, name, text, hint):
+    monkeypatch.setenv(f"HEADWAY_LANES__{name}", "300ms" if "TTFT" in name else "{}")
+    assert refusal(load, text) == f"HEADWAY_LANES__{name}: {hint}"
 
 
 def test_a_variable_names_the_file_if_no_flag_does(file, monkeypatch):

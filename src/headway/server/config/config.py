@@ -41,6 +41,7 @@ from headway.server.config.sources import (
     Layers,
     read_environment,
     read_file,
+    refuse_new,
     variable_name,
     without_none,
 )
@@ -69,7 +70,8 @@ class ServerConfig(ConfigValues):
         """As load, and which source set each value.
 
         The lanes of a file replace those that ship. Without lanes in the file, variables and flags
-        change those that ship.
+        change those that ship. A new lane may come from HEADWAY_LANES as JSON, and from no variable
+        of a single limit.
         """
         path = path or (Path(os.environ[FILE]) if os.environ.get(FILE) else None)
         file = read_file(path) if path else {}
@@ -77,9 +79,9 @@ class ServerConfig(ConfigValues):
         if "lanes" not in file:
             layers.add({"lanes": SHIPPED}, lambda where: DEFAULT)
         layers.add(file, lambda where: path.name if path else DEFAULT)
-        layers.add(
-            read_environment(cls, (FILE, *ELSEWHERE)), lambda where: variable_name(cls, where)
-        )
+        environment = read_environment(cls, (FILE, *ELSEWHERE))
+        refuse_new(cls, "lanes", layers.values)
+        layers.add(environment, lambda where: variable_name(cls, where))
         layers.add(without_none(flags), lambda where: FLAG)
         config = layers.build(cls)
         check_set(config.lanes, config.strategies, layers.origins)

@@ -3,6 +3,7 @@
 They are merged key by key; a list is one value.
 """
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -135,6 +136,21 @@ def read_environment(kind: type[BaseSettings], others: Iterable[str]) -> dict[st
     except SettingsError as error:
         cause = error.__cause__
         raise SettingError(f"environment: {error}: JSON is wanted ({cause})") from None
+
+
+def refuse_new(kind: type[BaseSettings], section: str, before: Mapping[str, Any]) -> None:
+    """Raises SettingError for a variable that sets a part of what there is not, such as a limit of
+    a misspelt lane. before: what the sources before say. The section's own variable may add to it.
+    """
+    own, nested = _name(kind, (section,)), str(kind.model_config["env_nested_delimiter"])
+    given = {name.upper(): value for name, value in os.environ.items()}
+    sources = before.get(section), json.loads(given.get(own, "{}"))
+    known = [name for each in sources if isinstance(each, Mapping) for name in each]
+    for name in given:
+        part = name.removeprefix(own + nested).partition(nested)[0].lower()
+        if name.startswith(own + nested) and part not in known:
+            hint = did_you_mean(part, known) if known else "; there are none"
+            raise SettingError(f"{name}: {section}.{part} is not known{hint}")
 
 
 def variable_name(kind: type[BaseSettings], where: Location) -> str:
