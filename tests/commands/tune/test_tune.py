@@ -273,6 +273,8 @@ def test_lanes_get_their_shares_of_the_slots_and_a_users_share_is_left():
     own = replace(BATCH, slots=Share(most=7))
     assert site(CHAT, own).open_lanes(shares) == ["chat"]
     assert site(CHAT, own).plain(Candidate("budgets", 16))["lanes"]["batch"]["slots"] == {"most": 7}
+    few = site(CHAT, own).plain(Candidate("budgets", 4))
+    assert few["lanes"]["batch"]["slots"] == {"most": 4}, "no more than there are"
     assert site(CHAT).open_lanes(shares) == [], "one lane has nobody to share with"
     reserved = replace(shares, strategy="first-come", chunk=256)
     assert not site().allows(reserved), "first come keeps no least"

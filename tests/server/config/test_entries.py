@@ -56,6 +56,18 @@ def test_an_entry_has_the_section_and_what_it_sets_itself(file):
     ]
 
 
+def test_a_most_may_be_above_the_slots_of_some_engines_but_not_of_all(file):
+    entries = [{"name": "a"}, {"name": "b", "engine": {"slots": 3}}]
+
+    def load(most):
+        lanes = {"x": {"slots": {"most": most}}}
+        return ServerConfig.load(file({"models": entries, "engine": {"slots": 9}, "lanes": lanes}))
+
+    assert load(9).lanes["x"].slots.most == 9
+    with pytest.raises(SettingError, match=r"lanes\.x\.slots\.most: 10 is more than all slots"):
+        load(10)
+
+
 def test_one_checkpoint_is_shown_as_before():
     shown = ServerConfig().effective()["models"][0]
     assert {"engine", "memory", "function"}.isdisjoint(shown)

@@ -428,6 +428,30 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
             "lanes: {a: {ttft: 1s, slots: {between: [2, 3], most: 3}}}",
             "lanes.a.slots: say either most or between: a most of 3 does not follow the load",
         ),
+        (
+            "engine: {slots: 4}\nlanes: {a: {ttft: 1s, slots: {between: [100, 200]}}}",
+            "headway.yaml: lanes.a.slots.between: 100 is more than all slots: there are 4",
+        ),
+        (
+            "engine: {slots: 4}\nlanes: {a: {ttft: 1s, slots: {between: [2, 5]}}}",
+            "headway.yaml: lanes.a.slots.between: 5 is more than all slots: there are 4",
+        ),
+        (
+            "engine: {slots: 4}\nlanes: {a: {slots: {most: 5}}}",
+            "headway.yaml: lanes.a.slots.most: 5 is more than all slots: there are 4",
+        ),
+        (
+            "engine: {slots: 8}\nlanes: {a: {step_tokens: {most: 265}}}",
+            "lanes.a.step_tokens.most: 265 is more than all step_tokens: there are 264",
+        ),
+        (
+            "lanes: {a: {chunk: 100000000000000000000}}",
+            "lanes.a.chunk should be none, or 2147483648 at most, not 100000000000000000000",
+        ),
+        (
+            "lanes: {a: {max_waiting: 100000000000000000000}}",
+            "lanes.a.max_waiting should be less than or equal to 2147483648, not 1000000000000",
+        ),
         ("lanes: {a: {slots: {between: [2, 3]}}}", "no ttft, tpot or e2e that they could follow"),
         (
             "engine: {strategy: {join: dynamic}}\nlanes: {a: {ttft: 1s, slots: {between: [2, 8]}}}",

@@ -14,7 +14,7 @@ from headway.executor.load import TORCH
 from headway.executor.precision import read_precision
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import Between, format_duration, format_window
-from headway.server.config.ignored import check_set, is_read
+from headway.server.config.ignored import check_most, check_set, is_read
 from headway.server.config.sections.strategy import NAMED, StrategySettings
 from headway.server.config.sources import Layers, read_file
 from headway.strategies.window import Window
@@ -66,7 +66,12 @@ class Site:
         engine["cost"] = self.cost
         if self.executor != TORCH:
             engine["executor"] = self.executor
-        lanes = {lane.name: self._lane(lane, candidate, strategy) for lane in self.lanes}
+        tokens = engine.get("step_tokens") or strategy.default_step_tokens(candidate.slots)
+        whole = tokens if strategy.effective_chunk else NEVER  # whole prompts may exceed it
+        lanes = {
+            lane.name: self._lane(_fitted(lane, candidate.slots, whole), candidate, strategy)
+            for lane in self.lanes
+        }
         precision = read_precision(self.dtype)
         model = {"path": self.model, "dtype": precision.dtype, "quantize": precision.quantize}
         said = {name: value for name, value in model.items() if value}
@@ -176,6 +181,7 @@ def _checked(plain: dict[str, Any], name: str) -> ServerConfig:
     layers.add(plain, lambda where: name)
     config = layers.build(ServerConfig)
     check_set(config.lanes, config.strategies, layers.origins)
+    check_most(config.lanes, [config.policies], layers.origins)
     return config
 
 
@@ -186,6 +192,20 @@ def _slots(lane: str, candidate: Candidate) -> dict[str, int]:
 
 def _window(window: Window) -> Any:
     return format_window(Between(window.low, window.high) if window.follows else window.high)
+
+
+def _fitted(lane: Lane, slots: int, step_tokens: int) -> Lane:
+    """The lane without a most above the whole, which a server refuses."""
+    return replace(
+        lane,
+        slots=_within(lane.slots, slots),
+        step_tokens=_within(lane.step_tokens, step_tokens),
+    )
+
+
+def _within(share: Share, whole: int) -> Share:
+    most = share.most if share.most == NEVER else min(share.most, whole)
+    return replace(share, most=most, low=min(share.low, whole))
 
 
 def _share(share: Share) -> dict[str, Any]:

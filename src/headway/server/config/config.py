@@ -16,7 +16,13 @@ from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.executor.load import check_executor, traits_of
 from headway.server.config.durations import format_window
-from headway.server.config.ignored import check_lanes, check_set, is_read, leave_out_ignored
+from headway.server.config.ignored import (
+    check_lanes,
+    check_most,
+    check_set,
+    is_read,
+    leave_out_ignored,
+)
 from headway.server.config.references import (
     check_function_caps,
     check_keys,
@@ -85,6 +91,7 @@ class ServerConfig(ConfigValues):
         layers.add(without_none(flags), lambda where: FLAG)
         config = layers.build(cls)
         check_set(config.lanes, config.strategies, layers.origins)
+        check_most(config.lanes, [each.policies for each in config.entries], layers.origins)
         return config, layers
 
     @model_validator(mode="before")

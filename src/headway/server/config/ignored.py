@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headway.core.policies.chunk import Whole
+from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config.durations import NONE
@@ -78,6 +80,33 @@ def check_set(
             origin = origins.get(("lanes", name, *setting.split(".")), DEFAULT)
             if origin != DEFAULT and not is_read(setting, strategies):
                 raise SettingError(f"{origin}: lanes.{name}.{setting}: {reason}")
+
+
+def check_most(
+    lanes: Mapping[str, LaneSettings],
+    engines: Sequence[Policies],
+    origins: Mapping[Location, str],
+) -> None:
+    """Raises SettingError for a most above the whole of every engine, which limits nothing."""
+    readers = [each for each in engines if not each.in_groups]
+    # A whole prompt may exceed the tokens of a step.
+    tokens = [NEVER if isinstance(each.chunk, Whole) else each.step_tokens for each in readers]
+    wholes = {
+        "slots": max([each.slots for each in readers], default=NEVER),
+        "step_tokens": max(tokens, default=NEVER),
+    }
+    for name, lane in lanes.items():
+        for setting, field, most in (
+            *[("slots", "between", each) for each in lane.slots.between or ()],
+            ("slots", "most", lane.slots.most),
+            ("step_tokens", "most", lane.step_tokens.most),
+        ):
+            if wholes[setting] < most < NEVER:
+                origin = origins.get(("lanes", name, setting, field), DEFAULT)
+                raise SettingError(
+                    f"{origin}: lanes.{name}.{setting}.{field}: {most} is more than all "
+                    f"{setting}: there are {wholes[setting]}"
+                )
 
 
 def own_lanes(

@@ -11,6 +11,7 @@ from headway.errors import SettingError
 from headway.server.config.durations import Limit, Window, format_duration
 from headway.server.config.sections.section import Count, Number, Section
 from headway.server.config.sections.shares import (
+    MOST_COUNT,
     Bound,
     ShareSettings,
     SlotSettings,
@@ -88,7 +89,8 @@ class LaneSettings(Section):
         int, Number, Field(description="Lower goes first, if the order is by priority.")
     ] = 0
     max_waiting: Annotated[
-        Count, Field(description="Requests that may wait; the next one gets 429.")
+        Count,
+        Field(le=MOST_COUNT, description="Requests that may wait; the next one gets 429."),
     ] = 1_024
     max_waiting_tokens: Annotated[Bound, Field(description="Prompt tokens that may wait.")] = NEVER
     slots: Annotated[

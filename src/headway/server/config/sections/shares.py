@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, WithJsonSchema
 
 from headway.core.lane import ALL, Share
 from headway.core.request import NEVER
@@ -10,13 +10,30 @@ from headway.errors import SettingError
 from headway.server.config.durations import NONE
 from headway.server.config.sections.section import Number, Section
 
+MOST_COUNT = 1 << 31  # of requests, tokens and blocks: more is a slip
+
+
+def _counted(count: int) -> int:
+    if MOST_COUNT < count != NEVER:
+        raise SettingError(f"should be {NONE}, or {MOST_COUNT} at most, not {count}")
+    return count
+
+
 Bound = Annotated[  # a number from 1 on, or none
     int,
     Number,
     BeforeValidator(lambda value: NEVER if value in (None, NONE) else value),
     Field(ge=1),
+    AfterValidator(_counted),
     PlainSerializer(lambda count: NONE if count == NEVER else count),
-    WithJsonSchema({"anyOf": [{"type": "integer", "minimum": 1}, {"enum": [NONE, None]}]}),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "integer", "minimum": 1, "maximum": MOST_COUNT},
+                {"enum": [NONE, None]},
+            ]
+        }
+    ),
 ]
 
 
