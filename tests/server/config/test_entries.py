@@ -68,6 +68,19 @@ def test_a_most_may_be_above_the_slots_of_some_engines_but_not_of_all(file):
         load(10)
 
 
+def test_the_size_of_a_journal_is_for_engines_that_have_one(file):
+    def load(first, **section):
+        entries = [{"name": "a", "engine": first}, {"name": "b"}]
+        return ServerConfig.load(file({"models": entries, "engine": section}))
+
+    assert load({"journal": "a.jsonl"}, journal_bytes=5).entries[0].engine.journal_bytes == 5
+    assert load({"journal_bytes": 5}, journal="a.jsonl").entries[0].engine.journal_bytes == 5
+    with pytest.raises(SettingError, match=r": engine\.journal_bytes is of no use without engine"):
+        load({"slots": 3}, journal_bytes=5)
+    with pytest.raises(SettingError, match=r"models\[0\]\.engine\.journal_bytes is of no use"):
+        load({"journal_bytes": 5})
+
+
 def test_one_checkpoint_is_shown_as_before():
     shown = ServerConfig().effective()["models"][0]
     assert {"engine", "memory", "function"}.isdisjoint(shown)

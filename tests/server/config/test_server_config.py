@@ -47,6 +47,7 @@ from tests.commands.small_cost_model import CALIBRATION
 
 MS, S = 1_000_000, 1_000_000_000
 HASH = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+SECRET = "whsec_" + "c2VjcmV0" * 5
 ROOT = Path(__file__).parents[3]
 DOCUMENT = ROOT / "docs" / "server-config.md"
 
@@ -362,6 +363,15 @@ def test_a_variable_of_a_lane_that_there_is_not_is_refused(load, monkeypatch, na
     assert refusal(load, text) == f"HEADWAY_LANES__{name}: {hint}"
 
 
+def test_what_a_file_says_of_jobs_may_have_its_store_from_elsewhere(load, monkeypatch):
+    text = "jobs: {at_once: 5}\nledger: {rows: 5}"
+    monkeypatch.setenv("HEADWAY_JOBS__STORE", "jobs.db")
+    assert load(text, {"ledger": {"url": "ledger.db"}}).jobs.at_once == 5
+    monkeypatch.setenv("HEADWAY_LEDGER__FLUSH", "1s")
+    words = refusal(load, "")
+    assert words == "HEADWAY_LEDGER__FLUSH: ledger.flush is of no use without ledger.url"
+
+
 def test_a_variable_names_the_file_if_no_flag_does(file, monkeypatch):
     monkeypatch.setenv("HEADWAY_CONFIG", str(file("server: {port: 4}")))
     assert ServerConfig.load().server.port == 4
@@ -586,6 +596,27 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         (
             f"keys: [{{name: a, sha256: '{HASH}', models: []}}]",
             "headway.yaml: keys[0].models: an empty list names none: leave it out for all",
+        ),
+        (
+            f"keys: [{{name: a, sha256: '{HASH}', lanes: [offline], "
+            "caps: {lanes: {standard: {n: 2}}}}]",
+            "keys[0]: its caps are for 'standard', which is not one of its lanes",
+        ),
+        (
+            "engine: {journal_bytes: 5}",
+            "headway.yaml: engine.journal_bytes is of no use without engine.journal",
+        ),
+        ("ledger: {keep: 1h}", "headway.yaml: ledger.keep is of no use without ledger.url"),
+        ("ledger: {flush: 1s}", "ledger.flush is of no use without ledger.url"),
+        ("ledger: {rows: 5}", "ledger.rows is of no use without ledger.url"),
+        ("ledger: {when_away: refuse}", "ledger.when_away is of no use without ledger.url"),
+        ("jobs: {lane: offline}", "headway.yaml: jobs.lane is of no use without jobs.store"),
+        ("jobs: {at_once: 5}", "headway.yaml: jobs.at_once is of no use without jobs.store"),
+        ("jobs: {lines: 3}", "jobs.lines is of no use without jobs.store"),
+        ("jobs: {keep: 1h}", "jobs.keep is of no use without jobs.store"),
+        (
+            f"jobs: {{webhooks: [{{url: 'https://x/', secret: {SECRET}}}]}}",
+            "headway.yaml: jobs.webhooks is of no use without jobs.store",
         ),
         (
             "server: {port: 1}\nserver: {port: 2}",
@@ -862,9 +893,6 @@ def test_prices_give_the_cost_of_time_and_of_tokens(load):
 )
 def test_impossible_limits_of_connections_are_refused(load, said, words):
     assert words in refusal(load, f"server: {said}")
-
-
-SECRET = "whsec_" + "c2VjcmV0" * 5
 
 
 def test_secrets_of_jobs_are_shown_to_nobody():

@@ -20,6 +20,7 @@ from headway.server.config.ignored import (
     check_lanes,
     check_most,
     check_set,
+    check_unkept,
     is_read,
     leave_out_ignored,
 )
@@ -91,7 +92,9 @@ class ServerConfig(ConfigValues):
         layers.add(without_none(flags), lambda where: FLAG)
         config = layers.build(cls)
         check_set(config.lanes, config.strategies, layers.origins)
-        check_most(config.lanes, [each.policies for each in config.entries], layers.origins)
+        entries = config.entries
+        check_most(config.lanes, [each.policies for each in entries], layers.origins)
+        check_unkept(config, [each.engine for each in entries], layers.origin)
         return config, layers
 
     @model_validator(mode="before")

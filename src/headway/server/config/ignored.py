@@ -1,6 +1,6 @@
-"""Settings of lanes that the strategy in force does not read: refused, or left out."""
+"""Settings that nothing in force reads, mostly of lanes: refused, or left out."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headway.core.policies.chunk import Whole
@@ -8,10 +8,15 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.server.config.durations import NONE
+from headway.server.config.ledger.ledger import LedgerSettings
+from headway.server.config.problems import dotted_path
+from headway.server.config.sections.engine import EngineSettings
+from headway.server.config.sections.jobs import JobSettings
 from headway.server.config.sections.lanes import LaneSettings
-from headway.server.config.sections.section import Location, SettingAtError
+from headway.server.config.sections.section import Location, Section, SettingAtError
 from headway.server.config.sections.strategy import StrategySettings
 from headway.server.config.sources import DEFAULT
+from headway.server.config.values import ConfigValues
 
 GROUPLESS = ("slots", "blocks", "step_tokens", "chunk")  # of no use where whole groups run
 Strategies = Sequence[StrategySettings]  # of the engines that share the lanes
@@ -107,6 +112,45 @@ def check_most(
                     f"{origin}: lanes.{name}.{setting}.{field}: {most} is more than all "
                     f"{setting}: there are {wholes[setting]}"
                 )
+
+
+def check_unkept(
+    config: ConfigValues, engines: Sequence[EngineSettings], origin: Callable[[Location], str]
+) -> None:
+    """Raises SettingError for a setting of what is kept nowhere. One that is as by default says
+    nothing: what is shown can be read again.
+
+    engines: those in force, of each checkpoint.
+    """
+    _check_kept(("jobs",), config.jobs, "store", [*JobSettings.model_fields], origin)
+    _check_kept(("ledger",), config.ledger, "url", [*LedgerSettings.model_fields], origin)
+    size = ["journal_bytes"]
+    if not any(engine.journal for engine in engines):
+        _check_kept(("engine",), config.engine, "journal", size, origin)
+    places = [at for at, model in enumerate(config.models) if not model.function]
+    for at, engine in zip(places, engines, strict=True):
+        if not engine.journal:
+            _check_kept(("models", at, "engine"), config.models[at].engine, "journal", size, origin)
+
+
+def _check_kept(
+    where: Location,
+    section: Section,
+    place: str,
+    settings: Sequence[str],
+    origin: Callable[[Location], str],
+) -> None:
+    """Raises SettingError for one of these settings of a section that has no `place`."""
+    if getattr(section, place):
+        return
+    for name in settings:
+        usual = type(section).model_fields[name].default
+        if getattr(section, name) != usual:
+            at = (*where, name)
+            raise SettingError(
+                f"{origin(at)}: {dotted_path(at)} is of no use without "
+                f"{dotted_path((*where, place))}"
+            )
 
 
 def own_lanes(

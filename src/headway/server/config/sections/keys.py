@@ -121,6 +121,9 @@ class KeySettings(Section):
     def check(self) -> None:
         if self.lanes and self.default_lane and self.default_lane not in self.lanes:
             raise SettingError(f"its default_lane {self.default_lane!r} is not one of its lanes")
+        for lane in self.caps.lanes:
+            if self.lanes and lane not in self.lanes:
+                raise SettingError(f"its caps are for {lane!r}, which is not one of its lanes")
 
     def to_tenant(self, lanes: Collection[str], default_lane: str) -> Tenant:
         """The key's tenant, with defaults filled in. lanes: all lanes of the server.
