@@ -579,6 +579,11 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ),
         ("lanes: {A B: {}}", "headway.yaml: lanes.A B should match pattern"),
         ("lanes: {}", "headway.yaml: lanes: at least one is needed"),
+        (
+            "server: {host: éé..x}",
+            "headway.yaml: server.host: 'éé..x' is no host name and no address",
+        ),
+        ('server: {host: "a\\0b"}', "server.host: 'a\\x00b' is no host name and no address"),
         ("server: {default_lane: ofline}", "server.default_lane: there is no lane 'ofline'; did"),
         (
             "models: [{}, {}]",

@@ -2,14 +2,27 @@
 
 from typing import Annotated
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
+from headway.errors import SettingError
 from headway.server.config.durations import SECOND, Duration
 from headway.server.config.sections.connections import ConnectionSettings
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.sections.section import Number, Section
 
 LOOPBACK = ("localhost", "::1")  # and 127.0.0.0/8
+
+
+def _address(text: str) -> str:
+    """Refuse what the system could not even look up."""
+    try:
+        is_name = b"\0" not in text.encode("idna")
+    except UnicodeError:
+        is_name = False
+    if not is_name:
+        raise SettingError(f"{text!r} is no host name and no address")
+    return text
+
 
 Origin = Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/\s]+)$")]
 Host = Annotated[str, StringConstraints(pattern=r"^(\*|[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+)$")]
@@ -21,6 +34,7 @@ class ServerSettings(Section):
     host: Annotated[
         str,
         StringConstraints(min_length=1),
+        AfterValidator(_address),
         Field(description="Address to listen on; 0.0.0.0 for all."),
     ] = "127.0.0.1"
     port: Annotated[
