@@ -315,6 +315,12 @@ def test_the_offline_lane_that_ships_keeps_a_slot_where_lanes_go_by_budgets(load
     assert words == "headway.yaml: lanes: the lanes keep 2 slots at least (b 2), and there are 1"
 
 
+def test_names_in_quotes_and_merged_ones_are_read(load):
+    text = 'lanes: {"on": &a {ttft: 1s}, "1": {<<: *a, tpot: 1s}}'
+    lanes = load(text).lanes
+    assert list(lanes) == ["on", "1"] and lanes["1"].ttft == S
+
+
 def test_a_variable_sets_a_share_of_a_lane_that_ships(load, monkeypatch):
     monkeypatch.setenv("HEADWAY_LANES__OFFLINE__SLOTS__LEAST", "3")
     monkeypatch.setenv("HEADWAY_ENGINE__COST", "a.json")
@@ -627,6 +633,14 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
             "server: {port: 1}\nserver: {port: 2}",
             "headway.yaml is not YAML: line 2: 'server' is there twice",
         ),
+        (
+            "lanes:\n  on: {}",
+            "headway.yaml is not YAML: line 2: the name `on` must be in quotes",
+        ),
+        ("lanes: {1: {}}", "headway.yaml is not YAML: line 1: the name `1` must be in quotes"),
+        ("lanes: {true: {}}", "line 1: the name `true` must be in quotes"),
+        ("1: {}", "line 1: the name `1` must be in quotes"),
+        ("lanes: {? [a]: {}}", "line 1: found unhashable key"),
         ("- a", "headway.yaml: sections with names are wanted"),
         ("a: [", "headway.yaml is not YAML: line 1: expected the node content"),
         ("engine: {slots: 0}\nserver: {port: -1}", "not 0 (and 1 more)"),

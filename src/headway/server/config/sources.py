@@ -103,7 +103,7 @@ def read_file(path: Path) -> dict[str, Any]:
         raise SettingError(f"{path.name} is not YAML: {_marked(error)}") from error
     if found is not None and not isinstance(found, dict):
         raise SettingError(f"{path.name}: sections with names are wanted, not {found!r}")
-    return {str(key): value for key, value in (found or {}).items() if value is not None}
+    return {key: value for key, value in (found or {}).items() if value is not None}
 
 
 def _marked(error: yaml.YAMLError) -> str:
@@ -113,17 +113,25 @@ def _marked(error: yaml.YAMLError) -> str:
     return " ".join(str(error).split())
 
 
+_YAML = "tag:yaml.org,2002:"  # before the name of a type
+
+
+def _at(key: yaml.ScalarNode, problem: str) -> yaml.YAMLError:
+    return yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+
+
 class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice; YAML would silently take the last one."""
+    """Refuses a key that is there twice, of which YAML would silently take the last one, and one
+    that it reads as something else than text, such as `on` or 1."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set[str]()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+            if isinstance(key, yaml.ScalarNode) and key.tag != f"{_YAML}merge":
+                if key.tag != f"{_YAML}str":
+                    raise _at(key, f"the name `{key.value}` must be in quotes")
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"{key.value!r} is there twice", key.start_mark
-                    )
+                    raise _at(key, f"{key.value!r} is there twice")
                 seen.add(key.value)
         return super().construct_mapping(node, deep)
 
