@@ -664,12 +664,31 @@ def test_an_invalid_setting_is_refused_with_its_path_and_origin(load, text, mess
             "HEADWAY_ENGINE__SLOTZ: engine.slotz is not known; did you mean slots?",
         ),
         ("HEADWAY_SERVER__PORT", "x", "HEADWAY_SERVER__PORT: server.port should be a valid int"),
+        (
+            "HEADWAY_ENGINE__STRATEGY",
+            '{"join": "dynamic", "join": "continuous"}',
+            "HEADWAY_ENGINE__STRATEGY: 'join' is there twice",
+        ),
+        ("HEADWAY_ENGINE", '{"slots": 3, "slots": 4}', "HEADWAY_ENGINE: 'slots' is there twice"),
+        (
+            "HEADWAY_MODELS",
+            '[{"name": "a", "name": "b"}]',
+            "HEADWAY_MODELS: 'name' is there twice",
+        ),
         ("HEADWAY_MODELS", "x", "environment: error parsing value for field"),
     ],
 )
 def test_an_invalid_variable_is_refused_by_name(load, monkeypatch, name, value, message):
     monkeypatch.setenv(name, value)
     assert message in refusal(load, "engine: {slots: 4}")
+
+
+def test_a_variable_may_have_the_parts_of_a_strategy_as_json(load, monkeypatch):
+    monkeypatch.setenv("HEADWAY_ENGINE__STRATEGY", '{"join": "dynamic", "order": "first-come"}')
+    assert load("").policies.join == load("engine: {strategy: dynamic-lanes}").policies.join
+    assert isinstance(load("").policies.join, Dynamic)
+    monkeypatch.setenv("HEADWAY_ENGINE__STRATEGY", "first-come")
+    assert load("").policies.order == FirstCome()
 
 
 def test_variables_of_other_parts_of_headway_are_ignored(load, monkeypatch):

@@ -139,6 +139,7 @@ class _Loader(yaml.SafeLoader):
 def read_environment(kind: type[BaseSettings], others: Iterable[str]) -> dict[str, Any]:
     """The values of HEADWAY_... variables. others: variables that are read elsewhere."""
     _refuse_unknown(kind, set(others))
+    _refuse_twice(str(kind.model_config["env_prefix"]), set(others))
     try:
         return EnvSettingsSource(kind)()
     except SettingsError as error:
@@ -193,6 +194,26 @@ def _refuse_unknown(kind: type[BaseSettings], others: set[str]) -> None:
         end = f"{nested}{name.removeprefix(prefix)}"  # HEADWAY_PORT is HEADWAY_SERVER__PORT
         candidates = [each for each in known if each.endswith(end)] or known
         raise SettingError(f"environment: {name} is not known{did_you_mean(name, candidates)}")
+
+
+def _refuse_twice(prefix: str, others: set[str]) -> None:
+    """Raises SettingError for a key that JSON has twice; the last one would be taken silently."""
+
+    def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = [each for each, _ in pairs]
+        if twice := [each for each in names if names.count(each) > 1]:
+            raise SettingError(f"{variable}: {twice[0]!r} is there twice")
+        return dict(pairs)
+
+    for name, value in os.environ.items():
+        variable = name.upper()
+        if variable.startswith(prefix) and variable not in others:
+            try:
+                json.loads(value, object_pairs_hook=distinct)
+            except SettingError:
+                raise
+            except ValueError:  # no JSON
+                continue
 
 
 def _names(kind: type[BaseSettings]) -> list[str]:

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, GetJsonSchemaHandler, PlainSerializer, WithJsonSchema
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
-from pydantic_settings import NoDecode
 
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
@@ -293,7 +292,5 @@ class _NameOrParts:
         return {"anyOf": [{"type": "string", "examples": list(NAMED)}, handler(core)]}
 
 
-Strategy = Annotated[
-    StrategySettings | None, NoDecode, BeforeValidator(_expand_name), _NameOrParts()
-]
+Strategy = Annotated[StrategySettings | None, BeforeValidator(_expand_name), _NameOrParts()]
 BY_BUDGETS = StrategySettings.model_validate(NAMED["budgets"])
