@@ -280,6 +280,7 @@ def test_what_is_shown_can_be_read_again():
     routes = {
         **ROUTES,
         "each": {"fallback": ["small", "large"], "timeout": ["1s", "none"], "circuit": "none"},
+        "ruled": {"rules": [{"to": "large", "lanes": ["offline"]}, {"to": "small"}]},
     }
     shown = ServerConfig(models=TWO, routes=routes).effective()["routes"]
     assert shown["safe"] == {
