@@ -101,8 +101,14 @@ def test_a_signal_while_loading_ends_the_server(tmp_path):
 def test_a_port_in_use_is_reported_at_once():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SettingError, match=f"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(SettingError, match=f"cannot listen on 127.0.0.1:{port}.* --port"):
             listen("127.0.0.1", port)
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "no.such.host.invalid"])
+def test_a_host_that_is_not_here_is_not_blamed_on_the_port(host):
+    with pytest.raises(SettingError, match=f"cannot listen on {host}:0: .*with --host"):
+        listen(host, 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no such option elsewhere")
