@@ -167,9 +167,14 @@ class Line:
         return min([part[0].request.arrived for part in (self.waiting, self.relegated) if part])
 
     @property
+    def most_running(self) -> int:
+        """How many may run now. Each may want a token of the same step."""
+        return min(self.slots, self.lane.step_tokens.most)
+
+    @property
     def is_full(self) -> bool:
-        """Whether as many run as may, so that none of it can join."""
-        return self.running >= min(self.slots, self.lane.step_tokens.most)
+        """Whether as many run as may, so that nobody of it can join."""
+        return self.running >= self.most_running
 
     @property
     def later(self) -> list[Sequence]:

@@ -67,8 +67,7 @@ class LaneLimits:
             return True
         line = self.roster.lines[lane.name]
         runs = line.running + self._joined[lane.name]
-        # Each that runs may want a token of the same step.
-        if runs >= min(line.slots, lane.step_tokens.most) or lane.name in self._closed:
+        if runs >= line.most_running or lane.name in self._closed:
             self.holding.add(lane.name)
             return False
         need = self.pool.blocks_for(sequence.limit if whole else len(sequence.tokens))
