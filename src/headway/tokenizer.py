@@ -244,6 +244,14 @@ def _contents(messages: Sequence[Message]) -> list[str]:
     return contents
 
 
+def import_templates() -> None:
+    """Import what the first chat of a process would otherwise wait for, half a second."""
+    with ONE_AT_A_TIME:
+        from transformers.utils import chat_template_utils
+
+        assert chat_template_utils.render_jinja_template
+
+
 def read_tokenizer(folder: Path) -> Any:
     """A transformers tokenizer that runs on the tokenizers library. Raises TokenizerError."""
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):

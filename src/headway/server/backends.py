@@ -21,6 +21,7 @@ from headway.server.functions.remote import RemoteFunction
 from headway.server.intake.model import Model
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.observe.logs import Log
+from headway.tokenizer import import_templates
 
 Said = Callable[[str], object]
 UNNAMEABLE = re.compile(r"[^\w.-]")  # characters that are not wanted in a file's name
@@ -70,6 +71,8 @@ class Backends:
         pairs = zip(self.engines, models, strict=True)
         async with asyncio.TaskGroup() as group:
             loading = [group.create_task(self._load(*each, say)) for each in pairs]
+            if loading:  # the engines' processes are busy meanwhile, and this one is not
+                group.create_task(asyncio.to_thread(import_templates))
             for function in self.functions.values():
                 group.create_task(self._import(function, say))
         gc.collect()
