@@ -265,6 +265,15 @@ def test_a_failed_step_fails_its_requests_and_repeated_ones_the_engine(faulty):
     assert llm._rows == {}
 
 
+def test_what_no_token_can_satisfy_is_a_fault_of_the_options(llm):
+    impossible = Options(max_tokens=9, grammar=Grammar("regex", "a"), bad_words="a")
+    failed, whole = llm.generate(PROMPTS[:2], [impossible, Options(max_tokens=2)])
+    assert type(failed.error) is SettingError and "no token can be sampled" in str(failed.error)
+    assert (failed.finish, whole.error) == (Finish.UNSATISFIABLE, None)
+    with pytest.raises(SettingError, match="no token can be sampled"):
+        list(llm.stream(PROMPTS[0], impossible))
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_finished_answers_survive_an_engine_that_goes_down(faulty):
     llm, executor = faulty

@@ -7,13 +7,13 @@ from headway.core.batch import Event, Logprob
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish, Request
-from headway.errors import DeadlineError, EngineError, HeadwayError, RefusedError
+from headway.errors import DeadlineError, EngineError, HeadwayError, RefusedError, SettingError
 from headway.executor.logprobs import LogprobColumns
 from headway.options import Options
 from headway.text_stream import TextStream
 from headway.tokenizer import Tokenizer
 
-FAILED = Finish.ERROR, Finish.REFUSED, Finish.CANCELLED, Finish.EXPIRED
+FAILED = Finish.ERROR, Finish.UNSATISFIABLE, Finish.REFUSED, Finish.CANCELLED, Finish.EXPIRED
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,8 @@ class Answer:
     def take(self, event: Event) -> Delta:
         """Add an event; return what is new. The delta of the last event has a finish.
 
-        Raises RefusedError, DeadlineError or EngineError if it has ended without its answer.
+        Raises RefusedError, DeadlineError, SettingError or EngineError if it has ended without its
+        answer.
         """
         if event.finish and event.finish in FAILED:
             self.finish = event.finish
@@ -120,6 +121,8 @@ def _error_of(event: Event) -> HeadwayError:
         return RefusedError(event.error, NEVER)
     if event.finish is Finish.EXPIRED:
         return DeadlineError(event.error)
+    if event.finish is Finish.UNSATISFIABLE:
+        return SettingError(event.error)
     return EngineError(event.error or f"the request was {event.finish}")
 
 

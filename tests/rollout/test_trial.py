@@ -11,7 +11,7 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
 from headway.rollout.control import Expected, VirtualQueue, best_rate
-from headway.rollout.guardrail import Guardrail
+from headway.rollout.guardrail import FIGURES, Guardrail
 from headway.rollout.plan import HardStop, TrialPlan
 from headway.rollout.proposal import Expectation, Proposal, differences, merged
 from headway.rollout.switchback import SECOND, Switchback
@@ -155,6 +155,18 @@ def test_an_absolute_limit_trips_within_seconds():
     assert waiting.verdict.outcome == Outcome.RUNNING
     waiting.tick(at + 1, {"chat": at - 2 * SECOND})
     assert "has waited 2 s, more than 2 s" in waiting.verdict.why
+
+
+def test_requests_that_no_version_could_answer_trip_nothing():
+    trial = Trial(TrialPlan(seed=2), ("chat",), 0)
+    place = next(n for n in range(9) if trial.times.has_candidate(n))
+    at = trial.times.end(place - 1) + 2 * SECOND
+    for n in range(40):
+        trial.arrived(f"r{n}", "chat", at, 5)
+        trial.ended(row(n, at, MS, finish=Finish.UNSATISFIABLE))
+    trial.tick(at + SECOND, {})
+    assert trial.verdict.outcome == Outcome.RUNNING
+    assert {FIGURES["attainment"][0](each) for each in trial._past} == {None}
 
 
 def test_the_other_versions_failures_are_not_the_candidates():

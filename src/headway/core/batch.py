@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 from typing import NamedTuple
 
+from headway.core.grammar import ALL_BANNED, DEAD_END
 from headway.core.request import NEVER, Finish, Pooling
 from headway.core.sampling import Sampling
 
@@ -102,6 +103,12 @@ class Output:
     host: int = 0  # nanoseconds in which the device waited for inputs or sampling
     vectors: Mapping[int, bytes] = field(default_factory=dict)  # by row: float32, little-endian
     took: int = 0  # nanoseconds of the computation alone; 0: the executor does not measure it
+
+
+def finish_of(error: str) -> Finish:
+    """How a row with this error ends: by what its request asks for, or by the engine's fault."""
+    own = error.startswith((ALL_BANNED, DEAD_END))
+    return Finish.UNSATISFIABLE if own else Finish.ERROR
 
 
 class Event(NamedTuple):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 KINDS = ("json_object", "json_schema", "regex", "choice", "lark")
-# Errors of rows whose request lets no token be sampled, or how they begin. The engine is well.
+# Errors of rows whose request lets no token be sampled, or how they begin (finish_of).
 ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 DEAD_END = "the grammar cannot be followed"
 MOST_TEXT = 65_536  # characters: longer texts may take longer to compile

@@ -31,6 +31,7 @@ class Finish(StrEnum):
     CANCELLED = "cancelled"
     EXPIRED = "expired"  # it missed its start_by or its end_by
     REFUSED = "refused"
+    UNSATISFIABLE = "unsatisfiable"  # its grammar, bad words and min_tokens let no token be sampled
     ERROR = "error"
 
 

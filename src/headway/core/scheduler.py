@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from headway.core.accounts.accounts import Accounts
 from headway.core.accounts.no_accounts import NoAccounts
 from headway.core.admission import refuse
-from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores
+from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores, finish_of
 from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
 from headway.core.commands import Add, Cancel, Close, Command, Enough, Retune, Stop
@@ -192,7 +192,7 @@ class Scheduler:
             sequence.nanoseconds += share
             sequence.computed += length
             if errors and i in errors:  # before its blocks are published
-                events.append(self._end(sequence, Finish.ERROR, now, errors[i]))
+                events.append(self._end(sequence, finish_of(errors[i]), now, errors[i]))
                 continue
             if sequence.computed >= sequence.full_at:
                 publish(self.pool, sequence)

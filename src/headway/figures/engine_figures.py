@@ -9,6 +9,7 @@ from headway.core.request import Finish
 from headway.runs.outcome import Outcome
 
 SERVED = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
+FAILED = (Finish.UNSATISFIABLE, Finish.ERROR)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,8 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
     """Throughput, use and waste of the engine in a run, over all lanes."""
     steps = outcome.steps
     served = [row for row in outcome.requests if row.finish in SERVED]
-    refused, failed = (
-        sum(row.finish is why for row in outcome.requests) for why in (Finish.REFUSED, Finish.ERROR)
-    )
+    refused = sum(row.finish is Finish.REFUSED for row in outcome.requests)
+    failed = sum(row.finish in FAILED for row in outcome.requests)
     seconds = outcome.nanoseconds / 1e9
     spent = sum(row.nanoseconds for row in steps)
     computed = sum(row.tokens + row.waste_tokens for row in steps)

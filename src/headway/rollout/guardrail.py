@@ -59,7 +59,9 @@ def _is_refused(seen: Seen) -> bool:
 def _miss(seen: Seen) -> float | None:
     if seen.waits_until != NEVER or _is_refused(seen):
         return 1.0
-    return None if seen.row is None else float(not seen.row.good)
+    if seen.row is None or seen.row.finish is Finish.UNSATISFIABLE:  # it would fail anywhere
+        return None
+    return float(not seen.row.good)
 
 
 def _abandonment(seen: Seen) -> float | None:

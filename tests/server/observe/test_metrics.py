@@ -4,6 +4,7 @@ import json
 import re
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from hashlib import sha256
 from itertools import pairwise
 from math import inf
@@ -19,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headway.core.batch import Event
 from headway.core.cost.step_cost import StepCost
+from headway.core.grammar import ALL_BANNED
 from headway.core.lane import Lane
 from headway.core.ledger import SizeChange, StepRow
 from headway.core.load import LaneLoad, Load
@@ -142,6 +144,23 @@ def test_every_outcome_is_counted_in_its_metrics():
     assert after["vllm:num_requests_running"][()] == after["vllm:kv_cache_usage_perc"][()] == 0
     limits = after["headway_lane_budget_seconds"]
     assert limits == {("chat", "ttft"): 60, ("chat", "tpot"): 10}, "only the limits that are set"
+
+
+class Unsatisfiable(FakeExecutor):
+    """No token can be sampled."""
+
+    def collect(self, ticket):
+        return replace(super().collect(ticket), errors={0: ALL_BANNED})
+
+
+def test_a_request_that_no_token_can_satisfy_is_no_fault_of_the_engine():
+    def engine(config):
+        return Local(scheduler(config), Unsatisfiable(512, BLOCK))
+
+    with serving(engine=engine) as (url, _):
+        assert ask(url).status_code == 400
+        until(lambda: ends(url)[0])
+        assert ends(url) == ({"unsatisfiable": 1}, {"error": 1})
 
 
 class Failing(FakeExecutor):

@@ -16,6 +16,7 @@ from headway.commands.diagnose.causes.window import WindowTooLong
 from headway.commands.diagnose.circumstances import circumstances
 from headway.commands.diagnose.evidence import Evidence
 from headway.commands.diagnose.finding import NAMED, Finding, NotKnown, Rule
+from headway.commands.diagnose.missed import FAILED
 from headway.core.request import Finish
 
 # Where two causes explain as much, the earlier one is named: those that no other cause can bring
@@ -88,7 +89,7 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         len(counted),
         len(case.missed),
         sum(row.finish is Finish.REFUSED for row in counted),
-        sum(row.finish is Finish.ERROR for row in counted),
+        sum(row.finish in FAILED for row in counted),
         tuple(sorted(found, key=_rank)),
         tuple([each for each in answers if isinstance(each, NotKnown)]),
     )

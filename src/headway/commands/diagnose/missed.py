@@ -6,7 +6,8 @@ from headway.commands.diagnose.evidence import Evidence
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 
-LOST = (Finish.REFUSED, Finish.ERROR)  # they have no time of their own that could be explained
+FAILED = (Finish.UNSATISFIABLE, Finish.ERROR)
+LOST = (Finish.REFUSED, *FAILED)  # they have no time of their own that could be explained
 
 
 class Missed(NamedTuple):

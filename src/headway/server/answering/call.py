@@ -8,7 +8,6 @@ from typing import Any, Protocol
 
 from headway.answer import Delta
 from headway.core.batch import Event
-from headway.core.grammar import ALL_BANNED, DEAD_END
 from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
 from headway.errors import DrainingError, EngineDownError
@@ -24,7 +23,9 @@ from headway.server.protocol.response import response_json
 from headway.server.protocol.retry_after import SOON, jittered
 from headway.server.protocol.usage import metrics, usage
 
-UNANSWERED = frozenset({Finish.REFUSED, Finish.CANCELLED, Finish.ERROR, Finish.EXPIRED})
+UNANSWERED = frozenset(
+    {Finish.REFUSED, Finish.CANCELLED, Finish.UNSATISFIABLE, Finish.ERROR, Finish.EXPIRED}
+)
 SLOW = "slow_reader"
 SCORE_BYTES = 64  # bytes of JSON that a log-probability takes, roughly
 
@@ -290,7 +291,7 @@ def _failure(event: Event) -> Problem:
     match event.finish:
         case Finish.CANCELLED:
             return Problem(503, "the server is shutting down", code="draining", retry=jittered(0))
-        case Finish.ERROR if event.error.startswith((ALL_BANNED, DEAD_END)):
+        case Finish.UNSATISFIABLE:
             return Problem(400, event.error, code="unsatisfiable", final=True)
         case Finish.ERROR:
             return Problem(500, f"the engine failed: {event.error}", code="engine_error")

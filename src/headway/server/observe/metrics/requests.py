@@ -15,6 +15,7 @@ OUTCOMES = {
     Finish.EXPIRED: "expired",
     Finish.CANCELLED: "cancelled",
     Finish.REFUSED: "refused",
+    Finish.UNSATISFIABLE: "unsatisfiable",
     Finish.ERROR: "error",
 }
 FINISHES = {  # vLLM's names for them
@@ -23,6 +24,7 @@ FINISHES = {  # vLLM's names for them
     Finish.COMPUTED: "length",
     Finish.CANCELLED: "abort",
     Finish.EXPIRED: "abort",
+    Finish.UNSATISFIABLE: "error",
     Finish.ERROR: "error",
 }
 FULL, LATE = "lane_full", "deadline_exceeded"
