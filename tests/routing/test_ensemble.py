@@ -36,6 +36,25 @@ def test_of_equal_votes_the_first_counts():
     assert answer.text == "a" and row.attempts[1].verdict == "2 of 3 votes"
 
 
+def test_an_answer_that_came_first_can_still_win_by_a_tie():
+    targets = [target("a", 10, "B"), target("b", 20, "A"), target("c", 30, "A")]
+    (answer,), (row,) = decided(ensemble([*targets, target("d", 40, "B")]), RouteRequest("x"))
+    assert (answer.text, answer.target, row.e2e) == ("B", "a", 40 * MS)
+    (answer,), (row,) = decided(ensemble([*targets[1:], target("d", 40, "B")]), RouteRequest("x"))
+    assert (answer.text, row.e2e) == ("A", 30 * MS), "the last one cannot change that"
+
+
+@pytest.mark.parametrize("settings", [{"least": 3}, {"least": 3, "quorum": 3}])
+def test_votes_that_are_settled_wait_for_the_least_answers(settings):
+    targets = [target(name, wait, "yes") for name, wait in (("a", 10), ("b", 20), ("c", 30))]
+    (answer,), (row,) = decided(ensemble(targets, **settings), RouteRequest("x"))
+    assert (answer.text, row.e2e) == ("yes", 30 * MS)
+    assert row.attempts[0].verdict == "3 of 3 votes"
+    quick = ensemble(targets, least=2)
+    (answer,), (row,) = decided(quick, RouteRequest("x"))
+    assert (answer.text, row.e2e) == ("yes", 20 * MS)
+
+
 def test_best_by_log_probability_or_by_a_score():
     targets = [target("a", 10, logprob=-2), target("b", 20, logprob=-0.5), target("c", 5, "ccc")]
     (answer,), (row,) = decided(ensemble(targets[:2], Best()), RouteRequest("x"))

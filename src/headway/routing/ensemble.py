@@ -40,7 +40,7 @@ class Chooser(Protocol):
 @dataclass(frozen=True, slots=True)
 class Majority:
     """The answer with the most votes; of equal ones, the one that came first. Self-consistency
-    (Wang et al., 2022). Ends as soon as no other answer can have more."""
+    (Wang et al., 2022). Ends as soon as no other answer can win."""
 
     normalise: Normalise = plain  # answers are equal whose results are
 
@@ -48,9 +48,11 @@ class Majority:
         return options
 
     def is_settled(self, answers: Sequence[RouteAnswer], missing: int) -> bool:
-        counted = votes(answers, self.normalise)
-        second = counted[1][0] if len(counted) > 1 else 0
-        return counted[0][0] >= second + missing
+        (number, first), *others = votes(answers, self.normalise)
+        return number >= missing and all(
+            number - (at < first) >= other + missing  # an earlier one wins a tie
+            for other, at in others
+        )
 
     async def choose(self, answers: Sequence[RouteAnswer]) -> tuple[int, str]:
         number, first = votes(answers, self.normalise)[0]
@@ -127,7 +129,8 @@ class Ensemble(Route):
                 continue
             answered.append(attempt)
             missing = min(missing - 1, len(attempts.open))
-            if self._choose.is_settled([each.answer for each in answered], missing):
+            found = [each.answer for each in answered]
+            if len(found) >= self._least and self._choose.is_settled(found, missing):
                 break
         if len(answered) < self._least:
             raise errors[-1] if errors and not attempts.open else attempts.too_late()
