@@ -104,6 +104,39 @@ def test_of_hedged_streams_the_first_piece_counts_and_the_other_is_closed():
     check(rows[0])
 
 
+def test_a_loser_that_speaks_as_the_winner_is_chosen_is_closed():
+    rows, pieces = [], []
+    follower, leader = Speaking("f", 0), Speaking("leader", 10)
+    spoken = asyncio.Event()
+
+    async def following(request, bill):
+        follower.open += 1
+        try:
+            await spoken.wait()
+            yield "f"
+        finally:
+            follower.open -= 1
+            bill.close(1, 1)
+
+    async def leading(request, bill):
+        async for piece in Speaking.stream(leader, request, bill):
+            asyncio.get_running_loop().call_soon(spoken.set)  # the follower is a turn behind
+            yield piece
+
+    follower.stream, leader.stream = following, leading
+
+    async def main():
+        targets, timeouts = [follower, leader], [0.05, 9]
+        async with Fallback(targets, timeout=timeouts, hedge=True, rows=rows.append) as route:
+            async for piece in route.stream(RouteRequest("x")):
+                pieces.append(piece)
+
+    run(main())
+    assert "".join(pieces) == "leader" and [follower.open, leader.open] == [0, 0]
+    assert story(rows[0]) == [("f", "first", "lost"), ("leader", "after_lateness", "won")]
+    check(rows[0])
+
+
 def test_an_empty_stream_has_no_pieces():
     pieces, row = told(Speaking("", 10))
     assert pieces == [] and row.winner == 0 and not row.error

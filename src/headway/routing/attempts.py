@@ -147,6 +147,8 @@ class Attempts:
         assert attempt.bill
         if attempt.pieces is None or attempt.error is not None or attempt.first is END:
             attempt.bill.over()  # else its stream goes on
+        elif attempt.is_forgotten:  # it spoke while it was being cancelled
+            self._close_stream(attempt)
         self._check_closed()
 
     async def next(self, until: int = NEVER) -> Attempt | None:
