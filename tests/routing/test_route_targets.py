@@ -33,6 +33,7 @@ from headway.routing import (
     LeastLoaded,
     LLMTarget,
     Majority,
+    Price,
     RemoteTarget,
     RouteRequest,
     Rule,
@@ -506,6 +507,11 @@ def test_answers_of_other_servers(status, headers, body, kind, after):
         (b'data: {"choices": [{"text": "a"}]}\n\n', "a", "broke off"),
         (b'data:{"choices": [{"text": "a", "finish_reason": "stop"}]}\n\ndata: [DONE]\n', "a", ""),
         (b': a comment\n\ndata: {"error": {"message": "planted"}}\n\n', "", "planted"),
+        (
+            b': \n\ndata:\n\nevent: x \n\ndata: {"choices": [{"text": "a"}]}\n\ndata: \n\n'
+            b': \n\ndata: {"choices": [{"text": "b", "finish_reason": "stop"}]}\n\n',
+            *("ab", ""),
+        ),
         (b"data: {]\n\n", "", "no JSON"),
         (b"data: [1]\n\n", "", "OpenAI's form"),
     ],
@@ -527,6 +533,40 @@ def test_streams_of_other_servers(body, said, why):
         asyncio.run(main())
     listening.close()
     assert "".join(pieces) == said
+
+
+@pytest.mark.parametrize(
+    "usage, prompt, answer",
+    [
+        ('{"prompt_tokens": "3", "completion_tokens": 2}', 3, 2),
+        ('{"prompt_tokens": "many", "completion_tokens": null}', 0, 0),
+        ('{"prompt_tokens": [3], "completion_tokens": Infinity}', 0, 0),
+        ('"3 tokens"', 0, 0),
+    ],
+)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_counts_of_other_servers_that_are_no_numbers(streamed, usage, prompt, answer):
+    body = f'{{"choices": [{{"text": "a", "finish_reason": "stop"}}], "usage": {usage}}}'
+    listening = answering(200, b"", (f"data: {body}\n\n" if streamed else body).encode())
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+
+    async def use(route):
+        if streamed:
+            return "".join([piece.text async for piece in route.stream(RouteRequest("x"))])
+        return (await route.ask(RouteRequest("x"))).text
+
+    async def main():
+        rows, price = [], Price(0, prompt=1.0, answer=100.0)
+        async with (
+            RemoteTarget(url, "m", price=price) as far,
+            Fallback([far], rows=rows.append) as route,
+        ):
+            said = await use(route)
+        return said, rows[0].cost
+
+    said, cost = asyncio.run(main())
+    listening.close()
+    assert (said, cost) == ("a", 1_000 * (prompt + 100 * answer))
 
 
 @pytest.mark.parametrize("left, least, most", [(60, 30_000, 60_000), (-5, 1, 1)])

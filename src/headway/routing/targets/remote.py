@@ -20,7 +20,7 @@ from headway.routing.bill import Bill
 from headway.routing.price import DEVICE_TIME, Price
 from headway.routing.request import RouteAnswer, RouteRequest
 from headway.routing.targets.learned import Learned
-from headway.routing.targets.remote_body import answer_of, body_of, is_chat, piece_of
+from headway.routing.targets.remote_body import answer_of, body_of, count_of, is_chat, piece_of
 from headway.routing.targets.target import Estimate, TargetLoad
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 CALLERS_FAULT = 400, 413, 422  # statuses
 TOO_LONG = "context_length_exceeded"  # a code of 400: another model may hold the prompt
 LATE, REFUSED = (408, 504), (429, 503)
-DONE = "[DONE]"
+DATA, DONE = "data:", "[DONE]"
 CONNECT = 5.0  # seconds to open a connection
 SOON = 1_000_000  # nanoseconds: what is left, at least, of a time that may be over
 SHOWN = 300  # characters of a server's message
@@ -108,7 +108,7 @@ class RemoteTarget:
             response = await self._post(request, body)
             found = _json(response)
             answer = answer_of(found, chat)
-            prompt = int((found.get("usage") or {}).get("prompt_tokens") or 0)
+            prompt = count_of(found.get("usage"), "prompt_tokens")
             return answer
         finally:
             self._outstanding -= 1
@@ -122,7 +122,8 @@ class RemoteTarget:
 
         chat, body = is_chat(request), body_of(request, self._model, self._fields)
         body |= {"stream": True, "stream_options": {"include_usage": True}}
-        began, usage, ended = loop_now(), dict[str, Any](), False
+        usage: Any = None
+        began, ended = loop_now(), False
         self._outstanding += 1
         try:
             async with self._client.stream(
@@ -132,8 +133,8 @@ class RemoteTarget:
                     await response.aread()
                     raise problem(response, self.name)
                 async for line in response.aiter_lines():
-                    data = line.removeprefix("data:").strip()
-                    if data in (line, DONE):  # no data, or its end
+                    data = line[len(DATA) :].strip() if line.startswith(DATA) else ""
+                    if data in ("", DONE):  # no data, or its end
                         continue
                     found = json.loads(data)
                     piece = piece_of(found, chat)
@@ -148,8 +149,8 @@ class RemoteTarget:
             raise EngineError(f"{self.name}: the server's stream is no JSON") from error
         finally:
             self._outstanding -= 1
-            tokens = usage.get("prompt_tokens") or 0, usage.get("completion_tokens") or 0
-            self._charge(bill, began, *tokens)
+            names = "prompt_tokens", "completion_tokens"
+            self._charge(bill, began, *[count_of(usage, name) for name in names])
 
     async def _post(self, request: RouteRequest, body: dict[str, Any]) -> "Response":
         from httpx2 import HTTPError

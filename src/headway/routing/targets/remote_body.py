@@ -55,9 +55,9 @@ def answer_of(found: Any, chat: bool) -> RouteAnswer:
         choice = found["choices"][0]
         text = (choice["message"]["content"] if chat else choice["text"]) or ""
         scores = _logprobs(choice.get("logprobs") or {}, chat)
-        tokens = (found.get("usage") or {}).get("completion_tokens") or len(scores)
+        tokens = count_of(found.get("usage"), "completion_tokens") or len(scores)
         mean = sum(scores) / len(scores) if scores else nan
-        return RouteAnswer(found, str(text), mean, int(tokens))
+        return RouteAnswer(found, str(text), mean, tokens)
     except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
         raise EngineError("the server's answer is not of OpenAI's form") from error
 
@@ -66,6 +66,14 @@ def _logprobs(found: Mapping[str, Any], chat: bool) -> list[float]:
     if chat:
         return [float(each["logprob"]) for each in found.get("content") or []]
     return [float(each) for each in found.get("token_logprobs") or [] if each is not None]
+
+
+def count_of(usage: Any, name: str) -> int:
+    """The tokens that a server counted; 0: it says none, or no number."""
+    try:
+        return max(0, int(usage[name]))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return 0
 
 
 def piece_of(found: Any, chat: bool) -> Delta:
