@@ -285,6 +285,33 @@ def test_leaving_costs_no_attempt(database):
         assert connection.execute(select(WORKERS.c.id)).scalars().all() == ["b"]
 
 
+def test_a_batch_whose_worker_leaves_is_validated_by_another_one(database):
+    store = Store(database)
+    about = {"window": 60, "created_at": NOW, "expires_at": NOW + 60}
+    store.jobs.add(Job("batch_1", "t", "k", True, "/v1/x", **about))
+    assert store.jobs.claim("a").id == "batch_1" and store.jobs.claim("b") is None
+    store.workers[0].leave()
+    assert store.jobs.claim("b").id == "batch_1"
+
+
+@pytest.mark.parametrize("how", ["free_all", "keep_alive"])
+def test_what_a_worker_has_that_nobody_knows_is_free(database, how):
+    """It was killed before it could say that it was alive."""
+    store = Store(database)
+    store.batch(1)
+    about = {"window": 60, "created_at": NOW, "expires_at": NOW + 60}
+    store.jobs.add(Job("batch_2", "t", "k", True, "/v1/x", **about))
+    unknown, other = Items(database, "unknown", store.endings.finish), store.workers[1]
+    assert len(unknown.exchange([], [], 1)) == 1 and store.jobs.claim("unknown")
+    assert other.exchange([], [], 1) == [] and store.jobs.claim("b") is None
+    if how == "free_all":
+        other.free_all()
+    else:
+        other.keep_alive(NOW + 1, NOW + 31)
+    [item] = other.exchange([], [], 1)
+    assert item.attempts == 1 and store.jobs.claim("b").id == "batch_2"
+
+
 @pytest.mark.parametrize("how", ["cancelled", "expired"])
 def test_a_batch_that_is_broken_off_keeps_what_was_answered(database, how):
     store = Store(database)

@@ -152,11 +152,10 @@ class Items:
 
     def leave(self) -> None:
         """Give back all that this worker has, as if it had never been taken."""
-        mine = ITEMS.c.worker == self._worker
-        values = {"worker": None, "attempts": ITEMS.c.attempts - 1}
+        mine, fewer = ITEMS.c.worker == self._worker, ITEMS.c.attempts - 1
         with self._database.begin() as connection:
-            connection.execute(update(ITEMS).where(mine).values(values))
-            connection.execute(delete(WORKERS).where(WORKERS.c.id == self._worker))
+            connection.execute(update(ITEMS).where(mine).values(attempts=fewer))
+            _free(connection, WORKERS.c.id == self._worker)
 
     def free_lost(self, known: Collection[tuple[str, int]]) -> None:
         """Give back what this worker took without hearing of it, when the store failed in between.
@@ -172,7 +171,8 @@ class Items:
                 connection.execute(update(ITEMS).where(lost).values(values))
 
     def keep_alive(self, now: int, until: int) -> None:
-        """Say that this worker is alive, and free what workers have that are not."""
+        """Say that this worker is alive, and free what workers have that are not. Called before it
+        takes anything: else others free that."""
         mine = WORKERS.c.id == self._worker
         with self._database.begin() as connection:
             if not connection.execute(
@@ -292,9 +292,9 @@ def _waiting() -> ColumnElement[bool]:
 
 
 def _free(connection: Connection, dead: ColumnElement[bool]) -> None:
-    """Of these workers. An item that was being answered keeps its attempt."""
-    workers = select(WORKERS.c.id).where(dead)
-    for table in (ITEMS, JOBS):
-        theirs = table.c.worker.in_(workers)
-        connection.execute(update(table).where(theirs).values(worker=None))
+    """Drop these workers, and free what no worker has that is left. An item that was being answered
+    keeps its attempt."""
     connection.execute(delete(WORKERS).where(dead))
+    for table in (ITEMS, JOBS):
+        theirs = table.c.worker.is_not(None) & table.c.worker.not_in(select(WORKERS.c.id))
+        connection.execute(update(table).where(theirs).values(worker=None))

@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import httpx2
 import openai
 import pytest
+from sqlalchemy import select
 from standardwebhooks import Webhook
 
 from headway.server import clock
@@ -15,6 +16,8 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.jobs import keeper, runner, webhooks
 from headway.store.database import StoreError
+from headway.store.items import Items
+from headway.store.tables import WORKERS
 from tests.server.running_server import Permitted, embedded, fake, serving, until
 
 CHAT = "/v1/chat/completions"
@@ -572,6 +575,21 @@ def test_the_disk_is_full(tmp_path):
         store._thread.submit(pages, 10**6).result()
         assert client.files.create(file=("a", file), purpose="batch").bytes == len(file)
         assert len(client.files.list().data) == 1
+
+
+def test_a_server_says_that_it_is_alive_before_it_takes_anything(tmp_path, monkeypatch):
+    exchange, known = Items.exchange, []
+
+    def noted(items, *given):
+        with items._database.begin() as connection:
+            known.append(connection.execute(select(WORKERS.c.id)).scalars().all())
+        return exchange(items, *given)
+
+    monkeypatch.setattr(Items, "exchange", noted)
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        batch = begun(client, lines(chat("a")))
+        assert ended(client, batch).status == "completed"
+        assert known[0] == [front.jobs.store.worker]
 
 
 def test_an_answer_of_the_store_that_was_lost(tmp_path):

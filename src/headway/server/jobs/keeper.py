@@ -37,6 +37,7 @@ class Keeper:
         self._keep = settings.keep // SECOND
         self._renew_at = self._clean_at = 0
         self._work = asyncio.Event()
+        self.leased = asyncio.Event()  # other servers know that this one is alive
 
     def wake(self) -> None:
         """A job was cancelled."""
@@ -59,6 +60,7 @@ class Keeper:
         if now >= self._renew_at:
             await store.ask(store.items.keep_alive, now, now + LEASE)
             self._renew_at = now + RENEWED
+            self.leased.set()
             self._metrics.waiting = await store.ask(store.items.count_waiting)
         await store.ask(store.jobs.expire, now)
         for job in await store.ask(store.jobs.having, CANCELLING, FINALIZING):

@@ -61,7 +61,8 @@ class JobService:
         self.runner = Runner(app, store, answering, self.metrics, log)
         self.validator = Validator(store, self._reader, self.runner.wake, log)
         self.keeper = Keeper(store, self.runner, self.settings, self.metrics, log)
-        works = [self.runner.run(), self.validator.run(), self.keeper.run()]
+        takers = [self._take(each) for each in (self.runner.run, self.validator.run)]
+        works = [*takers, self.keeper.run()]
         if self.settings.webhooks:
             works.append(WebhookSender(store, self.webhooks, self.metrics, log).run())
         self._tasks = [asyncio.create_task(self._stands(each)) for each in works]
@@ -152,6 +153,12 @@ class JobService:
     def _reader(self, endpoint: str) -> InputReader:
         lines, takes_objects = self.settings.lines, endpoint in self.host.objects
         return InputReader(endpoint, lines, self.body_bytes, takes_objects)
+
+    async def _take(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run what takes jobs, once this server has its lease."""
+        assert self.keeper
+        await self.keeper.leased.wait()
+        await run()
 
     async def _stands(self, work: Coroutine[Any, Any, None]) -> None:
         try:
