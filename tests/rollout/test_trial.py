@@ -67,6 +67,51 @@ def slower(factor):
     return change
 
 
+def busy(rate, seconds):
+    """So many requests a second, whose waits owe nothing to each other."""
+    random, at, found = Random(1), 0, []
+    while at < seconds * SECOND:
+        at += round(random.expovariate(rate) * SECOND)
+        found.append(row(len(found), at, round(random.lognormvariate(-2.5, 0.4) * SECOND)))
+    return found
+
+
+@pytest.mark.parametrize("rate, seconds", [(20, 330), (100, 330), (500, 130)])
+def test_a_slower_version_is_taken_back_at_any_rate_of_requests(rate, seconds):
+    """A pair is judged a minute after its end: many more have arrived by then."""
+    plan = replace(PLAN, slice=2 * SECOND, wash_out=SECOND // 2, settle=60 * SECOND)
+    verdict = tried(busy(rate, seconds), plan, slower(4.0)).verdict
+    assert verdict.outcome == Outcome.TRIPPED and "of lane chat is worse" in verdict.why
+
+
+def test_what_is_remembered_is_bounded_by_number_and_by_what_is_not_judged(monkeypatch):
+    monkeypatch.setattr("headway.rollout.trial.MOST", 300)
+    monkeypatch.setattr("headway.rollout.trial.FITTED", 100)
+    trial, most = Trial(PLAN, ("chat",), 0), 0
+    for each in busy(50, 300):
+        trial.arrived(each.id, "chat", each.arrived, each.prompt)
+        trial.ended(each)
+        trial.tick(each.arrived, {})
+        most = max(most, len(trial._past))
+    assert trial.verdict.outcome == Outcome.RUNNING and trial.watches[0].pairs > 10
+    assert most < 3_000, "of 15 000: those of two pairs, and of the time to settle"
+
+
+@pytest.mark.parametrize(
+    "rows, plan, counted",
+    [
+        (rows_of(3, 1), PLAN, 0),
+        (rows_of(3, 40), PLAN, 0),
+        (rows_of(3), replace(PLAN, fewest=99), 21),
+    ],
+)
+def test_a_trial_in_which_no_guardrail_was_judged_says_so(rows, plan, counted):
+    verdict = tried(rows, plan).verdict
+    assert verdict.outcome == Outcome.ENDED and verdict.why.endswith(
+        f"no guardrail was judged: {counted} pairs of slices counted, {plan.fewest} are needed"
+    )
+
+
 @pytest.mark.parametrize("quiet", [50, 60, 100])
 def test_traffic_that_begins_after_the_learning_pairs_is_learnt_then(quiet):
     rows = [each for each in rows_of(3) if each.arrived >= quiet * SECOND]

@@ -19,7 +19,7 @@ from headway.rollout.plan import TrialPlan
 from headway.rollout.switchback import Switchback
 from headway.rollout.watch import Watch
 
-MOST = 20_000  # requests that are remembered to learn the traffic from
+MOST = 20_000  # requests up to the latest judged pair that are remembered, to learn from them
 FITTED = 4_000  # the latest of them, to which the virtual queue's rate is fitted
 FAILED = (Finish.REFUSED, Finish.EXPIRED, Finish.ERROR)
 TTFT = FIGURES["ttft_p95"][0]
@@ -51,7 +51,7 @@ class Trial:
         self._weights = sum([watch.weight for watch in self.watches])
         self._seen: dict[str, Seen] = {}  # that have not ended, by id
         self._slices: dict[int, list[Seen]] = {}  # not judged yet
-        self._past: deque[Seen] = deque(maxlen=MOST)
+        self._past: deque[Seen] = deque()  # and all that came after them
         self._queue: VirtualQueue | None = None  # until the traffic has been learnt once
         self._relearn = plan.learning  # after so many pairs
         self._number = 0
@@ -121,7 +121,7 @@ class Trial:
             if self.verdict.outcome != Outcome.RUNNING:
                 return
         if now >= over:
-            self._end(Outcome.ENDED, "its time is over, and no guardrail has tripped")
+            self._end(Outcome.ENDED, self._untripped())
 
     def stop(self, why: str, outcome: Outcome = Outcome.STOPPED) -> None:
         """An operator ends it, or something that no guardrail watches."""
@@ -162,6 +162,8 @@ class Trial:
             waiting = each.at >= oldest[each.engine].get(each.lane, NEVER)
             if each.row is None and not each.refused and waiting:
                 each.waits_until = now
+        if pair:
+            self._forget(min(pair[0].number, pair[-1].number - MOST))
         self.pairs += 1
         if self.pairs >= self._relearn and self._learn_traffic():
             self._relearn = 2 * self.pairs
@@ -179,17 +181,23 @@ class Trial:
         if why := self._tripped():
             self._end(Outcome.TRIPPED, why)
 
+    def _forget(self, first: int) -> None:
+        """Drop the arrivals before this number."""
+        while self._past[0].number < first:
+            self._past.popleft()
+
     def _learn_traffic(self) -> bool:
         """See again which virtual queue goes best with the waits, of both versions alike. False:
         nobody has been answered yet."""
         past = list(self._past)
-        latest = past[-FITTED:]
-        first = latest[0].number if past else 0
         judged = [
             each
             for each in past
             if self.times.is_judged(each.at) and self.times.place(each.at) < 2 * self.pairs
         ]
+        end = judged[-1].number + 1 - past[0].number if judged else 0
+        latest = past[max(0, end - FITTED) : end]
+        first = latest[0].number if latest else 0
         waits = [
             [
                 (each.number - first, wait)
@@ -198,7 +206,7 @@ class Trial:
             ]
             for lane in self.lanes
         ]
-        if len(past) < 2 or not any(waits):
+        if len(latest) < 2 or not any(waits):
             return False
         arrivals = [(each.at, each.tokens, each.engine) for each in latest]
         self._queue = VirtualQueue(best_rate(arrivals, waits))
@@ -223,6 +231,16 @@ class Trial:
                     f"slices, {exp(self.needed(watch)):.3g} were needed"
                 )
         return ""
+
+    def _untripped(self) -> str:
+        """What is said when the time is over. A guardrail with too few pairs could not trip."""
+        counted, needed = max([watch.pairs for watch in self.watches]), self.plan.fewest
+        if counted >= needed:
+            return "its time is over, and no guardrail has tripped"
+        return (
+            f"its time is over, and no guardrail was judged: {counted} pairs of slices counted, "
+            f"{needed} are needed"
+        )
 
     def evidence(self) -> list[Evidence]:
         """What is known of each guardrail so far."""
