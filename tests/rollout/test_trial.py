@@ -256,6 +256,7 @@ def test_a_trial_that_is_stopped_stays_so():
         (lambda: Guardrail("ttft_p95", allowed=-1.0), "allowed is from 0 on"),
         (lambda: HardStop(failing=0.0), "failing is a share"),
         (lambda: Expectation("ttft_p95", "chat", 0.1), "change is below 0"),
+        (lambda: Expectation("ttft_p95", "*", -0.1), "expects: lane is the name of one lane"),
         (lambda: Proposal({"lanes": {}}, "", "why"), "an author and a reason"),
         (lambda: Proposal({"lanes": {}}, "me", "why", pressure="much"), "owns the pressure"),
         (

@@ -23,6 +23,8 @@ class Expectation:
 
     def __post_init__(self) -> None:
         check_figure(self.figure)
+        if self.lane == ANY_LANE:
+            raise SettingError("expects: lane is the name of one lane, not '*'")
         if not -1 < self.change < 0:
             raise SettingError(
                 f"expects: change is below 0, because less is better of {self.figure}: -0.15 for "
