@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import httpx2
@@ -198,6 +199,40 @@ def test_an_operator_ends_a_trial_and_the_end_of_the_server_does_too(tmp_path):
     with served(config) as (client, _):
         found = client.get("/v1/versions/2").json()
         assert found["state"] == "rolled back" and "was ended" in found["events"][-1]["why"]
+
+
+@contextmanager
+def held(front, asked):
+    """The store waits until so many ask for it."""
+    thread, begun, go = front.versions.store._thread, threading.Event(), threading.Event()
+    thread.submit(lambda: (begun.set(), go.wait(60)))
+    begun.wait(60)
+    with ThreadPoolExecutor(asked) as callers:
+        yield callers
+        until(lambda: thread._work_queue.qsize() == asked)
+        go.set()
+
+
+@pytest.mark.parametrize("second", ["start", "promote"])
+def test_of_changes_at_once_the_second_one_finds_what_the_first_one_did(tmp_path, second):
+    with served(configured(tmp_path)) as (client, front):
+        post(client, "", CHANGE)
+        post(client, "", {"config": {"engine": {"slots": 2}}, "reason": "fewer"})
+        longest = {**SHORT, "longest": "60s"}
+        with held(front, 2) as callers:  # both have been let in, and neither has begun
+            first = callers.submit(post, client, "/2/start", longest)
+            until(lambda: front.versions.store._thread._work_queue.qsize() == 1)
+            body = longest if second == "start" else {}
+            late = callers.submit(post, client, f"/3/{second}", body)
+        assert first.result().status_code == 200
+        assert late.result().status_code == 409
+        assert "version 2 is on trial" in late.result().json()["error"]["message"]
+        assert client.get("/v1/versions").json()["trial"]["version"] == 2
+        assert [state(client, number) for number in (1, 2, 3)] == [
+            *("promoted", "on trial", "proposed"),
+        ]
+        post(client, "/2/rollback")
+        assert client.get("/v1/versions").json()["trial"] is None
 
 
 def test_a_promotion_keeps_keys_that_were_read_again(tmp_path):

@@ -52,6 +52,7 @@ class VersionKeeper:
         self._configured(self.promoted)
         self.live: LiveTrial | None = None
         self._task: asyncio.Task[None] | None = None
+        self._deciding = asyncio.Lock()  # one change of a version's state at a time
         self._configs: dict[int, ServerConfig] = {}  # of the versions that may come into force
 
     def _find(self) -> StoredVersion:
@@ -137,30 +138,31 @@ class VersionKeeper:
     async def start(self, number: int, body: StartBody, author: str) -> StoredVersion | None:
         """Begin its trial against the promoted version; None if there is no such version. Raises
         SettingError, VersionConflictError."""
-        if self.live:
-            raise VersionConflictError(f"version {self.live.number} is on trial")
-        found = await self.ask(self.versions.get, number)
-        if found is None:
-            return None
-        config = self._configured(found)
-        self.in_force.check(config)
-        if body.promote_if_better and not found.content["expects"]:
-            raise SettingError("promote_if_better: the version expects no gain")
-        engines = self.in_force.engines[:2]  # that are compared
-        plan = body.plan(Proposal.from_json(found.content), randbits(32), len(engines))
-        split = self._split(body, plan.seed)
-        details = {"plan": asdict(plan)} | (split.as_json() if split else {})
-        event = VersionEvent(ON_TRIAL, clock.unix(), author, "", details)
-        found = await self.ask(self.versions.happen, number, event, FREE)
-        self._configs = {self.promoted.number: self._configured(self.promoted), number: config}
-        names = [lane.name for lane in config.core_lanes]
-        live = LiveTrial(number, self.promoted.number, plan, names, clock.now())
-        live.promotes = body.promote_if_better
-        self.live = live
-        self.in_force.replicas.assignment = split
-        self._task = asyncio.create_task(self._try(live, engines, found))
-        self._log.info("trial begun", version=number, against=live.control, seed=plan.seed)
-        return found
+        async with self._deciding:
+            if self.live:
+                raise VersionConflictError(f"version {self.live.number} is on trial")
+            found = await self.ask(self.versions.get, number)
+            if found is None:
+                return None
+            config = self._configured(found)
+            self.in_force.check(config)
+            if body.promote_if_better and not found.content["expects"]:
+                raise SettingError("promote_if_better: the version expects no gain")
+            engines = self.in_force.engines[:2]  # that are compared
+            plan = body.plan(Proposal.from_json(found.content), randbits(32), len(engines))
+            split = self._split(body, plan.seed)
+            details = {"plan": asdict(plan)} | (split.as_json() if split else {})
+            event = VersionEvent(ON_TRIAL, clock.unix(), author, "", details)
+            found = await self.ask(self.versions.happen, number, event, FREE)
+            self._configs = {self.promoted.number: self._configured(self.promoted), number: config}
+            names = [lane.name for lane in config.core_lanes]
+            live = LiveTrial(number, self.promoted.number, plan, names, clock.now())
+            live.promotes = body.promote_if_better
+            self.live = live
+            self.in_force.replicas.assignment = split
+            self._task = asyncio.create_task(self._try(live, engines, found))
+            self._log.info("trial begun", version=number, against=live.control, seed=plan.seed)
+            return found
 
     def _split(self, body: StartBody, seed: int) -> Split | None:
         """How replicas share the traffic; None: there is one engine. Raises SettingError."""
@@ -171,18 +173,18 @@ class VersionKeeper:
 
     async def promote(self, number: int, author: str, why: str) -> StoredVersion | None:
         """Put it in force for good. Raises SettingError, VersionConflictError."""
-        if self.live:
-            raise VersionConflictError(
-                f"version {self.live.number} is on trial: roll it back first"
-            )
-        found = await self.ask(self.versions.get, number)
-        if found is None:
-            return None
-        config = self._configured(found)
-        self.in_force.check(config)
-        return await self._promote(
-            number, config, VersionEvent(PROMOTED, clock.unix(), author, why)
-        )
+        async with self._deciding:
+            if self.live:
+                raise VersionConflictError(
+                    f"version {self.live.number} is on trial: roll it back first"
+                )
+            found = await self.ask(self.versions.get, number)
+            if found is None:
+                return None
+            config = self._configured(found)
+            self.in_force.check(config)
+            event = VersionEvent(PROMOTED, clock.unix(), author, why)
+            return await self._promote(number, config, event)
 
     async def _promote(
         self, number: int, config: ServerConfig, event: VersionEvent
@@ -196,31 +198,33 @@ class VersionKeeper:
 
     async def roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
         """End its trial; or, where it is promoted, put the one before it in force again."""
-        if self.live and self.live.number == number and self._task:
-            self.live.stopped_by = author
-            self.live.stop(why or f"{self.live.stopped_by} rolled it back")
-            await asyncio.wait([self._task])
-            return await self.ask(self.versions.get, number)
+        async with self._deciding:
+            live, task = self.live, self._task
+            if live is None or live.number != number or task is None:
+                return await self._take_back(number, author, why)
+            live.stopped_by = author
+            live.stop(why or f"{author} rolled it back")
+        await asyncio.wait([task])  # it decides, too
+        return await self.ask(self.versions.get, number)
+
+    async def _take_back(self, number: int, author: str, why: str) -> StoredVersion | None:
         found = await self.ask(self.versions.get, number)
         if found is None:
             return None
         if found.state != PROMOTED or self.live:
             raise VersionConflictError(f"version {number} is {found.state}, and not in force")
-        earlier = [
-            (each.events[-1].at, each.number)
-            for each in await self.ask(self.versions.all, self.model)
-            if each.state == REPLACED
-        ]
+        earlier = await self.ask(self.versions.all, self.model)
+        earlier = [each for each in earlier if each.state == REPLACED]
         if not earlier:
             raise VersionConflictError(f"there is no version before {number}")
-        back = max(earlier)[1]
-        before = await self.ask(self.versions.get, back)
-        assert before, "it was listed"
-        self.in_force.check(self._configured(before))
+        back = max(earlier, key=lambda each: (each.events[-1].at, each.number))
+        config = self._configured(back)
+        self.in_force.check(config)
         event = VersionEvent(ROLLED_BACK, clock.unix(), author, why)
         gone = await self.ask(self.versions.happen, number, event, (PROMOTED,))
-        self._log.warning("version rolled back", version=number, to=back, why=why, by=author)
-        await self.promote(back, author, f"version {number} was rolled back")
+        self._log.warning("version rolled back", version=number, to=back.number, why=why, by=author)
+        event = VersionEvent(PROMOTED, clock.unix(), author, f"version {number} was rolled back")
+        await self._promote(back.number, config, event)
         return gone
 
     async def reject(self, number: int, author: str, why: str) -> StoredVersion | None:
@@ -239,7 +243,8 @@ class VersionKeeper:
                 await live.run(engines, clock.now, self._tell, lambda: self.in_force.fault)
             finally:
                 self.in_force.replicas.assignment = None
-            await self._conclude(live, version)
+            async with self._deciding:
+                await self._conclude(live, version)
         except Exception as error:  # the task's edge: run has taken the candidate back
             self._log.critical("the trial has failed", version=live.number, exc_info=True)
             why = f"the trial has failed: {first_line(error)}"
@@ -248,7 +253,8 @@ class VersionKeeper:
                 await self.ask(self.versions.happen, live.number, event, (ON_TRIAL,))
             raise
         finally:
-            self.live = None
+            if self.live is live:
+                self.live = None
 
     def _tell(self, engine: Model, number: int) -> None:
         self.in_force.tell(engine, number, self._configs[number], quietly=True)
