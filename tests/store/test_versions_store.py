@@ -42,3 +42,17 @@ def test_versions_are_numbered_and_their_states_are_those_of_their_latest_events
     assert [each.state for each in versions.all("m")] == [REPLACED, PROMOTED]
     assert versions.get(1).events[-1].why == "version 2 was promoted"
     assert versions.get(3) is versions.happen(3, event(PROMOTED)) is None
+
+
+def test_a_version_is_taken_back_whole_or_not_at_all(database):
+    versions = Versions(database)
+    versions.add(CONTENT, "d1", event(PROMOTED), is_file=True)
+    versions.add(CONTENT, "d2", event(PROMOTED, 6))
+    versions.add(CONTENT, "d3", event(PROPOSED, 7))
+    given = event(ROLLED_BACK, 8), event(PROMOTED, 8)
+    with pytest.raises(VersionConflictError, match="version 3 is proposed"):
+        versions.take_back(2, given[0], 3, given[1])
+    assert [each.state for each in versions.all("m")] == [REPLACED, PROMOTED, PROPOSED]
+    gone, put = versions.take_back(2, given[0], 1, given[1])
+    assert [(each.number, each.state) for each in (gone, put)] == [(2, ROLLED_BACK), (1, PROMOTED)]
+    assert [each.state for each in versions.all("m")] == [PROMOTED, ROLLED_BACK, PROPOSED]

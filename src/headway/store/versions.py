@@ -91,6 +91,18 @@ class Versions:
             _happen(connection, number, event)
             return _get(connection, number)
 
+    def take_back(
+        self, number: int, gone: VersionEvent, before: int, put: VersionEvent
+    ) -> tuple[StoredVersion, StoredVersion]:
+        """The promoted version goes, and the replaced one before it comes: both or neither. Raises
+        VersionConflictError."""
+        with self._database.begin() as connection:
+            for each, event, state in ((number, gone, PROMOTED), (before, put, REPLACED)):
+                if (found := _get(connection, each)).state != state:
+                    raise VersionConflictError(f"version {each} is {found.state}")
+                _happen(connection, each, event)
+            return _get(connection, number), _get(connection, before)
+
     def get(self, number: int) -> StoredVersion | None:
         with self._database.begin() as connection:
             return _find(connection, number)
@@ -127,7 +139,7 @@ def _append(connection: Connection, number: int, event: VersionEvent) -> None:
 
 def _get(connection: Connection, number: int) -> StoredVersion:
     found = _find(connection, number)
-    assert found, "it was added in this transaction"
+    assert found, "versions are never removed"
     return found
 
 

@@ -14,6 +14,8 @@ from headway.rollout.trial import Trial
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.reload import Reloading
+from headway.store import versions
+from headway.store.database import StoreError
 from tests.server.running_server import Quiet, by_budgets, serving, until
 
 ADMIN, USER = "hw-admin", "hw-user"
@@ -233,6 +235,28 @@ def test_of_changes_at_once_the_second_one_finds_what_the_first_one_did(tmp_path
         ]
         post(client, "/2/rollback")
         assert client.get("/v1/versions").json()["trial"] is None
+
+
+def test_a_rollback_that_is_cut_off_leaves_the_version_promoted(tmp_path, monkeypatch):
+    append, config = versions._append, configured(tmp_path)
+
+    def cut_off(connection, number, event):
+        if number == 1:
+            raise StoreError("away")
+        append(connection, number, event)
+
+    with served(config) as (client, _):
+        post(client, "", CHANGE)
+        post(client, "/2/promote")
+        with monkeypatch.context() as patched:
+            patched.setattr(versions, "_append", cut_off)
+            assert post(client, "/2/rollback").status_code == 503
+        assert state(client, 2) == "promoted"
+    with served(config) as (client, _):
+        assert [state(client, number) for number in (1, 2)] == ["replaced", "promoted"]
+        assert post(client, "/2/rollback", {"why": "no"}).json()["state"] == "rolled back"
+        last = client.get("/v1/versions/1").json()["events"][-1]
+        assert (last["state"], last["why"]) == ("promoted", "version 2 was rolled back")
 
 
 def test_a_promotion_keeps_keys_that_were_read_again(tmp_path):

@@ -191,10 +191,14 @@ class VersionKeeper:
     ) -> StoredVersion | None:
         found = await self.ask(self.versions.happen, number, event, (*FREE, ON_TRIAL))
         if found:
-            self.promoted, self._configs[number] = found, config
-            self._put(number)
-            self._log.info("version promoted", version=number, author=event.author)
+            self._adopt(found, config, event.author)
         return found
+
+    def _adopt(self, version: StoredVersion, config: ServerConfig, author: str) -> None:
+        """The store has it as promoted."""
+        self.promoted, self._configs[version.number] = version, config
+        self._put(version.number)
+        self._log.info("version promoted", version=version.number, author=author)
 
     async def roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
         """End its trial; or, where it is promoted, put the one before it in force again."""
@@ -218,14 +222,14 @@ class VersionKeeper:
         if not earlier:
             raise VersionConflictError(f"there is no version before {number}")
         back = max(earlier, key=lambda each: (each.events[-1].at, each.number))
-        config = self._configured(back)
+        config, now = self._configured(back), clock.unix()
         self.in_force.check(config)
-        event = VersionEvent(ROLLED_BACK, clock.unix(), author, why)
-        gone = await self.ask(self.versions.happen, number, event, (PROMOTED,))
+        gone = VersionEvent(ROLLED_BACK, now, author, why)
+        put = VersionEvent(PROMOTED, now, author, f"version {number} was rolled back")
+        found, back = await self.ask(self.versions.take_back, number, gone, back.number, put)
         self._log.warning("version rolled back", version=number, to=back.number, why=why, by=author)
-        event = VersionEvent(PROMOTED, clock.unix(), author, f"version {number} was rolled back")
-        await self._promote(back.number, config, event)
-        return gone
+        self._adopt(back, config, author)
+        return found
 
     async def reject(self, number: int, author: str, why: str) -> StoredVersion | None:
         """It will not be tried. Raises VersionConflictError."""
