@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import headway
 from headway.batching.calling import ProcessDiedError, WrongResultsError
 from headway.batching.executor import SharedError
+from headway.batching.item import Deliveries, LoopSink, Result
 from headway.batching.line import Waiting
 from headway.core.lane import Budget, Lane
 from headway.core.load import LaneLoad, Load
@@ -349,6 +350,48 @@ def test_an_async_function_runs_in_a_loop_of_its_own_for_any_number_of_loops():
         assert asyncio.run(main(batcher)) == doubled(range(50))
         assert batcher.call(4) == 8
     assert len(loops) == 1
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_stop_iteration_is_that_items_error_and_nobody_waits_for_ever(held, in_place):
+    """asyncio's futures take no StopIteration."""
+
+    def function(items):
+        if "bad" in items and not in_place:
+            next(iter(()))
+        return [StopIteration() if item == "bad" else item for item in items]
+
+    async def main(batcher):
+        first = asyncio.create_task(batcher.acall("a"))
+        assert await asyncio.to_thread(held.began.acquire, timeout=30)
+        calls = [asyncio.create_task(batcher.acall(item)) for item in ("b", "bad", "c", "d")]
+        await asyncio.sleep(0)
+        held.free()
+        async with asyncio.timeout(30):
+            return await asyncio.gather(first, *calls, return_exceptions=True)
+
+    held.function = function
+    with headway.Batcher(held) as batcher:
+        first, second, error, *others = asyncio.run(main(batcher))
+        assert [first, second, *others] == ["a", "b", "c", "d"]
+        assert isinstance(error, RuntimeError) and isinstance(error.__cause__, StopIteration)
+        assert str(error) == "the function failed with StopIteration()"
+        with pytest.raises(RuntimeError, match=r"failed with StopIteration\(\)"):
+            batcher.call("bad")
+
+
+def test_a_sink_that_raises_costs_the_others_nothing(caplog):
+    async def main():
+        deliveries, sink, broken = Deliveries(), LoopSink(), LoopSink()
+        broken.take = None
+        deliveries.add(broken, Result(1))
+        deliveries.add(sink, Result(2))
+        deliveries.send()
+        async with asyncio.timeout(30):
+            return await sink.future
+
+    assert asyncio.run(main()) == 2
+    assert caplog.messages == ["a caller could not be told its result"]
 
 
 def test_closing_inside_a_loop():

@@ -133,7 +133,7 @@ class FunctionExecutor(Executor):
         except Exception as error:  # a padding that raises
             _log(error, len(items))
             for item in items:
-                item.error = _own(error, len(items))
+                item.fail(_own(error, len(items)))
 
     def _call_part(self, items: list[Item], values: list[Any]) -> None:
         if (error := self._try(items, values)) is None:
@@ -147,7 +147,7 @@ class FunctionExecutor(Executor):
             return
         _log(error, count)
         for item in items:
-            item.error = _own(error, count)
+            item.fail(_own(error, count))
 
     def _try(self, items: list[Item], values: list[Any]) -> Exception | None:
         """Call the function. Returns what it raised."""
@@ -157,7 +157,7 @@ class FunctionExecutor(Executor):
             return error
         for item, result in zip(items, results, strict=True):
             if isinstance(result, BaseException):
-                item.error = result
+                item.fail(result)
             else:
                 item.result = result
         return None
@@ -172,14 +172,15 @@ class FunctionExecutor(Executor):
         except Exception as error:
             _log(error, len(rows))
             for _, item in places:
-                item.error = _own(error, len(rows))
+                item.fail(_own(error, len(rows)))
             why = first_line(error)
             return Output(((),) * len(rows), errors=dict.fromkeys(range(len(rows)), why))
         tokens, errors = list[tuple[int, ...]](), dict[int, str]()
         for row, (place, item) in enumerate(places):
             piece = pieces[place]
             if isinstance(piece, BaseException):
-                item.error, errors[row] = piece, first_line(piece)
+                item.fail(piece)
+                errors[row] = first_line(piece)
                 tokens.append(())
             elif piece is DONE:
                 tokens.append((END,))

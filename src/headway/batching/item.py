@@ -1,6 +1,7 @@
 """One item on its way through a batcher (Item), and how its caller hears of it (Sink)."""
 
 import asyncio
+import logging
 from collections import deque
 from concurrent.futures import Future
 from contextlib import suppress
@@ -75,6 +76,15 @@ class Item:
         self.pieces: deque[Any] = deque()  # of a stream, yielded and not yet told
         self.row: RequestRow | None = None  # of the ledger, once it has ended
         self.step: StepRow | None = None  # the call after which it ended; None: it ended before
+
+    def fail(self, error: BaseException) -> None:
+        """It ends with this error. One that a future refuses, or that would end its caller's task
+        or event loop, becomes the cause of a RuntimeError."""
+        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+            self.error = error
+            return
+        self.error = RuntimeError(f"the function failed with {error!r}")
+        self.error.__cause__ = error
 
 
 class FutureSink:
@@ -154,7 +164,10 @@ class Deliveries:
 
 def _take_all(told: list[tuple[Sink, News]]) -> None:
     for sink, news in told:
-        sink.take(news)
+        try:
+            sink.take(news)
+        except Exception:  # the others have waited, too
+            logging.getLogger("headway.batching").exception("a caller could not be told its result")
 
 
 def outcome_of(item: Item, event: Event) -> News:
