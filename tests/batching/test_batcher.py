@@ -131,6 +131,55 @@ def test_together_all_items_of_a_call_that_raises_fail(held):
     assert len({id(future.exception()) for future in futures}) == 2, "each has its own"
 
 
+@pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError(), KeyboardInterrupt()])
+def test_what_would_end_a_thread_is_the_items_error_like_any_other(error):
+    def function(items):
+        if "bad" in items:
+            raise error
+        return [error if item == "worse" else item for item in items]
+
+    async def pieces(items):
+        yield items
+        if "bad" in items:
+            raise error
+        yield [error if item == "worse" else headway.DONE for item in items]
+
+    async def ask(batcher, item):
+        return await asyncio.gather(batcher.acall(item), return_exceptions=True)
+
+    def check(raised):
+        assert str(raised) == f"the function failed with {error!r}"
+        assert type(raised.__cause__) is type(error)
+
+    with headway.Batcher(function) as batcher, headway.Batcher(pieces) as streams:
+        for item in ("bad", "worse"):
+            check(*asyncio.run(ask(batcher, item)))
+            check(batcher.submit(item).exception(30))
+            stream = streams.stream(item)
+            assert next(stream) == item
+            with pytest.raises(RuntimeError) as raised:
+                next(stream)
+            check(raised.value)
+        assert (batcher.call("a"), list(streams.stream("a"))) == ("a", ["a"])
+
+
+@pytest.mark.parametrize("error, failed", [(SystemExit(1), 1), (KeyboardInterrupt(), 3)])
+def test_an_exit_is_searched_for_in_halves_and_an_interrupt_is_not(held, error, failed):
+    def function(items):
+        if "bad" in items:
+            raise error
+        return items
+
+    held.function = function
+    with headway.Batcher(held) as batcher:
+        batcher.submit("a")
+        assert held.began.acquire(timeout=30)
+        futures = [batcher.submit(item) for item in ("bad", "b", "c")]
+        held.free()
+        errors = [future.exception(30) for future in futures]
+    assert len([each for each in errors if each]) == failed
+
+
 def test_an_exception_in_a_results_place_is_that_items_error():
     def function(items):
         return [KeyError(item) if item == 2 else item for item in items]

@@ -32,7 +32,8 @@ Pad = Callable[[Any, int], Any]
 
 class FunctionExecutor(Executor):
     """Calls the function with the items of a step's rows, in a thread of its own. So the engine
-    takes in items and answers callers while the function runs.
+    takes in items and answers callers while the function runs. Whatever the function raises is its
+    items' error, sys.exit() too, which would end the engine.
 
     The first token of an item's prompt is its number. The others only stand for its cost. An item
     of a plain function ends with its prompt. One of a generator has a token for each piece.
@@ -130,7 +131,7 @@ class FunctionExecutor(Executor):
         """Each of the items gets its result or its error."""
         try:
             self._call_part(items, self._values(items, batch))
-        except Exception as error:  # a padding that raises
+        except BaseException as error:  # a padding that raises
             _log(error, len(items))
             for item in items:
                 item.fail(_own(error, len(items)))
@@ -139,7 +140,7 @@ class FunctionExecutor(Executor):
         if (error := self._try(items, values)) is None:
             return
         count = len(items)
-        whole = isinstance(error, ProcessDiedError | WrongResultsError)
+        whole = isinstance(error, ProcessDiedError | WrongResultsError | KeyboardInterrupt)
         if count > 1 and self._bisect and not whole:
             middle = count // 2
             self._call_part(items[:middle], values[:middle])
@@ -149,11 +150,11 @@ class FunctionExecutor(Executor):
         for item in items:
             item.fail(_own(error, count))
 
-    def _try(self, items: list[Item], values: list[Any]) -> Exception | None:
+    def _try(self, items: list[Item], values: list[Any]) -> BaseException | None:
         """Call the function. Returns what it raised."""
         try:
             results = self._calling.call(values)
-        except Exception as error:
+        except BaseException as error:
             return error
         for item, result in zip(items, results, strict=True):
             if isinstance(result, BaseException):
@@ -169,7 +170,7 @@ class FunctionExecutor(Executor):
             pieces = next(self._stream)
         except StopIteration:
             return Output(((END,),) * len(rows))
-        except Exception as error:
+        except BaseException as error:
             _log(error, len(rows))
             for _, item in places:
                 item.fail(_own(error, len(rows)))
@@ -195,7 +196,7 @@ class FunctionExecutor(Executor):
         self._stream = iter(())
 
 
-def _own(error: Exception, count: int) -> Exception:
+def _own(error: BaseException, count: int) -> BaseException:
     """The error for one of so many items that share it: raised twice, one would gather the
     tracebacks of all."""
     if count == 1:
@@ -209,7 +210,7 @@ class SharedError(Exception):
     """A call failed, and all of its items with it. __cause__ is what the function raised."""
 
 
-def _log(error: Exception, count: int) -> None:
+def _log(error: BaseException, count: int) -> None:
     """One line: each caller gets the exception with its traceback."""
     what = f"{type(error).__name__}: {first_line(error)}"
     logging.getLogger("headway.batching").warning("a call of %d items failed: %s", count, what)
