@@ -98,6 +98,11 @@ class Batcher(Chainable):
         """What waits and runs, as of the latest call."""
         return self._engine.load
 
+    @property
+    def down(self) -> str:
+        """Why it takes no items any more. Empty: it takes them."""
+        return self._engine.down
+
     def lane_of(self, lane: str) -> str:
         """The lane of this name; empty: the first. SettingError if there is none."""
         lane = lane or self._lane
@@ -236,9 +241,7 @@ class Batcher(Chainable):
         """
         lane, now = self.lane_of(lane), self._engine.clock.now()
         costs = [self.settings.cost_of(each.value) for each in offers]
-        items: list[Item] = []
-        requests: list[Request] = []
-        told: list[Account] = []
+        items, requests, told = list[Item](), list[Request](), list[Account]()
         try:
             for each, cost in zip(offers, costs, strict=True):
                 self._waiting.enter(lane, self._engine.load, now)

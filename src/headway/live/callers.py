@@ -84,6 +84,11 @@ class Callers:
         with self._lock:
             return list(self._of)
 
+    @property
+    def down(self) -> str:
+        """Why `fail` was called. Empty: it was not."""
+        return str(self._down) if self._down else ""
+
     def check_up(self) -> None:
         """Raise EngineDownError if `fail` was called."""
         if self._down:

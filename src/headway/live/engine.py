@@ -57,6 +57,11 @@ class LiveEngine:
         """The snapshot after the latest step."""
         return self._engine.load
 
+    @property
+    def down(self) -> str:
+        """Why it takes no requests any more. Empty: it takes them."""
+        return self._callers.down
+
     def submit(self, requests: Iterable[Request], caller: Caller) -> None:
         """Submit all of them or, with RefusedError, none. Their events go to the caller."""
         submitted = list(requests)

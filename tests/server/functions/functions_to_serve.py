@@ -1,5 +1,6 @@
 """Functions that test_functions.py serves."""
 
+import sys
 import threading
 import time
 
@@ -70,6 +71,12 @@ def double(items: list[np.ndarray]) -> list[np.ndarray]:
 
 async def slowly(items: list[float]) -> list[float]:
     return [each / 2 for each in items]
+
+
+def leave(items):
+    if "exit" in items:
+        sys.exit(3)
+    return items
 
 
 def strange(items):

@@ -20,8 +20,10 @@ from headway.cli import main
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
+from headway.server.engine.handle import EngineState
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find, names_a_function
+from headway.server.functions.watched import WatchedFunction
 from tests.server.functions import functions_to_serve
 from tests.server.functions.served import MODULE, serving
 from tests.server.running_server import until
@@ -242,6 +244,41 @@ def test_a_full_lane_a_deadline_and_a_client_that_leaves():
         until(lambda: not service.batcher._items)
         functions_to_serve.HELD.release(1)
         assert post(url, 8) == 8, "nobody called the function with 6 or 7"
+
+
+def test_a_function_that_exits_fails_its_item_alone():
+    with serving("leave") as (url, _):
+        error = post(url, "exit", 500)
+        assert (
+            error["message"] == "leave failed: RuntimeError: the function failed with SystemExit(3)"
+        )
+        assert post(url, "stay") == "stay"
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_probes_say_that_the_engine_is_down():
+    def broken(calls, items):
+        if items:
+            raise OSError("no room")
+
+    with serving("shout") as (url, service):
+        base = url.partition("/v1")[0]
+        assert httpx2.get(f"{base}/health").status_code == 200
+        assert httpx2.get(f"{base}/ready").status_code == 200
+        watched = WatchedFunction(service)
+        assert watched.state is EngineState.READY
+        service.metrics.listeners.append(broken)
+        for _ in range(2):
+            error = post(url, {"text": "a"}, 503)
+            assert (error["code"], error["message"]) == (
+                "engine_down",
+                "the engine is down: no room",
+            )
+        for path in ("health", "ready"):
+            answer = httpx2.get(f"{base}/{path}")
+            assert answer.status_code == 503
+            assert answer.json()["error"]["message"] == "the engine is down: no room"
+        assert watched.state is EngineState.DOWN
 
 
 def test_kinds_of_functions():

@@ -4,6 +4,7 @@ import os
 import time
 
 import headway
+from headway.core.scheduler import Scheduler
 
 
 @headway.batch(size=8, lanes={"fast": 5.0})
@@ -12,6 +13,8 @@ def shout(texts: list[str]) -> list[str]:
     for text in texts:
         if text == "exit":
             os._exit(3)
+        if text == "fault":
+            Scheduler.commit = None  # the batcher's engine ends with it
         if text == "print":
             print("said by the function")
         if text == "slow":

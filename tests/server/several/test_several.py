@@ -327,3 +327,10 @@ def test_a_function_that_ends_its_process_touches_no_other(served):
     assert item["device_ns"] > 0 and item["good"]
     labelled = {"workflow": "order-1", "label": "resolved"}
     assert post(served.url, "/v1/outcomes", labelled).status_code == 200
+
+
+def test_a_function_whose_engine_is_down_has_another_process(served):
+    failed = post(served.url, "/v1/functions/shout", "fault")
+    assert (failed.status_code, failed.json()["error"]["code"]) == (503, "engine_down")
+    until(lambda: post(served.url, "/v1/functions/shout", "a").status_code == 200)
+    assert post(served.url, "/v1/functions/counting", 1).status_code == 200

@@ -49,7 +49,7 @@ def make_app(
     registry.register(service.metrics)
     app.include_router(state_routes(service, registry))
     door = Door(service.keys, bodies, clock.now)
-    watched = WatchedFunction(service, lambda: service.draining)
+    watched = WatchedFunction(service)
     books = ledger.books if ledger else None
     app.include_router(dashboard_routes(Board([watched], books), door))
     app.add_middleware(DirectCalls, paths={routes.path: routes.one})

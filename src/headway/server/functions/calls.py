@@ -15,6 +15,7 @@ from headway.errors import (
 )
 from headway.server import clock
 from headway.server.config.durations import SECOND
+from headway.server.engine.handle import EngineState
 from headway.server.functions.codecs import JSON, checked, decode, encode
 from headway.server.functions.ledger.item_accounts import ItemAccount, ItemAccounts, Staged
 from headway.server.functions.messages import About, Ask, Wishes
@@ -51,6 +52,10 @@ class FunctionCalls:
             {name: each for name, each in result.items() if name != "$defs"},
             target.models(),
         )
+
+    @property
+    def state(self) -> EngineState:
+        return EngineState.DOWN if self.batcher.down else EngineState.READY
 
     def close(self) -> None:
         """Call the function with all that wait, then end its thread."""

@@ -92,7 +92,8 @@ class FunctionProcess:
             calls.metrics.listeners.append(self._measure)
 
     async def serve(self, notes: tuple[str, ...]) -> None:
-        """Until it is told to close, and all is answered."""
+        """Until it is told to close, and all is answered. Raises EngineDownError if the batcher's
+        engine is down."""
         loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
         self._channel.send(replace(self._calls.about, notes=notes))
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
@@ -100,9 +101,12 @@ class FunctionProcess:
         writer.start()
         await self._closing.wait()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)  # cancelled ones, too
+        down = self._calls.batcher.down  # before it is closed
         await asyncio.to_thread(self._calls.close)
         self._out.put(None)
         await asyncio.to_thread(writer.join)
+        if down:
+            raise EngineDownError(down)
 
     # -- the threads of the pipe
 
@@ -163,6 +167,8 @@ class FunctionProcess:
         del self._tasks[id]
         if accounts:
             accounts.close()
+        if self._calls.batcher.down:  # the next process may do better
+            self._closing.set()
 
     async def _answer(self, ask: Ask, accounts: ItemAccounts | None) -> None:
         try:

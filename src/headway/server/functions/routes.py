@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
+from headway.server.engine.handle import EngineState
 from headway.server.functions.codecs import JSON, KINDS, kind_of
 from headway.server.functions.ledger.admission import Admission
 from headway.server.functions.ledger.item_rows import FunctionCall
@@ -19,6 +20,7 @@ from headway.server.functions.service import FunctionService
 from headway.server.http.body import BodyReader
 from headway.server.http.openapi import responses
 from headway.server.http.sse import HEADERS
+from headway.server.protocol.problem import Problem
 
 AT = "/v1/functions"
 STATUSES = 400, 401, 404, 408, 413, 415, 429, 500, 503
@@ -110,14 +112,16 @@ def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRo
         }
         return JSONResponse({"object": "list", "data": [listed(service.about, lanes)]})
 
-    @router.get("/health", responses=responses())
+    @router.get("/health", responses=responses(503))
     async def health() -> JSONResponse:
-        """Whether the process is worth keeping."""
+        """Whether the process is worth keeping: 503 once the batcher's engine is down."""
+        if service.state is EngineState.DOWN:
+            raise Problem(503, service.batcher.down, code="engine_down")
         return JSONResponse({"status": "ok"})
 
     @router.get("/ready", responses=responses(503))
     async def ready() -> JSONResponse:
-        """Whether to send requests here: 503 while draining."""
+        """Whether to send requests here: 503 while draining or down."""
         service.check_open()
         return JSONResponse({"status": "ok"})
 

@@ -6,7 +6,8 @@ from functools import partial
 
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
-from headway.errors import SettingError
+from headway.errors import EngineDownError, SettingError
+from headway.server.answering.call import down
 from headway.server.config.config import ServerConfig
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.keys import KeySettings
@@ -46,7 +47,7 @@ class FunctionService(FunctionCalls):
         super().__init__(target, self._staged)
         self.book: FunctionBook | None = None  # none: no ledger is kept
         if prices:
-            self.book = FunctionBook(target.name, lambda: EngineState.READY, prices, most)
+            self.book = FunctionBook(target.name, lambda: self.state, prices, most)
             self.book.ready()
             self.metrics.listeners.append(self._measure)
         lanes = list(self.batcher.settings.lanes)
@@ -55,16 +56,23 @@ class FunctionService(FunctionCalls):
         self.open = 0  # requests that are being answered
         self.draining = False
 
+    @property
+    def state(self) -> EngineState:
+        state = super().state
+        return EngineState.DRAINING if self.draining and state is EngineState.READY else state
+
     def admit(self, headers: Mapping[str, str]) -> Admission:
         """Whoever sends these headers may have one more request. Raises Problem."""
         tenant = self.keys.caller(headers)
         return Admission(self.keys, tenant, headers, self.book, self.check_open)
 
     def check_open(self) -> None:
-        """Raises Problem once the server drains."""
+        """Raises Problem once the server drains, or if the batcher's engine is down."""
         if self.draining:
             message = "the server is shutting down and takes no more"
             raise Problem(503, message, code="draining", retry=jittered(SOON))
+        if why := self.batcher.down:
+            raise down(EngineDownError(why))
 
     def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
         """Where and until when items with these headers wait. Raises Problem."""

@@ -1,7 +1,7 @@
 """WatchedFunction: a function as the live page sees it."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 
 from headway.core.lane import Lane
@@ -23,9 +23,7 @@ class WatchedFunction:
     """A Watchable of a function in this process. Rows come from the engine's thread. Open items are
     not listed: they have no ids that their callers know."""
 
-    def __init__(
-        self, calls: FunctionCalls, is_draining: Callable[[], bool] = lambda: False
-    ) -> None:
+    def __init__(self, calls: FunctionCalls) -> None:
         """It counts from now on."""
         settings = calls.batcher.settings
         self.name, self.slots, self.is_function = calls.target.name, settings.size, True
@@ -38,17 +36,17 @@ class WatchedFunction:
         self.points: dict[int, Point] = {}
         self.windows: Mapping[str, SlidingSum] = {name: SlidingSum() for name in self.lanes}
         self.calls: dict[str, Call] = {}  # none
-        self._batcher, self._is_draining = calls.batcher, is_draining
+        self._calls = calls
         calls.metrics.listeners.append(self.rows)
         calls.metrics.refusing.append(self.refused)
 
     @property
     def load(self) -> Load:
-        return self._batcher.load
+        return self._calls.batcher.load
 
     @property
     def state(self) -> EngineState:
-        return EngineState.DRAINING if self._is_draining() else EngineState.READY
+        return self._calls.state
 
     def view(self, now: int) -> ModelView:
         """What the page shows of it, with all of its lanes. now: nanoseconds of the clock."""
