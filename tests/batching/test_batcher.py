@@ -555,6 +555,31 @@ def test_leaving_a_stream_ends_it_and_its_generator():
 # -- processes
 
 
+class CodedError(Exception):
+    """Its arguments are not those that it is made anew with."""
+
+    def __init__(self, code, why):
+        super().__init__(f"{code}: {why}")
+
+
+class LockedError(Exception):
+    """It cannot be pickled."""
+
+    def __init__(self, why):
+        super().__init__(why, threading.Lock())
+
+    def __str__(self):
+        return self.args[0]
+
+
+def coded(items):
+    if "coded" in items:
+        raise CodedError(7, "bad item")
+    if "locked" in items:
+        raise LockedError("locked")
+    return [(os.getpid(), item) for item in items]
+
+
 def negated(items):
     if "die" in items:
         os._exit(3)
@@ -573,6 +598,18 @@ def test_processes_share_each_call_and_a_dead_one_costs_its_call_alone():
         with pytest.raises(ProcessDiedError, match="a process of the function has died"):
             batcher.call("die")
         assert batcher.call(5)[1] == 5
+
+
+def test_an_error_that_cannot_be_pickled_leaves_the_processes_alive():
+    with headway.Batcher(coded, processes=1, window=0.2) as batcher:
+        process, _ = batcher.call("a")
+        for bad, said in (("coded", "CodedError: 7: bad item"), ("locked", "LockedError: locked")):
+            futures = [batcher.submit(item) for item in (bad, "b")]
+            with pytest.raises(RuntimeError) as raised:
+                futures[0].result(30)
+            assert str(raised.value) == said
+            assert "in coded" in str(raised.value.__cause__), "with its own traceback"
+            assert futures[1].result(30) == (process, "b")
 
 
 @pytest.mark.parametrize("function", [counting, acounting])

@@ -3,13 +3,14 @@
 import asyncio
 import inspect
 import multiprocessing
+import pickle
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
 from headway.batching.shared_memory import Packed, Room, pack, unpack
-from headway.errors import EngineError, SettingError
+from headway.errors import EngineError, SettingError, first_line
 
 Function = Callable[[list[Any]], Any]
 
@@ -133,9 +134,23 @@ class ProcessDiedError(EngineError):
 
 
 def _call(function: Function, packed: Packed, room: str) -> Packed:
-    """In one of the processes."""
-    items = unpack(packed, room)
-    return pack(list(checked(function(items), len(items))), room)
+    """In one of the processes. Raises what the function raises, as a RuntimeError if it cannot be
+    pickled and made anew: its like would end the pool."""
+    try:
+        items = unpack(packed, room)
+        return pack(list(checked(function(items), len(items))), room)
+    except BaseException as error:
+        if _comes_through(error):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {first_line(error)}") from error
+
+
+def _comes_through(error: BaseException) -> bool:
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # of any kind: the error's class is the user's
+        return False
+    return True
 
 
 def _divided(items: list[Any], count: int) -> list[list[Any]]:
