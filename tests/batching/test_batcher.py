@@ -1,6 +1,7 @@
 """Any function, batched: the real engine, threads and event loops."""
 
 import asyncio
+import copy
 import logging
 import os
 import threading
@@ -664,6 +665,38 @@ def test_each_instance_has_its_own_batcher():
     assert two.scaled.batcher is two.scaled.batcher is not three.scaled.batcher
     two.scaled.close()
     three.scaled.close()
+
+
+def test_super_and_a_copy_have_batchers_of_their_own():
+    class Model:
+        def __init__(self, name):
+            self.name = name
+
+        @headway.batch
+        def named(self, items):
+            return [f"{self.name} {item}" for item in items]
+
+    class Loud(Model):
+        @headway.batch
+        def named(self, items):
+            return [f"{self.name.upper()} {item}" for item in items]
+
+        def both(self, item):
+            return self.named(item), super().named(item)
+
+        def close(self):
+            self.named.close()
+            super().named.close()
+
+    one = Loud("one")
+    assert one.both("a") == ("ONE a", "one a") == one.both("a")
+    two = copy.copy(one)
+    two.name = "two"
+    assert two.both("a") == ("TWO a", "two a")
+    assert one.named.batcher is one.named.batcher is not two.named.batcher
+    assert one.both("a") == ("ONE a", "one a")
+    one.close()
+    two.close()
 
 
 def test_wrong_settings_are_said_where_they_are_written():

@@ -33,6 +33,7 @@ class BatchedFunction(Chainable):
         self.function, self.settings = function, settings
         self._lock = threading.Lock()
         self._batcher: Batcher | None = None
+        self._key = f"_batched_{id(self)}"  # of an instance's own, in its __dict__
         self._is_async = inspect.iscoroutinefunction(function)
         self._is_async_stream = inspect.isasyncgenfunction(function)
 
@@ -54,17 +55,14 @@ class BatchedFunction(Chainable):
             return batcher.stream(item, **keywords)
         return batcher.call(item, **keywords)
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
     def __get__(self, instance: Any, owner: type | None = None) -> "BatchedFunction":
         if instance is None:
             return self
+        method = self.function.__get__(instance, owner)
         with self._lock:
-            bound: BatchedFunction | None = instance.__dict__.get(self._name)
-            if bound is None:
-                method = self.function.__get__(instance, owner)
-                bound = instance.__dict__[self._name] = BatchedFunction(method, self.settings)
+            bound: BatchedFunction | None = instance.__dict__.get(self._key)
+            if bound is None or bound.function != method:  # a copy has that of its original
+                bound = instance.__dict__[self._key] = BatchedFunction(method, self.settings)
             return bound
 
     def close(self) -> None:
