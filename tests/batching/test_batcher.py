@@ -553,6 +553,25 @@ def test_leaving_a_stream_ends_it_and_its_generator():
         again.close()
 
 
+def test_a_generator_whose_end_fails_costs_the_next_call_nothing(caplog):
+    async def function(items):
+        try:
+            while True:
+                yield items
+        finally:
+            raise RuntimeError("no end")
+
+    before = set(threading.enumerate())
+    batcher = headway.Batcher(function)
+    for item in range(2):
+        stream = batcher.stream(item)
+        assert next(stream) == item
+        stream.close()
+    batcher.close()
+    assert caplog.messages == ["the end of a stream failed: RuntimeError: no end"] * 2
+    assert set(threading.enumerate()) <= before
+
+
 # -- processes
 
 

@@ -132,7 +132,7 @@ class FunctionExecutor(Executor):
         try:
             self._call_part(items, self._values(items, batch))
         except BaseException as error:  # a padding that raises
-            _log(error, len(items))
+            _log(f"a call of {len(items)} items", error)
             for item in items:
                 item.fail(_own(error, len(items)))
 
@@ -146,7 +146,7 @@ class FunctionExecutor(Executor):
             self._call_part(items[:middle], values[:middle])
             self._call_part(items[middle:], values[middle:])
             return
-        _log(error, count)
+        _log(f"a call of {count} items", error)
         for item in items:
             item.fail(_own(error, count))
 
@@ -171,7 +171,7 @@ class FunctionExecutor(Executor):
         except StopIteration:
             return Output(((END,),) * len(rows))
         except BaseException as error:
-            _log(error, len(rows))
+            _log(f"a call of {len(rows)} items", error)
             for _, item in places:
                 item.fail(_own(error, len(rows)))
             why = first_line(error)
@@ -191,9 +191,12 @@ class FunctionExecutor(Executor):
         return Output(tuple(tokens), errors=errors)
 
     def _close_stream(self) -> None:
-        if close := getattr(self._stream, "close", None):
-            close()
-        self._stream = iter(())
+        stream, self._stream = self._stream, iter(())
+        try:
+            if close := getattr(stream, "close", None):
+                close()
+        except BaseException as error:  # its items have ended: nobody is left to be told
+            _log("the end of a stream", error)
 
 
 def _own(error: BaseException, count: int) -> BaseException:
@@ -210,7 +213,7 @@ class SharedError(Exception):
     """A call failed, and all of its items with it. __cause__ is what the function raised."""
 
 
-def _log(error: BaseException, count: int) -> None:
+def _log(what: str, error: BaseException) -> None:
     """One line: each caller gets the exception with its traceback."""
-    what = f"{type(error).__name__}: {first_line(error)}"
-    logging.getLogger("headway.batching").warning("a call of %d items failed: %s", count, what)
+    why = f"{type(error).__name__}: {first_line(error)}"
+    logging.getLogger("headway.batching").warning("%s failed: %s", what, why)
