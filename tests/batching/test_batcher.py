@@ -334,10 +334,15 @@ def test_a_padding_that_raises_fails_its_call_alone():
     def pad(item, cost):
         raise ValueError("no padding")
 
-    with headway.Batcher(doubled, cost=abs, buckets=(4,), pad=pad) as batcher:
+    with (
+        headway.Batcher(doubled, cost=abs, buckets=(4,), pad=pad) as batcher,
+        headway.Batcher(counting, cost=abs, buckets=(4,), pad=pad) as streams,
+    ):
         for _ in range(5):
             with pytest.raises(ValueError, match="no padding"):
                 batcher.call(3)
+            with pytest.raises(ValueError, match="no padding"):
+                next(streams.stream(3))
 
 
 @pytest.mark.parametrize("cost", [0, -1, 1.5, None, 10**9])

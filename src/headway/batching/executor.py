@@ -104,7 +104,7 @@ class FunctionExecutor(Executor):
             return Output(((),) * len(batch.rows), errors=errors)
         if begins:
             self._close_stream()
-            self._stream = self._calling.stream(self._values(items, batch))
+            self._stream = self._pieces(items, batch)
             self._places = {
                 row.sequence: (at, item)
                 for at, (row, item) in enumerate(zip(begins, items, strict=True))
@@ -162,6 +162,11 @@ class FunctionExecutor(Executor):
             else:
                 item.result = result
         return None
+
+    def _pieces(self, items: list[Item], batch: Batch) -> Iterator[Sequence[Any]]:
+        """The items are padded with the first piece: a padding that raises fails as the function
+        would."""
+        yield from self._calling.stream(self._values(items, batch))
 
     def _next(self, rows: tuple[Row, ...]) -> Output:
         """The next piece of each that streams."""
