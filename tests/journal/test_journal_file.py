@@ -6,6 +6,7 @@ import stat
 import subprocess
 import sys
 from contextlib import contextmanager
+from dataclasses import replace
 from itertools import accumulate
 
 import pytest
@@ -208,6 +209,21 @@ def test_a_full_disk_stops_the_journal_and_not_the_engine(tmp_path, where):
     found = load(path)
     assert (found.records, found.cut) == (tuple(records())[:20], False)
     assert {each.name for each in tmp_path.iterdir()} == {"run.jsonl", whole}
+
+
+@pytest.mark.parametrize(
+    "odd, fault",
+    [({5}, "it has no form for a set"), (10**5_000, "Exceeds the limit")],
+    ids=["a set", "too many digits"],
+)
+def test_a_value_without_a_form_stops_the_journal_and_not_the_engine(tmp_path, caplog, odd, fault):
+    whole = tuple(records())
+    with JournalFile(tmp_path / "run.jsonl", SETTINGS, {}) as file:
+        for record in (*whole[:2], replace(whole[2], host=odd), *whole[3:]):
+            file.keep(record)
+    assert fault in file.fault and len(caplog.records) == 1, "logged once"
+    assert "the journal run.jsonl has stopped" in caplog.text
+    assert load(tmp_path / "run.jsonl").records == whole[:2]
 
 
 def test_a_part_is_never_overwritten(tmp_path, caplog):

@@ -65,9 +65,12 @@ def line(value: Any) -> str:
 
 
 def encode(value: Any) -> Any:
-    """A frozen value as a dict: {"is": its type, and its fields}. Sets are sorted."""
+    """A frozen value as a dict: {"is": its type, and its fields}. Sets are sorted. TypeError for
+    another value."""
     if isinstance(value, frozenset):
         return {"is": "set", "of": sorted(value)}
+    if not is_dataclass(value):
+        raise TypeError(f"it has no form for a {type(value).__name__}")
     named = {each.name: getattr(value, each.name) for each in fields(value)}
     for name, field_ in named.items():
         if isinstance(field_, Mapping):

@@ -51,17 +51,24 @@ class JournalFile:
         if self.fault:
             return
         try:
-            self._part.add(line_of(record))
+            line = line_of(record)
+        except (TypeError, ValueError) as error:  # a value that JSON has no form for
+            return self._stop(str(error))
+        try:
+            self._part.add(line)
             if 0 < self._part_bytes <= self._part.size:
                 self._begin_next_part()
         except OSError as error:
-            self.fault = error.strerror or str(error)
-            self._part.close()
-            LOG.error(
-                "the journal %s has stopped: %s. What is in it can be replayed; the engine goes on",
-                self.name,
-                self.fault,
-            )
+            self._stop(error.strerror or str(error))
+
+    def _stop(self, fault: str) -> None:
+        self.fault = fault
+        self._part.close()
+        LOG.error(
+            "the journal %s has stopped: %s. What is in it can be replayed; the engine goes on",
+            self.name,
+            self.fault,
+        )
 
     def _begin_next_part(self) -> None:
         """Begin the next part, then name it in this one: so each part that is named exists."""
