@@ -3,9 +3,11 @@
 import asyncio
 import pickle
 
+import numpy as np
 import pytest
 
 from headway import LLM, HeadwayError, Options
+from headway.core.commands import Add
 from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.policies.join import Dynamic, Static
@@ -399,6 +401,13 @@ def test_truncation_keeps_the_end(llm):
         ({"n": 0}, "n must be 1 or more"),
         ({"truncate": -1}, "truncate 0 or more"),
         ({"expected_tokens": -1}, "expected_tokens must be 0 or more, not -1"),
+        ({"max_tokens": 2.5}, "max_tokens must be an int, not 2.5"),
+        ({"expected_tokens": None}, "expected_tokens must be an int, not None"),
+        ({"n": 1.5}, "n must be an int"),
+        ({"truncate": 2.5}, "truncate must be an int"),
+        ({"stop_tokens": {"5"}}, "a stop token must be an int, not '5'"),
+        ({"logit_bias": {"5": 1.0}}, "a token of logit_bias must be an int, not '5'"),
+        ({"adapter": None}, "adapter must be a name or empty, not None"),
     ],
 )
 def test_impossible_sampling_is_refused(llm, options, words):
@@ -406,6 +415,29 @@ def test_impossible_sampling_is_refused(llm, options, words):
         llm.generate("x", Options(**options))
     with pytest.raises(HeadwayError, match="one answer and no echo"):
         next(llm.stream("x", Options(n=2)))
+
+
+def test_what_is_asked_in_other_types_is_journaled_in_plain_ones(tmp_path):
+    three = np.int64(3)
+    odd = Options(
+        max_tokens=three,
+        expected_tokens=three,
+        stop_tokens=[three, True],
+        logit_bias={three: -1.0},
+        n=np.int64(1),
+        truncate=np.int64(9),
+    )
+    with LLM(slots=2, journal=tmp_path / "j") as made:
+        whole, refused = made.generate(["x", [True, 2]], odd)
+        with pytest.raises(SettingError, match="end_by must be an int, not 1e"):
+            asyncio.run(made.agenerate("x", odd, end_by=1e18))
+    assert whole.error is None and len(whole.tokens) <= 3
+    assert type(refused.error) is PromptError and "token True" in str(refused.error)
+    _, kept = journal.read((tmp_path / "j").read_text().splitlines())
+    adds = [each for record in kept for each in record.commands if isinstance(each, Add)]
+    added = adds[0].request
+    assert (added.max_tokens, added.expected) == (3, 3)
+    assert {3, 1} <= added.sampling.stop_tokens and added.sampling.logit_bias == ((3, -1.0),)
 
 
 def test_a_grammar_that_cannot_be_compiled_raises_before_anything_begins(llm):
@@ -474,7 +506,6 @@ def test_requests_that_cannot_begin_fail_alone_and_do_not_end_the_engine(llm, mo
         ({"top_k": 2**63}, "top_k must be"),
         ({"min_tokens": 2**63}, "min_tokens must be"),
         ({"logit_bias": {5: 1e300}}, "logit_bias must be"),
-        ({"max_tokens": 2.5}, "max_tokens must be an int"),
     ],
 )
 def test_values_too_large_for_the_executors_tables_are_refused(llm, options, words):

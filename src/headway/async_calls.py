@@ -12,7 +12,7 @@ from headway.core.request import NEVER
 from headway.errors import EngineDownError, RefusedError
 from headway.live.account import Account
 from headway.live.engine import LiveEngine
-from headway.options import Options
+from headway.options import Options, integer
 from headway.request_builder import Ask, RequestBuilder
 
 
@@ -69,7 +69,7 @@ class AsyncCalls:
     ) -> "_Call":
         await asyncio.to_thread(self._builder.check, options)
         answer = self._stream_answer(prompt, options)
-        answer.request = replace(answer.request, end_by=end_by)
+        answer.request = replace(answer.request, end_by=integer("end_by", end_by))
         return _Call(self._engine, self._rows, self._hear, answer, account)
 
 

@@ -2,9 +2,11 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import index
+from typing import Any
 
 from headway.core.grammar import Grammar
-from headway.core.sampling import Sampling
+from headway.core.sampling import Sampling, shown
 from headway.errors import PromptError, SettingError
 from headway.tokenizer import Tokenizer
 
@@ -81,6 +83,15 @@ class Options:
             object.__setattr__(self, "stop", (self.stop,))
         if isinstance(self.bad_words, str):
             object.__setattr__(self, "bad_words", (self.bad_words,))
+        for name in ("max_tokens", "expected_tokens", "n", "truncate"):
+            if (value := getattr(self, name)) is not None or name != "max_tokens":
+                object.__setattr__(self, name, integer(name, value))
+        tokens = frozenset([integer("a stop token", token) for token in self.stop_tokens])
+        object.__setattr__(self, "stop_tokens", tokens)
+        bias = {integer("a token of logit_bias", token): x for token, x in self.logit_bias.items()}
+        object.__setattr__(self, "logit_bias", bias)
+        if not isinstance(self.adapter, str):
+            raise SettingError(f"adapter must be a name or empty, not {shown(self.adapter)}")
         if self.n < 1 or self.truncate < 0:
             raise SettingError(
                 f"n must be 1 or more and truncate 0 or more, not {self.n} and {self.truncate}"
@@ -91,3 +102,11 @@ class Options:
             raise SettingError(
                 "an answer with a grammar ends with a stop token of the model: leave out ignore_eos"
             )
+
+
+def integer(name: str, value: Any) -> int:
+    """The value as a plain int: a journal has no form for another. Raises SettingError."""
+    try:
+        return int(index(value))
+    except TypeError:
+        raise SettingError(f"{name} must be an int, not {shown(value)}") from None

@@ -67,7 +67,7 @@ class RequestBuilder:
 
     def encode(self, prompt: Ask) -> tuple[int, ...]:
         """Token ids of a text, of a chat, or of ids as they are. Raises PromptError for an id that
-        is not in the model's vocabulary."""
+        is not a plain int in the model's vocabulary."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
         if prompt and isinstance(prompt[0], dict):
@@ -75,7 +75,7 @@ class RequestBuilder:
         ids = tuple(prompt)
         vocab = self.tokenizer.vocab
         for id in ids:
-            if not isinstance(id, int) or not 0 <= id < vocab:
+            if type(id) is not int or not 0 <= id < vocab:
                 raise PromptError(f"the prompt has token {id!r}; the model has 0 to {vocab - 1}")
         return ids  # type: ignore[return-value]
 
