@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers.decoders import ByteFallback
+from tokenizers.decoders import ByteFallback, Metaspace
 from transformers import AutoTokenizer
 
 from headway.errors import PromptError, TokenizerError
@@ -149,6 +149,26 @@ def test_characters_spelled_in_bytes_give_the_text_of_decoding_them_whole(text, 
     assert streamed(fallen_back, ids, sizes) == fallen_back(ids) == text
 
 
+SPELLED = ["<tool>", "▁", "▁Hello", "▁world", "s", "."]  # the first is special
+METASPACE = Metaspace()
+
+
+def sentences(ids):
+    """A decoder of SentencePiece, which drops the text's first space; special ids are skipped."""
+    return METASPACE.decode([SPELLED[id] for id in ids if id])
+
+
+@given(st.lists(st.integers(0, len(SPELLED) - 1), max_size=12), SIZES)
+def test_skipped_ids_cost_no_space_behind_them(ids, sizes):
+    assert streamed(sentences, ids, sizes) == sentences(ids)
+
+
+def test_the_word_behind_a_skipped_id_begins_with_its_space():
+    stream = TextStream(sentences, ["lo wor"], min_tokens=2)
+    assert [stream.push([id]) for id in (2, 0, 3)] == ["Hel", "", ""]
+    assert (stream.text, stream.kept) == ("Hel", 3)
+
+
 @pytest.mark.parametrize(
     "decode, repeated",
     [
@@ -157,6 +177,7 @@ def test_characters_spelled_in_bytes_give_the_text_of_decoding_them_whole(text, 
         ),
         (bytewise, list("\ufffd".encode())),
         (chunked, [12]),
+        (sentences, [0]),
     ],
 )
 def test_the_work_is_linear_in_the_ids_even_for_repeated_bytes(decode, repeated):

@@ -81,6 +81,10 @@ class TextStream:
         tail = self._decode(window)
         if not tail.endswith(UNFINISHED):
             self._count += len(new)
+            # Skipped ids must not be all of a window: the next id would lose its space. A space
+            # that comes first decodes to nothing, too, but not twice.
+            if tail == self._tail and not self._decode(2 * new):
+                return
             self._extend(tail, len(tail), window, self._read)
         elif len(new) > 1:  # a character may end at one of them
             for id in new:
