@@ -21,8 +21,8 @@ class Bytes:
         return bytes(ids).decode(errors="replace")
 
 
-def answer():
-    return Answer(REQUEST, Options(stop=()), Bytes())
+def answer(stop=()):
+    return Answer(REQUEST, Options(stop=stop), Bytes())
 
 
 @given(
@@ -53,3 +53,11 @@ def test_one_that_fails_has_the_text_up_to_then():
         failing.take(Event("one", (), Finish.ERROR, "no room"))
     row = row_without_times(REQUEST, Finish.ERROR)
     assert failing.completion(row).text == "n", "the other byte is half a character"
+
+
+def test_a_stop_string_that_only_the_end_completes_is_why_it_stopped():
+    cut = answer("x\ufffd")
+    events = [Event("one", (97,)), Event("one", (120,)), Event("one", (0xE2,), Finish.LENGTH)]
+    assert [cut.take(each).text for each in events] == ["a", "", ""]
+    done = cut.completion(None)
+    assert (done.text, done.finish, len(done.tokens)) == ("a", Finish.STOP, 3)

@@ -73,7 +73,7 @@ class Answer:
         self._add(new, event)
         if event.finish:
             text += self.text.end()
-            self.finish = Finish.STOP if self.stopped else event.finish
+            self.finish = Finish.STOP if self.text.kept else event.finish
         return Delta(text, new, self.finish)
 
     def keep(self, event: Event) -> None:
