@@ -72,6 +72,11 @@ def test_a_block_size_that_it_does_not_take_is_refused():
             (-1, -1, Grammar(), 0.005),
             "samples at a temperature of 0 or from 0.01 on, not at 0.005",
         ),
+        (
+            {"most_temperature": 2.0},
+            (-1, -1, Grammar(), 2.1),
+            "samples at a temperature of 2.0 at most, not at 2.1",
+        ),
     ],
 )
 def test_a_request_that_asks_for_more_is_refused(lacking, wanted, cause):

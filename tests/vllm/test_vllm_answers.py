@@ -165,10 +165,13 @@ def test_a_preempted_request_goes_on_as_if_nothing_had_been(llm, options):
         assert runs(llm, "torch", 40, options)[0] == roomy
 
 
-def test_what_vllm_would_change_is_refused(llm):
+def test_what_vllm_would_change_or_refuse_is_refused(llm):
     cold = Options(max_tokens=4, temperature=0.005)
+    made = llm("vllm")
     with pytest.raises(SettingError, match=r"at a temperature of 0 or from 0\.01 on"):
-        llm("vllm").generate(PROMPTS[:1], cold)
+        made.generate(PROMPTS[:1], cold)
+    with pytest.raises(SettingError, match=r"at a temperature of 2\.0 at most, not at 2\.5"):
+        made.generate(PROMPTS[:1], replace(cold, temperature=2.5))
 
 
 def test_groups_are_refused_before_anything_is_loaded(llm):

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import inf
 
 from headway.core.grammar import Grammar
 from headway.core.policies.chunk import Whole
@@ -33,6 +34,7 @@ class Traits:
     splits_prompts: bool = True  # it computes a prompt in parts, in several steps
     adapters: bool = False  # LoRA's
     least_temperature: float = 0.0  # of those above 0
+    most_temperature: float = inf
     steps_in_flight: int = 1  # submitted and not yet collected, at most
     drafted: int = 0  # tokens that a row may have beside the one that it samples, at most
     tells_back: bool = False  # it tells when a step is back, so that nobody waits in `collect`
@@ -92,6 +94,11 @@ class Traits:
         if 0 < temperature < self.least_temperature:
             return (
                 f"{self.name} samples at a temperature of 0 or from {self.least_temperature} on, "
+                f"not at {temperature}"
+            )
+        if temperature > self.most_temperature:
+            return (
+                f"{self.name} samples at a temperature of {self.most_temperature} at most, "
                 f"not at {temperature}"
             )
         if logprobs >= 0 and not self.logprobs:

@@ -22,6 +22,11 @@ from tests.server.running_server import fake, serving
             {"temperature": 0.005},
             "samples at a temperature of 0 or from 0.01 on, not at 0.005",
         ),
+        (
+            {"most_temperature": 1.5},
+            {"temperature": 2.0},
+            "samples at a temperature of 1.5 at most, not at 2.0",
+        ),
     ],
 )
 def test_what_the_executor_cannot_do_is_refused_by_name(lacking, more, cause):

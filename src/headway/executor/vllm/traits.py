@@ -10,4 +10,5 @@ VLLM_TRAITS = Traits(
     steps_in_flight=2,  # its workers keep what they sample, and read a queue of steps
     adapters=True,
     least_temperature=0.01,  # it would raise lower ones to it
+    most_temperature=2.0,  # it refuses higher ones
 )
