@@ -21,6 +21,7 @@ FLOORS = {
     "models": 1,
     "journal": 2,
     "engine": 2,
+    "encodable": 2,
     "special_tokens": 2,
     "tokenizer": 2,
     "pair_template": 2,

@@ -166,22 +166,24 @@ LONG = [5] * 3_000
 
 def test_one_prompt_that_is_refused_costs_the_others_nothing(llm):
     expected = [answer.tokens for answer in llm.generate(PROMPTS, Options(max_tokens=9))]
-    prompts = [PROMPTS[0], LONG, PROMPTS[1], [1, 99_999], PROMPTS[2], [], PROMPTS[3], [{"x": 1}]]
+    odd = [{"x": 1}], "a\udcffb"
+    prompts = [PROMPTS[0], LONG, PROMPTS[1], [1, 99_999], PROMPTS[2], [], PROMPTS[3], *odd]
     answers = llm.generate(prompts, Options(max_tokens=9, n=2))
-    assert [answer.tokens for answer in answers[0::4]] == expected
-    assert [answer.choice for answer in answers] == [0, 1] * 8
+    assert [answer.tokens for answer in answers[0:16:4]] == expected
+    assert [answer.choice for answer in answers] == [0, 1] * 9
     assert all(answer.error is None for at in range(0, 16, 4) for answer in answers[at : at + 2])
     for at, kind, words in (
         (2, RefusedError, "3000 prompt tokens and 9 to generate cannot fit"),
         (6, PromptError, "the prompt has token 99999"),
         (10, RefusedError, "the prompt is empty"),
         (14, PromptError, "the content of message 0 is not text"),
+        (16, PromptError, "a text cannot be encoded"),
     ):
         for failed in answers[at : at + 2]:
             assert type(failed.error) is kind and words in str(failed.error)
             assert (failed.text, failed.tokens, failed.finish) == ("", (), Finish.REFUSED)
             assert failed.row.finish is Finish.REFUSED and failed.row.generated == 0
-    assert len({answer.row.id for answer in answers}) == 16
+    assert len({answer.row.id for answer in answers}) == 18
     assert llm._rows == {} and llm._engine.load.running == 0
     assert [type(each.error) for each in pickle.loads(pickle.dumps(answers))[2:4]] == [
         RefusedError

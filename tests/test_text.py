@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 import pickle
 import subprocess
 import sys
@@ -324,6 +325,21 @@ def test_content_that_is_not_text_is_refused(tiny, content):
     for spelled in ("x", "<|pad|>"):
         with pytest.raises(PromptError, match="content of message 1 is not text"):
             tiny.chat([{"role": "user", "content": spelled}, {"role": "user", "content": content}])
+
+
+@pytest.mark.parametrize(
+    "encode",
+    [
+        lambda words, text: words.encode(text),
+        lambda words, text: words.encode_pair("x", text),
+        lambda words, text: words.encode_pair(text, "x"),
+        lambda words, text: words.spellings(["x", text]),
+        lambda words, text: words.chat([{"role": "user", "content": text}]),
+    ],
+)
+def test_a_text_without_utf_8_is_refused(tiny, encode):
+    with pytest.raises(PromptError, match=r"a text cannot be encoded: .*'\\udcff' in position 1"):
+        encode(tiny, os.fsdecode(b"a\xffb"))
 
 
 def test_a_template_that_cuts_contents_cannot_make_special_tokens(tiny, tmp_path):

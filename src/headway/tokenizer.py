@@ -12,6 +12,7 @@ from random import SystemRandom
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypedDict
 
+from headway.encodable import check_encodable, contents_of
 from headway.errors import PromptError, TokenizerError, first_line
 from headway.pair_template import PairTemplate, read_pair_template
 from headway.special_tokens import SpecialTokens, without_special_tokens
@@ -79,7 +80,7 @@ class Tokenizer:
         """Token ids of a text, with the special tokens that the tokenizer adds, such as a BOS.
 
         most: the text is cut at its end so that there are no more ids than this; 0: it is not cut.
-        Raises PromptError if the special tokens alone are as many.
+        Raises PromptError if the special tokens alone are as many, or for a lone surrogate.
         """
         ids = tuple(self._ids(text, adds=True))
         if not most or len(ids) <= most:
@@ -102,6 +103,7 @@ class Tokenizer:
         """
         if self._pairs:
             return self._templated(self._pairs, first, second, most, most_second)
+        check_encodable(first, second)
         one, other = self._plain.encode_batch_fast([first, second], add_special_tokens=False)
         own = self._plain.num_special_tokens_to_add(is_pair=True)
         if most_second:
@@ -124,6 +126,7 @@ class Tokenizer:
     def _ids(self, text: str, adds: bool = False, special: bool = False) -> list[int]:
         """adds: add the tokenizer's own special tokens. special: encode special tokens that the
         text spells as such."""
+        check_encodable(text)
         by = self._fast if special else self._plain
         (found,) = by.encode_batch_fast([text], add_special_tokens=adds)
         ids: list[int] = found.ids
@@ -184,7 +187,7 @@ class Tokenizer:
         self, messages: Sequence[Message], arguments: Mapping[str, Any]
     ) -> tuple[int, ...]:
         """Messages through the template. arguments: of the template."""
-        contents = _contents(messages)
+        contents = contents_of(messages)
         if not self._special.is_in("".join(contents)):
             return tuple(self._ids(self._rendered(list(messages), arguments), special=True))
         # The template is rendered with random marks in place of the contents, which are encoded
@@ -229,19 +232,6 @@ class Tokenizer:
         """The text of these token ids, by default without special tokens."""
         text: str = self._fast.decode(ids, skip_special_tokens=skip_special)
         return text
-
-
-def _contents(messages: Sequence[Message]) -> list[str]:
-    """The messages' texts. Raises PromptError where a content is not text, as in a tool call."""
-    contents: list[str] = []
-    for i, each in enumerate(messages):
-        content = each.get("content")
-        if not isinstance(content, str):
-            raise PromptError(
-                f"the content of message {i} is not text, but {type(content).__name__}"
-            )
-        contents.append(content)
-    return contents
 
 
 def import_templates() -> None:

@@ -1,0 +1,29 @@
+"""Whether texts can be encoded, before a tokenizer is asked."""
+
+from collections.abc import Mapping, Sequence
+
+from headway.errors import PromptError
+
+
+def check_encodable(*texts: str) -> None:
+    """Raises PromptError for a text with a lone surrogate, as os.fsdecode makes of odd bytes."""
+    for text in texts:
+        try:
+            if not text.isascii():
+                text.encode()
+        except UnicodeEncodeError as error:
+            raise PromptError(f"a text cannot be encoded: {error}") from None
+
+
+def contents_of(messages: Sequence[Mapping[str, object]]) -> list[str]:
+    """The messages' texts. Raises PromptError where a content is not text, as in a tool call."""
+    contents: list[str] = []
+    for i, each in enumerate(messages):
+        content = each.get("content")
+        if not isinstance(content, str):
+            raise PromptError(
+                f"the content of message {i} is not text, but {type(content).__name__}"
+            )
+        check_encodable(content)
+        contents.append(content)
+    return contents
