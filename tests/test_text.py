@@ -411,6 +411,43 @@ def test_a_pickled_tokenizer_encodes_the_same_and_shares_its_vocabulary(tmp_path
         assert again.encode("<|header|>") == words.encode("<|header|>") != (id,)
 
 
+@pytest.mark.parametrize(
+    "word, ids",
+    [("list", [[7], [3, 7], [6]]), (" list", [[3, 7], [7]]), ("(", [[3, 5], [3, 3, 5]])],
+)
+def test_bad_words_are_spelled_inside_a_text_too_where_a_space_comes_first(tmp_path, word, ids):
+    """As by Llama 2, which encodes "list" as "▁list", and "(list" as "▁", "(", "list"."""
+    pieces = ["<unk>", "<s>", "</s>", "▁", "\n", "(", "list", "▁list", "\n(", "l", "i", "s", "t"]
+    pieces += ["li", "lis"]
+    merges = [["l", "i"], ["li", "s"], ["lis", "t"], ["▁", "list"], ["\n", "("]]
+    spaces = {"type": "Replace", "pattern": {"String": " "}, "content": "▁"}
+    folder = copied(
+        tmp_path,
+        added_tokens=[],
+        normalizer={
+            "type": "Sequence",
+            "normalizers": [{"type": "Prepend", "prepend": "▁"}, spaces],
+        },
+        pre_tokenizer=None,
+        post_processor=None,
+        model={
+            "type": "BPE",
+            "unk_token": "<unk>",
+            "vocab": {piece: id for id, piece in enumerate(pieces)},
+            "merges": merges,
+        },
+    )
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "PreTrainedTokenizerFast"}')
+    words = Tokenizer(folder, len(pieces))
+    assert words.spellings([word]) == tuple(map(tuple, ids))
+
+
+def test_bytes_spell_a_bad_word_alike_behind_any_character(tiny):
+    for word in ("list", " list", "(", "é", "the list"):
+        alone = [tuple(tiny._ids(text)) for text in (word, f" {word.lstrip()}")]
+        assert tiny.spellings([word]) == tuple(dict.fromkeys(alone))
+
+
 def test_a_tokenizer_that_is_missing_or_does_not_match_is_refused(tmp_path):
     with pytest.raises(TokenizerError, match="does not match the model"):
         Tokenizer(TINY, 100)

@@ -6,7 +6,7 @@ Loading the tokenizer and rendering its chat template is left to transformers.
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from random import SystemRandom
 from threading import Lock
@@ -25,6 +25,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not s
 PRIVATE = [
     chr(code) for code in range(0xE000, 0xF900)
 ]  # private use: no template has or trims them
+ANCHOR = "\n"  # a character that few tokens join with what follows
 MARK_LENGTH = 12  # characters of a mark: 150 bits
 PLAIN = "PreTrainedTokenizerFast", "TokenizersBackend"  # classes without rules of a family
 ONE_AT_A_TIME = Lock()  # two threads that import transformers at once find half of it
@@ -223,10 +224,18 @@ class Tokenizer:
         rendered: str = text
         return rendered
 
-    def spellings(self, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
-        """Token ids of each word: at the beginning of a text, and after a space."""
-        texts = [text for word in words for text in (word, f" {word.lstrip()}")]
-        return tuple(dict.fromkeys([tuple(self._ids(text)) for text in texts]))
+    def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Token ids of each word: at the beginning of a text, after a space, and right behind
+        another character. SentencePiece begins every text with a space, so the last is read behind
+        an anchor, and left out if the anchor does not keep its own ids."""
+        anchor = self._ids(ANCHOR) if words else []
+        found = list[list[int]]()
+        for word in words:
+            found += self._ids(word), self._ids(f" {word.lstrip()}")
+            behind = self._ids(ANCHOR + word)
+            if behind[: len(anchor)] == anchor and len(behind) > len(anchor):
+                found.append(behind[len(anchor) :])
+        return tuple(dict.fromkeys(map(tuple, found)))
 
     def decode(self, ids: Sequence[int], skip_special: bool = True) -> str:
         """The text of these token ids, by default without special tokens."""

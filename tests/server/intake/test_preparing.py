@@ -504,7 +504,7 @@ BESIDE = {
     "many ids": lambda texts: texts.encode((5,) * 70_000),
     "an echo": lambda texts: texts.decode((5,) * 1_000, skip_special=True),
     "echoes": lambda texts: texts.decode(*[(5,) * 100] * 10, skip_special=False),
-    "bad words": lambda texts: texts.spellings(["word" * 250] * 2),
+    "bad words": lambda texts: texts.spellings(["word" * 170] * 2),
 }
 NEAR = {
     "a text": lambda texts: texts.encode("word " * 700),

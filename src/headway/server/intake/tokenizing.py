@@ -88,7 +88,7 @@ class AsyncTokenizer:
 
     async def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Every way to spell the words in tokens, as Tokenizer.spellings has it."""
-        if 2 * sum(map(len, words)) < LONG:
+        if 3 * sum(map(len, words)) < LONG:  # each is encoded three times
             return self.inner.spellings(words)
         return await self._beside(self.inner.spellings, words)
 
