@@ -122,7 +122,7 @@ class Played:
 
     def __init__(self, options, said):
         self.options, self.state, self.down, self.load = options, EngineState.LOADING, "", Load()
-        self.pid, self.fault, self.ends = 1, None, True
+        self.pid, self.fault, self.ends, self.ended = 1, None, True, False
         self._over = asyncio.Event()
         self.welcome = SimpleNamespace(folder="f", eos=frozenset(), context=512)
         self.starts(self)
@@ -141,6 +141,7 @@ class Played:
         await self._over.wait()
 
     async def end(self):
+        self.ended = True
         return self.ends
 
     async def drain(self, timeout):
@@ -265,6 +266,7 @@ def test_a_restart_with_another_model_under_the_same_tokenizer_is_refused(played
 
     stood(engine, scene)
     assert engine.down == "the model's folder is another than when the server started"
+    assert [each.ended for each in played.remotes] == [True, True], "nor does it keep its memory"
 
 
 def test_a_restarted_engine_takes_no_requests_before_its_model_is_checked(played):

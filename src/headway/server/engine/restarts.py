@@ -115,7 +115,9 @@ class Restarting(Generic[C, W]):
             if self._since and clock.now() - self._since >= STEADY * 1e9:
                 restarts = 0
             if restarts >= self._most:
-                return self._give_up(restarts)
+                self._give_up(restarts)
+                await self._client.end()  # it may be whole, and refused as another model
+                return
             pause = min(PAUSE * 4**restarts, LONGEST)
             restarts += 1
             self._between, self._since = True, 0
