@@ -105,6 +105,16 @@ def test_what_bans_everything_beside_a_grammar_is_an_error_of_that_request_alone
     assert "ban them all" in str(answers[0].error) and answers[1].error is None
 
 
+@pytest.mark.parametrize("least, generated", [(5, 0), (0, 1)])
+def test_what_bans_everything_without_a_grammar_is_an_error_too(both, least, generated):
+    every = frozenset(range(4096))
+    stuck = Options(max_tokens=9, min_tokens=least, stop_tokens=every)
+    for made in both:
+        first, other = made.generate(PROMPTS[:2], [stuck, Options(max_tokens=9)])
+        assert ("ban them all" in str(first.error)) is (least > 0)
+        assert (len(first.tokens), other.error) == (generated, None)
+
+
 SAMPLED = Options(max_tokens=24, temperature=0.9, top_p=0.95, top_k=50, seed=7, ignore_eos=True)
 
 

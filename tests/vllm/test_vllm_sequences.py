@@ -30,3 +30,16 @@ def test_what_bad_words_ban_beside_a_grammar_follows_the_generated_tokens():
     assert (held.generated, list(held.banned())) == (1, [2, 9]), "5, 6 of the prompt do not count"
     held.extend(Row(0, 3, (6,), (), Want.LAST))
     assert (held.generated, list(held.banned())) == (2, [9, 7])
+
+
+def test_bad_words_that_may_ban_everything_are_followed_without_a_grammar():
+    held = Sequences(None, 4)
+    asked = Sampling(bad_words=((0,), (1,), (2,), (3, 3)))
+    held.begin(Begun(0, 1, asked, (3,)))
+    held.begin(Begun(1, 1, Sampling(bad_words=((0,),)), (3,)))
+    one, few = (held.of(Row(number, 0, (3,), (), Want.LAST)) for number in (0, 1))
+    assert (one.checked, few.checked) == (True, False)
+    one.extend(Row(0, 0, (3,), (), Want.LAST))
+    assert not one.bans_all(4), "the prompt does not count"
+    one.extend(Row(0, 1, (3,), (), Want.LAST))
+    assert one.bans_all(4)

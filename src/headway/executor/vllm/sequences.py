@@ -26,6 +26,7 @@ class Held:
     matcher: Matcher | None = None
     known: int = 0  # its tokens
     sent: bool = False  # vLLM has been told of it
+    checked: bool = False  # no grammar, but bad words and stop tokens may ban every token
     answer: list[int] = field(default_factory=list)  # its generated tokens, if `banned` reads them
 
     def extend(self, row: Row) -> None:
@@ -33,8 +34,9 @@ class Held:
         end = row.start + len(row.tokens)
         if self.matcher:
             self.matcher.extend(row.start, row.tokens)
-            if self.begun.sampling.bad_words and end > self.known:
-                self.answer += row.tokens[self.known - end :]
+        reads = (self.matcher or self.checked) and self.begun.sampling.bad_words
+        if reads and end > self.known:
+            self.answer += row.tokens[self.known - end :]
         self.known = max(self.known, end)
 
     @property
@@ -43,14 +45,17 @@ class Held:
         return self.known - self.begun.prompt
 
     def banned(self) -> Iterator[int]:
-        """The tokens that bad words and min_tokens ban next, as vLLM applies them to a row with a
-        grammar."""
+        """The tokens that bad words and min_tokens ban next, as vLLM applies them."""
         sampling = self.begun.sampling
         if self.generated < sampling.min_tokens:
             yield from sampling.stop_tokens
         for *before, last in sampling.bad_words:
             if not before or self.answer[-len(before) :] == before:
                 yield last
+
+    def bans_all(self, vocab: int) -> bool:
+        """Whether they leave no token."""
+        return len({token for token in self.banned() if token < vocab}) == vocab
 
 
 class Sequences:
@@ -89,7 +94,11 @@ class Sequences:
         id = f"{begun.sequence}.{next(self._numbers)}"
         answer = list(begun.tokens[begun.prompt :])
         lora = self._adapters.get(begun.adapter)
-        return Held(id, begun, params, lora, matcher, len(begun.tokens), answer=answer)
+        bans = len(begun.sampling.stop_tokens) + len(begun.sampling.bad_words)
+        checked = matcher is None and bans >= self._vocab
+        return Held(
+            id, begun, params, lora, matcher, len(begun.tokens), checked=checked, answer=answer
+        )
 
     def end(self, number: int) -> str:
         """Drop it. Returns the id that vLLM is to drop; empty if vLLM never heard of it."""

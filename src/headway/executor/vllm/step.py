@@ -75,7 +75,8 @@ class StepBuilder:
         )
 
     def _grammar(self, sampled: dict[int, Held], errors: dict[int, str]) -> Any:
-        """vLLM's GrammarOutput of the rows with a grammar that can go on. The others are errors."""
+        """vLLM's GrammarOutput of the rows with a grammar that can go on. Those that cannot are
+        errors, as are rows without one whose tokens are all banned."""
         from vllm.v1.core.sched.output import GrammarOutput
 
         rows = {}
@@ -84,6 +85,8 @@ class StepBuilder:
                 errors[i] = held.matcher.error
             elif held.matcher:
                 rows[i] = held
+            elif held.checked and held.bans_all(self._vocab):
+                errors[i] = ALL_BANNED
         if not rows:
             return None
         matchers = tuple(held.matcher for held in rows.values() if held.matcher)
