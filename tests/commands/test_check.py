@@ -219,6 +219,8 @@ def test_every_reason_against_a_checkpoint_is_given(copy):
     status, text = said(model, as_json=True)
     found = json.loads(text)
     assert status == 1 and not found["supported"] and len(found["reasons"]) == 2
+    status, text = said(copy(is_causal=False))
+    assert status == 1 and "would not run here" in text and "is_causal = False" in text
     status, text = said(copy(architectures=["MambaForCausalLM"]))
     assert status == 1 and "MambaForCausalLM is not supported" in text
 

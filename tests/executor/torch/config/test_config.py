@@ -254,6 +254,7 @@ def test_every_reason_for_a_refusal_is_given():
         QWEN | {"layer_types": ["full_attention"] * 3},
         {"hidden_act": "gelu_pytorch_tanh", "mlp_bias": True},
         {"mlp_bias": False, "quantization_config": None, "pretraining_tp": 2},
+        {"is_causal": True},
     ],
 )
 def test_harmless_settings_pass(own):
@@ -280,6 +281,8 @@ def test_harmless_settings_pass(own):
         (QWEN | {"mlp_bias": True}, "mlp_bias"),
         (GEMMA3 | {"attn_logit_softcapping": 30.0}, "attn_logit_softcapping"),
         (GEMMA | {"use_bidirectional_attention": True}, "use_bidirectional_attention"),
+        (QWEN | {"is_causal": False}, "is_causal = False"),
+        (QWEN | {"architectures": ["Qwen2Model"], "is_causal": False}, "is_causal = False"),
         (MOE | {"mlp_only_layers": [0]}, "mlp_only_layers"),
         (MOE | {"decoder_sparse_step": 2}, "decoder_sparse_step"),
         ({"hidden_act": "gelu"}, "hidden_act = 'gelu'"),

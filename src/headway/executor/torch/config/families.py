@@ -176,4 +176,5 @@ OPTIONAL_KEYS: dict[str, tuple[Any, ...]] = {
     "no_rope_layers": ([],),
     "lm_head_bias": (False,),
     "use_bidirectional_attention": (False,),
+    "is_causal": (True,),
 }
