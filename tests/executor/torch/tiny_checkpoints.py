@@ -84,6 +84,10 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "qwen2-window": ("qwen2", WINDOW | {"max_window_layers": 1}),
     # As on Qwen's model card: the length is the one before the stretching.
     "qwen2-yarn": ("qwen2", {"rope_parameters": YARN, "max_position_embeddings": 24}),
+    "mistral-yarn-window": (  # longer than the length before the stretching
+        "mistral",
+        {"rope_parameters": YARN, "max_position_embeddings": 24, "sliding_window": 40},
+    ),
     "qwen3-window": ("qwen3", WINDOW | {"layer_types": [LOCAL, GLOBAL], "head_dim": 16}),
     "phi3": ("phi3", {"sliding_window": 11}),
     "phi3-longrope": (

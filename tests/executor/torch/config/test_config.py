@@ -45,6 +45,9 @@ MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
 
 SWITCH = {"sliding_window": 64, "use_sliding_window": True}
 LONG = {"max_position_embeddings": 32_768}
+STRETCHED = {  # from 256 to 1024
+    "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
+}
 TYPES = ["full_attention", "sliding_attention", "full_attention"]
 MOE = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "moe_intermediate_size": 8}
 
@@ -183,6 +186,9 @@ def test_a_family_fixes_biases_and_norms():
         (GEMMA | {"sliding_window": 8, "layer_types": TYPES}, [0, 8, 0]),
         (GEMMA3 | {"sliding_window": 8}, [8, 8, 8]),
         (GEMMA3 | {"sliding_window": 8, "sliding_window_pattern": 3}, [8, 8, 0]),
+        (MISTRAL | STRETCHED | {"sliding_window": 256}, [256] * 3),
+        (MISTRAL | STRETCHED | {"sliding_window": 1024}, [0, 0, 0]),
+        (GEMMA | STRETCHED | {"sliding_window": 300}, [300, 0, 300]),
         (SMOL, [0, 0, 0]),
         (SMOL | SWITCH | {"no_rope_layers": [1, 0, 1]}, [0, 64, 0]),
     ],
@@ -276,6 +282,7 @@ def test_harmless_settings_pass(own):
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"sliding_window": 128}, "sliding_window = 128"),
+        (STRETCHED | {"sliding_window": 512}, "sliding_window = 512"),
         ({"layer_types": TYPES}, "sliding_attention"),
         (QWEN | {"layer_types": ["full_attention", "chunked_attention"]}, "chunked_attention"),
         (QWEN | {"mlp_bias": True}, "mlp_bias"),

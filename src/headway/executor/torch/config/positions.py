@@ -74,18 +74,18 @@ def read_layer_attention(
     reader: ConfigReader, family: Family, layers: int
 ) -> tuple[tuple[LayerAttention, ...], int]:
     """One LayerAttention for each layer, and the context: the most positions of a sequence."""
-    context = reader.count("max_position_embeddings")
-    windows = _windows(reader, family, layers, context)
     plain, local = _ropes(reader, family)
+    context = _context(reader, plain)
+    windows = _windows(reader, family, layers, context)
     turned = _rotary_layers(reader, family, layers)
     layer_attention = tuple(
         LayerAttention((local if slides else plain) if turns else None, window)
         for (slides, window), turns in zip(windows, turned, strict=True)
     )
-    return layer_attention, _context(reader, plain, context)
+    return layer_attention, context
 
 
-def _context(reader: ConfigReader, rope: Rope, context: int) -> int:
+def _context(reader: ConfigReader, rope: Rope) -> int:
     """The most positions of a sequence.
 
     YaRN's configs often give the length before the stretching; LongRoPE's give the one after it.
@@ -93,6 +93,7 @@ def _context(reader: ConfigReader, rope: Rope, context: int) -> int:
     sequence grows beyond the original context. The cached keys would then be wrong, so only the
     original context is offered, within which answers equal those of transformers.
     """
+    context = reader.count("max_position_embeddings")
     if isinstance(
         rope.scaling, YarnScaling
     ) and "original_max_position_embeddings" in _rope_section(reader):
