@@ -151,6 +151,7 @@ def test_both_spellings_of_dtype_are_read(key):
         ({"eos_token_id": None}, {"eos_token_id": 7}, (7,)),
         ({"eos_token_id": 9}, {"eos_token_id": [9, 8, 1]}, (1, 8, 9)),
         ({"eos_token_id": [5, 3]}, {"eos_token_id": 4}, (3, 4, 5)),
+        ({"eos_token_id": -1}, {"eos_token_id": [-1, 4]}, (4,)),
     ],
 )
 def test_eos_ids_are_read_from_both_files(tmp_path, own, generation, eos):

@@ -285,11 +285,12 @@ def _dtype(reader: ConfigReader) -> str:
 
 
 def _eos(reader: ConfigReader, generation: ConfigReader) -> tuple[int, ...]:
-    """Ids from both files: instruct checkpoints have <|eot_id|> and the like in the second only."""
+    """Ids from both files: instruct checkpoints have <|eot_id|> and the like in the second only.
+    A negative one, which no model generates, means none."""
     found: set[int] = set()
     for value in (reader.get("eos_token_id", []), generation.get("eos_token_id", [])):
         for token in value if isinstance(value, list) else [value]:
             if isinstance(token, bool) or not isinstance(token, int):
                 raise reader.error("eos_token_id", "is not a token id", token)
             found.add(token)
-    return tuple(sorted(found))
+    return tuple(sorted(token for token in found if token >= 0))
