@@ -39,6 +39,7 @@ QWEN = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
 PHI = {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3"}
 GEMMA = {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2"}
 GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text"}
+OLMO3 = {"architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3"}
 SMOL = {"architectures": ["SmolLM3ForCausalLM"], "model_type": "smollm3"}
 MISTRAL = {"architectures": ["MistralForCausalLM"], "model_type": "mistral"}
 
@@ -262,6 +263,7 @@ def test_every_reason_for_a_refusal_is_given():
         {"hidden_act": "gelu_pytorch_tanh", "mlp_bias": True},
         {"mlp_bias": False, "quantization_config": None, "pretraining_tp": 2},
         {"is_causal": True},
+        GEMMA3 | {"rope_parameters": {}},
     ],
 )
 def test_harmless_settings_pass(own):
@@ -280,6 +282,8 @@ def test_harmless_settings_pass(own):
         ({"rope_scaling": {"rope_type": "proportional", "factor": 2.0}}, "proportional"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "full_attention"),
         (GEMMA | {"rope_parameters": {"chunked_attention": {"rope_theta": 1.0}}}, "chunked"),
+        (GEMMA3 | {"rope_parameters": {"rope_theta": 5e4}}, "rope_parameters without full_attention"),
+        (OLMO3 | {"rope_parameters": {"rope_theta": 5e4}}, "rope_parameters without full_attention"),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"sliding_window": 128}, "sliding_window = 128"),

@@ -170,6 +170,8 @@ def _ropes(reader: ConfigReader, family: Family) -> tuple[Rope, Rope]:
     theta = reader.number("rope_theta", family.theta)
     nested = {key for key, value in section.raw.items() if isinstance(value, dict)}
     if not nested:
+        if family.local_theta and reader.section("rope_parameters").raw:
+            reader.refuse(f"rope_parameters without {FULL} and {SLIDING} are not supported")
         plain = _rope(reader, section, theta, family)
         if not family.local_theta:
             return plain, plain
