@@ -101,6 +101,14 @@ def test_a_tied_head_may_be_stored_again_and_old_buffers_are_ignored(folder, gol
     assert torch.equal(read(folder).embed.weight, read(golden.folder).embed.weight)
 
 
+def test_a_head_that_is_not_used_may_be_stored(folder, golden):
+    rewrite(folder, lambda t: t.update({"lm_head.weight": torch.ones(211, 48)}))
+    config = json.loads((folder / "config.json").read_text())
+    bare = config["architectures"][0].replace("ForCausalLM", "Model")
+    (folder / "config.json").write_text(json.dumps(config | {"architectures": [bare]}))
+    assert torch.equal(read(folder).embed.weight, read(golden.folder).embed.weight)
+
+
 def test_pickles_are_never_opened(folder):
     (folder / FILE).rename(folder / "pytorch_model.bin")
     refused(folder, "pytorch_model.bin", "pickle")

@@ -165,7 +165,7 @@ class Checkpoint:
                 )
             if (dtype := piece.get_dtype()) not in FLOAT_DTYPES:
                 raise CheckpointError(f"{self.folder / file}: {name} is stored as {dtype}")
-        # A tied head may be stored again; it is compared.
+        # A tied head may be stored again: it is compared. One that is not used may be stored, too.
         known = {*map(self._stored, shapes), "lm_head.weight"}
         for name, file in self._file_of.items():
             if name not in known and not IGNORED.fullmatch(name):

@@ -82,7 +82,8 @@ def load_weights(
     """Read a checkpoint's folder. quantized: matrices are kept in 8 bits, on a CPU, made from the
     numbers as they are stored. Raises CheckpointError, naming the file and the tensor."""
     with Checkpoint(folder, tensor_shapes(config)) as checkpoint:
-        if config.tied and HEAD + ".weight" in checkpoint:
+        used = config.generates or bool(config.answers)
+        if used and config.tied and HEAD + ".weight" in checkpoint:
             embed, head = checkpoint.read(EMBED + ".weight"), checkpoint.read(HEAD + ".weight")
             if embed.shape != head.shape or not torch.equal(embed, head):
                 raise CheckpointError(
