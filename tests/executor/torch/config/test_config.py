@@ -124,6 +124,21 @@ YARN = {"rope_type": "yarn", "factor": 4.0}
             Rope(1e4, YarnScaling(4.0, 256, fast=8.0)),
             256,
         ),
+        (
+            {"rope_parameters": YARN | {"mscale": 0.7, "mscale_all_dim": 0}},
+            Rope(1e4, YarnScaling(4.0, 256), attention_factor=1.1386294361119891),
+            256,
+        ),
+        (
+            {"rope_scaling": YARN | {"original_max_position_embeddings": 256.0}},
+            Rope(1e4, YarnScaling(4.0, 256), attention_factor=1.1386294361119891),
+            1024,
+        ),
+        (
+            {"rope_scaling": LLAMA3 | {"type": "llama3", "original_max_position_embeddings": 32.0}},
+            Rope(1e4, Llama3Scaling(8.0, 1.0, 4.0, 32)),
+            256,
+        ),
     ],
 )
 def test_scalings_of_rope_are_read(own, rope, context):
@@ -182,6 +197,7 @@ def test_a_family_fixes_biases_and_norms():
         (QWEN | LONG | {"use_sliding_window": True, "max_window_layers": 2}, [0, 0, 4096]),
         (QWEN | SWITCH, [0, 0, 0]),  # max_window_layers is 28
         (QWEN | SWITCH | {"max_window_layers": 1}, [0, 64, 64]),
+        (QWEN | SWITCH | {"max_window_layers": 0}, [64, 64, 64]),
         (QWEN | SWITCH | {"layer_types": TYPES}, [0, 64, 0]),
         (QWEN | SWITCH | {"layer_types": TYPES, "sliding_window": 256}, [0, 0, 0]),
         (GEMMA | {"sliding_window": 8}, [8, 0, 8]),
@@ -282,8 +298,14 @@ def test_harmless_settings_pass(own):
         ({"rope_scaling": {"rope_type": "proportional", "factor": 2.0}}, "proportional"),
         ({"rope_parameters": {"full_attention": {"rope_theta": 1.0}}}, "full_attention"),
         (GEMMA | {"rope_parameters": {"chunked_attention": {"rope_theta": 1.0}}}, "chunked"),
-        (GEMMA3 | {"rope_parameters": {"rope_theta": 5e4}}, "rope_parameters without full_attention"),
-        (OLMO3 | {"rope_parameters": {"rope_theta": 5e4}}, "rope_parameters without full_attention"),
+        (
+            GEMMA3 | {"rope_parameters": {"rope_theta": 5e4}},
+            "rope_parameters without full_attention",
+        ),
+        (
+            OLMO3 | {"rope_parameters": {"rope_theta": 5e4}},
+            "rope_parameters without full_attention",
+        ),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),
         ({"sliding_window": 128}, "sliding_window = 128"),
@@ -327,6 +349,10 @@ def test_unsupported_features_are_refused_by_name(own, named):
         (PHI | {"partial_rotary_factor": 0.7}, "even head_dim"),
         (PHI | {"rope_scaling": {"type": "su", "short_factor": [1]}}, "has 1 factors for 8 pairs"),
         (MISTRAL | {"sliding_window": -1}, "sliding_window"),
+        (
+            QWEN | SWITCH | {"max_window_layers": -1},
+            "max_window_layers = -1.*positive integer or 0",
+        ),
         (QWEN | {"layer_types": TYPES}, "no window"),
         (QWEN | {"layer_types": TYPES[:2]}, "layer_types.*all 3"),
         (SMOL | {"no_rope_layers": [1]}, "no_rope_layers.*all 3"),

@@ -62,11 +62,11 @@ class ConfigReader:
         """The value of this key as a bool. A key that is missing or null gives the default."""
         return bool(self.get(key, default))
 
-    def count(self, key: str, default: int | None = None) -> int:
-        """The positive integer under a key. Raises CheckpointError for anything else."""
+    def count(self, key: str, default: int | None = None, least: int = 1) -> int:
+        """The integer under a key, at least 1 or 0. Raises CheckpointError for anything else."""
         value = self.get(key, default)
-        if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-            raise self.error(key, "must be a positive integer", value)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            raise self.error(key, f"must be a positive integer{'' if least else ' or 0'}", value)
         return value
 
     def number(self, key: str, default: float | None = None) -> float:

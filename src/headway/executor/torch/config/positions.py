@@ -29,7 +29,7 @@ class Llama3Scaling:
     factor: float
     low: float  # wavelengths above original / low are stretched by the factor
     high: float  # those below original / high are left alone
-    original: int  # the context, in tokens, before the stretching
+    original: float  # the context, in tokens, before the stretching
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class YarnScaling:
     """By dimension: those that rotate often within the original context are stretched less."""
 
     factor: float
-    original: int
+    original: float
     fast: float = 32.0  # rotations from which on a dimension is not stretched
     slow: float = 1.0  # rotations up to which it is stretched by the whole factor
     rounded: bool = True  # round the limits to whole dimensions
@@ -99,7 +99,7 @@ def _context(reader: ConfigReader, rope: Rope) -> int:
     ) and "original_max_position_embeddings" in _rope_section(reader):
         return max(context, int(rope.scaling.factor * rope.scaling.original))
     if isinstance(rope.scaling, LongRopeScaling):
-        return min(context, _original_context_and_factor(reader, _rope_section(reader))[0])
+        return min(context, int(_original_context_and_factor(reader, _rope_section(reader))[0]))
     return context
 
 
@@ -142,7 +142,7 @@ def _kinds(reader: ConfigReader, family: Family, layers: int, sized: bool) -> li
     if "no_rope_layers" in family.supports:  # SmolLM3
         turned = _rotary_layers(reader, family, layers)
         return [SLIDING if sized and not each else FULL for each in turned]
-    first = reader.count("max_window_layers", 28) if sized else layers
+    first = reader.count("max_window_layers", 28, least=0) if sized else layers
     return [SLIDING if i >= first else FULL for i in range(layers)]
 
 
@@ -203,7 +203,7 @@ def _rope(reader: ConfigReader, section: ConfigReader, theta: float, family: Fam
             return Rope(theta, LinearScaling(section.number("factor")), rotary_share)
         case "llama3":
             low, high = section.number("low_freq_factor"), section.number("high_freq_factor")
-            original = section.count("original_max_position_embeddings")
+            original, _ = _original_context_and_factor(reader, section)
             return Rope(
                 theta, Llama3Scaling(section.number("factor"), low, high, original), rotary_share
             )
@@ -218,18 +218,21 @@ def _rope(reader: ConfigReader, section: ConfigReader, theta: float, family: Fam
     return Rope(theta)
 
 
-def _original_context_and_factor(reader: ConfigReader, section: ConfigReader) -> tuple[int, float]:
+def _original_context_and_factor(
+    reader: ConfigReader, section: ConfigReader
+) -> tuple[float, float]:
     """The context before the stretching, and the factor. Phi-3 has it at the top level."""
     context = reader.count("max_position_embeddings")
-    inside = section.count("original_max_position_embeddings", context)
-    original = reader.count("original_max_position_embeddings", inside)
+    inside = section.number("original_max_position_embeddings", context)
+    original = reader.number("original_max_position_embeddings", inside)
     return original, section.number("factor", context / original)
 
 
 def _yarn(reader: ConfigReader, section: ConfigReader, theta: float, rotary_share: float) -> Rope:
     original, factor = _original_context_and_factor(reader, section)
     attention_factor = _temperature(factor)
-    if "mscale" in section and "mscale_all_dim" in section:  # DeepSeek's weights of the same idea
+    # DeepSeek's weights of the same idea, where neither is 0.
+    if section.get("mscale") and section.get("mscale_all_dim"):
         attention_factor = _temperature(factor, section.number("mscale"))
         attention_factor /= _temperature(factor, section.number("mscale_all_dim"))
     scaling = YarnScaling(
