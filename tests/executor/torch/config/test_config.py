@@ -4,6 +4,7 @@ import json
 from math import prod
 
 import pytest
+from transformers import AutoConfig
 
 from headway.errors import CheckpointError, UnsupportedModelError
 from headway.executor.torch.config.families import FAMILIES
@@ -36,6 +37,7 @@ LLAMA3 = {
     "original_max_position_embeddings": 64,
 }
 QWEN = {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"}
+LONGROPE = {"rope_scaling": {"type": "longrope", "short_factor": [1] * 8, "long_factor": [9] * 8}}
 PHI = {"architectures": ["Phi3ForCausalLM"], "model_type": "phi3"}
 GEMMA = {"architectures": ["Gemma2ForCausalLM"], "model_type": "gemma2"}
 GEMMA3 = {"architectures": ["Gemma3ForCausalLM"], "model_type": "gemma3_text"}
@@ -50,7 +52,7 @@ STRETCHED = {  # from 256 to 1024
     "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 256}
 }
 TYPES = ["full_attention", "sliding_attention", "full_attention"]
-MOE = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "moe_intermediate_size": 8}
+MOE = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 8, "moe_intermediate_size": 8}
 
 
 def ropes(config):
@@ -230,6 +232,12 @@ def test_rope_is_read_by_layer():
         Rope(10_000.0),
         Rope(7.0),
     ]
+    new |= {"rope_local_base_freq": 50.0, "rope_scaling": {"type": "linear", "factor": 8.0}}
+    assert [layer.rope for layer in parse_config(PLAIN | new, {}).layer_attention] == [
+        Rope(7.0, LinearScaling(8.0)),
+        Rope(50.0),
+        Rope(7.0, LinearScaling(8.0)),
+    ]
     smol = SMOL | {"no_rope_layer_interval": 2}
     assert [layer.rope for layer in parse_config(PLAIN | smol, {}).layer_attention] == [
         Rope(2e6),
@@ -247,6 +255,30 @@ def test_null_caps_mean_none_and_absent_caps_are_the_familys():
         scales = parse_config(PLAIN | GEMMA | own, {}).scales
         assert (scales.scores_cap, scales.logits_cap) == caps
         assert (scales.scores, scales.embedding) == (1 / 16, 8.0)
+
+
+@pytest.mark.parametrize("architecture", FAMILIES)
+def test_what_config_json_does_not_say_is_as_transformers_has_it(architecture):
+    """Its own classes write every default out; then headway must read the same."""
+    kind = FAMILIES[architecture].model_type
+    own = {key: value for key, value in PLAIN.items() if key != "num_key_value_heads"}
+    own |= {"architectures": [architecture], "model_type": kind, "num_attention_heads": 32}
+    own |= {"max_position_embeddings": 8192, "hidden_size": 512, "num_hidden_layers": 8}
+    own |= {"num_experts": 16, "moe_intermediate_size": 8} if kind == "qwen3_moe" else {}
+    own |= {"num_local_experts": 16} if kind == "mixtral" else {}
+    own |= LONGROPE if kind == "phi3" else {}
+    written = AutoConfig.for_model(**own).to_dict()
+    assert "num_key_value_heads" in written
+    written |= {"architectures": [architecture], "dtype": "float32", "eos_token_id": None}
+    assert parse_config(own, {}) == parse_config(written, {})
+
+
+def test_keys_of_gemma_3_mean_nothing_in_other_families():
+    own = {"sliding_window": 8, "sliding_window_pattern": 3, "rope_local_base_freq": 50.0}
+    for family in (GEMMA, OLMO3):
+        assert parse_config(PLAIN | family | own, {}) == parse_config(
+            PLAIN | family | {"sliding_window": 8}, {}
+        )
 
 
 def test_experts_are_read():

@@ -41,12 +41,15 @@ class Family:
     theta: float = 10_000.0
     local_theta: float = 0.0  # of layers with a window, if not theta
     head_dim: int = 0  # 0: hidden / heads
+    kv_heads: int = 0  # 0: as many as heads
     tied: bool = False
     window: int = 0  # 0: none
     global_every: int = 0  # every n-th layer attends to everything, the others have the window
     activation: str = "silu"
     query_scalar: int = 0  # attention scores are divided by its root; 0: of head_dim
     soft_caps: tuple[float, float] = (0.0, 0.0)  # of attention scores, of logits; 0: none
+    chosen_experts: int = 2  # per token
+    original_context: int = 0  # before the stretching of rope; 0: what rope's settings say
 
 
 GEMMA = Family(
@@ -54,6 +57,7 @@ GEMMA = Family(
     norm="offset",
     scaled_embedding=True,
     head_dim=256,
+    kv_heads=16,
     tied=True,
     activation="gelu_pytorch_tanh",
 )
@@ -64,6 +68,7 @@ GEMMA_2 = replace(
     norms="both",
     windows="some",
     activation_key="hidden_activation",
+    kv_heads=4,
     window=4096,
     global_every=2,
     query_scalar=256,
@@ -74,15 +79,21 @@ OLMO_2 = Family("olmo2", norms="post", norm="wide", qk_norm="whole", eps=1e-5)
 # By the name in config.json's `architectures`.
 FAMILIES = {
     "LlamaForCausalLM": Family("llama", frozenset({"mlp_bias"})),
-    "MistralForCausalLM": Family("mistral", windows="all", window=4096),
+    "MistralForCausalLM": Family("mistral", windows="all", kv_heads=8, window=4096),
     "MixtralForCausalLM": Family(
-        "mixtral", frozenset({"num_local_experts"}), windows="all", eps=1e-5, theta=1e6
+        "mixtral", frozenset({"num_local_experts"}), windows="all", eps=1e-5, theta=1e6, kv_heads=8
     ),
     "Qwen2ForCausalLM": Family(
-        "qwen2", qkv_bias=True, windows="some", window_is_opt_in=True, window=4096
+        "qwen2", qkv_bias=True, windows="some", window_is_opt_in=True, kv_heads=32, window=4096
     ),
     "Qwen3ForCausalLM": Family(
-        "qwen3", qk_norm="head", windows="some", window_is_opt_in=True, head_dim=128, window=4096
+        "qwen3",
+        qk_norm="head",
+        windows="some",
+        window_is_opt_in=True,
+        head_dim=128,
+        kv_heads=32,
+        window=4096,
     ),
     "Qwen3MoeForCausalLM": Family(
         "qwen3_moe",
@@ -90,7 +101,9 @@ FAMILIES = {
         qk_norm="head",
         windows="all",
         window_is_opt_in=True,
+        kv_heads=4,
         window=4096,
+        chosen_experts=8,
     ),
     "Phi3ForCausalLM": Family(
         "phi3",
@@ -98,6 +111,7 @@ FAMILIES = {
         fused=True,
         windows="all",
         eps=1e-5,
+        original_context=4096,
     ),
     "GemmaForCausalLM": GEMMA,
     "Gemma2ForCausalLM": GEMMA_2,
@@ -127,6 +141,7 @@ FAMILIES = {
         windows="some",
         window_is_opt_in=True,
         theta=2e6,
+        kv_heads=4,
         tied=True,
     ),
     "GraniteForCausalLM": Family("granite", GRANITE_SCALES | {"mlp_bias"}),
@@ -138,6 +153,7 @@ FAMILIES = {
         windows="all",
         eps_key="norm_epsilon",
         eps=1e-5,
+        kv_heads=2,
         tied=True,
         activation="gelu_pytorch_tanh",
     ),

@@ -159,7 +159,9 @@ def _model_config(
     reader: ConfigReader, architecture: str, family: Family, generation: ConfigReader
 ) -> ModelConfig:
     hidden, heads = reader.count("hidden_size"), reader.count("num_attention_heads")
-    layers, kv_heads = reader.count("num_hidden_layers"), reader.count("num_key_value_heads", heads)
+    layers = reader.count("num_hidden_layers")
+    silent = heads if "num_key_value_heads" in reader.raw else family.kv_heads or heads
+    kv_heads = reader.count("num_key_value_heads", silent)  # null: as many as heads
     head_dim = reader.count("head_dim", family.head_dim or hidden // heads)
     if heads % kv_heads:
         raise CheckpointError(
@@ -269,7 +271,7 @@ def _experts(reader: ConfigReader, family: Family) -> tuple[Experts | None, str]
     if "num_local_experts" not in family.supports:
         return None, "intermediate_size"
     key = "num_experts" if "num_experts" in reader else "num_local_experts"
-    count, chosen = reader.count(key), reader.count("num_experts_per_tok", 2)
+    count, chosen = reader.count(key), reader.count("num_experts_per_tok", family.chosen_experts)
     if chosen > count:
         raise reader.error("num_experts_per_tok", f"is more than the {count} experts", chosen)
     if family.model_type == "mixtral":

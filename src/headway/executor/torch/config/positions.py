@@ -75,7 +75,7 @@ def read_layer_attention(
 ) -> tuple[tuple[LayerAttention, ...], int]:
     """One LayerAttention for each layer, and the context: the most positions of a sequence."""
     plain, local = _ropes(reader, family)
-    context = _context(reader, plain)
+    context = _context(reader, family, plain)
     windows = _windows(reader, family, layers, context)
     turned = _rotary_layers(reader, family, layers)
     layer_attention = tuple(
@@ -85,7 +85,7 @@ def read_layer_attention(
     return layer_attention, context
 
 
-def _context(reader: ConfigReader, rope: Rope) -> int:
+def _context(reader: ConfigReader, family: Family, rope: Rope) -> int:
     """The most positions of a sequence.
 
     YaRN's configs often give the length before the stretching; LongRoPE's give the one after it.
@@ -99,7 +99,8 @@ def _context(reader: ConfigReader, rope: Rope) -> int:
     ) and "original_max_position_embeddings" in _rope_section(reader):
         return max(context, int(rope.scaling.factor * rope.scaling.original))
     if isinstance(rope.scaling, LongRopeScaling):
-        return min(context, int(_original_context_and_factor(reader, _rope_section(reader))[0]))
+        section = _rope_section(reader)
+        return min(context, int(_original_context_and_factor(reader, section, family)[0]))
     return context
 
 
@@ -137,7 +138,8 @@ def _kinds(reader: ConfigReader, family: Family, layers: int, sized: bool) -> li
     if named:
         return named[:layers]
     if pattern := family.global_every:
-        pattern = reader.count("sliding_window_pattern", pattern)
+        if family.model_type == "gemma3_text":
+            pattern = reader.count("sliding_window_pattern", pattern)
         return [SLIDING if (i + 1) % pattern else FULL for i in range(layers)]
     if "no_rope_layers" in family.supports:  # SmolLM3
         turned = _rotary_layers(reader, family, layers)
@@ -168,20 +170,23 @@ def _ropes(reader: ConfigReader, family: Family) -> tuple[Rope, Rope]:
     """The rope of the layers that attend to everything, and that of those with a window."""
     section = _rope_section(reader)
     theta = reader.number("rope_theta", family.theta)
+    local = family.local_theta or theta
+    if family.model_type == "gemma3_text":
+        local = reader.number("rope_local_base_freq", local)
     nested = {key for key, value in section.raw.items() if isinstance(value, dict)}
     if not nested:
         if family.local_theta and reader.section("rope_parameters").raw:
             reader.refuse(f"rope_parameters without {FULL} and {SLIDING} are not supported")
         plain = _rope(reader, section, theta, family)
-        if not family.local_theta:
-            return plain, plain
-        return plain, Rope(reader.number("rope_local_base_freq", family.local_theta))
+        return plain, Rope(local) if family.local_theta else plain
     if odd := nested - {FULL, SLIDING} if family.windows == "some" else nested:
         reader.refuse(f"rope_parameters with {min(odd)} of its own are not supported")
         return Rope(theta), Rope(theta)
-    local = family.local_theta or theta
+    whole = section.section(FULL)
+    if family.local_theta:  # as in transformers, rope_scaling is for those layers alone
+        whole = whole.merged_with(reader.section("rope_scaling"))
     return (
-        _rope(reader, section.section(FULL), theta, family),
+        _rope(reader, whole, theta, family),
         _rope(reader, section.section(SLIDING), local, family),
     )
 
@@ -203,14 +208,14 @@ def _rope(reader: ConfigReader, section: ConfigReader, theta: float, family: Fam
             return Rope(theta, LinearScaling(section.number("factor")), rotary_share)
         case "llama3":
             low, high = section.number("low_freq_factor"), section.number("high_freq_factor")
-            original, _ = _original_context_and_factor(reader, section)
+            original, _ = _original_context_and_factor(reader, section, family)
             return Rope(
                 theta, Llama3Scaling(section.number("factor"), low, high, original), rotary_share
             )
         case "yarn":
-            return _yarn(reader, section, theta, rotary_share)
+            return _yarn(reader, section, theta, family, rotary_share)
         case "longrope" | "su":
-            return _longrope(reader, section, theta, rotary_share)
+            return _longrope(reader, section, theta, family, rotary_share)
     reader.refuse(
         f"rope type {kind!r} is not supported, only default, linear, dynamic, llama3, yarn "
         "and longrope"
@@ -219,17 +224,20 @@ def _rope(reader: ConfigReader, section: ConfigReader, theta: float, family: Fam
 
 
 def _original_context_and_factor(
-    reader: ConfigReader, section: ConfigReader
+    reader: ConfigReader, section: ConfigReader, family: Family
 ) -> tuple[float, float]:
     """The context before the stretching, and the factor. Phi-3 has it at the top level."""
     context = reader.count("max_position_embeddings")
     inside = section.number("original_max_position_embeddings", context)
-    original = reader.number("original_max_position_embeddings", inside)
+    default = family.original_context or inside
+    original = reader.number("original_max_position_embeddings", default)
     return original, section.number("factor", context / original)
 
 
-def _yarn(reader: ConfigReader, section: ConfigReader, theta: float, rotary_share: float) -> Rope:
-    original, factor = _original_context_and_factor(reader, section)
+def _yarn(
+    reader: ConfigReader, section: ConfigReader, theta: float, family: Family, rotary_share: float
+) -> Rope:
+    original, factor = _original_context_and_factor(reader, section, family)
     attention_factor = _temperature(factor)
     # DeepSeek's weights of the same idea, where neither is 0.
     if section.get("mscale") and section.get("mscale_all_dim"):
@@ -250,9 +258,9 @@ def _temperature(factor: float, weight: float = 1.0) -> float:
 
 
 def _longrope(
-    reader: ConfigReader, section: ConfigReader, theta: float, rotary_share: float
+    reader: ConfigReader, section: ConfigReader, theta: float, family: Family, rotary_share: float
 ) -> Rope:
-    original, factor = _original_context_and_factor(reader, section)
+    original, factor = _original_context_and_factor(reader, section, family)
     attention_factor = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
     factors = section.array("short_factor")
     if not factors or not all(isinstance(each, int | float) and each > 0 for each in factors):
