@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from headway.executor.torch.sampling.noise import exponential_noise, noise_keys
+from headway.executor.torch.sampling.penalties import EXCLUDED
 from headway.executor.torch.sampling.sampling import (
     CANDIDATES,
     SamplingColumns,
@@ -136,18 +137,73 @@ def by_transformers(logits, temperature, top_k, top_p, min_p):
 def test_filters_equal_those_of_transformers(temperature, top_k, top_p, min_p, shape, seed):
     logits = logits_of(3, *shape, seed=seed)
     want = by_transformers(logits, temperature, top_k, top_p, min_p)
-    ones = torch.ones(3)
-    values, ids = filter_candidates(
-        apply_temperature(logits, ones * temperature),
-        (ones * top_k).long(),
-        ones * top_p,
-        ones * min_p,
-        max(CANDIDATES, top_k),
-    )
+    values, ids = filtered(logits, temperature, top_k, top_p, min_p)
     found = torch.zeros_like(want).scatter(1, ids, values.softmax(dim=-1))
     # At the very edge of top_p, the rounding of a sum over 3,000 tokens decides.
     assert ((found > 0) != (want > 0)).sum() <= 3
     assert (found - want).abs().max() < 2e-3
+
+
+def filtered(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
+    """As filter_candidates: first of a few, then of all where there may be more."""
+    ones = torch.ones(len(logits))
+    scaled, limit = apply_temperature(logits, ones * temperature), (ones * top_k).long()
+    for width in (max(CANDIDATES, top_k), logits.shape[1]):
+        values, ids = filter_candidates(
+            scaled, limit if top_k else None, ones * top_p, ones * min_p, width
+        )
+        if (values[:, -1] == EXCLUDED).all():
+            break
+    return values, ids
+
+
+@pytest.mark.parametrize(
+    "wish", [{"top_k": 40}, {"top_k": 1000}, {"top_p": 0.6}, {"top_k": 40, "top_p": 0.6}]
+)
+def test_equals_of_the_last_that_a_filter_keeps_stay(wish):
+    logits = logits_of(8, 3000).mul(4).round().div(4)
+    values, ids = filtered(logits, **wish)
+    kept = torch.full_like(logits, EXCLUDED).scatter(1, ids, values) > EXCLUDED
+    least = logits.masked_fill(~kept, -EXCLUDED).amin(dim=-1, keepdim=True)
+    assert torch.equal(kept, logits >= least)
+    if "top_p" not in wish:  # transformers cuts equals there as they come
+        assert torch.equal(kept, by_transformers(logits, 1.0, wish["top_k"], 1.0, 0.0) > 0)
+
+
+HALVES = logits_of(1, 49_152, spread=2.0).bfloat16().float()  # many are equal
+
+
+@pytest.mark.parametrize("waits", [True, False])
+@pytest.mark.parametrize("mate", [{"top_k": 1500}, {"top_p": 0.999, "temperature": 3.0}])
+@pytest.mark.parametrize("wish", [{"top_k": 20}, {"top_k": 100}, {"top_k": 950}, {"top_p": 0.5}])
+def test_equal_logits_are_cut_alike_whatever_others_ask_for(wish, mate, waits):
+    mine, other = draws_of(100, **{"temperature": 2.0} | wish), draws_of(1, **mate)
+    columns = ("temperature", "top_k", "top_p", "min_p", "seeds", "positions", "logprobs")
+    both = {name: np.append(getattr(mine, name), getattr(other, name)) for name in columns}
+    found = sample(HALVES.expand(101, -1), SamplingColumns(**both, banned={}), waits)
+    assert torch.equal(found[:100], sample(HALVES.expand(100, -1), mine, waits))
+
+
+def edge(scaled):
+    """The top_p from which on the first row keeps its 50th token."""
+    low, high, none = 0.0, 1.0, torch.zeros(len(scaled))
+    for _ in range(25):
+        middle = (low + high) / 2
+        values, _ = filter_candidates(scaled, None, none + middle, none, CANDIDATES)
+        low, high = (low, middle) if values[0, 49] > EXCLUDED else (middle, high)
+    return high
+
+
+def test_the_edge_of_top_p_has_the_same_bits_alone_and_in_company():
+    """A sum over one long row is shared among threads, and one over several rows is not."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        for seed in (4, 5, 6):
+            scaled = apply_temperature(logits_of(2, 40_000, seed=seed), torch.ones(2))
+            assert edge(scaled) == edge(scaled[:1])
+    finally:
+        torch.set_num_threads(threads)
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -214,3 +270,15 @@ def test_logprobs_are_of_the_raw_distribution():
         values, ids = want[row].topk(max(1, asked[row]))
         assert [token for token, _ in logprob.top] == ids.tolist()[: asked[row]]
         assert [value for _, value in logprob.top] == pytest.approx(values.tolist()[: asked[row]])
+
+
+def test_the_likeliest_of_equals_do_not_depend_on_what_others_ask_for():
+    """They are in the order of their ids, so that the first is the greedy token."""
+    logits = HALVES.expand(2, -1).clone()
+    logits[0, [9, 700, 30_000]] = logits.max() + 1
+    greedy = row_argmax(logits)
+    for count in (1, 2, 5):
+        alone = token_logprobs(logits[:1], greedy[:1], np.array([count])).to_logprobs()[0]
+        both = token_logprobs(logits, greedy, np.array([count, 20])).to_logprobs()[0]
+        assert alone == both and len(alone.top) == count
+        assert [token for token, _ in alone.top[:3]] == [9, 700, 30_000][:count]

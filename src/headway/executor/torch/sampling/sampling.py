@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.batch import Logprob
+from headway.core.sampling import MOST_LOGPROBS
 from headway.executor.grammars.grammar import Matcher
 from headway.executor.logprobs import LogprobColumns
 from headway.executor.torch.memory.transfer import send, send_one
@@ -71,8 +72,9 @@ def plain_columns(rows: int) -> SamplingColumns:
 def sample(logits: Tensor, draws: SamplingColumns, waits: bool = True) -> Tensor:
     """Pick one token per row: float32 logits [n, vocab] -> int64 [n]. Changes no logits.
 
-    -1 where every token is banned. waits: whether the host may ask the device how many candidates
-    are needed; if not, the whole vocabulary is sorted for rows with top_p or min_p and no top_k.
+    Each token is a function of its row alone. -1 where every token is banned. waits: whether the
+    host may ask the device how many candidates are needed; if not, the whole vocabulary is sorted
+    for rows with top_p or min_p and no top_k.
     """
     logits = apply_grammars(penalized(logits, draws.histories), draws.matchers)
     if draws.banned:
@@ -89,14 +91,9 @@ def sample(logits: Tensor, draws: SamplingColumns, waits: bool = True) -> Tensor
     none = logits.gather(1, picked.unsqueeze(1)).squeeze(1) == EXCLUDED if draws.ban else None
     drawn = np.flatnonzero(draws.temperature)
     filtered = (draws.top_k > 0) | (draws.top_p < 1) | (draws.min_p > 0)
-    limited = draws.top_k > 0
-    groups = [drawn[filtered[drawn]]]
-    if not waits:  # the candidates of rows with top_k are few, those of the others may be all
-        groups = [drawn[(filtered & limited)[drawn]], drawn[(filtered & ~limited)[drawn]]]
-    for rows in groups:
-        if len(rows):
-            at, found = _sample_filtered(logits, draws, rows, waits)
-            picked.index_copy_(0, at, found)
+    for width, rows in _by_width(draws.top_k, drawn[filtered[drawn]], logits.shape[1]).items():
+        at, found = _sample_filtered(logits, draws, rows, width, waits)
+        picked.index_copy_(0, at, found)
     if len(rows := drawn[~filtered[drawn]]):
         at, found = _sample_unfiltered(logits, draws, rows)
         picked.index_copy_(0, at, found)
@@ -129,51 +126,66 @@ def apply_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
 
 
 def filter_candidates(
-    scaled: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor, width: int, waits: bool = True
+    scaled: Tensor, top_k: Tensor | None, top_p: Tensor, min_p: Tensor, width: int
 ) -> tuple[Tensor, Tensor]:
     """Apply top_k, top_p and min_p in this order, each to what the one before has left.
 
-    scaled [n, vocab]; the others [n]. width: candidates to look at first, the largest top_k or
-    more. waits: whether to look at all where these are too few. Returns the candidates' values
-    and ids, the likeliest first: [n, c] each, -inf where a filter has taken one out. The first
-    always stays.
+    scaled [n, vocab]; the others [n]; top_k None: no row has it. width: candidates to look at, the
+    largest top_k or more. Returns the candidates' values and ids, the likeliest first: [n, c] each,
+    -inf where a filter has taken one out. The first always stays. So does every equal of one that
+    stays, because torch orders equals as it likes. If the last one stays, there may be more.
     """
-    vocab = scaled.shape[1]
-    width = min(vocab, width)
-    while True:
-        values, ids = scaled.topk(width, dim=-1)
-        # The distribution that top_p and min_p see: of the k that are left, or of all.
-        whole = scaled.logsumexp(dim=-1, keepdim=True)
-        rank = torch.arange(width, device=scaled.device)
-        limited = (top_k > 0).unsqueeze(1)
-        values = values.masked_fill(limited & (rank >= top_k.unsqueeze(1)), EXCLUDED)
-        left = torch.where(limited, values.logsumexp(dim=-1, keepdim=True), whole)
-        share = (values - left).exp()
-        before = share.cumsum(dim=-1) - share
-        keep = (before < top_p.unsqueeze(1)) | (top_p == 1).unsqueeze(1)
-        keep &= share >= min_p.unsqueeze(1) * share[:, :1]
-        keep[:, 0] = True
-        # More could be left beyond the last one looked at, unless a filter has ended before it.
-        if width == vocab or not waits or not bool((keep[:, -1:] & ~limited).any()):
-            return values.masked_fill(~keep, EXCLUDED), ids
-        width = vocab
+    values, ids = scaled.topk(min(scaled.shape[1], width), dim=-1)
+    if top_k is not None:  # then top_p and min_p see the distribution of those that are left
+        last = values.gather(1, top_k.clamp_max(values.shape[1]).unsqueeze(1) - 1)
+        values = values.masked_fill(values < last, EXCLUDED)
+        share = values.softmax(dim=-1)
+    else:  # of all; log_softmax has the same bits for one row as for many, logsumexp has not
+        share = scaled.log_softmax(dim=-1).gather(1, ids).exp_()
+    before = share.cumsum(dim=-1) - share
+    keep = (before < top_p.unsqueeze(1)) | (top_p == 1).unsqueeze(1)
+    keep &= share >= min_p.unsqueeze(1) * share[:, :1]
+    keep[:, 0] = True
+    last = values.masked_fill(~keep, -EXCLUDED).amin(dim=-1, keepdim=True)
+    return values.masked_fill(values < last, EXCLUDED), ids
+
+
+def _by_width(
+    top_k: NDArray[np.int64], rows: NDArray[np.int64], vocab: int
+) -> dict[int, NDArray[np.int64]]:
+    """Rows by how many candidates each looks at first: its top_k and, for equals of the last, an
+    eighth more; 0: it has no top_k."""
+    most = np.minimum(top_k[rows], vocab)
+    widths = np.where(most > 0, np.maximum(CANDIDATES, most + most // 8), 0)
+    return {int(width): rows[widths == width] for width in np.unique(widths)}
 
 
 def _sample_filtered(
-    logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64], waits: bool
+    logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64], width: int, waits: bool
 ) -> tuple[Tensor, Tensor]:
-    """The rows on the device, and their tokens."""
-    most = int(draws.top_k[rows].max())
-    width = max(CANDIDATES, most) if waits or most else logits.shape[1]
+    """The rows on the device, and their tokens. width: as _by_width has it."""
+    vocab = logits.shape[1]
     columns = [_single(each[rows]) for each in (draws.temperature, draws.top_p, draws.min_p)]
     keyed = noise_keys(draws.seeds[rows], draws.positions[rows])
     at, temperature, top_p, min_p, top_k, keys = send(
         logits.device, rows, *columns, draws.top_k[rows], keyed
     )
     scaled = apply_temperature(logits[at], temperature)
-    values, ids = filter_candidates(scaled, top_k, top_p, min_p, width, waits)
+    limit = top_k if width else None
+    few = min(vocab, width or (CANDIDATES if waits else vocab))
+    values, ids = filter_candidates(scaled, limit, top_p, min_p, few)
+    picked = _race(values, ids, keys)
+    if waits and few < vocab and len(short := (values[:, -1] > EXCLUDED).nonzero().squeeze(1)):
+        limit = limit if limit is None else limit[short]
+        values, ids = filter_candidates(scaled[short], limit, top_p[short], min_p[short], vocab)
+        picked[short] = _race(values, ids, keys[short])
+    return at, picked
+
+
+def _race(values: Tensor, ids: Tensor, keys: Tensor) -> Tensor:
+    """The winners among candidates, as filter_candidates returns them: [n]."""
     won = (values - exponential_noise(keys, ids.int()).log_()).argmax(dim=-1, keepdim=True)
-    return at, ids.gather(1, won).squeeze(1)
+    return ids.gather(1, won).squeeze(1)
 
 
 def _sample_unfiltered(
@@ -240,12 +252,21 @@ def to_logprob_columns(parts: Iterable[RowLogprobs]) -> LogprobColumns:
 def token_logprobs(logits: Tensor, picked: Tensor, wanted: NDArray[np.int64]) -> RowLogprobs:
     """Natural logarithms of the raw distribution: before bans, temperature and filters.
 
-    logits [n, vocab] float32, picked [n], asked [n] as in SamplingColumns.logprobs.
+    logits [n, vocab] float32, picked [n], asked [n] as in SamplingColumns.logprobs. As many are
+    looked for whatever is asked: torch's choice among equals depends on how many it is to find.
     """
     rows = np.flatnonzero(wanted >= 0)
     at = send_one(logits.device, rows)
-    logs = logits[at].log_softmax(dim=-1)
-    counts = wanted[rows].tolist()
-    top, ids = logs.topk(min(max(counts), logs.shape[1]), dim=-1)
+    mine = logits[at]
+    logs = mine.log_softmax(dim=-1)
     drawn = logs.gather(1, picked[at].unsqueeze(1)).squeeze(1)
-    return RowLogprobs(tuple(rows.tolist()), tuple(counts), drawn, top, ids)
+    counts = wanted[rows].tolist()
+    ids = _likeliest(mine, MOST_LOGPROBS if max(counts) else 0)[:, : max(counts)]
+    return RowLogprobs(tuple(rows.tolist()), tuple(counts), drawn, logs.gather(1, ids), ids)
+
+
+def _likeliest(logits: Tensor, count: int) -> Tensor:
+    """The ids of each row's most likely tokens, of equals the lowest first: [n, count]."""
+    ids = logits.topk(min(count, logits.shape[1]), dim=-1).indices.sort(dim=-1).values
+    order = logits.gather(1, ids).argsort(dim=-1, descending=True, stable=True)
+    return ids.gather(1, order)
