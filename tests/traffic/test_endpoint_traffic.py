@@ -233,10 +233,26 @@ def test_a_trace_without_two_moments_has_no_rate_and_is_refused(lanes, rows):
             fixed(services, demand, 60 * S)
 
 
-def test_a_trace_that_begins_after_the_seconds_is_refused_with_the_remedy(lanes):
-    services = lanes("{a: {trace: chat.csv}}", TRACE.splitlines()[0] + "\n50,9,9\n51,9,9\n")
+@pytest.mark.parametrize("demand", [Demand(rate=2), Demand(load=0.1)])
+def test_a_trace_whose_clock_does_not_begin_at_0_counts_from_its_first_arrival(lanes, demand):
+    head = TRACE.splitlines()[0] + "\n"
+    times = (0, 0.5, 2, 7, *range(9, 200))
+    first, late = (
+        fixed(
+            lanes("{a: {trace: chat.csv}}", head + "".join(f"{zero + at},40,10\n" for at in times)),
+            demand,
+            20 * S,
+        ).specs
+        for zero in (0, 3_600)
+    )
+    assert first == late and len(first) > 10
+
+
+def test_seconds_before_the_first_arrival_of_a_coarse_trace_are_refused_with_the_remedy(lanes):
+    """Its two arrivals of a tick come anywhere in that tick of an hour."""
+    text = TRACE.splitlines()[0] + "\n0,9,9\n0,9,9\n3600,9,9\n3600,9,9\n"
     with pytest.raises(SettingError, match=r"nobody arrives in the first 20 s of a: take more"):
-        fixed(services, Demand(rate=2), 20 * S)
+        fixed(lanes("{a: {trace: chat.csv}}", text), Demand(rate=2), 20 * S)
 
 
 def test_tokens_cut_at_the_context_are_counted(lanes):

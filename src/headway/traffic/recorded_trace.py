@@ -27,9 +27,11 @@ class RecordedTrace:
         return min(b - a for a, b in pairwise(times))
 
     def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
-        """Yield the requests of the trace, by arrival."""
+        """Yield the requests of the trace, by arrival. Times count from its first arrival."""
         specs, tick = scale_trace(self.arrivals, lane, context, self.scale), self.tick
-        if tick:
-            random = Random(f"{seed} jitter {lane}")
-            specs = [replace(spec, at=spec.at + random.randrange(tick)) for spec in specs]
-        yield from sorted(specs, key=lambda spec: spec.at)
+        random, zero = Random(f"{seed} jitter {lane}"), self.arrivals[0].at
+        moved = [
+            replace(spec, at=spec.at - zero + (random.randrange(tick) if tick else 0))
+            for spec in specs
+        ]
+        yield from sorted(moved, key=lambda spec: spec.at)
