@@ -99,6 +99,8 @@ def test_the_window_for_all_is_that_of_the_most_patient_endpoint():
     [
         ("contnuous-mixed", "did you mean continuous-mixed"),
         ("continuous-chunk-0", "there is no strategy 'continuous-chunk-0'"),
+        ("continuous-chunk-064", "'continuous-chunk-064': write continuous-chunk-64$"),
+        ("continuous-chunk-٦٤", "there is no strategy 'continuous-chunk-٦٤'"),
         ("xyz", "there are one-by-one, static"),
     ],
 )

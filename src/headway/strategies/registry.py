@@ -246,6 +246,8 @@ def find_strategy(name: str) -> Callable[[StrategyInputs], Strategy]:
     if name in REGISTRY:
         return REGISTRY[name]
     size = name.removeprefix(CHUNKED_PREFIX)
-    if size != name and size.isdecimal() and int(size):
+    if size != name and size.isascii() and size.isdecimal() and size.strip("0"):
+        if size.startswith("0"):
+            raise SettingError(f"{name!r}: write {CHUNKED_PREFIX}{size.lstrip('0')}")
         return lambda inputs: chunked_strategy(int(size), inputs.slots)
     raise SettingError(f"there is no strategy {name!r}{did_you_mean(name, REGISTRY)}")
