@@ -8,11 +8,30 @@ import yaml
 
 from headway.errors import SettingError, did_you_mean
 
+MERGE = "tag:yaml.org,2002:merge"  # the type of the key <<
+
+
+class DistinctLoader(yaml.SafeLoader):
+    """Refuses a key that is there twice, of which YAML would silently take the last one."""
+
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """The mapping, with its keys as the file has them: nothing is merged into it yet."""
+        node = super().compose_mapping_node(anchor)
+        seen = set[str]()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == MERGE:
+                continue
+            if key.value in seen:
+                problem = f"{key.value!r} is there twice"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+            seen.add(key.value)
+        return node
+
 
 def read_yaml(path: Path) -> Mapping[str, Any]:
     """The mapping in a YAML file. Raises SettingError, naming the file."""
     try:
-        return mapping(yaml.safe_load(path.read_text(encoding="utf-8")), path.name)
+        return mapping(yaml.load(path.read_text(encoding="utf-8"), DistinctLoader), path.name)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path.name} cannot be read: {error}") from error
     except yaml.YAMLError as error:

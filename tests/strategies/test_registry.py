@@ -281,7 +281,13 @@ def test_an_invalid_strategy_is_refused_with_its_place_in_the_file(parts, said):
 
 def test_a_file_that_is_no_mapping_is_refused(tmp_path):
     path = tmp_path / "mine.yaml"
-    for text, said in (("- a", "a mapping"), ("a: [", "is not YAML"), ("", "a mapping")):
+    for text, said in (
+        ("- a", "a mapping"),
+        ("a: [", "is not YAML"),
+        ("", "a mapping"),
+        ("{}", r"^mine\.yaml has no strategies$"),
+        ("static:\nstatic: {join: continuous}", r"mine\.yaml is not YAML: 'static' is there twice"),
+    ):
         path.write_text(text)
         with pytest.raises(SettingError, match=said):
             read_strategies(str(path))

@@ -90,6 +90,11 @@ def test_all_fields_of_lanes_are_read(lanes):
     assert bulk.endpoint.is_offline and bulk.is_backlog and bulk.endpoint.priority == 9
 
 
+def test_a_key_instead_of_a_merged_one_is_no_key_twice(lanes):
+    text = "a: &x {trace: chat.csv, weight: 5}\nb: &y {<<: *x, weight: 2}\nc: {<<: *y, weight: 3}"
+    assert [each.weight for each in lanes(text)] == [5, 2, 3]
+
+
 def test_lanes_share_the_rate_by_weight_beside_fixed_rates(lanes):
     services = lanes(LANES)
     made = inside(services, Demand(rate=10), 100 * S, 0)
@@ -320,6 +325,13 @@ def test_arrivals_within_one_tick_of_a_coarse_clock_are_spread(tmp_path):
         ("a: {arrivals: poisson, prompt: [5], answer: 2}", "neither a number nor"),
         ("a: {arrivals: poisson, prompt: 0, answer: 2}", "prompt is 0; it must be 1"),
         ("a: 3", "a mapping of names to values is wanted, not 3"),
+        ("{}", r"^lanes\.yaml has no lanes$"),
+        (
+            "a: {trace: chat.csv}\na: {trace: chat.csv}",
+            r"lanes\.yaml is not YAML: 'a' is there twi",
+        ),
+        ("1: {trace: chat.csv}\n'1': {trace: chat.csv}", "'1' is there twice"),
+        ("a: {trace: chat.csv, rate: 1, rate: 2}", "'rate' is there twice"),
     ],
 )
 def test_an_invalid_lane_is_refused_with_its_place_in_the_file(lanes, text, said):

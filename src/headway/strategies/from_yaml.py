@@ -63,7 +63,9 @@ def read_strategy_file(path: Path) -> dict[str, StrategyMaker]:
     A name of the registry may stand without parts.
     """
     makers = dict[str, StrategyMaker]()
-    for name, parts in read_yaml(path).items():
+    if not (plain := read_yaml(path)):
+        raise SettingError(f"{path.name} has no strategies")
+    for name, parts in plain.items():
         if parts is None:
             makers[str(name)] = find_strategy(str(name))
             continue

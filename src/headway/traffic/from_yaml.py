@@ -62,11 +62,17 @@ def endpoints_from_traces(
 
 def read_endpoints(path: Path, scale: float = TOKEN_SCALE) -> list[EndpointTraffic]:
     """The lanes of a YAML file. SettingError names the lane and the key."""
-    plain = read_yaml(path)
     return [
-        endpoint_of(str(name), mapping(fields, f"{path.name}: {name}"), path, (priority, scale))
-        for priority, (name, fields) in enumerate(plain.items())
+        endpoint_of(name, fields, path, (priority, scale))
+        for priority, (name, fields) in enumerate(read_lanes(path).items())
     ]
+
+
+def read_lanes(path: Path) -> dict[str, dict[str, Any]]:
+    """The fields of each lane in a YAML file. SettingError where there is no lane."""
+    if not (plain := read_yaml(path)):
+        raise SettingError(f"{path.name} has no lanes")
+    return {str(name): mapping(fields, f"{path.name}: {name}") for name, fields in plain.items()}
 
 
 def endpoint_of(

@@ -424,6 +424,13 @@ def test_a_lane_that_only_a_server_could_obey_is_refused(tmp_path, line, named):
         bench_lanes(BenchOptions(("http://h",), lanes=path))
 
 
+def test_a_file_without_lanes_is_refused(tmp_path):
+    path = tmp_path / "lanes.yaml"
+    path.write_text("{}")
+    with pytest.raises(SettingError, match=r"^lanes\.yaml has no lanes$"):
+        bench_lanes(BenchOptions(("http://h",), lanes=path))
+
+
 def test_the_lanes_of_the_documentation_are_read(tmp_path):
     page = (Path(__file__).parents[3] / "docs" / "bench.md").read_text()
     path = tmp_path / "lanes.yaml"

@@ -16,11 +16,11 @@ from headway.runs.remote.calling import Calling, read_calling
 from headway.traffic.arrival_process import ArrivalProcess, Lengths
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.endpoint_traffic import EndpointTraffic
-from headway.traffic.from_yaml import KEYS, endpoint_of, endpoints_from_traces
+from headway.traffic.from_yaml import KEYS, endpoint_of, endpoints_from_traces, read_lanes
 from headway.traffic.offered_traffic import offered_traffic
 from headway.traffic.selection import Demand, select_requests
 from headway.traffic.workload import WARM_UP
-from headway.yaml_values import known, mapping, number, read_yaml
+from headway.yaml_values import known, number
 
 UNKNOWN_CONTEXT = 1 << 20  # tokens, where a server does not say how many it takes
 BLOCK = 16  # numbers that no two prompts begin with
@@ -142,15 +142,14 @@ def _lengths(text: str, where: str) -> Lengths:
 
 def _from_file(path: Path, scale: float) -> list[BenchLane]:
     lanes = []
-    for priority, (name, value) in enumerate(read_yaml(path).items()):
+    for priority, (name, fields) in enumerate(read_lanes(path).items()):
         where = f"{path.name}: {name}"
-        fields = mapping(value, where)
         for key in fields:
             if key in SERVERS_OWN:
-                raise SettingError(f"{where}: {key}: {SERVERS_OWN[str(key)]}")
+                raise SettingError(f"{where}: {key}: {SERVERS_OWN[key]}")
         known(fields, (*KEYS, *calling.KEYS), where)
         rest = {key: each for key, each in fields.items() if key not in calling.KEYS}
-        traffic = endpoint_of(str(name), rest, path, (priority, scale))
+        traffic = endpoint_of(name, rest, path, (priority, scale))
         endpoint = traffic.endpoint
         if endpoint.fixed.queue != NEVER:
             raise SettingError(f"{where}: budget: a client cannot see the queue; say ttft")

@@ -17,8 +17,10 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 from headway.errors import SettingError, did_you_mean
 from headway.server.config.problems import describe_problems
 from headway.server.config.sections.section import Location, Section
+from headway.yaml_values import MERGE, DistinctLoader
 
 DEFAULT, FLAG = "default", "flag"
+TEXT = "tag:yaml.org,2002:str"  # the type of a key that YAML reads as text
 
 Config = TypeVar("Config", bound=BaseSettings)
 
@@ -113,26 +115,14 @@ def _marked(error: yaml.YAMLError) -> str:
     return " ".join(str(error).split())
 
 
-_YAML = "tag:yaml.org,2002:"  # before the name of a type
-
-
-def _at(key: yaml.ScalarNode, problem: str) -> yaml.YAMLError:
-    return yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-
-
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML would silently take the last one, and one
-    that it reads as something else than text, such as `on` or 1."""
+class _Loader(DistinctLoader):
+    """Also refuses a key that YAML reads as something else than text, such as `on` or 1."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen = set[str]()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != f"{_YAML}merge":
-                if key.tag != f"{_YAML}str":
-                    raise _at(key, f"the name `{key.value}` must be in quotes")
-                if key.value in seen:
-                    raise _at(key, f"{key.value!r} is there twice")
-                seen.add(key.value)
+            if isinstance(key, yaml.ScalarNode) and key.tag not in (MERGE, TEXT):
+                problem = f"the name `{key.value}` must be in quotes"
+                raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
         return super().construct_mapping(node, deep)
 
 
