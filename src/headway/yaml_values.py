@@ -8,6 +8,7 @@ import yaml
 
 from headway.errors import SettingError, did_you_mean
 
+DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"  # a number before a unit, as a pattern
 MERGE = "tag:yaml.org,2002:merge"  # the type of the key <<
 
 

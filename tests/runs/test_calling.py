@@ -30,6 +30,8 @@ def test_headers_and_the_share_that_leaves():
         ({"cancel": "often"}, "f: cancel is 'often', not a number"),
         ({"cancel": 3}, "f: cancel is 3; a share is from 0 to 1"),
         ({"cancel": "130%"}, "a share is from 0 to 1"),
+        ({"cancel": "1.2.3%"}, r"cancel is '1\.2\.3%', not a number"),
+        ({"cancel": ".%"}, r"cancel is '\.%', not a number"),
         ({"sessions": {"turns": [3, 2]}}, "f: sessions: turns is a number, or .least, most., not"),
         ({"sessions": {"turns": 0}}, "f: sessions: turns is 0; it must be 1 or more"),
         ({"sessions": {"think": -1}}, "f: sessions: think is -1"),

@@ -326,6 +326,11 @@ def test_arrivals_within_one_tick_of_a_coarse_clock_are_spread(tmp_path):
         ("a: {arrivals: poisson, prompt: 0, answer: 2}", "prompt is 0; it must be 1"),
         ("a: 3", "a mapping of names to values is wanted, not 3"),
         ("{}", r"^lanes\.yaml has no lanes$"),
+        ("a: {trace: chat.csv, budget: {ttft: 0 x unloaded}}", "'0 x unloaded'; a multiple is"),
+        ("a: {trace: chat.csv, budget: {tpot: 0.0x}}", "tpot is '0.0x'; a multiple is more than 0"),
+        ("a: {trace: chat.csv, budget: {ttft: 1.2.3 x}}", r"ttft is '1\.2\.3 x', not a number"),
+        ("a: {trace: chat.csv, budget: {ttft: . x}}", r"ttft is '\. x', not a number"),
+        (f"a: {{trace: chat.csv, budget: {{ttft: {'9' * 400} x}}}}", "ttft is inf, not a number"),
         (
             "a: {trace: chat.csv}\na: {trace: chat.csv}",
             r"lanes\.yaml is not YAML: 'a' is there twi",

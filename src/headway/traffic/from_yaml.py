@@ -31,7 +31,7 @@ from headway.traffic.recorded_trace import RecordedTrace
 from headway.traffic.tenants import read_tenants
 from headway.traffic.token_scale import TOKEN_SCALE
 from headway.traffic.trace import read_shipped_trace, read_trace
-from headway.yaml_values import known, mapping, number, read_yaml, whole
+from headway.yaml_values import DECIMAL, known, mapping, number, read_yaml, whole
 
 SHIPPED_TRACES = ("azure2023-code", "azure2023-conv")
 KEYS = (
@@ -41,7 +41,7 @@ KEYS = (
 )
 LIMITS = ("ttft", "tpot", "e2e", "queue")
 TRACE_BUDGET = (5.0, 5.0)  # unloaded TTFT and TPOT: the budget of a trace that comes without lanes
-_MULTIPLE = re.compile(r"\s*([0-9.]+)\s*x(\s+unloaded)?\s*")
+_MULTIPLE = re.compile(rf"\s*({DECIMAL})\s*x(\s+unloaded)?\s*")
 
 
 def endpoints_from_traces(
@@ -118,7 +118,9 @@ def _budget(limits: Mapping[str, Any], where: str) -> tuple[dict[str, float], Bu
         if isinstance(value, str) and (match := _MULTIPLE.fullmatch(value)):
             if name == "queue":
                 raise SettingError(f"{where}: queue: alone nobody queues; say milliseconds")
-            times[name] = float(match[1])
+            times[name] = number(float(match[1]), f"{where}: {name}")
+            if not times[name]:
+                raise SettingError(f"{where}: {name} is {value!r}; a multiple is more than 0")
         else:
             fixed[name] = round(number(value, f"{where}: {name}") * 1e6)
     return times, Budget(**fixed)

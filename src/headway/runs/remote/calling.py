@@ -15,12 +15,12 @@ from typing import Any
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.runs.remote.session import ALONE, Sessions, read_sessions
-from headway.yaml_values import mapping, number
+from headway.yaml_values import DECIMAL, mapping, number
 
 KEYS = ("headers", "cancel", "sessions")
 TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # a header's name (RFC 9110)
 FIXED = ("content-length", "transfer-encoding", "connection", "host")  # the client sets these
-_PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
+_PERCENT = re.compile(rf"\s*({DECIMAL})\s*%\s*")
 
 
 @dataclass(frozen=True, slots=True)
