@@ -321,6 +321,10 @@ def test_arrivals_within_one_tick_of_a_coarse_clock_are_spread(tmp_path):
         ("a: {arrivals: poisson, prompt: 3}", "needs answer lengths"),
         ("a: {arrivals: posson, prompt: 3, answer: 2}", "did you mean poisson"),
         ("a: {arrivals: {gamma: {vc: 2}}, prompt: 3, answer: 2}", "'vc' is not known"),
+        (
+            "a: {arrivals: {gamma: {cv: 1.0e-200}}, prompt: 3, answer: 2}",
+            r"a: cv is 1e-200; it must be 0, for even gaps, or 0\.001 or more",
+        ),
         ("a: {arrivals: poisson, prompt: [5, 3], answer: 2}", "5 is more than 3"),
         ("a: {arrivals: poisson, prompt: [5], answer: 2}", "neither a number nor"),
         ("a: {arrivals: poisson, prompt: 0, answer: 2}", "prompt is 0; it must be 1"),
@@ -355,6 +359,23 @@ def test_an_invalid_lane_is_refused_with_its_place_in_the_file(lanes, text, said
 def test_an_impossible_demand_is_refused(lanes, text, demand, said):
     with pytest.raises(SettingError, match=said):
         inside(lanes(text), demand, 60 * S, 0)
+
+
+@pytest.mark.parametrize("demand", [Demand(rate=1e-300), Demand(load=1e-300)])
+def test_a_demand_of_less_than_a_request_a_day_is_refused(lanes, demand):
+    with pytest.raises(SettingError, match="1e-05 is the least: raise the rate or the load"):
+        fixed(lanes("{a: {trace: chat.csv}}"), demand, 60 * S)
+
+
+def test_a_rate_of_more_than_a_request_a_nanosecond_offers_all_at_once(lanes):
+    made = fixed(lanes("{a: {trace: chat.csv}}"), Demand(rate=1e14), 60 * S)
+    assert len(made.specs) == 60 and {spec.at for spec in made.specs} == {0}
+
+
+def test_a_cv_with_which_arrivals_never_end_is_refused(lanes):
+    services = lanes("a: {arrivals: {gamma: {cv: 1.0e+9}}, prompt: 3, answer: 2}")
+    with pytest.raises(SettingError, match=r"because the cv of its arrivals is 1e\+09: lower it"):
+        fixed(services, Demand(rate=2), 60 * S)
 
 
 def test_the_examples_in_the_docs_are_read(tmp_path):

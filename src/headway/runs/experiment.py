@@ -36,6 +36,7 @@ from headway.traffic.trace import read_shipped_trace
 from headway.traffic.workload import Workload, supersede_keys, with_prompts
 
 SHIPPED = "azure2023-code and azure2023-conv, from second 1080 of each file on"
+LONGEST = 1e18  # nanoseconds in which a run's requests arrive
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +94,8 @@ def demo_experiment(
     span: nanoseconds that the requests take at LOAD; another load has the same ones in more time
     or in less. token_cost: by which they are counted out; None: as measured.
     """
+    if not (window := span * DEFAULT_LOAD / load) < LONGEST:
+        raise SettingError(f"a load of {load:g} is too low: its requests would take years")
     traces = {
         COMPLETION.name: read_shipped_trace("azure2023-code"),
         SUPPORT.name: read_shipped_trace("azure2023-conv"),
@@ -101,8 +104,8 @@ def demo_experiment(
     speed = measure_speed(testbed, ENDPOINTS, recorded, seed, voice_requests(1, VOICE_SAMPLE, seed))
     cores_taken = others.cores()
     prompts = Prompts(testbed.text, testbed.block_size, seed)
-    window = round(span * DEFAULT_LOAD / load)
-    work = build_demo_workload(recorded, prompts, token_cost or speed.token_cost, window, load)
+    price = token_cost or speed.token_cost
+    work = build_demo_workload(recorded, prompts, price, max(1, round(window)), load)
     specs = [RequestSpec(0, each.lane, len(each.prompt), each.max_tokens) for each in work.requests]
     work = replace(work, load=speed.token_cost.of(specs) / window)
     about = {

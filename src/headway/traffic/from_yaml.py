@@ -39,6 +39,7 @@ KEYS = (
     *("budget", "window", "weight", "rate", "priority", "serves", "tenants"),
     *endpoint_place.KEYS,
 )
+LEAST_CV = 0.001  # of gamma arrivals; below it the gaps are even
 LIMITS = ("ttft", "tpot", "e2e", "queue")
 TRACE_BUDGET = (5.0, 5.0)  # unloaded TTFT and TPOT: the budget of a trace that comes without lanes
 _MULTIPLE = re.compile(rf"\s*({DECIMAL})\s*x(\s+unloaded)?\s*")
@@ -144,9 +145,19 @@ def _process(fields: Mapping[str, Any], where: str) -> ArrivalProcess:
     if not isinstance(value, str):
         inner = mapping(value[name] or {}, f"{where}: {name}")
         known(inner, ("cv",) if name == "gamma" else (), f"{where}: {name}")
-        cv = number(inner.get("cv", 1.0), f"{where}: cv")
+        cv = read_cv(inner.get("cv", 1.0), f"{where}: cv")
     prompt, answer = (_lengths(fields[key], f"{where}: {key}") for key in ("prompt", "answer"))
     return ArrivalProcess(prompt, answer, cv, name == "at-once")
+
+
+def read_cv(value: Any, where: str) -> float:
+    """The cv of gamma arrivals. SettingError if it is too small to be drawn."""
+    cv = number(value, where)
+    if 0 < cv < LEAST_CV:
+        raise SettingError(
+            f"{where} is {cv:g}; it must be 0, for even gaps, or {LEAST_CV:g} or more"
+        )
+    return cv
 
 
 def _lengths(value: Any, where: str) -> Lengths:

@@ -12,6 +12,8 @@ from headway.traffic.recorded_trace import RecordedTrace
 from headway.traffic.selection import MAX_REQUESTS, LaneSelection, Selection
 from headway.traffic.token_scale import count_raised_to_one
 
+MOST_DRAWN = 2 * MAX_REQUESTS  # requests of one endpoint: more than expected, with a large cv
+
 
 @dataclass(frozen=True, slots=True)
 class OfferedTraffic:
@@ -72,7 +74,12 @@ def _taken(
         return [replace(spec, at=0) for spec in islice(specs, number)], 1.0, False
     if not isinstance(service.source, RecordedTrace):
         end = count * window / filled  # of a process that has one arrival a second
-        drawn = takewhile(lambda spec: spec.at < end * 1e9, specs)
+        drawn = list(islice(takewhile(lambda spec: spec.at < end * 1e9, specs), MOST_DRAWN + 1))
+        if len(drawn) > MOST_DRAWN:
+            raise SettingError(
+                f"{service.name} would be asked more than {MOST_DRAWN:,} times, because the cv of "
+                f"its arrivals is {service.source.cv:g}: lower it"
+            )
         timed = [replace(spec, at=int(spec.at * filled / 1e9 / count)) for spec in drawn]
         return timed, 1.0, False
     recorded = list(specs)

@@ -18,6 +18,7 @@ from headway.traffic.endpoint_traffic import EndpointTraffic
 DEFAULT_LOAD = 0.12
 SAMPLE_SIZE = 512  # requests of an endpoint, from which its mean cost is taken
 MAX_REQUESTS = 50_000  # requests of one run
+LEAST_RATE = 1e-5  # requests per second; more than one a day
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def select_requests(
             f"nobody arrives in the first {span / 1e9:g} s of {' and '.join(traces)}: "
             "take more --seconds"
         )
-    window = round(count / left * 1e9) if weighted else span
+    window = max(1, round(count / left * 1e9)) if weighted else span
     portions = {each.name: LaneSelection(rates[each.name] * span / 1e9, span) for each in services}
     for name, share in shares.items():
         times = traces.get(name, [])
@@ -158,4 +159,9 @@ def _rates(
         left = (demand.load - sum(rate * costs[name] for name, rate in rates.items())) / mean
     if left <= 0:
         raise SettingError("the lanes' own rates leave nothing for those with a weight")
+    if left < LEAST_RATE:
+        raise SettingError(
+            f"the lanes with a weight would get {left:.3g} requests / s, and {LEAST_RATE:g} is the "
+            "least: raise the rate or the load"
+        )
     return rates | {name: left * weight / whole for name, weight in weights.items()}

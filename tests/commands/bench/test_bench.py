@@ -388,6 +388,7 @@ def test_sigterm_is_obeyed_whatever_the_event_loop_does(tmp_path, monkeypatch, a
         ({"poisson": 1e9}, "50,000 are the most: lower the rate, or the seconds"),
         ({"poisson": float("nan")}, "--poisson is nan"),
         ({"gamma": "3"}, "--gamma is RATE,CV, not 3"),
+        ({"gamma": "4,1e-200"}, "--gamma: cv is 1e-200; it must be 0, for even gaps, or"),
         ({"gamma": "0,1"}, "--gamma: a rate is more than 0"),
         ({"poisson": 1.0, "prompt": "many"}, "--prompt is tokens, such as 128 or 16-48, not many"),
         ({"poisson": 1.0, "answer": "9-3"}, "--answer: 9 is more than 3"),

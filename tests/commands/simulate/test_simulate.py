@@ -211,6 +211,7 @@ def test_a_strategys_result_does_not_depend_on_those_before_it(ran, tmp_path):
         ({"rate": float("nan")}, "--rate must be 0 or more"),
         ({"rate": 1e6}, "lower the rate, or the seconds"),
         ({"seconds": 0.0}, "--seconds must be more than 0"),
+        ({"lanes": None, "rate": 0.0, "load": 1e-300}, "a load of 1e-300 is too low"),
         ({"repeat": 0}, "--repeat must be from 1"),
         ({"strategies": "statc"}, "did you mean static"),
     ],

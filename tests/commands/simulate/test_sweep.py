@@ -105,6 +105,7 @@ def test_sweep_values_are_listed_or_at_equal_distances(said, setting, values):
         ("rate=1..2:1", "a range is from..to:count"),
         ("rate=1..2:100000", "a range is from..to:count"),
         ("slots=2.5", "slots takes whole numbers"),
+        ("num_blocks=300,1e30", "num_blocks must be at most 10,000,000, not 1e+30"),
     ],
 )
 def test_an_invalid_sweep_is_refused_with_the_remedy(said, why):
@@ -119,6 +120,7 @@ def test_an_invalid_sweep_is_refused_with_the_remedy(said, why):
         ("rate=1,2", {"rate": 3.0}, "leave out --rate and --load"),
         ("rate=1,2", {"lanes": None}, "need --lanes or --trace"),
         ("num_blocks=8", {}, "use 128 or more"),
+        ("rate=1e-300,4", {}, "1e-05 is the least: raise the rate or the load"),
         ("chunk=32", {"strategies": "static"}, "chunk does not apply to static"),
         ("window=5", {"strategies": "dynamic-lanes"}, "window does not apply to dynamic-lanes"),
     ],

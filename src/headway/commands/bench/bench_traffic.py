@@ -16,7 +16,7 @@ from headway.runs.remote.calling import Calling, read_calling
 from headway.traffic.arrival_process import ArrivalProcess, Lengths
 from headway.traffic.endpoint import Endpoint
 from headway.traffic.endpoint_traffic import EndpointTraffic
-from headway.traffic.from_yaml import KEYS, endpoint_of, endpoints_from_traces, read_lanes
+from headway.traffic.from_yaml import KEYS, endpoint_of, endpoints_from_traces, read_cv, read_lanes
 from headway.traffic.offered_traffic import offered_traffic
 from headway.traffic.selection import Demand, select_requests
 from headway.traffic.workload import WARM_UP
@@ -121,6 +121,7 @@ def _process(options: BenchOptions) -> EndpointTraffic:
             rate, cv = (number(float(each), "--gamma") for each in parts)
         except ValueError as error:
             raise SettingError(f"--gamma is RATE,CV, not {options.gamma}") from error
+        cv = read_cv(cv, "--gamma: cv")
     if not rate:
         raise SettingError(f"--{name}: a rate is more than 0")
     prompt = _lengths(options.prompt or PROMPT, "--prompt")

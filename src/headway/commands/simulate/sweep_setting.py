@@ -27,6 +27,7 @@ UNITS: Mapping[str, str] = {
     "num_blocks": "KV blocks",
 }
 INTEGERS = ("slots", "chunk", "step_tokens", "num_blocks")
+MOST_WHOLE = 10_000_000  # of INTEGERS
 MAX_VALUES = 200  # of one range
 
 
@@ -60,6 +61,8 @@ def parse_sweep(text: str) -> Sweep:
         if ".." not in rest and any(each != int(each) for each in values):
             raise SettingError(f"{setting} takes whole numbers, not {rest}")
         values = [float(round(each)) for each in values]
+        if max(values) > MOST_WHOLE:
+            raise SettingError(f"{setting} must be at most {MOST_WHOLE:,}, not {max(values):g}")
     return Sweep(setting, tuple(sorted(set(values))))
 
 
