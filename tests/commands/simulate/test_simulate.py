@@ -13,6 +13,7 @@ import pytest
 from rich.console import Console
 
 from headway.commands.compare.compare import CompareOptions
+from headway.commands.compare.like import like
 from headway.commands.simulate.simulate import SimulateOptions, run_simulate
 from headway.core.cost.step_cost import StepCost
 from headway.core.request import NEVER
@@ -194,6 +195,28 @@ def test_the_same_seed_gives_the_same_bytes_in_any_process(ran, tmp_path, hash_s
     subprocess.run([sys.executable, "-c", AGAIN, str(tmp_path)], cwd=root, env=env, check=True)
     assert (tmp_path / "report.json").read_bytes() == ran[2]
     assert (tmp_path / "report.html").read_bytes() == (ran[0] / "report.html").read_bytes()
+
+
+@pytest.mark.parametrize(
+    "within, name, value, said",
+    [
+        ((), "seed", "x", "seed is 'x'; a whole number from 0 on is wanted"),
+        (("workload",), "window_ns", 0, "window_ns is 0; a whole number from 1 on"),
+        (("workload", "asked"), "span_ns", "a", "span_ns is 'a'; a whole number from 1 on"),
+        (("workload", "asked"), "rate", "4", "rate is '4', not a number"),
+        (("workload", "price_ns"), "prompt", None, "price_ns: prompt is None, not a number"),
+        (("workload", "lanes", "chat", "portion"), "within", 0, "chat: within is 0; a whole"),
+        (("workload", "lanes", "chat", "portion"), "count", "9", "chat: count is '9', not a"),
+    ],
+)
+def test_like_refuses_a_report_with_an_impossible_field(ran, tmp_path, within, name, value, said):
+    plain = inner = json.loads(ran[2])
+    for key in within:
+        inner = inner[key]
+    inner[name] = value
+    (tmp_path / "odd.json").write_text(json.dumps(plain))
+    with pytest.raises(SettingError, match=f"^odd.json is no report of .* had again: {said}"):
+        like(tmp_path / "odd.json")
 
 
 def test_a_strategys_result_does_not_depend_on_those_before_it(ran, tmp_path):

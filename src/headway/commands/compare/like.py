@@ -4,10 +4,12 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.traffic.selection import LaneSelection, Selection
+from headway.yaml_values import number
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +50,40 @@ def like(path: Path) -> Like:
         plain = json.loads(path.read_text(encoding="utf-8"))
         work = plain["workload"]
         options, lanes = work["asked"], work.get("lanes", {})
-        portions = {name: LaneSelection(**each["portion"]) for name, each in lanes.items()}
+        portions = {name: _portion(each["portion"], name) for name, each in lanes.items()}
+        price = {name: number(each, f"price_ns: {name}") for name, each in work["price_ns"].items()}
         return Like(
             name=path.name,
-            seed=plain["seed"],
-            span=options["span_ns"],
-            rate=options["rate"],
-            load=options["load"],
-            token_scale=options["token_scale"],
-            price=TokenCost(**work["price_ns"]),
-            extent=Selection(portions, work["window_ns"]),
+            seed=_whole(plain["seed"], "seed", 0),
+            span=_whole(options["span_ns"], "span_ns", 1),
+            rate=number(options["rate"], "rate"),
+            load=number(options["load"], "load"),
+            token_scale=number(options["token_scale"], "token_scale"),
+            price=TokenCost(**price),
+            extent=Selection(portions, _whole(work["window_ns"], "window_ns", 1)),
             offered={each["name"]: each["offered"] for each in plain["endpoints"]},
         )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        said = str(error) if isinstance(error, SettingError) else repr(error)
         raise SettingError(
             f"{path.name} is no report of headway compare or simulate whose traffic can be had "
-            f"again: {error!r}"
+            f"again: {said}"
         ) from error
+
+
+def _portion(plain: Mapping[str, Any], lane: str) -> LaneSelection:
+    taken = LaneSelection(**plain)
+    number(taken.count, f"{lane}: count")
+    _whole(taken.within, f"{lane}: within", 1)
+    _whole(taken.span, f"{lane}: span", 0)
+    return taken
+
+
+def _whole(value: Any, name: str, least: int) -> int:
+    """The value, if it is a whole number of at least `least`, of any size; else SettingError."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise SettingError(f"{name} is {value!r}; a whole number from {least} on is wanted")
+    return value
 
 
 def _said(offered: Mapping[str, int]) -> str:
