@@ -1,8 +1,10 @@
 """The command line as a user meets it: its output, its errors and its exit status."""
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer
@@ -10,6 +12,8 @@ from tokenizers.models import WordLevel
 
 from headway.cli import main
 from headway.models import EMBEDDED
+
+SHEET = "--accelerator", "l4"
 
 
 @pytest.fixture
@@ -74,6 +78,33 @@ def test_generate_prints_each_answer_and_each_error_and_ends_with_status_1(headw
     assert [bool(row["error"]) for row in rows] == [False, True, False]
     status, said, told = headway("generate", "x", "--max-tokens", "9000")
     assert (status, said) == (1, "") and "9000 to generate cannot fit" in told
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
+@pytest.mark.parametrize(
+    "words", [["--version"], ["config", "schema"], ["calibrate", "qwen2.5-0.5b", *SHEET]]
+)
+def test_an_output_without_room_is_one_line_and_status_2(words, tmp_path):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headway.cli", *words],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=120,
+            cwd=tmp_path,
+        )
+    said = "headway: the output cannot be written: no space left on device\n"
+    assert (done.returncode, done.stderr) == (2, said)
+
+
+def test_an_output_that_nobody_reads_ends_the_command_silently():
+    end, pipe = os.pipe()
+    os.close(end)
+    words = [sys.executable, "-m", "headway.cli", "--version"]
+    done = subprocess.run(words, stdout=pipe, stderr=subprocess.PIPE, text=True, timeout=120)
+    os.close(pipe)
+    assert (done.returncode, done.stderr) == (1, "")
 
 
 def broken(tmp_path, what):

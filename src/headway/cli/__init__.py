@@ -1,6 +1,8 @@
 """The entry point: an error that the user can fix is one line, an error of ours a traceback."""
 
+import os
 import sys
+from errno import ENOSPC, EPIPE
 
 from headway.cli.app import app
 from headway.errors import HeadwayError
@@ -9,9 +11,24 @@ __all__ = ["app", "main"]
 
 
 def main() -> None:
-    """Run the command. Exit status 2 and one line on stderr if it raises a HeadwayError."""
+    """Run the command. Exit status 2 and one line on stderr if it raises a HeadwayError, or if
+    there is no room for what it writes."""
     try:
-        app(prog_name="headway")
+        try:
+            app(prog_name="headway")
+        finally:
+            if sys.stdout:  # None: it was closed from the beginning
+                sys.stdout.flush()
     except HeadwayError as error:
         print(f"headway: {error}", file=sys.stderr)
+        sys.exit(2)
+    except OSError as error:
+        if error.errno not in (ENOSPC, EPIPE):
+            raise
+        # What stdout still holds is dropped: the interpreter would fail at it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if error.errno == EPIPE:  # nobody reads it any more
+            sys.exit(1)
+        where = error.filename or "the output"
+        print(f"headway: {where} cannot be written: no space left on device", file=sys.stderr)
         sys.exit(2)
