@@ -549,6 +549,9 @@ STEPS_OF = {
 }
 
 
+SHEET = CalibrateOptions(accelerator="l4", model="qwen2.5-0.5b")
+
+
 @pytest.mark.parametrize(
     "asked, said",
     [
@@ -558,6 +561,10 @@ STEPS_OF = {
         (CalibrateOptions(price_per_hour=nan), "--price-per-hour is nan, not a number"),
         (CalibrateOptions(accelerator="l4"), "needs a model"),
         (CalibrateOptions(accelerator="l4", model="qwen2.5-0.5b", profile=True), "--profile"),
+        (replace(SHEET, threads=2), "--accelerator measures nothing: leave out --threads"),
+        (replace(SHEET, seconds=60.0), "--accelerator measures nothing: leave out --seconds"),
+        (replace(SHEET, seed=7), "--accelerator measures nothing: leave out --seed"),
+        (replace(SHEET, force=True), "--accelerator measures nothing: leave out --force"),
         (CalibrateOptions(executor="vlm"), "there is no executor 'vlm'; did you mean vllm"),
         (CalibrateOptions(vllm={"quantization": "awq"}), "need the executor vllm"),
         (CalibrateOptions(executor="vllm", threads=2), "--threads needs the executor torch"),

@@ -243,6 +243,7 @@ def test_an_unknown_shape_is_left_out_with_the_remedy(cost):
     [
         ({}, "give --trace, or --rate"),
         ({"rate": 1, "prompt": 10}, "give --trace, or --rate"),
+        ({"batch": 1_000_000}, "--batch must be at most 10,000, not 1,000,000"),
         ({"rate": 1, "prompt": 1_000, "answer": 100}, "shorten them"),
         ({"trace": "none.csv"}, "none.csv cannot be read"),
         ({"trace": "azure2023-code", "prompt": 5}, "leave --prompt"),

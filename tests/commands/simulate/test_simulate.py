@@ -219,6 +219,12 @@ def test_like_refuses_a_report_with_an_impossible_field(ran, tmp_path, within, n
         like(tmp_path / "odd.json")
 
 
+def test_workers_without_a_sweep_are_refused(tmp_path):
+    asked = CompareOptions(out=tmp_path, lanes=lanes(tmp_path), rate=8.0)
+    with pytest.raises(SettingError, match="--workers are those of --sweep or --capacity"):
+        run_simulate(SimulateOptions(asked, CALIBRATION, workers=2), Console(file=StringIO()))
+
+
 def test_a_strategys_result_does_not_depend_on_those_before_it(ran, tmp_path):
     kept = json.loads(simulated(tmp_path, strategies="continuous-chunk-64", repeat=2)[2])
     among = [e for e in json.loads(ran[2])["strategies"] if e["name"] == "continuous-chunk-64"]

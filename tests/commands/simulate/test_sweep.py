@@ -381,7 +381,14 @@ def test_a_simulation_without_requests_is_refused(tmp_path):
     path = pausing(tmp_path)
     for wishes in ({"rate": 4.0}, {"sweep": "rate=2,4"}, {"capacity": True}):
         with pytest.raises(SettingError, match="arrive in the warm-up, which is not"):
-            swept(tmp_path, lanes=path, seconds=10.0, strategies="continuous-mixed", **wishes)
+            swept(
+                tmp_path,
+                workers=0,
+                lanes=path,
+                seconds=10.0,
+                strategies="continuous-mixed",
+                **wishes,
+            )
     assert not (tmp_path / "report.json").exists()
 
 

@@ -158,6 +158,11 @@ def _check(options: CalibrateOptions) -> None:
         )
     if options.accelerator and options.profile:
         raise SettingError("--profile measures this machine: leave out --accelerator")
+    if options.accelerator:
+        defaults = CalibrateOptions()
+        for name in ("threads", "seconds", "seed", "force"):
+            if getattr(options, name) != getattr(defaults, name):
+                raise SettingError(f"--accelerator measures nothing: leave out --{name}")
     if options.accelerator and options.model is None:
         raise SettingError(
             "--accelerator needs a model: a shape's name, or a folder with config.json"

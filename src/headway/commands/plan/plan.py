@@ -43,6 +43,7 @@ NUMBERS = (
     "token_scale",
     "price_per_hour",
 )  # options that must be finite numbers
+MOST_BATCH = 10_000  # requests of a padded group, which the simulator forms
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,8 @@ def run_plan(options: PlanOptions, console: Console) -> int:
     """Print the plan and return 0. Raises SettingError for impossible options, with the remedy."""
     for name in NUMBERS:
         number(getattr(options, name), f"--{name.replace('_', '-')}")
+    if options.batch > MOST_BATCH:
+        raise SettingError(f"--batch must be at most {MOST_BATCH:,}, not {options.batch:,}")
     calibration = read_cost_file(options.cost)
     if not calibration.cost.is_known:
         raise SettingError(f"{options.cost.name} prices nothing: run headway calibrate")

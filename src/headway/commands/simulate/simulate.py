@@ -96,6 +96,10 @@ def _checked(options: SimulateOptions) -> CompareOptions:
         raise SettingError(f"--repeat must be from 1 to {REPEATS:,}, not {given.repeat}")
     if options.workers < 0:
         raise SettingError(f"--workers must be 0 or more, not {options.workers}")
+    if options.workers and not (options.sweep or options.capacity):
+        raise SettingError(
+            "--workers are those of --sweep or --capacity: name one, or leave it out"
+        )
     if options.like is not None:
         given = _with_traffic_of(like(options.like), given)
     price = given.price_per_hour or calibration.price_per_hour or 1.0
