@@ -20,7 +20,7 @@ from headway.yaml_values import known, mapping, number, whole
 
 Made = TypeVar("Made")
 DEADLINE = ("patience", "turn", "most_in_time")
-SLACK = ("least", "stretch", "sure", "filler", "brisk")
+SLACK = ("least", "stretch", "sure", "filler", "beside", "brisk")
 PREEMPTS: dict[str, Preempt] = {"youngest": Youngest(), "by-lane": ByLane()}
 RELEGATES: dict[str, Relegate] = {"keep": Keep(), "hopeless": Hopeless()}
 
@@ -65,7 +65,7 @@ def read_chunk(value: Any, where: str) -> Chunk:
         for each in ("least", "stretch", "brisk")
         if each in fields
     }
-    for each in ("sure", "filler"):
+    for each in ("sure", "filler", "beside"):
         if each in fields:
             given[each] = number(fields[each], f"{where}: {each}")
     return named(partial(BySlack, **given), where)

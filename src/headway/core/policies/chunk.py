@@ -19,13 +19,15 @@ class Allowance:
     nanoseconds: int = NEVER  # that the step may take; rows that it must have may exceed it
     least: int = 0  # prompt tokens that it may compute whatever its time
     sure: float = 0.5  # share of the steps that are to take no longer than their nanoseconds
-    # By this share, rows of later tiers may lengthen a step with prompts of those in time.
+    # By this share, rows of later tiers may lengthen a step with prompts of those in time, and one
+    # in which these only decode.
     filler: float = inf
+    beside: float = inf
 
     @property
-    def time(self) -> tuple[int, float, float]:
+    def time(self) -> tuple[int, float, float, float]:
         """What a Sizer is made with."""
-        return self.nanoseconds, self.sure, self.filler
+        return self.nanoseconds, self.sure, self.filler, self.beside
 
 
 WHOLE_PROMPTS = Allowance(NEVER, split=False)
