@@ -14,6 +14,7 @@ from headway.figures.intervals.difference import (
     rate_differences,
     same_requests,
 )
+from headway.figures.warm_up import without_warm_up
 from headway.runs.outcome import Outcome
 
 WINDOW = (0, 10_000)
@@ -51,6 +52,18 @@ def test_a_run_does_not_differ_from_itself():
         assert each.change == each.interval.low == each.interval.high == 0
         assert each.verdict == "unclear"
     assert all(each.change == 0 for each in rate_differences((mine, mine), (0, 0)))
+
+
+def test_amounts_per_second_leave_out_a_backlog_answered_in_the_warm_up():
+    made = run(*[100] * 40)
+    night = tuple(
+        replace(row(k, 0, 100), id=f"n{k}", lane="night", budget=Budget()) for k in range(60)
+    )
+    first = without_warm_up(made, 1_000)
+    offered = {"chat": 40, "night": 60}
+    second = without_warm_up(replace(made, requests=made.requests + night, offered=offered), 1_000)
+    for each in rate_differences((first, second), (1_000, 1_000)):
+        assert each.counts == (36, 36) and each.change == 0
 
 
 def test_pairing_takes_out_what_the_traffic_does_to_both():

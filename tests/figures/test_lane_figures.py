@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER, Finish
-from headway.figures.engine_figures import engine_figures
-from headway.figures.lane_figures import lane_figures
+from headway.figures.client_figures import client_totals
+from headway.figures.engine_figures import SERVED, answered_tokens, engine_figures
+from headway.figures.lane_figures import goodput, lane_figures
 from headway.figures.percentile import percentile
 from headway.figures.warm_up import without_warm_up
 from headway.runs.outcome import Outcome
@@ -142,11 +143,36 @@ def test_goodput_is_at_most_throughput_and_every_request_is_counted(rows, missin
     run = outcome(rows, steps, {"chat": len(rows) + missing}, nanoseconds=90)
     mine = without_warm_up(run, warm_up)
     lane, engine = lane_figures(mine, "chat"), engine_figures(mine)
-    assert lane.goodput(engine) <= engine.requests_per_second
-    assert engine.requests_per_second * engine.seconds == pytest.approx(engine.served)
-    assert lane.goodput(engine) * engine.seconds == pytest.approx(lane.good)
+    ended = [row for row in rows if row.finished >= warm_up]
+    assert engine.ended == len(ended) and engine.requests_per_second * engine.seconds == (
+        pytest.approx(sum(row.finish in SERVED for row in ended))
+    )
+    good = goodput(mine, "chat")
+    assert good * engine.seconds == pytest.approx(sum(row.good for row in ended))
+    assert good <= engine.requests_per_second
     ends = engine.served, engine.refused, engine.failed, engine.unfinished
     assert min(ends) >= 0 and sum(ends) == lane.offered == engine.served + engine.unserved
+
+
+def test_figures_per_second_and_per_token_are_of_what_ended_after_the_warm_up():
+    night = [replace(request(f"n{i}", "night"), budget=Budget()) for i in range(90)]
+    night = [replace(row, finished=row.finished + i) for i, row in enumerate(night)]
+    early = replace(request("e"), arrived=20, finished=60)  # before the warm-up's end, 50
+    late = replace(request("l"), arrived=70, finished=95)
+    steps = [step(k + 1, 10 * k, 10, rows=1, tokens=1) for k in range(10)]
+    run = outcome([*night, early, late], steps, {"night": 90, "chat": 2}, nanoseconds=100)
+    mine = without_warm_up(run, 50)
+    assert mine.offered == {"night": 90, "chat": 1}, "the backlog counts, the early one does not"
+    engine = engine_figures(mine)
+    ended = sum(row.finished >= 50 for row in night) + 2
+    assert (engine.served, engine.ended) == (91, ended) and ended < 60
+    assert engine.requests_per_second * engine.seconds == pytest.approx(ended)
+    assert answered_tokens(mine) == 3 * ended
+    assert goodput(mine, "night") * engine.seconds == pytest.approx(ended - 2)
+    assert goodput(mine, "chat") * engine.seconds == pytest.approx(2)
+    totals = client_totals(mine)
+    assert totals.input_tokens_per_second * engine.seconds == pytest.approx(7 * ended)
+    assert totals.output_tokens_per_second * engine.seconds == pytest.approx(3 * ended)
 
 
 def test_tokens_that_all_come_at_once_have_no_tpot():

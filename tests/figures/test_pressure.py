@@ -4,8 +4,10 @@ from dataclasses import replace
 
 import pytest
 
+from headway.core.lane import Budget
 from headway.core.request import NEVER, Finish
-from headway.figures.pressure import pressure_cards
+from headway.figures.pressure import pressure_cards, readings_of
+from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import duration, milliseconds, pressed, share
 from headway.runs.outcome import Outcome
 from headway.traffic.endpoint import LABELLING, SUPPORT
@@ -66,6 +68,17 @@ def test_unserved_requests_give_a_lower_bound_and_two_bounds_are_not_compared():
     assert "TTFT p50 over 500 ms: over 10 times a's 50 ms" in pressed(made["b"])
     both = {"a": outcome(9, 2, unserved=6), "b": outcome(9, 2, unserved=7)}
     assert "TTFT" not in pressed(pressure_cards(both, ENDPOINTS)["a"])
+
+
+def test_the_device_time_of_an_answer_is_of_what_ended_after_the_warm_up():
+    made = outcome(9, 2)
+    late = [replace(row, finished=row.finished + 30 * MS) for row in made.requests[:4]]
+    backlog = [replace(row, budget=Budget()) for row in made.requests[4:]]
+    steps = tuple(step(k, 10 * k * MS, 9 * MS, rows=1, tokens=1) for k in range(5))
+    run = replace(made, requests=(*late, *backlog), steps=steps)
+    readings = readings_of(without_warm_up(run, 20 * MS), ENDPOINTS)
+    (device,) = (each for each in readings if each.what == "the device time of an answer")
+    assert readings[device].value == 3 * 9 * MS / (5 * 3), "four, and the backlog's labelling"
 
 
 def test_a_single_strategy_has_no_card():

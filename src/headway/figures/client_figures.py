@@ -77,12 +77,13 @@ def client_lane(outcome: Outcome, whole: Outcome, lane: str, window: tuple[int, 
     mine = {row.id for row in whole.requests if row.lane == lane}
     errors = Counter(_what(client.status, client.error) for client in seen if client.error)
     good = [(row.arrived, int(row.good)) for row in rows] + [(window[1], 0)] * missing
-    share = share_interval(good, window)
+    ended = [(row.arrived, int(row.good)) for row in outcome.ended if row.lane == lane]
+    ended += [(window[1], 0)] * missing
     seconds = outcome.nanoseconds / 1e9
     return ClientLane(
         latency={name: _latency(each, window) for name, each in values.items()},
-        attainment=share,
-        goodput=share.times(len(good) / seconds if seconds else 0.0),
+        attainment=share_interval(good, window),
+        goodput=share_interval(ended, window).times(len(ended) / seconds if seconds else 0.0),
         left=sum(client.left for client in whole.client if client.id in mine),
         retried=sum(client.attempts > 1 for client in seen),
         attempts=sum(client.attempts for client in seen),
@@ -95,10 +96,10 @@ def client_totals(outcome: Outcome) -> ClientTotals:
     """Throughput in tokens, and the client's own lag. outcome: without the warm-up."""
     seconds = outcome.nanoseconds / 1e9 or 1.0
     lags = [client.lag for client in outcome.client]
-    served = [row for row in outcome.requests if row.finish in SERVED]
+    ended = outcome.ended
     return ClientTotals(
-        input_tokens_per_second=sum(row.prompt for row in served) / seconds,
-        output_tokens_per_second=sum(row.generated for row in outcome.requests) / seconds,
+        input_tokens_per_second=sum(row.prompt for row in ended if row.finish in SERVED) / seconds,
+        output_tokens_per_second=sum(row.generated for row in ended) / seconds,
         lag=tuple(percentile(lags, percent) for percent in PERCENTS),
         most_lag=max(lags, default=0),
     )

@@ -1,10 +1,8 @@
 """The figures of the engine (EngineFigures): throughput, use and waste."""
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headway.core.ledger import RequestRow
 from headway.core.request import Finish
 from headway.runs.outcome import Outcome
 
@@ -21,7 +19,8 @@ class EngineFigures:
     refused: int  # too long for the engine, or the lane was full
     failed: int
     unfinished: int  # expired, or unfinished at the end of the run
-    requests_per_second: float
+    ended: int  # requests that ended in these seconds, whenever they arrived and however they did
+    requests_per_second: float  # served, of those that ended in these seconds
     tokens_per_second: float  # of answers, without discarded ones
     slots: float  # that computed for a request: mean over the steps' time
     busy: float  # share of the seconds in which a step ran
@@ -52,7 +51,7 @@ class EngineFigures:
 
 def engine_figures(outcome: Outcome) -> EngineFigures:
     """Throughput, use and waste of the engine in a run, over all lanes."""
-    steps = outcome.steps
+    steps, ended = outcome.steps, outcome.ended
     served = [row for row in outcome.requests if row.finish in SERVED]
     refused = sum(row.finish is Finish.REFUSED for row in outcome.requests)
     failed = sum(row.finish in FAILED for row in outcome.requests)
@@ -65,14 +64,15 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
         refused=refused,
         failed=failed,
         unfinished=sum(outcome.offered.values()) - len(served) - refused - failed,
-        requests_per_second=_share(len(served), seconds),
-        tokens_per_second=_share(answered_tokens(outcome.requests), seconds),
+        ended=len(ended),
+        requests_per_second=_share(sum(row.finish in SERVED for row in ended), seconds),
+        tokens_per_second=_share(answered_tokens(outcome), seconds),
         slots=_share(sum(row.rows * row.nanoseconds for row in steps), spent),
         busy=_share(spent, outcome.nanoseconds),
         held=_share(sum(row.held_tokens for row in steps), computed),
         padding=_share(sum(row.padding_tokens for row in steps), computed),
-        discarded=_share(sum(row.discarded for row in outcome.requests), computed),
-        recomputed=_share(sum(row.recomputed for row in outcome.requests), computed),
+        discarded=_share(sum(row.discarded for row in ended), computed),
+        recomputed=_share(sum(row.recomputed for row in ended), computed),
         cached=_share(sum(row.cached for row in served), sum(row.prompt for row in served)),
         preemptions=sum(row.preemptions for row in outcome.requests),
         free_mean=_share(sum(row.free_blocks * row.nanoseconds for row in steps), spent),
@@ -80,9 +80,9 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
     )
 
 
-def answered_tokens(rows: Sequence[RequestRow]) -> int:
-    """Tokens of all answers."""
-    return sum(row.generated for row in rows)
+def answered_tokens(outcome: Outcome) -> int:
+    """Tokens of all answers that ended in the time that counts."""
+    return sum(row.generated for row in outcome.ended)
 
 
 def _share(part: float, whole: float) -> float:

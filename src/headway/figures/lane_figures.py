@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
-from headway.figures.engine_figures import EngineFigures
 from headway.figures.percentile import Quantile, percentile
 from headway.runs.outcome import Outcome
 
@@ -35,10 +34,6 @@ class LaneFigures:
         """Share of the offered requests that are good: ended inside every limit of the lane."""
         return self.good / self.offered if self.offered else 0.0
 
-    def goodput(self, engine: EngineFigures) -> float:
-        """Good requests per second, over the same seconds as the engine's figures."""
-        return self.good / engine.seconds if engine.seconds else 0.0
-
 
 def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
     """One lane's attainment and latency percentiles in a run. Times are nanoseconds."""
@@ -65,6 +60,12 @@ def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
         tpot_p99=percentile(tpot, 99),
         gaps=len(tpot),
     )
+
+
+def goodput(outcome: Outcome, lane: str) -> float:
+    """Good requests per second, of those that the throughput counts."""
+    good = sum(row.good for row in outcome.ended if row.lane == lane)
+    return good / (outcome.nanoseconds / 1e9) if outcome.nanoseconds else 0.0
 
 
 def has_tpot(row: RequestRow) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from headway.core.request import NEVER
-from headway.figures.engine_figures import SERVED, engine_figures
+from headway.figures.engine_figures import SERVED, answered_tokens, engine_figures
 from headway.figures.lane_figures import lane_figures
 from headway.figures.percentile import Quantile
 from headway.runs.outcome import Outcome
@@ -126,7 +126,7 @@ def readings_of(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Metri
             _read(readings, Metric(f"the {what} of {name}", words, "ns"), value, outcome)
     engine = engine_figures(outcome)
     readings[Metric("computing for nobody", "waste", "share")] = Reading(engine.waste)
-    tokens = sum(row.generated for row in outcome.requests)
+    tokens = answered_tokens(outcome)
     spent = sum(row.nanoseconds for row in outcome.steps)
     if tokens:
         device = Metric("the device time of an answer", "a token of it", "ns")

@@ -14,16 +14,7 @@ def requests_after_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
 
     Nor do callers count that were made to leave: nobody waited for their answers.
     """
-    left = {row.id for row in outcome.client if row.left}
-    return _of(
-        outcome,
-        (
-            row
-            for row in outcome.requests
-            if (row.arrived >= warm_up or (row.arrived == 0 and row.budget == Budget()))
-            and row.id not in left
-        ),
-    )
+    return _of(outcome, (row for row in _stayed(outcome) if _counts(row, warm_up)))
 
 
 def without_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
@@ -35,7 +26,18 @@ def without_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
         requests_after_warm_up(outcome, warm_up),
         steps=tuple(row for row in outcome.steps if row.began >= warm_up),
         nanoseconds=max(0, outcome.nanoseconds - warm_up),
+        begin=warm_up,
+        before=tuple(row for row in _stayed(outcome) if not _counts(row, warm_up)),
     )
+
+
+def _stayed(outcome: Outcome) -> list[RequestRow]:
+    left = {row.id for row in outcome.client if row.left}
+    return [row for row in outcome.requests if row.id not in left]
+
+
+def _counts(row: RequestRow, warm_up: int) -> bool:
+    return row.arrived >= warm_up or (row.arrived == 0 and row.budget == Budget())
 
 
 def _of(outcome: Outcome, rows: Iterable[RequestRow]) -> Outcome:

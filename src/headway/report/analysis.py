@@ -7,8 +7,13 @@ from statistics import median
 from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.figures.client_figures import ClientLane, ClientTotals, client_lane, client_totals
-from headway.figures.engine_figures import SERVED, EngineFigures, engine_figures
-from headway.figures.lane_figures import LaneFigures, has_tpot, lane_figures
+from headway.figures.engine_figures import (
+    SERVED,
+    EngineFigures,
+    answered_tokens,
+    engine_figures,
+)
+from headway.figures.lane_figures import LaneFigures, goodput, has_tpot, lane_figures
 from headway.figures.percentile import MIN_BEYOND, Quantile, percentile
 from headway.figures.pressure import PressureCard, pressure_cards
 from headway.figures.promise_figures import promise_figures
@@ -153,16 +158,15 @@ class Analysis:
 
     def goodput(self, name: str, lane: str) -> list[float]:
         """Good requests per second of the same time as the throughput."""
-        pairs = zip(self.latency[name][lane], self.engine[name], strict=True)
-        return [mine.goodput(engine) for mine, engine in pairs]
+        return [goodput(each, lane) for each in self.counted[name]]
 
     def money(self, name: str) -> list[Money]:
         """The strategy's cost per million answered tokens and per good request, one per run."""
         costs = []
         for outcome, engine in zip(self.counted[name], self.engine[name], strict=True):
             paid = engine.seconds / HOUR * self.price
-            tokens = engine.tokens_per_second * engine.seconds
-            good = sum(row.good for row in outcome.requests)
+            tokens = answered_tokens(outcome)
+            good = sum(row.good for row in outcome.ended)
             costs.append(
                 Money(paid / tokens * 1e6 if tokens else 0.0, paid / good if good else 0.0)
             )
@@ -179,7 +183,7 @@ class Analysis:
     def used(self, name: str) -> dict[str, float]:
         """Resources, in the first run: nanoseconds, and shares."""
         engine, worked = self.engine[name][0], self.counted[name][0]
-        tokens = sum(row.generated for row in worked.requests)
+        tokens = answered_tokens(worked)
         spent = sum(row.nanoseconds for row in worked.steps)
         return {
             "device time per answered token": spent / tokens if tokens else 0.0,

@@ -232,9 +232,9 @@ def sizes_table(changes: Mapping[str, Sequence[SizeChange]]) -> Table:
 
 
 ENGINE_NOTE = (
-    "Per second of s: from the warm-up's end to the end of the last step. Slots used: mean over "
-    "the steps. Waste, as shares of all tokens computed: held (slots of finished answers) and pad "
-    "(padding up to the longest prompt)."
+    "Per second of s, from the warm-up's end to the last step's: what ended in it. Slots used: "
+    "mean over the steps. Waste, as shares of all tokens computed: held (slots of finished "
+    "answers) and pad (padding up to the longest prompt)."
 )
 
 

@@ -21,6 +21,17 @@ class Outcome:
     complete: bool  # False: the run was interrupted, and unfinished requests have no row
     client: tuple[ClientRow, ...] = ()  # of a run against a server, beside its requests
     changes: tuple[SizeChange, ...] = ()  # of sizes that follow the load, in the warm-up, too
+    begin: int = 0  # the end of the warm-up, where that is left out
+    before: tuple[RequestRow, ...] = ()  # that arrived in a warm-up that is left out
+
+    @property
+    def ended(self) -> tuple[RequestRow, ...]:
+        """The requests that ended in the time that counts, whenever they arrived.
+
+        What is said per second, per step or per nanosecond is of them.
+        """
+        rows = (*self.before, *self.requests)
+        return tuple(row for row in rows if row.finished >= self.begin)
 
 
 def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:

@@ -350,7 +350,12 @@ def test_a_share_that_a_strategy_ignores_rules_that_strategy_out():
 
 def scored(cost, good=100):
     tallies = {"chat": ((100, good),) * 20}
-    return Score(5.0, {"chat": good}, {"chat": 100}, tallies, cost, 1)
+    return Score(5.0, {"chat": good}, {"chat": 100}, tallies, cost, 100, 1)
+
+
+def test_the_cost_of_a_request_is_of_those_that_its_device_time_served():
+    score = replace(scored(6.0), offered={"chat": 100, "night": 900}, ended=300)
+    assert score.cost == 0.02, "700 of the backlog were answered in the warm-up"
 
 
 def test_a_gain_of_less_than_two_percent_changes_nothing():

@@ -124,12 +124,13 @@ def _throughput(sweep: SweepJson, series: dict[str, str], on: list[str]) -> str:
         f"{label[0].upper()}{label[1:]}</figcaption></figure>"
         for name, label, most in AMOUNTS
     )
+    values = html_parts.table("throughput-values", *throughput(sweep))
     return (
         f'<section id="throughput"><h2>Throughput</h2>{html_parts.legend(series, on)}'
         f'<div class="charts">{charts}</div><p class="note">s: seconds from the end of the warm-up '
-        "to the end of the last step; all figures per second are over these. Served and not served "
-        "(refused, failed, late or cut off) add up to n of all endpoints.</p><details><summary>All "
-        f"values</summary>{html_parts.table('throughput-values', *throughput(sweep))}</details>"
+        "to the end of the last step; all per second is of what ended in these. Served and not "
+        "served (refused, failed, late or cut off) add up to n of all endpoints.</p><details>"
+        f"<summary>All values</summary>{values}</details>"
         "</section>"
     )
 

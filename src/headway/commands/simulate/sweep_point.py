@@ -13,7 +13,7 @@ from headway.core.lane import Budget
 from headway.costing.calibration import Calibration
 from headway.figures.capacity_interval import Tallies, Tally, sum_repeats, tally_blocks
 from headway.figures.engine_figures import EngineFigures, engine_figures
-from headway.figures.lane_figures import LaneFigures, lane_figures
+from headway.figures.lane_figures import LaneFigures, goodput, lane_figures
 from headway.figures.warm_up import without_warm_up
 from headway.report.reporter import DRAIN
 from headway.runs.experiment import Experiment
@@ -108,7 +108,7 @@ def figures_of(name: str, repeat: int, outcome: Outcome, work: Workload, blocks:
         strategy=name,
         repeat=repeat,
         lanes=lanes,
-        goodput={lane: each.goodput(engine) for lane, each in lanes.items()},
+        goodput={lane: goodput(counted, lane) for lane in lanes},
         engine=engine,
         kv_mean=1 - engine.free_mean / blocks,
         kv_peak=1 - engine.free_least / blocks,

@@ -77,6 +77,7 @@ class Score:
     offered: Mapping[str, int]
     tallies: Tallies  # by lane and block of time, for the interval of a capacity
     device_seconds: float  # that all steps took
+    ended: int  # requests that these steps served or turned away
     step: int  # nanoseconds that 95 % of the steps, or of the groups, take at most
 
     @property
@@ -92,7 +93,7 @@ class Score:
     @property
     def cost(self) -> float:
         """Device-seconds of a request."""
-        return self.device_seconds / max(1, sum(self.offered.values()))
+        return self.device_seconds / max(1, self.ended)
 
 
 def run_trial(trial: Trial) -> Score:
@@ -106,6 +107,7 @@ def run_trial(trial: Trial) -> Score:
         offered={name: sum(each.lanes[name].offered for each in figures) for name in lanes},
         tallies=sum_repeats([each.tallies for each in figures]),
         device_seconds=sum(each.engine.busy * each.engine.seconds for each in figures),
+        ended=sum(each.engine.ended for each in figures),
         step=max(step for _, step in served),
     )
 

@@ -162,7 +162,7 @@ def rate_differences(runs: tuple[Outcome, Outcome], warm_up: tuple[int, int]) ->
             seconds = run.nanoseconds / 1e9 or 1.0
             ended = [
                 (row.finished, row.generated if name.startswith("output") else int(row.is_whole))
-                for row in run.requests
+                for row in run.ended
             ]
             total = sum(value for _, value in ended)
             # The mean of a block is of its requests; so one amount for each block of time.

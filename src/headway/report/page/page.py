@@ -31,12 +31,12 @@ NOTES = (
     "limit of the endpoint; late, failed and unfinished ones count against it. Milliseconds, from "
     "the scheduled arrival. -: too few requests (p50 needs 10, p90 50, p95 100, p99 500). TPOT "
     "counts answers of two tokens or more that came one by one. never: not within the run. good/s: "
-    "requests inside their budget, over the seconds (s) of the throughput table.",
+    "requests inside their budget that ended in the seconds (s) of the throughput table.",
     "Served and not served (refused, failed, late or cut off) add up to n. s: seconds from the "
-    "warm-up's end to the end of the last step; everything per second is over these. Slots used: "
-    "requests computed for in a step, mean over the steps' time. Busy: share of the seconds in "
-    "which a step ran. Device ms / token: the time of all steps over the answered tokens. Cost "
-    "counts all seconds, idle or not, at the price below.",
+    "warm-up's end to the end of the last step; everything per second, and every cost, is of what "
+    "ended in these. Slots used: requests computed for in a step, mean over the steps' time. Busy: "
+    "share of the seconds in which a step ran. Device ms / token: the time of all steps over the "
+    "answered tokens. Cost counts all seconds, idle or not, at the price below.",
     "Padding, held (slots of answers that had ended while their group ran on), discarded (sampled "
     "past an answer's end) and recomputed (after a preemption) are shares of all tokens computed. "
     "KV: share of the blocks in use, mean over the steps' time and largest after a step. Prefix "

@@ -15,7 +15,7 @@ ERRORS = 8  # kinds that are printed; all are in the report
 NOTE = (
     "Milliseconds from the scheduled arrival, warm-up excluded. n: requests offered, without "
     "callers made to leave. ITL: each gap between two pieces of text. s: to the last answer's end; "
-    "all per second is over it. lag: until the client began to send."
+    "all per second is of what ended in it. lag: until the client began to send."
 )
 
 
