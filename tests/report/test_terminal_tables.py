@@ -5,10 +5,12 @@ from io import StringIO
 
 from rich.console import Console
 
+from headway.core.request import NEVER
 from headway.figures.engine_figures import EngineFigures
 from headway.figures.lane_figures import LaneFigures
 from headway.figures.promise_figures import PromiseFigures
 from headway.figures.tenant_figures import TenantFigures
+from headway.report.page.page_tables import quantile
 from headway.report.terminal_tables import (
     engine_table,
     latency_notes,
@@ -46,6 +48,11 @@ def test_the_latency_table_fits_80_columns():
     for name in REGISTRY:
         assert said.count([name, "1000", *[LONGEST] * 6, "100", "%"]) == 2
     assert ["support-drafts:"] in said and ["voice:"] in said
+
+
+def test_the_median_of_a_time_and_one_that_never_came_is_one_of_them():
+    assert quantile([5_000_000_000, NEVER]) == "5,000 (5,000..never)"
+    assert quantile([5_000_000_000, NEVER, NEVER, NEVER]) == "never (5,000..never)"
 
 
 def test_the_tenants_table_fits_80_columns_and_names_each_endpoint_once():

@@ -1,16 +1,20 @@
 """The share that the verdict rests on, and how sure it says that it is."""
 
-from statistics import median
+from dataclasses import replace
+from statistics import median_low
 
 import pytest
 
+from headway.core.request import NEVER
 from headway.report import report_json
 from headway.report.analysis import Analysis
-from headway.report.verdict import standings, verdict
+from headway.report.formatting import milliseconds
+from headway.report.page.page_tables import summary
+from headway.report.verdict import limited, standings, verdict
 from tests.commands.small_comparison import compared
 
 
-@pytest.mark.parametrize("repeats", [1, 3])
+@pytest.mark.parametrize("repeats", [1, 2, 3])
 def test_the_median_of_repeats_has_no_interval_of_one_of_them(tmp_path, repeats):
     wishes = {"strategies": "static,continuous-chunk-64", "repeat": repeats, "seconds": 40.0}
     assert compared(tmp_path, **wishes)[0] == 0
@@ -20,7 +24,20 @@ def test_the_median_of_repeats_has_no_interval_of_one_of_them(tmp_path, repeats)
     for each in ranked:
         runs = found.latency[each.strategy][each.lane]
         assert len(runs) == repeats
-        assert each.attainment == median(run.attainment for run in runs)
+        assert each.attainment == median_low(run.attainment for run in runs)
         assert each.interval.is_empty is (repeats > 1)
     assert ("interval" in verdict(found)) is (repeats == 1)
-    assert (f"n {ranked[0].offered:,}, the median of 3 repeats" in verdict(found)) is (repeats > 1)
+    assert (f"n {ranked[0].offered:,}, the median of {repeats} repeats" in verdict(found)) is (
+        repeats > 1
+    )
+
+
+def test_the_summary_of_two_repeats_names_a_time_of_one_of_them(tmp_path):
+    assert compared(tmp_path, strategies="static", repeat=2, seconds=40.0)[0] == 0
+    found = Analysis(report_json.read(tmp_path / "report.json"))
+    for lane, (first, second) in found.latency["static"].items():
+        found.latency["static"][lane] = [first, replace(second, ttft_p50=NEVER)]
+    _, (head, (row,)) = summary(found, ["static"])
+    times = [cell for name, cell in zip(head, row, strict=True) if name == "TTFT p50"]
+    lanes = [found.latency["static"][lane][0] for lane in limited(found)]
+    assert times == [milliseconds(each.ttft_p50) for each in lanes] and times

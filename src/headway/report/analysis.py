@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median_low
 
 from headway.core.lane import Budget
 from headway.core.request import NEVER
@@ -274,5 +274,5 @@ def values_of(outcome: Outcome, lane: str, metric: str) -> list[int]:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median, least and most."""
-    return median(values), min(values), max(values)
+    """Median, least and most. The median is one of the values: a time and NEVER have no mean."""
+    return median_low(values), min(values), max(values)

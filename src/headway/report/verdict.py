@@ -5,7 +5,7 @@ Of servers that were measured from outside nobody knows the device time: they ke
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import median_low
 
 from headway.core.lane import Budget
 from headway.figures.capacity import REQUIRED_ATTAINMENT
@@ -83,7 +83,8 @@ def standings(found: Analysis) -> list[Standing]:
         if not found.is_whole(name):
             continue
         shares = {
-            lane: median(each.attainment for each in found.latency[name][lane]) for lane in lanes
+            lane: median_low(each.attainment for each in found.latency[name][lane])
+            for lane in lanes
         }
         worst = min(lanes, key=lambda lane: shares[lane])
         offered = found.latency[name][worst][0].offered

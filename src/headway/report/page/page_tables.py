@@ -1,7 +1,7 @@
 """The tables of report.html, cell by cell, as text."""
 
 from collections.abc import Callable, Sequence
-from statistics import median
+from statistics import median_low
 
 from headway.core.request import NEVER
 from headway.figures.lane_figures import LaneFigures
@@ -102,11 +102,11 @@ def summary(found: Analysis, names: Sequence[str]) -> tuple[list[tuple[str, int]
         row = [f"{found.title(name)}{' (baseline)' if name == found.baseline else ''}"]
         for lane in lanes:
             each = found.latency[name][lane]
-            row.append(kept(median(one.attainment for one in each)))
+            row.append(kept(median_low(one.attainment for one in each)))
             for percent in percents:
                 values = [getattr(one, f"ttft_p{percent}") for one in each]
                 known = [value for value in values if value is not None]
-                row.append(_milliseconds(median(known)) if known else NOT_SAID)
+                row.append(_milliseconds(median_low(known)) if known else NOT_SAID)
         rows.append(row)
     return groups, (head, rows)
 

@@ -1,7 +1,7 @@
 """The tables of servers that were measured from outside, cell by cell, for terminal and page."""
 
 from collections.abc import Callable, Sequence
-from statistics import median
+from statistics import median_low
 
 from headway.core.request import NEVER
 from headway.figures.client_figures import METRICS, ClientLane, Latency
@@ -63,7 +63,7 @@ def budgets(found: Analysis) -> Table:
         for name in found.strategies:
             runs, kept = found.client(name, lane), found.latency[name][lane]
             good = [each.good for each in kept]
-            row = [lane, found.title(name), f"{kept[0].offered:,}", f"{median(good):,.0f}"]
+            row = [lane, found.title(name), f"{kept[0].offered:,}", f"{median_low(good):,.0f}"]
             if not kept[0].offered:
                 rows.append([*row, *[NOT_SAID] * 4])
                 continue
