@@ -2,12 +2,13 @@
 
 The metrics are every endpoint's TTFT and TPOT, the time the backlog takes, the share of computed
 tokens that is waste, and the device time per generated token. Queue time is part of the TTFT and is
-not counted twice. All of it is computed from the ledger's rows.
+not counted twice. All of it is computed from the ledger's rows. What did not come within the run is
+beyond every time: there is no ratio to it, because a refused request did not wait.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from math import inf
 
 from headway.core.request import NEVER
 from headway.figures.engine_figures import SERVED, answered_tokens, engine_figures
@@ -28,13 +29,6 @@ class Metric:
     unit: str  # "ns" or "share"
 
 
-class Reading(NamedTuple):
-    """A gauge's value under one strategy."""
-
-    value: float
-    at_least: bool = False  # a lower bound: it was not reached within the run
-
-
 @dataclass(frozen=True, slots=True)
 class Pressure:
     """How a gauge compares under two strategies."""
@@ -42,29 +36,27 @@ class Pressure:
     gauge: Metric
     strategy: str  # whose pressure it is
     other: str  # the strategy it is compared with
-    readings: Mapping[str, Reading]  # by strategy
+    readings: Mapping[str, float]  # by strategy; NEVER: it did not come within the run
 
     @property
-    def own(self) -> Reading:
+    def own(self) -> float:
         return self.readings[self.strategy]
 
     @property
-    def others(self) -> Reading:
+    def others(self) -> float:
         return self.readings[self.other]
 
     @property
     def says(self) -> bool:
-        """Whether there is a ratio: neither value is zero, and at most one is a lower bound."""
-        return (
-            self.own.value > 0
-            and self.others.value > 0
-            and not (self.own.at_least and self.others.at_least)
-        )
+        """Whether they can be compared: neither is zero, and one came within the run."""
+        return min(self.own, self.others) > 0 and min(self.own, self.others) < NEVER
 
     @property
     def ratio(self) -> float:
-        """The strategy's value over the other's."""
-        return self.own.value / self.others.value
+        """The strategy's value over the other's; inf, 0: its own, or the other's, never came."""
+        if self.own == NEVER:
+            return inf
+        return 0.0 if self.others == NEVER else self.own / self.others
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +82,7 @@ def pressure_cards(
     return {name: _card(name, table) for name in outcomes}
 
 
-def _card(name: str, table: Mapping[Metric, Mapping[str, Reading]]) -> PressureCard:
+def _card(name: str, table: Mapping[Metric, Mapping[str, float]]) -> PressureCard:
     pressures = [
         pressure
         for gauge, readings in table.items()
@@ -105,16 +97,16 @@ def _card(name: str, table: Mapping[Metric, Mapping[str, Reading]]) -> PressureC
     )
 
 
-def readings_of(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Metric, Reading]:
+def readings_of(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Metric, float]:
     """The values of one run, by metric, where they can be told."""
-    readings: dict[Metric, Reading] = {}
+    readings: dict[Metric, float] = {}
     for endpoint in endpoints:
         name = endpoint.name
         if endpoint.is_offline:
             rows = [row for row in outcome.requests if row.lane == name]
             ends = [row.finished if row.finish in SERVED else NEVER for row in rows]
             done = Metric(f"the time that {name} takes", "last answer after", "ns")
-            _read(readings, done, max(ends, default=None), outcome)
+            _read(readings, done, max(ends, default=None))
             continue
         figures = lane_figures(outcome, name)
         waits, paces = (
@@ -123,21 +115,17 @@ def readings_of(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Metri
         )
         for what, both in (("first-token wait", waits), ("time per token", paces)):
             value, words = next((each for each in both if each[0] is not None), both[0])
-            _read(readings, Metric(f"the {what} of {name}", words, "ns"), value, outcome)
+            _read(readings, Metric(f"the {what} of {name}", words, "ns"), value)
     engine = engine_figures(outcome)
-    readings[Metric("computing for nobody", "waste", "share")] = Reading(engine.waste)
+    readings[Metric("computing for nobody", "waste", "share")] = engine.waste
     tokens = answered_tokens(outcome)
     spent = sum(row.nanoseconds for row in outcome.steps)
     if tokens:
         device = Metric("the device time of an answer", "a token of it", "ns")
-        readings[device] = Reading(spent / tokens)
+        readings[device] = spent / tokens
     return readings
 
 
-def _read(
-    readings: dict[Metric, Reading], gauge: Metric, value: Quantile, outcome: Outcome
-) -> None:
-    if value == NEVER:
-        readings[gauge] = Reading(outcome.nanoseconds, at_least=True)
-    elif value is not None:
-        readings[gauge] = Reading(value)
+def _read(readings: dict[Metric, float], gauge: Metric, value: Quantile) -> None:
+    if value is not None:
+        readings[gauge] = value

@@ -1,8 +1,10 @@
 """Figures as people read them."""
 
+from math import inf
+
 from headway.core.request import NEVER
 from headway.figures.percentile import Quantile
-from headway.figures.pressure import Pressure, PressureCard, Reading
+from headway.figures.pressure import Pressure, PressureCard
 
 NOT_SAID = "-"  # a percentile of too few values
 
@@ -50,18 +52,15 @@ def pressed(card: PressureCard) -> str:
 def pressure_text(pressure: Pressure) -> str:
     """What is relieved or created, by which figure, and against whom."""
     own, other, ratio = pressure.strategy, pressure.other, pressure.ratio
-    read = {name: _read(pressure, each) for name, each in pressure.readings.items()}
+    words = duration if pressure.gauge.unit == "ns" else share
+    read = {name: words(value) for name, value in pressure.readings.items()}
     rest = [f"; {name} {value}" for name, value in read.items() if name not in (own, other)]
-    bound = "over " if pressure.own.at_least or pressure.others.at_least else ""
-    less = " less than" if ratio < 1 else ""
-    size = f"{bound}{_times(max(ratio, 1 / ratio))} times{less}"
-    compared = f"{read[own]}: {size} {other}'s {read[other]}{''.join(rest)}"
+    if 0 < ratio < inf:
+        size = f"{_times(max(ratio, 1 / ratio))} times{' less than' if ratio < 1 else ''}"
+        compared = f"{read[own]}: {size} {other}'s {read[other]}{''.join(rest)}"
+    else:
+        compared = f"{read[own]}, {other}'s {read[other]}{''.join(rest)}"
     return f"{pressure.gauge.what} ({pressure.gauge.figure} {compared})"
-
-
-def _read(pressure: Pressure, reading: Reading) -> str:
-    text = duration(reading.value) if pressure.gauge.unit == "ns" else share(reading.value)
-    return f"over {text}" if reading.at_least else text
 
 
 def _times(ratio: float) -> str:
