@@ -45,3 +45,8 @@ def test_too_few_requests_have_no_interval():
     assert share_interval(asked(*[1] * 9), WINDOW).is_empty
     assert share_interval([], WINDOW).is_empty
     assert not share_interval(asked(*[1] * 10), WINDOW).is_empty
+
+
+@pytest.mark.parametrize("good", [[1] * 50, [1, 0] * 25])
+def test_requests_that_came_at_one_moment_have_no_interval(good):
+    assert share_interval([(7, value) for value in good], WINDOW).is_empty

@@ -10,11 +10,7 @@ from statistics import median_low
 from headway.core.lane import Budget
 from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.figures.capacity_interval import ENOUGH_REQUESTS
-from headway.figures.intervals.block_bootstrap import (
-    NO_INTERVAL,
-    Interval,
-    is_spread,
-)
+from headway.figures.intervals.block_bootstrap import NO_INTERVAL, Interval
 from headway.figures.intervals.share_interval import share_interval
 from headway.report.analysis import Analysis
 from headway.report.formatting import duration, share
@@ -103,7 +99,7 @@ def _interval(found: Analysis, strategy: str, lane: str) -> Interval:
     rows = [row for row in found.first(strategy).requests if row.lane == lane]
     missing = found.first(strategy).offered[lane] - len(rows)  # only where a run was interrupted
     good = [(row.arrived, int(row.good)) for row in rows] + [(window[1], 0)] * missing
-    return share_interval(good, window, SURE) if is_spread(good, window) else NO_INTERVAL
+    return share_interval(good, window, SURE)
 
 
 def order(found: Analysis) -> list[str]:

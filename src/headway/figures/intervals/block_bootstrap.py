@@ -23,7 +23,7 @@ Timed = tuple[int, int]  # when a request arrived, and its value
 @dataclass(frozen=True, slots=True)
 class Interval:
     """Where the share `covered` of the draws of a figure lies, 90 % unless it is given. Empty where
-    there were too few values."""
+    there were too few values, or where they came in too few blocks."""
 
     low: float
     high: float
@@ -40,8 +40,9 @@ def mean_interval(
     values: Sequence[Timed], window: tuple[int, int], covered: float = COVERED
 ) -> Interval:
     """Of a mean. window: the nanoseconds that are divided into blocks."""
-    found = drawn_means(values, window)
-    return middle(found, covered) if len(values) >= 2 * MIN_BEYOND else NO_INTERVAL
+    if len(values) < 2 * MIN_BEYOND or not is_spread(values, window):
+        return NO_INTERVAL
+    return middle(drawn_means(values, window), covered)
 
 
 def is_spread(values: Sequence[Timed], window: tuple[int, int]) -> bool:
@@ -70,10 +71,11 @@ def drawn_means(
 def percentile_intervals(
     values: Sequence[Timed], window: tuple[int, int], percents: Sequence[float]
 ) -> tuple[Interval, ...]:
-    """Of percentiles, nearest rank. Empty where there are too few values for the percentile."""
-    found = drawn_percentiles(values, window, percents)
+    """Of percentiles, nearest rank. Empty where there are too few values for the percentile, or
+    where they came in too few blocks."""
+    found, spread = drawn_percentiles(values, window, percents), is_spread(values, window)
     return tuple(
-        middle(mine) if is_enough(len(values), percent) else NO_INTERVAL
+        middle(mine) if spread and is_enough(len(values), percent) else NO_INTERVAL
         for mine, percent in zip(found, percents, strict=True)
     )
 

@@ -10,7 +10,13 @@ too narrow.
 from collections.abc import Sequence
 
 from headway.figures.capacity_interval import COVERED
-from headway.figures.intervals.block_bootstrap import Interval, Timed, mean_interval
+from headway.figures.intervals.block_bootstrap import (
+    NO_INTERVAL,
+    Interval,
+    Timed,
+    is_spread,
+    mean_interval,
+)
 from headway.figures.percentile import MIN_BEYOND
 
 
@@ -18,7 +24,9 @@ def share_interval(
     good: Sequence[Timed], window: tuple[int, int], covered: float = COVERED
 ) -> Interval:
     """Of the share of ones among zeros and ones. window: the nanoseconds of the blocks. Empty where
-    there are too few."""
+    there are too few, or where they came in too few blocks."""
+    if not is_spread(good, window):
+        return NO_INTERVAL
     return exact_interval(good, covered) or mean_interval(good, window, covered)
 
 
