@@ -8,6 +8,7 @@ from headway.core.lane import Budget
 from headway.figures.capacity_interval import (
     BLOCKS,
     capacity_interval,
+    enough_requests,
     seconds_for_enough,
     sum_repeats,
     tally_blocks,
@@ -22,10 +23,11 @@ def halved(misses):
     return [(10, 10)] * (BLOCKS - misses) + [(10, 5)] * misses
 
 
-def test_equal_blocks_give_an_interval_of_no_width():
+def test_equal_blocks_give_an_interval_from_the_capacity_to_what_each_draw_gives():
     tried = {1.0: {"a": EVEN}, 2.0: {"a": EVEN}, 3.0: {"a": [(10, 9)] * BLOCKS}}
     sure = capacity_interval(tried, 2.0, 1, 0)
-    assert sure.low == sure.high == pytest.approx(2.5), "half way between all and nine of ten good"
+    assert sure.high == pytest.approx(2.5), "half way between all and nine of ten good"
+    assert sure.low == 2.0, "the capacity, which every draw is above"
     assert (sure.counted, sure.lane, sure.is_enough) == (200, "a", True)
 
 
@@ -62,5 +64,16 @@ def test_every_offered_request_is_in_a_block(count, missing):
     assert sum(b for _, b in blocks) == sum(row.good for row in rows)
 
 
+@pytest.mark.parametrize(
+    "share, enough",
+    [(0.5, 10), (0.9, 50), (0.95, 100), (0.99, 500), (0.999, 5_000), (1.0, 5_000)],
+)
+def test_a_share_needs_as_many_requests_as_its_percentile(share, enough):
+    sure = capacity_interval({1.0: {"a": [(5, 5)] * BLOCKS}}, 1.0, 1, 0, share)
+    assert sure.enough == enough_requests(share) == enough
+    assert (sure.counted, sure.is_enough) == (100, enough <= 100)
+
+
 def test_the_seconds_for_enough_requests_include_a_margin():
     assert seconds_for_enough(12.0, 21) == 60 and seconds_for_enough(10.0, 100) == 11
+    assert seconds_for_enough(10.0, 100, 500) == 53

@@ -20,8 +20,15 @@ from headway.runs.outcome import Outcome
 BLOCKS = 20  # of equal duration, after the warm-up
 DRAWS = 400
 COVERED = 0.9  # share of the draws inside the interval
-ENOUGH_REQUESTS = round(MIN_BEYOND / (1 - REQUIRED_ATTAINMENT))  # requests: as many as a p95 needs
+MOST_SHARE = 0.999  # a share that is higher needs no more requests
 
+
+def enough_requests(share: float) -> int:
+    """Requests that a capacity at this share needs: as many as the percentile, 100 for p95."""
+    return ceil(round(MIN_BEYOND / (1 - min(share, MOST_SHARE)), 6))
+
+
+ENOUGH_REQUESTS = enough_requests(REQUIRED_ATTAINMENT)
 Tally = tuple[int, int]  # requests offered, and those of them that were good
 Tallies = Mapping[str, Sequence[Tally]]  # by lane: block by block
 
@@ -34,15 +41,20 @@ class CapacityInterval:
     lane: str  # its name
     low: float
     high: float
+    share: float = REQUIRED_ATTAINMENT
+
+    @property
+    def enough(self) -> int:
+        return enough_requests(self.share)
 
     @property
     def is_enough(self) -> bool:
-        return self.counted >= ENOUGH_REQUESTS
+        return self.counted >= self.enough
 
 
-def seconds_for_enough(seconds: float, counted: int) -> int:
-    """The --seconds that would bring ENOUGH_REQUESTS, where these seconds brought `counted`."""
-    return ceil(round(1.05 * seconds * ENOUGH_REQUESTS / max(1, counted), 3))
+def seconds_for_enough(seconds: float, counted: int, enough: int = ENOUGH_REQUESTS) -> int:
+    """The --seconds that would bring enough requests, where these seconds brought `counted`."""
+    return ceil(round(1.05 * seconds * enough / max(1, counted), 3))
 
 
 def tally_blocks(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple[Tally, ...]]:
@@ -86,7 +98,7 @@ def capacity_interval(
     seed: int,
     share: float = REQUIRED_ATTAINMENT,
 ) -> CapacityInterval:
-    """The interval of a capacity.
+    """The interval of a capacity, which is in it.
 
     tried: by rate, of all repeats; rate: the capacity that was found; 0: none.
     """
@@ -95,10 +107,11 @@ def capacity_interval(
     with_requests = {lane: count for lane, count in counts.items() if count}
     lane = min(with_requests, key=lambda name: with_requests[name], default="")
     if rate not in tried:
-        return CapacityInterval(with_requests.get(lane, 0), lane, 0.0, 0.0)
+        return CapacityInterval(with_requests.get(lane, 0), lane, 0.0, 0.0, share)
     found = sorted(_drawn(tried, seed, share))
     left = round(DRAWS * (1 - COVERED) / 2)
-    return CapacityInterval(with_requests.get(lane, 0), lane, found[left], found[-1 - left])
+    low, high = min(found[left], rate), max(found[-1 - left], rate)
+    return CapacityInterval(with_requests.get(lane, 0), lane, low, high, share)
 
 
 def _drawn(tried: Mapping[float, Tallies], seed: int, share: float) -> Iterable[float]:

@@ -612,3 +612,5 @@ def test_a_capacity_in_words():
     ends = replace(scope, trace_ends=True)
     few = capacity_sentence(Found(some, CapacityInterval(6, "chat", 4.0, 4.0)), ends)
     assert few.endswith("95 % needs 100): take a longer trace")
+    few = told(some, CapacityInterval(120, "chat", 4.0, 4.0, 0.975))
+    assert few.endswith("(120 of chat; 97.5 % needs 200): take --seconds 21 or more")

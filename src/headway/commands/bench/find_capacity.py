@@ -19,14 +19,13 @@ from headway.commands.bench.bench_traffic import BenchLane, BenchWork
 from headway.commands.bench.options import BenchOptions
 from headway.commands.interruption import exit_status
 from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
-from headway.commands.simulate.capacity_text import Found, Scope, capacity_sentence
+from headway.commands.simulate.capacity_text import Found, Scope, capacity_sentence, goal
 from headway.core.lane import Budget
 from headway.errors import SettingError
 from headway.figures.capacity import Capacity, TriedRate, search_capacity
 from headway.figures.capacity_interval import Tallies, capacity_interval, tally_blocks
 from headway.figures.rate_point import RatePoint, rate_point
 from headway.figures.warm_up import without_warm_up
-from headway.report.formatting import share as as_share
 from headway.report.remote.client_doubts import MOST_LAG, lag_of
 from headway.report.report_json import plain_point, writable
 from headway.runs.outcome import Outcome
@@ -202,7 +201,7 @@ def _print(searches: dict[str, CapacitySearch], console: Console, folder: Path) 
         search = searches[name]
         scope = Scope(UNIT, search.options.seconds, search.end)
         said = capacity_sentence(each, scope)
-        console.print(Text(f"{name}: capacity at {as_share(search.share)} {said}.", style="bold"))
+        console.print(Text(f"{name}: capacity at {goal(search.share)} {said}.", style="bold"))
     numbered = {name: each for name, each in found.items() if has_number(each)}
     if len(numbered) > 1:
         console.print()

@@ -5,8 +5,7 @@ from collections.abc import Mapping
 from rich import box
 from rich.table import Table
 
-from headway.commands.simulate.capacity_text import INTERVAL, Found
-from headway.report.formatting import share
+from headway.commands.simulate.capacity_text import INTERVAL, Found, goal
 
 NOTE = (
     "n: requests of the endpoint with the fewest. Above it: the next rate tried, and the endpoint "
@@ -19,14 +18,14 @@ def has_number(found: Found) -> bool:
     return bool(found.capacity.rate) and found.sure.is_enough and found.capacity.is_bounded
 
 
-def capacity_table(capacities: Mapping[str, Found], goal: float, unit: str) -> Table:
+def capacity_table(capacities: Mapping[str, Found], share: float, unit: str) -> Table:
     """A row per strategy, the highest capacity first; it fits 80 columns.
 
-    capacities: by strategy, each with a number. goal: the share of requests that every endpoint
-    keeps inside its budget.
+    capacities: by strategy, each with a number. share: of the requests, that every endpoint keeps
+    inside its budget.
     """
     table = Table(
-        title=f"Capacity at {share(goal)}, {unit}",
+        title=f"Capacity at {goal(share)}, {unit}",
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,

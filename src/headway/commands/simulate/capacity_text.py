@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headway.figures.capacity import Capacity
-from headway.figures.capacity_interval import ENOUGH_REQUESTS, CapacityInterval, seconds_for_enough
+from headway.figures.capacity_interval import CapacityInterval, seconds_for_enough
 
 INTERVAL = "90 % interval"  # capacity_interval.COVERED
 
@@ -43,8 +43,8 @@ def capacity_sentence(found: Found, scope: Scope) -> str:
         )
     if not sure.is_enough:
         return (
-            f"unknown: too few requests ({sure.counted} of {sure.lane}; 95 % needs "
-            f"{ENOUGH_REQUESTS}): {_remedy(sure, scope)}"
+            f"unknown: too few requests ({sure.counted} of {sure.lane}; {goal(sure.share)} needs "
+            f"{sure.enough:,}): {_remedy(sure, scope)}"
         )
     counted = _counted(found)
     if not capacity.is_bounded:
@@ -58,6 +58,11 @@ def capacity_sentence(found: Found, scope: Scope) -> str:
         f"{counted}); at {broken.rate:.3g} {_worst(broken.attainment)}"
     )
     return f"{text}; {missed}" if (missed := missed_below(found)) else text
+
+
+def goal(share: float) -> str:
+    """The share that is kept, as it was asked for."""
+    return f"{100 * share:g} %"
 
 
 def missed_below(found: Found) -> str:
@@ -74,7 +79,8 @@ def _counted(found: Found) -> str:
 def _remedy(sure: CapacityInterval, scope: Scope) -> str:
     if scope.trace_ends:
         return "take a longer trace"
-    return f"take --seconds {seconds_for_enough(scope.seconds, sure.counted)} or more"
+    seconds = seconds_for_enough(scope.seconds, sure.counted, sure.enough)
+    return f"take --seconds {seconds} or more"
 
 
 def _lanes(capacity: Capacity) -> set[str]:
