@@ -8,7 +8,7 @@ from headway.core.lane import Budget
 from headway.core.request import NEVER, Finish
 from headway.figures.pressure import pressure_cards, readings_of
 from headway.figures.warm_up import without_warm_up
-from headway.report.formatting import duration, milliseconds, pressed, share
+from headway.report.formatting import duration, milliseconds, pressed, share, tenths
 from headway.runs.outcome import Outcome
 from headway.traffic.endpoint import LABELLING, SUPPORT
 from tests.figures.test_lane_figures import request, step
@@ -102,6 +102,14 @@ def test_milliseconds_are_formatted(value, said):
 def test_durations_and_shares_are_formatted():
     said = [duration(value) for value in (12, 1_500, 2_340_000, 101_400_000, 7_891_000_000, NEVER)]
     assert said == ["12 ns", "1.5 us", "2.34 ms", "101 ms", "7.89 s", "never"]
+    below = [share(value) for value in (0.9496, 0.945, 0.9449, 0.95, 0.8996, 0.9)]
+    assert below == ["94.9 %", "94.5 %", "94 %", "95 %", "89.9 %", "90 %"]
+    assert [tenths(value) for value in (0.94996, 0.95, 0.29, 1)] == [
+        "94.9 %",
+        "95.0 %",
+        "29.0 %",
+        "100.0 %",
+    ]
     assert [share(value) for value in (0, 0.001, 0.42, 0.996, 1)] == [
         "0 %",
         "0.1 %",

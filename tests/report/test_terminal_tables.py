@@ -5,6 +5,7 @@ from io import StringIO
 
 from rich.console import Console
 
+from headway.commands.simulate.sweep_tables import capacities
 from headway.core.request import NEVER
 from headway.figures.engine_figures import EngineFigures
 from headway.figures.lane_figures import LaneFigures
@@ -53,6 +54,18 @@ def test_the_latency_table_fits_80_columns():
 def test_the_median_of_a_time_and_one_that_never_came_is_one_of_them():
     assert quantile([5_000_000_000, NEVER]) == "5,000 (5,000..never)"
     assert quantile([5_000_000_000, NEVER, NEVER, NEVER]) == "never (5,000..never)"
+
+
+def test_a_share_just_below_what_is_required_is_not_rounded_up_to_it():
+    lane = figures(LaneFigures, offered=10_000, good=9_496, queue_p50=1)
+    said = printed(latency_table({"static": {"voice": lane}}))
+    assert said[-1][-2:] == ["94.9", "%"]
+    lanes = {"voice": {"offered": 10_000, "attainment": 0.9496}}
+    points = [{"strategy": "static", "engine": {"busy": 0.5}, "lanes": lanes}]
+    sweep = {"strategies": ["static"], "lanes": ["voice"], "capacity": {}, "share": 0.95}
+    sweep["points"] = [{"value": 2.0, "figures": points}]
+    _, (row,) = capacities(sweep)
+    assert row[-1] == "94.9 %"
 
 
 def test_the_tenants_table_fits_80_columns_and_names_each_endpoint_once():

@@ -1,12 +1,15 @@
 """Figures as people read them."""
 
-from math import inf
+from math import floor, inf
 
+from headway.core.cost.promises import SURE
 from headway.core.request import NEVER
+from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.figures.percentile import Quantile
 from headway.figures.pressure import Pressure, PressureCard
 
 NOT_SAID = "-"  # a percentile of too few values
+REQUIRED = (REQUIRED_ATTAINMENT, SURE)  # shares of the requests in budget, and of promises kept
 
 
 def milliseconds(value: Quantile) -> str:
@@ -30,11 +33,21 @@ def duration(nanoseconds: float) -> str:
 
 
 def share(value: float) -> str:
-    """Of one, in percent; 100 % and 0 % are said only where it is all or nothing."""
+    """Of one, in percent; 100 % and 0 % are said only where it is all or nothing.
+
+    Just below what is required it has a decimal: 94.9 % must not read as 95 %.
+    """
+    if any(bound - 0.005 <= value < bound for bound in REQUIRED):
+        return tenths(value)
     percent = 100 * value
     if 0 < percent < 0.5 or 99.5 <= percent < 100:
         return f"{min(max(percent, 0.1), 99.9):.1f} %"
     return f"{percent:.0f} %"
+
+
+def tenths(value: float) -> str:
+    """In percent with a decimal, rounded down: 94.96 % must not read as 95.0 %."""
+    return f"{floor(1_000 * value + 1e-6) / 10:.1f} %"
 
 
 def per_mille(value: int | None) -> str:

@@ -38,7 +38,7 @@ class Standing:
 
     @property
     def shortfall(self) -> str:
-        return f"{kept(self.attainment)} of {self.lane} (n {self.offered:,})"
+        return f"{share(self.attainment)} of {self.lane} (n {self.offered:,})"
 
     @property
     def sure(self) -> str:
@@ -48,15 +48,8 @@ class Standing:
             return f"n {self.offered:,}, the median of {self.repeats} repeats"
         if self.interval.is_empty:
             return f"n {self.offered:,}"
-        low, high = kept(self.interval.low), kept(self.interval.high)
+        low, high = share(self.interval.low), share(self.interval.high)
         return f"n {self.offered:,}, {share(SURE)} interval {low} to {high}"
-
-
-def kept(attainment: float) -> str:
-    """In percent, with a decimal just below what is required: 94.9 % must not read as 95 %."""
-    if REQUIRED_ATTAINMENT - 0.01 < attainment < REQUIRED_ATTAINMENT:
-        return f"{int(1_000 * attainment) / 10:.1f} %"
-    return share(attainment)
 
 
 def limited(found: Analysis) -> list[str]:
@@ -120,7 +113,7 @@ def verdict(found: Analysis) -> str:
         nearest, only = missing[0], len(ranked) == 1
         who = f"{nearest.strategy} does not keep" if only else f"No {found.noun} keeps"
         near = "It has" if only else f"{nearest.strategy} comes nearest, with"
-        amount = f"{kept(nearest.attainment)} of {nearest.lane} inside its budget ({nearest.sure})"
+        amount = f"{share(nearest.attainment)} of {nearest.lane} inside its budget ({nearest.sure})"
         return f"{who} every budget. {near} {amount}."
     least = f" {_least(keeping)}."
     if not missing:
@@ -135,7 +128,7 @@ def _least(keeping: Sequence[Standing]) -> str:
     """The endpoint in which the first of them has least to spare."""
     first = keeping[0]
     whose = f"{first.strategy}'s" if len(keeping) > 1 else "Its"
-    return f"{whose} least share is {kept(first.attainment)} of {first.lane} ({first.sure})"
+    return f"{whose} least share is {share(first.attainment)} of {first.lane} ({first.sure})"
 
 
 def caution(found: Analysis) -> str:

@@ -25,6 +25,7 @@ from headway.errors import SettingError
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.difference.pairing import pair_reports
+from headway.report.formatting import share
 from headway.report.remote import client_doubts, client_tables
 from headway.runs.remote.answer_stream import AnswerStream
 from headway.runs.remote.caller import Caller
@@ -132,10 +133,10 @@ def test_the_tables_follow_from_the_rows_of_the_json(tmp_path):
     plain = json.loads((tmp_path / "report.json").read_text())
     (server,) = plain["strategies"]
     assert plain["command"] == "bench" and server["client"]["columns"][0] == "id"
-    head, ((lane, name, n, good, share, sure, *_),) = client_tables.budgets(found)
+    head, ((lane, name, n, good, kept, sure, *_),) = client_tables.budgets(found)
     least = 0.05 ** (1 / int(n))  # the share that gives n of n in one of twenty cases
-    assert (lane, n, good, share) == ("poisson", n, n, "100 %")
-    assert sure == f"{100 * least:.0f} % to 100 %"
+    assert (lane, n, good, kept) == ("poisson", n, n, "100 %")
+    assert sure == f"{share(least)} to 100 %"
     counted = found.counted[name][0]
     assert int(n) == len(counted.requests) == counted.offered["poisson"]
     head, rows = client_tables.latency(found, "poisson", ranges=True)

@@ -26,6 +26,7 @@ from headway.figures.capacity import Capacity, TriedRate, search_capacity
 from headway.figures.capacity_interval import Tallies, capacity_interval, tally_blocks
 from headway.figures.rate_point import RatePoint, rate_point
 from headway.figures.warm_up import without_warm_up
+from headway.report.formatting import tenths
 from headway.report.remote.client_doubts import MOST_LAG, lag_of
 from headway.report.report_json import plain_point, writable
 from headway.runs.outcome import Outcome
@@ -100,7 +101,7 @@ class CapacitySearch:
         if self.tried[-1].kept and rate > max(self.kept, default=0.0):
             self.kept = {rate: (work, outcome, run.load)}
         worst = min(found, key=lambda lane: found[lane], default="")
-        said = f"{worst} keeps {100 * found[worst]:.1f} %" if worst else "nobody counts"
+        said = f"{worst} keeps {tenths(found[worst])}" if worst else "nobody counts"
         self.console.print(Text(f"{rate:.3g} {UNIT}: {said}", style="dim"))
         return found
 

@@ -6,6 +6,7 @@ from rich import box
 from rich.table import Table
 
 from headway.commands.simulate.capacity_text import INTERVAL, Found, goal
+from headway.report.formatting import tenths
 
 NOTE = (
     "n: requests of the endpoint with the fewest. Above it: the next rate tried, and the endpoint "
@@ -46,6 +47,6 @@ def capacity_table(capacities: Mapping[str, Found], share: float, unit: str) -> 
             f"{sure.low:.3g} to {sure.high:.3g}",
             f"{sure.counted:,}",
             f"{above.rate:.3g}",
-            f" {least} {100 * above.attainment[least]:.1f} %",  # 94.9 must not read as 95
+            f" {least} {tenths(above.attainment[least])}",
         )
     return table

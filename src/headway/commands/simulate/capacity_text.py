@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headway.figures.capacity import Capacity
 from headway.figures.capacity_interval import CapacityInterval, seconds_for_enough
+from headway.report.formatting import tenths
 
 INTERVAL = "90 % interval"  # capacity_interval.COVERED
 
@@ -89,4 +90,4 @@ def _lanes(capacity: Capacity) -> set[str]:
 
 def _worst(attainment: Mapping[str, float]) -> str:
     lane = min(attainment, key=lambda name: attainment[name])
-    return f"{lane} keeps {100 * attainment[lane]:.1f} %"  # 94.9 must not read as 95
+    return f"{lane} keeps {tenths(attainment[lane])}"

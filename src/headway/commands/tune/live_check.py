@@ -20,6 +20,7 @@ from headway.costing.machine import NOISY_CORES, Neighbours, describe_machine
 from headway.executor.load import TORCH
 from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.models import display_name
+from headway.report.formatting import tenths
 from headway.runs.machine_speed import warm_up
 from headway.runs.progress import show_progress
 from headway.runs.testbed import Testbed
@@ -81,7 +82,7 @@ class LiveCheck:
         """Each lane of one configuration, in words."""
         found = self.attained[name]
         return "; ".join(
-            f"{lane} {100 * share:.1f} % (simulated {100 * found.simulated[lane]:.1f} %, "
+            f"{lane} {tenths(share)} (simulated {tenths(found.simulated[lane])}, "
             f"n {found.offered[lane]:,})"
             for lane, share in found.live.items()
         )

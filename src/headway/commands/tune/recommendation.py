@@ -13,7 +13,7 @@ from headway.commands.tune.candidate import Candidate
 from headway.commands.tune.live_check import LiveCheck
 from headway.commands.tune.trial import Rated, Score
 from headway.figures.capacity_interval import ENOUGH_REQUESTS
-from headway.report.formatting import duration
+from headway.report.formatting import duration, tenths
 
 CHOSEN, DEFAULT, FIRST_COME = "recommended", "server's default", "first-come"
 UNIT = "requests/s"
@@ -99,7 +99,7 @@ class Recommendation:
 
     def attained(self, score: Score) -> str:
         """The attainment of each lane, in words."""
-        each = (f"{lane} {100 * kept:.1f} %" for lane, kept in score.attainment.items())
+        each = (f"{lane} {tenths(kept)}" for lane, kept in score.attainment.items())
         return ", ".join(each)
 
     def rule_text(self) -> str:

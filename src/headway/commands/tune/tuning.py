@@ -32,6 +32,7 @@ from headway.commands.tune.trial import Course, Rated
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
 from headway.models import display_name
+from headway.report.formatting import tenths
 from headway.runs.machine_speed import MachineSpeed, measure_speed
 from headway.runs.process_pool import WorkerPool
 from headway.runs.provenance import machine_of, provenance_of
@@ -152,7 +153,7 @@ class Tuning:
             return "no settings can be tried with these lanes"
         score = best.rated.score
         lane = min(score.attainment, key=lambda name: score.attainment[name], default="")
-        kept = f"{100 * score.attainment[lane]:.1f} %" if lane else "nothing"
+        kept = tenths(score.attainment[lane]) if lane else "nothing"
         end = "lower --rate, or leave it out" if self.rate else "loosen that lane's budget"
         return (
             f"no settings keep every lane: at {score.rate:.3g} {UNIT} the best "

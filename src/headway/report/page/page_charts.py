@@ -10,7 +10,6 @@ from headway.report.analysis import Analysis, spread, values_of
 from headway.report.formatting import duration, share
 from headway.report.page.page_tables import METRICS
 from headway.report.page.svg_chart import Axis, Chart, log_axis
-from headway.report.verdict import kept
 from headway.runs.outcome import Outcome
 
 SMALL = 150  # height of a chart of which there is one for each strategy
@@ -52,7 +51,7 @@ def attainment(found: Analysis, lanes: Sequence[str], names: Sequence[str], acro
         parts.append(
             _bars(
                 (lane, f"n {offered:,}"),
-                [(name, part, kept(part)) for name, part in bars],
+                [(name, part, share(part)) for name, part in bars],
                 (begin, top, room),
                 label if labelled else 0,
             )
@@ -65,7 +64,7 @@ def least_kept(found: Analysis, lanes: Sequence[str], names: Sequence[str]) -> s
     bars = list[Bar]()
     for name in names:
         part, lane = min((kept_share(found, name, lane), lane) for lane in lanes)
-        bars.append((found.title(name), part, f"{kept(part)} {lane}"))
+        bars.append((found.title(name), part, f"{share(part)} {lane}"))
     label, words = _label(found, names), LETTER * max(len(text) for _, _, text in bars)
     room = 360 - label - words - 12
     parts = [_bars(("", ""), bars, (label, -HEAD + 6, room), label)]

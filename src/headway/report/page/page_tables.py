@@ -15,7 +15,7 @@ from headway.report.formatting import (
     pressure_text,
     share,
 )
-from headway.report.verdict import kept, limited
+from headway.report.verdict import limited
 
 Table = tuple[list[str], list[list[str]]]  # its head, and its rows
 
@@ -102,7 +102,7 @@ def summary(found: Analysis, names: Sequence[str]) -> tuple[list[tuple[str, int]
         row = [f"{found.title(name)}{' (baseline)' if name == found.baseline else ''}"]
         for lane in lanes:
             each = found.latency[name][lane]
-            row.append(kept(median_low(one.attainment for one in each)))
+            row.append(share(median_low(one.attainment for one in each)))
             for percent in percents:
                 values = [getattr(one, f"ttft_p{percent}") for one in each]
                 known = [value for value in values if value is not None]
