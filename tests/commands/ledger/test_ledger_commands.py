@@ -5,12 +5,14 @@ import sys
 
 import httpx2
 import pytest
+from sqlalchemy import create_engine
 from typer.testing import CliRunner
 
 from headway.cli import app
 from headway.commands.explain.explain import from_server
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
+from headway.store.ledger.ledger_tables import METADATA, OUTCOMES, REQUESTS
 from tests.server.running_server import fake, serving, until
 
 PRICES = {"per_hour": 3.6, "per_million_prompt": 1.0, "per_million_answer": 2.0}
@@ -59,6 +61,41 @@ def test_spend_by_prompt_version(ledger):
     assert max(map(len, text.splitlines())) <= 80
     (row,) = [line for line in text.splitlines() if "standard" in line]
     assert "│ 6 │" in row and "│        1 │" in row, "a workflow counts once"
+
+
+@pytest.fixture
+def tenants(tmp_path):
+    """A ledger of two tenants, whose workflows have one name and were both resolved."""
+    where = tmp_path / "tenants.db"
+    database = create_engine(f"sqlite:///{where}")
+    METADATA.create_all(database)
+    columns = [each for each in REQUESTS.columns if not each.nullable]
+    row = {each.name: "" if each.type.python_type is str else 0 for each in columns}
+    row |= {"lane": "[/x]chat", "workflow": "order-1", "good": True, "relegated": False}
+    row |= {"device_money": 10**9, "stages": "{}", "ran_before": "[]"}
+    with database.begin() as connection:
+        for tenant in ("acme", "[red]bell"):
+            mine = {"id": tenant, "call": tenant, "tenant": tenant}
+            connection.execute(REQUESTS.insert().values(row | mine))
+            said = {"tenant": tenant, "kind": "workflow", "subject": "order-1", "at": 1}
+            connection.execute(OUTCOMES.insert().values(label="resolved", **said))
+    database.dispose()
+    return where
+
+
+def test_spend_of_tenants_whose_workflows_have_one_name(tenants):
+    done = run("ledger", "spend", "--ledger", tenants, "--by", "tenant", "--json")
+    rows = {row["group"]: row for row in json.loads(done.stdout)["rows"]}
+    assert {name: row["resolved"] for name, row in rows.items()} == {"acme": 1, "[red]bell": 1}
+    done = run("ledger", "spend", "--ledger", tenants, "--by", "lane", "--json")
+    (row,) = json.loads(done.stdout)["rows"]
+    assert (row["n"], row["resolved"], row["per_resolved"]) == (2, 2, 1.0)
+
+
+def test_what_is_no_number_in_json_is_null(tenants):
+    sql = "SELECT 'nan'::DOUBLE AS a, ['inf'::DOUBLE, 1] AS b, {'x': '-inf'::DOUBLE} AS c, 2.5 AS d"
+    done = run("ledger", "query", sql, "--ledger", tenants, "--json")
+    assert json.loads(done.stdout) == {"a": None, "b": [None, 1.0], "c": {"x": None}, "d": "2.5"}
 
 
 def test_queries_read_the_ledger_and_nothing_else(ledger, tmp_path):

@@ -1,7 +1,9 @@
 """`headway ledger query`, `export` and `check`."""
 
 import json
+from math import isfinite
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -21,7 +23,8 @@ def run_query(where: str, sql: str, as_json: bool, console: Console) -> int:
     analysis.close()
     if as_json:
         for row in rows:
-            print(json.dumps(dict(zip(columns, row, strict=True)), default=str))
+            found = _finite(dict(zip(columns, row, strict=True)))
+            print(json.dumps(found, default=str, allow_nan=False))
         return 0
     table = Table()
     for name in columns:
@@ -32,6 +35,17 @@ def run_query(where: str, sql: str, as_json: bool, console: Console) -> int:
     if len(rows) > SHOWN:
         console.print(f"{len(rows) - SHOWN} more rows: --json prints all of them")
     return 0
+
+
+def _finite(value: Any) -> Any:
+    """With null for what is no number in JSON: NaN and infinity."""
+    if isinstance(value, float):
+        return value if isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(each) for each in value]
+    return value
 
 
 def run_export(where: str, to: Path, view: str, console: Console) -> int:

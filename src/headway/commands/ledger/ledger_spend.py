@@ -61,7 +61,8 @@ def spend_rows(analysis: LedgerAnalysis, by: str, label: str) -> list[SpendRow]:
         WITH labelled AS (
             SELECT tenant, kind, subject FROM outcomes WHERE label = ?
         ), done AS (
-            SELECT "{by}" AS grouped, count(DISTINCT (l.kind, l.subject)) AS resolved
+            SELECT
+                r."{by}" AS grouped, count(DISTINCT (l.tenant, l.kind, l.subject)) AS resolved
             FROM requests r JOIN labelled l ON r.tenant = l.tenant AND (
                 (l.kind = 'request' AND l.subject = r.call)
                 OR (l.kind = 'workflow' AND l.subject = r.workflow)
