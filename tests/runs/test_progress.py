@@ -4,6 +4,7 @@ from io import StringIO
 
 from rich.console import Console
 
+from headway.runs.process_pool import run_in_processes
 from headway.runs.progress import REDRAW_EVERY, show_progress
 from headway.runs.run import Progress
 
@@ -30,6 +31,14 @@ def test_further_turns_after_the_last_request_are_not_drawn_one_by_one():
             watch(Progress(elapsed=REDRAW_EVERY + ended, ended=ended, waiting=0, running=7))
     said = console.file.getvalue()
     assert "10/10 ended" in said and said.count("7 run") < 5
+
+
+def test_a_name_is_no_markup():
+    console = screen(True)
+    with show_progress(console, "[/x]chat", 10, 40) as watch:
+        watch(Progress(elapsed=1, ended=10, waiting=0, running=0))
+    run_in_processes(len, [("[red]voice", "abc")], 1, "[/all]", console, lambda found: None)
+    assert all(each in console.file.getvalue() for each in ("[/x]chat", "[/all]", "[red]voice"))
 
 
 def test_off_a_terminal_progress_is_one_plain_line():

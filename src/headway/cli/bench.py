@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import Lanes, Repeat, Seed, Traces
+from headway.cli.screen import screen
 from headway.errors import SettingError
 
 
@@ -169,4 +169,4 @@ def bench(
         key_env=key_env,
         out=out,
     )
-    raise typer.Exit(run_bench(options, Console()))
+    raise typer.Exit(run_bench(options, screen()))

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import AsJson, Dtype, Quantize
+from headway.cli.screen import screen
 from headway.errors import SettingError
 
 
@@ -48,9 +48,9 @@ def check(
             raise SettingError("--config has its own models: nothing but --json goes with it")
         from headway.commands.check_together import run_check_together
 
-        raise typer.Exit(run_check_together(config, as_json))
+        raise typer.Exit(run_check_together(config, as_json, screen()))
     from headway.commands.check import run_check
     from headway.executor.precision import with_quantize
 
     precision = with_quantize(dtype, quantize)
-    raise typer.Exit(run_check(model, prompt_tokens, answer_tokens, precision, as_json, Console()))
+    raise typer.Exit(run_check(model, prompt_tokens, answer_tokens, precision, as_json, screen()))

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.executor_options import Executor, Vllm, read_vllm
 from headway.cli.options import (
@@ -21,6 +20,7 @@ from headway.cli.options import (
     TokenScale,
     Traces,
 )
+from headway.cli.screen import screen
 
 
 def compare(
@@ -90,4 +90,4 @@ def compare(
         enforce=enforce,
         out=out,
     )
-    raise typer.Exit(run_compare(options, Console()))
+    raise typer.Exit(run_compare(options, screen()))

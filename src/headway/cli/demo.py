@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import Model, Seed
+from headway.cli.screen import screen
 
 
 def demo(
@@ -33,4 +33,4 @@ def demo(
     """
     from headway.commands.demo import run_demo
 
-    raise typer.Exit(run_demo(model, out, seconds, seed, Console()))
+    raise typer.Exit(run_demo(model, out, seconds, seed, screen()))

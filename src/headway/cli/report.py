@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import AsJson
+from headway.cli.screen import screen
 
 
 def report(
@@ -33,4 +33,4 @@ def report(
     """
     from headway.commands.report.report import ReportOptions, run_report
 
-    raise typer.Exit(run_report(ReportOptions(tuple(files), html, as_json), Console()))
+    raise typer.Exit(run_report(ReportOptions(tuple(files), html, as_json), screen()))

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 
 from headway.cli.config import Config
 from headway.cli.executor_options import Executor, Vllm, read_vllm
 from headway.cli.options import Quantize
+from headway.cli.screen import screen
 from headway.errors import SettingError
 
 
@@ -111,7 +111,7 @@ def serve(
 
         ours = {name: each for name, each in flags.items() if name != "engine"}
         found = ServerConfig.load_with_origins(config, ours)
-        raise typer.Exit(serve_function(model, *found, Console()))
+        raise typer.Exit(serve_function(model, *found, screen()))
     if model is not None:
         flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]
     elif quantize:
@@ -120,4 +120,4 @@ def serve(
     if reload and watched is None:
         raise SettingError("--reload watches a file, and there is none: give --config")
     again = Reload(partial(ServerConfig.load, config, flags), watched if reload else None)
-    raise typer.Exit(run(ServerConfig.load(config, flags), Console(), again))
+    raise typer.Exit(run(ServerConfig.load(config, flags), screen(), again))

@@ -12,7 +12,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.validate import check_files, check_memory, checkpoint_folder, shares_of
 
 
-def run_check_together(path: Path, as_json: bool) -> int:
+def run_check_together(path: Path, as_json: bool, console: Console) -> int:
     """Print what each model may take. Returns 0 if all fit, else 1, with the reason printed.
 
     Raises HeadwayError for what is wrong with the file or with what it names.
@@ -24,7 +24,6 @@ def run_check_together(path: Path, as_json: bool) -> int:
         check_memory(config)
     except MemoryPlanError as error:
         reason = str(error)
-    console = Console()
     if as_json:
         report = {"fits": not reason, "reason": reason, "models": shares}
         console.file.write(json.dumps(report) + "\n")

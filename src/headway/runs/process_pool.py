@@ -108,10 +108,10 @@ def _counted(console: Console, title: str, count: int) -> Iterator[Callable[[str
         yield tell
         return
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=24),
         MofNCompleteColumn(),
-        TextColumn("{task.fields[rest]}", style="dim"),
+        TextColumn("{task.fields[rest]}", style="dim", markup=False),
     )
     with Progress(*columns, console=console) as progress:
         task = progress.add_task(title, total=count, rest="")

@@ -30,10 +30,10 @@ def show_progress(
         yield lambda seen: None
         return
     columns = (
-        TextColumn("{task.description:<11}"),
+        TextColumn("{task.description:<11}", markup=False),
         BarColumn(bar_width=24),
         TextColumn("{task.completed:>4}/{task.total:.0f} ended"),
-        TextColumn("{task.fields[rest]}", style="dim"),
+        TextColumn("{task.fields[rest]}", style="dim", markup=False),
     )
     with Progress(*columns, console=console, auto_refresh=False) as progress:
         task = progress.add_task(name, total=offered, rest="")

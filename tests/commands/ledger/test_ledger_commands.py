@@ -92,6 +92,15 @@ def test_spend_of_tenants_whose_workflows_have_one_name(tenants):
     assert (row["n"], row["resolved"], row["per_resolved"]) == (2, 2, 1.0)
 
 
+def test_names_are_printed_as_they_are_and_not_read_as_markup(tenants):
+    for by, name in (("tenant", "[red]bell"), ("lane", "[/x]chat")):
+        assert name in run("ledger", "spend", "--ledger", tenants, "--by", by).stdout
+    sql = "SELECT lane AS \"[/head]\", tenant, ':fire:' FROM requests"
+    text = run("ledger", "query", sql, "--ledger", tenants, columns="120").stdout
+    assert all(each in text for each in ("[/head]", "[/x]chat", "[red]bell", ":fire:"))
+    assert "[/x]chat" in run("explain", "[red]bell", "--ledger", tenants).stdout
+
+
 def test_what_is_no_number_in_json_is_null(tenants):
     sql = "SELECT 'nan'::DOUBLE AS a, ['inf'::DOUBLE, 1] AS b, {'x': '-inf'::DOUBLE} AS c, 2.5 AS d"
     done = run("ledger", "query", sql, "--ledger", tenants, "--json")

@@ -11,12 +11,15 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from typer.testing import CliRunner
 
+from headway.cli import app
 from headway.commands.compare.compare import CompareOptions
 from headway.commands.compare.like import like
 from headway.commands.simulate.simulate import SimulateOptions, run_simulate
 from headway.core.cost.step_cost import StepCost
 from headway.core.request import NEVER
+from headway.costing.calibration import write_cost_file
 from headway.errors import SettingError
 from headway.report import report_json, run_description
 from headway.report.analysis import Analysis
@@ -261,6 +264,18 @@ def test_a_malformed_trace_is_refused_with_its_line(tmp_path):
     (tmp_path / "bad.csv").write_text("arrival_s,input_tokens,output_tokens\n0,1,1\n1,x,1\n")
     with pytest.raises(SettingError, match=r"bad\.csv, line 3: input_tokens is 'x'"):
         simulated(tmp_path, lanes=None, traces=(tmp_path / "bad.csv",))
+
+
+def test_names_are_printed_as_they_are_and_not_read_as_markup(tmp_path):
+    write_cost_file(CALIBRATION, tmp_path / "cost.json")
+    lane = {"arrivals": "poisson", "prompt": 20, "answer": 4, "budget": {"ttft": 500}}
+    traffic = {"[/x]chat": lane | {"tenants": {"[red]acme": 1, "b": 1}}, "[red]voice": lane}
+    (tmp_path / "lanes.yaml").write_text(json.dumps(traffic))
+    given = ["--cost", tmp_path / "cost.json", "--lanes", tmp_path / "lanes.yaml", "--rate", "9"]
+    given += ["--seconds", "12", "--strategies", FEW, "--out", tmp_path / "out"]
+    done = CliRunner().invoke(app, ["simulate", *map(str, given)], env={"COLUMNS": "100"})
+    assert done.exit_code == 0
+    assert all(each in done.stdout for each in ("[/x]chat:", "[red]voice:", "[red]acme"))
 
 
 def test_a_cost_file_without_times_is_refused(tmp_path):

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import yaml
+from rich.console import Console
 
 from headway.commands.check_together import run_check_together
 from headway.core.policies.chunk import Fixed
@@ -209,13 +210,13 @@ def test_what_does_not_fit_together_is_refused_by_name(file, capsys):
     path = file({"models": two})
     with pytest.raises(MemoryPlanError, match=r"do not fit together: a .*, b .* at least, and .*"):
         validate_file(path)
-    assert run_check_together(path, False) == 1
+    assert run_check_together(path, False, Console()) == 1
     assert "the models do not fit together" in capsys.readouterr().out
 
 
 def test_check_shows_what_each_has(file, capsys):
     two = [{"name": "a", "memory": "1GiB"}, {"name": "b"}, {"function": "mine:f"}]
-    assert run_check_together(file({"models": two}), True) == 0
+    assert run_check_together(file({"models": two}), True, Console()) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["fits"] and found["models"]["a"] == 1 << 30
     assert 0 < found["models"]["b"] < 1 << 30, "no more than its slots can use"

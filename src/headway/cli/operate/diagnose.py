@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import AsJson
+from headway.cli.screen import screen
 
 
 def diagnose(
@@ -89,4 +89,4 @@ def diagnose(
         *(journal, report, ledger, minutes, model, config, url, key, seconds, cost, strategy),
         as_json,
     )
-    raise typer.Exit(run_diagnose(options, Console()))
+    raise typer.Exit(run_diagnose(options, screen()))

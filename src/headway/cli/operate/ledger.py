@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import AsJson
+from headway.cli.screen import screen
 
 Store = Annotated[
     str,
@@ -45,7 +45,7 @@ def spend(
     """
     from headway.commands.ledger.ledger_spend import run_spend
 
-    raise typer.Exit(run_spend(ledger, by, label, as_json, Console()))
+    raise typer.Exit(run_spend(ledger, by, label, as_json, screen()))
 
 
 @ledger_app.command()
@@ -62,7 +62,7 @@ def query(
     """
     from headway.commands.ledger.ledger_query import run_query
 
-    raise typer.Exit(run_query(ledger, sql, as_json, Console()))
+    raise typer.Exit(run_query(ledger, sql, as_json, screen()))
 
 
 @ledger_app.command()
@@ -77,7 +77,7 @@ def export(
     """
     from headway.commands.ledger.ledger_query import run_export
 
-    raise typer.Exit(run_export(ledger, to, view, Console()))
+    raise typer.Exit(run_export(ledger, to, view, screen()))
 
 
 @ledger_app.command()
@@ -88,7 +88,7 @@ def check(ledger: Store) -> None:
     """
     from headway.commands.ledger.ledger_query import run_check
 
-    raise typer.Exit(run_check(ledger, Console()))
+    raise typer.Exit(run_check(ledger, screen()))
 
 
 def explain(
@@ -113,4 +113,4 @@ def explain(
     from headway.commands.explain.explain import run_explain
 
     asked = url or ("" if ledger else "http://127.0.0.1:8000")
-    raise typer.Exit(run_explain(id, asked, ledger, as_json, Console()))
+    raise typer.Exit(run_explain(id, asked, ledger, as_json, screen()))

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 from urllib.parse import quote
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import AsJson
+from headway.cli.screen import screen
 
 Url = Annotated[
     str, typer.Option(metavar="URL", help="The server. Its key, with admin: $HEADWAY_ADMIN_KEY.")
@@ -42,7 +42,7 @@ def _print(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print(json.dumps(found))
     else:
-        print_version(Console(), found)
+        print_version(screen(), found)
 
 
 @versions_app.command()
@@ -84,7 +84,7 @@ def list_versions(model: Model = "", url: Url = LOCAL, as_json: AsJson = False) 
     if as_json:
         print(json.dumps(found))
     else:
-        print_list(Console(), found)
+        print_list(screen(), found)
 
 
 @versions_app.command()
@@ -108,7 +108,7 @@ def diff(
     """
     from headway.commands.versions.show import print_differences
 
-    print_differences(Console(), _ask(url, f"/{number}"), _ask(url, f"/{other}"))
+    print_differences(screen(), _ask(url, f"/{number}"), _ask(url, f"/{other}"))
 
 
 @versions_app.command()

@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.executor_options import Executor, Vllm, read_vllm
 from headway.cli.options import Dtype, Quantize
+from headway.cli.screen import screen
 
 
 def calibrate(
@@ -109,4 +109,4 @@ def calibrate(
         accelerators=accelerators,
         force=force,
     )
-    raise typer.Exit(run_calibrate(options, Console()))
+    raise typer.Exit(run_calibrate(options, screen()))

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import AsJson, Cost, PricePerHour, Seed, TokenScale
+from headway.cli.screen import screen
 
 PROMPT, ANSWER, TTFT, TPOT = (
     typer.Option(min=0, metavar=metavar, show_default=False, help=help)
@@ -87,4 +87,4 @@ def plan(
         seed=seed,
         as_json=as_json,
     )
-    raise typer.Exit(run_plan(options, Console()))
+    raise typer.Exit(run_plan(options, screen()))

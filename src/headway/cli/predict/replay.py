@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import AsJson
+from headway.cli.screen import screen
 
 
 def replay(
@@ -51,4 +51,4 @@ def replay(
     from headway.commands.replay.replay import ReplayOptions, run_replay
 
     options = ReplayOptions(journal, cost, strategy, tuple(sets or ()), as_json, out)
-    raise typer.Exit(run_replay(options, Console()))
+    raise typer.Exit(run_replay(options, screen()))

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import (
     Baseline,
@@ -21,6 +20,7 @@ from headway.cli.options import (
     TokenScale,
     Traces,
 )
+from headway.cli.screen import screen
 
 Sweep = Annotated[
     str,
@@ -106,4 +106,4 @@ def simulate(
     options = SimulateOptions(
         comparison, calibration.read_cost_file(cost), sweep, capacity, workers, like
     )
-    raise typer.Exit(run_simulate(options, Console()))
+    raise typer.Exit(run_simulate(options, screen()))

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 from headway.cli.options import Cost, Lanes, Seed, TokenScale, Traces
+from headway.cli.screen import screen
 from headway.errors import SettingError
 
 OF_PIPELINES = {"trace", "pipeline", "processes", "requests", "seed", "workers", "out", "json"}
@@ -114,7 +114,7 @@ def tune(
             out=out or Path("tuned-pipeline.yaml"),
             json=json,
         )
-        raise typer.Exit(run_tune_pipeline(asked, Console()))
+        raise typer.Exit(run_tune_pipeline(asked, screen()))
     if processes:
         raise SettingError("--processes goes with --pipeline")
     if find_spec("pydantic_settings") is None:
@@ -136,7 +136,7 @@ def tune(
         json=json,
         live=live,
     )
-    raise typer.Exit(run_tune(options, Console()))
+    raise typer.Exit(run_tune(options, screen()))
 
 
 def _check_only_of_pipelines(context: typer.Context) -> None:
