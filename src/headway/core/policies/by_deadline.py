@@ -105,8 +105,8 @@ def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     end, shortest = view.estimates.lengths.end, view.estimates.shortest
     dues = next_times(timed)
     for at, s in enumerate(timed):
-        # Most have the time even if they become as long as they may.
-        if dues[at] + (s.limit - len(s.tokens)) * shortest > s.done_by != NEVER:
+        # Most have no end to be in time for, or the time even if they become as long as they may.
+        if s.done_by != NEVER and dues[at] + (s.limit - len(s.tokens)) * shortest > s.done_by:
             dues[at] = min(dues[at], s.done_by - (end(s, SURE) - len(s.tokens)) * shortest)
     return sorted(zip(dues, timed, strict=True), key=_due)
 
