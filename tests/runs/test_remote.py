@@ -16,7 +16,7 @@ from headway.core.request import NEVER, Finish, Request
 from headway.errors import SettingError
 from headway.live.clock import WallClock
 from headway.runs.remote import first_contact
-from headway.runs.remote.answer_stream import AnswerStream, error_text
+from headway.runs.remote.answer_stream import REASONS, AnswerStream, error_text
 from headway.runs.remote.client_run import ClientRun, Manner
 from headway.runs.remote.first_contact import Contact
 from headway.runs.remote.offer import Offer
@@ -81,6 +81,51 @@ def test_an_error_in_a_stream_is_no_whole_answer():
     assert stream.error == "out of memory" and not stream.is_whole
     assert error_text(b'{"detail": "Not Found"}') == "Not Found"
     assert error_text(b"<html>") == "" and error_text(b"[1]") == ""
+
+
+DONE = b"data: [DONE]\n\n"
+
+
+@pytest.mark.parametrize(
+    "events, error",
+    [
+        (chunk("", '"abort"'), "finish_reason abort"),
+        (chunk("", '"error"', error={"message": "it left"}), "it left"),
+        (b'data: {"object":"error","message":"boom","code":500}\n\n', "boom"),
+        (b'data: {"type":"x", "error" : {"message":"boom"}}\n\n', "boom"),
+        (b'data: {"error":{"message":"boom"}}\n\ndata: {"error":"later"}\n\n', "boom"),
+        (b'event: error\ndata: {"message":"boom"}\n\n', "boom"),
+        (b"event: error\r\ndata: it broke\r\n\r\n", "the stream ended with an error"),
+        (b'data: {"error": no json}\n\n', "the stream ended with an error"),
+    ],
+)
+def test_an_error_is_found_wherever_an_event_says_it(events, error):
+    stream = AnswerStream()
+    stream.feed(1, chunk("x") + events + DONE)
+    assert stream.error == error and stream.done and not stream.is_whole
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        *(chunk("", f'"{reason}"') for reason in REASONS),
+        chunk("error", '"stop"'),
+        b'data: {"choices":[{"text":"an \\"error\\":1","finish_reason":"stop"}],"error":null}\n\n',
+        b'event: error\nevent: message\ndata: {"message":"boom"}\n\n',
+    ],
+)
+def test_what_only_reads_like_an_error_is_none(events):
+    stream = AnswerStream()
+    stream.feed(1, chunk("x") + events + DONE)
+    assert not stream.error and stream.is_whole
+
+
+def test_a_stream_that_says_nothing_but_its_end_is_not_whole():
+    stream = AnswerStream()
+    stream.feed(1, DONE)
+    assert stream.done and not stream.is_whole
+    stream.feed(2, b'data: {"usage":{"completion_tokens":0}}\n\n')
+    assert stream.is_whole
 
 
 @pytest.mark.parametrize(
@@ -377,6 +422,9 @@ def test_an_answer_that_ends_with_its_connection_is_whole_and_one_that_is_no_htt
     with answering_once(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}") as url:
         rows, client, _ = served(url, [Offer(request(1))])
     assert client["a-1"].error == "the answer is no stream"
+    with answering_once(head + DONE) as url:
+        rows, client, _ = served(url, [Offer(request(1))])
+    assert rows["a-1"].finish is Finish.ERROR and client["a-1"].error == "the answer is empty"
 
 
 def test_a_kept_connection_that_the_server_has_closed_is_no_error():

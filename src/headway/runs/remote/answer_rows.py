@@ -105,4 +105,6 @@ def _error(seen: Seen, finish: Finish) -> str:
         return seen.broken or exchange.stream.error
     if exchange.status != OK:
         return error_text(exchange.body) or f"status {exchange.status}"
+    if exchange.stream.done:
+        return "the answer is empty"
     return "the stream ended without an end" if exchange.streams else "the answer is no stream"

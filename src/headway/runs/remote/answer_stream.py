@@ -2,7 +2,7 @@
 
 A whole JSON parse of each event would cost more time than all else that the client does, and make
 the times of other streams late. So an event is searched for what counts, and parsed only if it
-carries usage or an error.
+carries usage or may be an error.
 """
 
 import json
@@ -12,7 +12,8 @@ from typing import Any
 PIECE = re.compile(rb'"(?:text|content|reasoning|reasoning_content)":\s*"(?!")')  # has text
 FINISH = re.compile(rb'"finish_reason":\s*"(\w+)"')
 USAGE = re.compile(rb'"usage":\s*\{')
-ERROR = re.compile(rb'\s*\{\s*"error":')
+ERROR = re.compile(rb'"error"(?!\s*:\s*null)')  # inside a string its quotes would be escaped
+REASONS = ("stop", "length", "tool_calls", "function_call", "content_filter")  # no failures
 DONE = b"[DONE]"
 SHOWN = 200  # characters of an error that are kept
 
@@ -20,7 +21,10 @@ SHOWN = 200  # characters of an error that are kept
 class AnswerStream:
     """What the events of one answer say."""
 
-    __slots__ = ("_kept", "_rest", "done", "error", "finish", "finished", "last", "times", "usage")
+    __slots__ = (
+        *("_fails", "_kept", "_rest"),
+        *("done", "error", "finish", "finished", "last", "times", "usage"),
+    )
 
     def __init__(self, keeps: bool = False) -> None:
         """keeps: keep the pieces, so that there is a `text`."""
@@ -32,14 +36,17 @@ class AnswerStream:
         self.usage: dict[str, Any] = {}
         self.error = ""
         self.done = False  # the stream said that it was complete
+        self._fails = False  # the next data is of an event named error
         self._rest = b""
 
     def feed(self, now: int, data: bytes) -> None:
         """Take bytes of the body, which came now."""
         *lines, self._rest = (self._rest + data).split(b"\n")
-        for line in lines:
+        for line in filter(None, lines):
             if line.startswith(b"data:"):
                 self._event(now, line[5:])
+            elif line.startswith(b"event:"):
+                self._fails = line[6:].strip() == b"error"
 
     def _event(self, now: int, event: bytes) -> None:
         self.last = now
@@ -49,13 +56,21 @@ class AnswerStream:
                 self._kept.append(event)
         if (found := FINISH.search(event)) is not None:
             self.finish, self.finished = found[1].decode(), now
+            if self.finish not in REASONS:
+                self._fail(event, f"finish_reason {self.finish}")
         if USAGE.search(event):
             usage = _parsed(event).get("usage")
             self.usage = usage if isinstance(usage, dict) else {}
-        elif ERROR.match(event):
-            self.error = error_text(event) or "the stream ended with an error"
         elif event.strip() == DONE:
             self.done = True
+        if self._fails or ERROR.search(event):
+            if self._fails or _is_error(event):
+                self._fail(event, "the stream ended with an error")
+            self._fails = False
+
+    def _fail(self, event: bytes, otherwise: str) -> None:
+        """otherwise: what is wrong, where the event does not say. The first error counts."""
+        self.error = self.error or error_text(event) or otherwise
 
     @property
     def text(self) -> str:
@@ -65,16 +80,25 @@ class AnswerStream:
     @property
     def is_whole(self) -> bool:
         """Whether the server said that this is all."""
-        return not self.error and (self.done or bool(self.finish))
+        said = self.finish or (self.done and (self.times or self.usage))
+        return bool(said) and not self.error
 
 
 def error_text(body: bytes) -> str:
     """The message of an error body, in one line; empty: it has none."""
     plain = _parsed(body)
-    error = plain.get("error", plain.get("detail", plain.get("message", "")))
+    error = plain.get("error") or plain.get("detail") or plain.get("message") or ""
     message = error.get("message", "") if isinstance(error, dict) else error
     text = message if isinstance(message, str) else json.dumps(message)
     return " ".join(text.split())[:SHOWN]
+
+
+def _is_error(event: bytes) -> bool:
+    """Of an event that has the word in quotes: an answer may be just that. No JSON is an error."""
+    plain = _parsed(event)
+    return (
+        not plain or bool(plain.get("error")) or "error" in (plain.get("object"), plain.get("type"))
+    )
 
 
 def _text(event: dict[str, Any]) -> str:
