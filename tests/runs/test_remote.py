@@ -436,6 +436,20 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_error():
     assert [row.attempts for row in client.values()] == [1, 1]
 
 
+def test_an_interim_answer_is_not_the_answer_and_another_protocol_is_an_error(caplog):
+    interim = b"HTTP/1.1 %d Wait\r\nlink: </x>\r\n\r\n"
+    whole = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + STREAM
+    for status in (100, 103):
+        with answering_once(interim % status + whole) as url:
+            rows, client, _ = served(url, [Offer(request(1))])
+        assert rows["a-1"].finish is Finish.LENGTH and client["a-1"].status == 200
+    switched = b"HTTP/1.1 101 Switch\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"
+    with answering_once(switched + b"\0\1") as url:
+        rows, client, _ = served(url, [Offer(request(1))])
+    assert rows["a-1"].finish is Finish.ERROR and client["a-1"].error == "status 101"
+    assert not caplog.records, "the loop reports what escapes"
+
+
 def test_the_first_contact_finds_what_the_server_takes():
     with scheduled() as url:
         found = wording_of(url)

@@ -13,6 +13,7 @@ from headway.runs.remote.answer_stream import AnswerStream
 
 BODY = 1 << 23  # bytes that are kept of an answer that is no stream
 EVENTS = b"text/event-stream"
+INTERIM = frozenset(range(100, 200)) - {101}  # statuses before that of the answer
 
 
 class Broken(Exception):
@@ -105,6 +106,8 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(f"the answer is no HTTP: {error}")
+        except httptools.HttpParserUpgrade:  # that request has ended, with its status 101
+            self.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_open = False
@@ -139,6 +142,9 @@ class Connection(asyncio.Protocol):
             self._exchange.take(self._now, data)
 
     def on_message_complete(self) -> None:
+        if self._exchange and self._exchange.status in INTERIM:  # its answer is still to come
+            self._exchange.status, self._exchange.headers = 0, {}
+            return
         exchange, self._exchange = self._exchange, None
         if exchange and not exchange.ended.done():
             exchange.ended.set_result(None)
