@@ -101,6 +101,18 @@ def order(found: Analysis) -> list[str]:
     return [*ranked, *(name for name in found.strategies if name not in ranked)]
 
 
+def _unranked(found: Analysis) -> str:
+    """Why nobody is judged."""
+    if limited(found):
+        return "No run came to its end, so none is judged by the budgets."
+    offered = next((runs[0].offered for runs in found.report.runs.values()), {})
+    if any(
+        offered.get(name) and each.budget != Budget() for name, each in found.report.lanes.items()
+    ):
+        return "All requests with a budget arrived in the warm-up, so no budget is judged."
+    return "No endpoint that was asked has a budget, so there is none to keep."
+
+
 def verdict(found: Analysis) -> str:
     """One sentence, and the share that it rests on with its interval; then who falls short."""
     ranked = standings(found)
@@ -108,7 +120,7 @@ def verdict(found: Analysis) -> str:
         [each for each in ranked if each.keeps is wanted] for wanted in (True, False)
     )
     if not ranked:
-        return "No endpoint that was asked has a budget, so there is none to keep."
+        return _unranked(found)
     if not keeping:
         nearest, only = missing[0], len(ranked) == 1
         who = f"{nearest.strategy} does not keep" if only else f"No {found.noun} keeps"

@@ -230,6 +230,19 @@ def test_a_closed_loop_is_labelled_on_terminal_and_page(tmp_path):
     assert server.startswith(f"{name}: {url}") and ", another. Prompts" in server
 
 
+def test_a_closed_loop_that_runs_out_of_requests_says_when(tmp_path):
+    with scheduled(lambda body, headers: Plan((0.001, 0.002))) as url:
+        wishes = {"poisson": 2.0, "answer": "2", "callers": 2, "ttft": 5_000.0}
+        status, said, found = bench(tmp_path, url, seconds=20.0, warm_up=18.0, **wishes)
+    (name,) = found.strategies
+    (load,) = found.report.about["clients"][name]
+    assert 0 < load["ran_out_ns"] < 18e9 and not found.counted[name][0].requests and status == 1
+    text = f"end of the 20 s: {name} after {load['ran_out_ns'] / 1e9:.3g} s. A higher rate is more"
+    assert text in " ".join(said.split()) and text in (tmp_path / "report.html").read_text()
+    assert "All requests with a budget arrived in the warm-up" in " ".join(said.split())
+    assert "No endpoint" not in said
+
+
 def test_a_run_whose_client_was_late_is_not_valid(tmp_path, monkeypatch):
     from headway.runs.remote.caller import Caller
 

@@ -167,4 +167,5 @@ def _load(each: ClientLoad) -> dict[str, Any]:
         "stall_p50_ns": percentile(each.stalls, 50) or 0,
         "stall_p99_ns": percentile(each.stalls, 99) or max(each.stalls, default=0),
         "stall_most_ns": max(each.stalls, default=0),
+        "ran_out_ns": each.ran_out,
     }

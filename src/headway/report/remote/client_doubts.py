@@ -127,11 +127,29 @@ def closed(found: Analysis) -> str:
     )
 
 
+def ran_out(found: Analysis) -> str:
+    """Where a closed loop had no requests left before its end; empty: nowhere."""
+    window = found.report.about["workload"]["window_ns"]
+    firsts = {
+        name: min(at)
+        for name, loads in found.report.about["clients"].items()
+        if (at := [each["ran_out_ns"] for each in loads if each.get("ran_out_ns")])
+    }
+    if not firsts:
+        return ""
+    said = ", ".join(f"{name} after {at / 1e9:.3g} s" for name, at in firsts.items())
+    return (
+        f"The callers had no requests left before the end of the {window / 1e9:.3g} s: {said}. "
+        "A higher rate is more requests."
+    )
+
+
 def doubts(found: Analysis) -> list[str]:
     """All of it, the worst first."""
     said = (
         invalid(found),
         closed(found),
+        ran_out(found),
         gone(found),
         unserved(found),
         shortened(found),

@@ -38,6 +38,7 @@ class ClientLoad:
 
     cores: float  # of the processor, that it used: one at most
     stalls: tuple[int, ...]  # nanoseconds by which its clock ticks came late
+    ran_out: int = 0  # when a closed loop had no request left, before its end; 0: it had
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +68,7 @@ class ClientRun:
         self.load = ClientLoad(0.0, ())
         self._asked = Counter[str]()
         self._begun = 0  # offers
+        self._ran_out = 0
         self._is_over = False
 
     def serve(self, watch: Callable[[Progress], object] = lambda progress: None) -> Outcome:
@@ -90,7 +92,8 @@ class ClientRun:
             connections.close()
             await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
             spent = (self.clock.now() - self.began + LEAD) / 1e9
-            self.load = ClientLoad((_processor_seconds() - used) / spent, tuple(self.stalls))
+            cores = (_processor_seconds() - used) / spent
+            self.load = ClientLoad(cores, tuple(self.stalls), self._ran_out)
 
     async def _open(self, caller: Caller, group: asyncio.TaskGroup) -> Tasks:
         tasks: Tasks = set()
@@ -111,6 +114,8 @@ class ClientRun:
                 if (now := self.clock.now()) >= end:
                     return
                 await self._session(caller, offer, self._request(offer), now)
+            if (now := self.clock.now()) < end:
+                self._ran_out = self._ran_out or now - self.began
 
         await asyncio.sleep(LEAD / 1e9)
         return {group.create_task(ask_on()) for _ in range(self.manner.callers)}
