@@ -5,6 +5,7 @@ import json
 import socket
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -330,10 +331,11 @@ def session(number, turns=(5, 7), think=20, **offer):
     )
 
 
-def in_text(url, offers, chat=False, context=0, **manner):
+def in_text(url, offers, chat=False, context=0, words_per_token=1.0, **manner):
     """As served, with prompts of the words w0, w1, w2 ..."""
     words = [f"w{n}" for n in range(100)]
-    wording = Wording(read_target(url), "m", chat, text=range(100), words=words, context=context)
+    wording = Wording(read_target(url), "m", chat, range(100), words, words_per_token)
+    wording = replace(wording, context=context)
     manner = {"drain": 20_000 * MS, "window": 10_000 * MS} | manner
     outcome = ClientRun(wording, offers, LANES, Manner(**manner)).serve()
     return {row.id: row for row in outcome.requests}, outcome
@@ -377,6 +379,25 @@ def test_a_session_ends_with_a_failure_the_window_or_a_full_context():
         for context, turns in ((14, 1), (15, 2)):  # 3 + 3 tokens, then 5 + 2: 13 of 0.9 x 15
             rows, _ = in_text(url, [session(1, turns=(5, 50))], context=context)
             assert len(rows) == turns
+
+
+TWO_A_WORD = {"words_per_token": 0.5, "context": 40}  # tokens, of which 36 are used
+
+
+def test_a_session_has_room_by_tokens_and_not_by_words():
+    with scheduled(lambda body, headers: GOOD) as url:
+        for words, turns in ((14, 2), (15, 1)):  # 3 + 3 tokens, as counted; then 2 x 14 + 2
+            rows, _ = in_text(url, [session(1, turns=(words,))], **TWO_A_WORD)
+            assert len(rows) == turns
+
+
+def test_a_session_of_a_server_that_counts_no_tokens_is_estimated_with_all_that_was_said():
+    answer = chunk("a") + chunk("b", '"length"') + DONE
+    head = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    with answering_once(*[head + answer] * 3) as url:
+        rows, _ = in_text(url, [session(1, turns=(5, 2, 5))], **TWO_A_WORD)
+    # 6 + 2 tokens of the first turn, 10 + 2 of the second, 4 + 2 of the third; 10 + 2 are too many
+    assert [row.prompt for row in rows.values()] == [6, 18, 24]
 
 
 def test_a_closed_loop_asks_again_once_it_is_answered_and_stops_with_the_window():

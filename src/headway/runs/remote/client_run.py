@@ -17,7 +17,6 @@ from headway.core.request import NEVER
 from headway.live.clock import WallClock
 from headway.runs.outcome import Outcome
 from headway.runs.remote.answer_rows import Seen, rows_of
-from headway.runs.remote.answer_stream import tokens_of
 from headway.runs.remote.caller import Caller
 from headway.runs.remote.client_row import ClientRow
 from headway.runs.remote.connections import Connections
@@ -26,7 +25,6 @@ from headway.runs.remote.wording import Wording
 from headway.runs.run import Progress
 
 LEAD = 50_000_000  # nanoseconds between the start and the first scheduled arrival
-COUNTS = ("prompt_tokens", "completion_tokens")  # of a request's usage
 TICK = 0.02  # seconds between two looks at how late the client is
 
 Tasks = set[asyncio.Task[None]]
@@ -130,31 +128,36 @@ class ClientRun:
         A session ends with the window, with an answer that is not whole, and where what was said
         has no room any more.
         """
-        seen, before = await self._one(caller, offer, request, due), list[str]()
+        tokens, before = self.wording.prompt_tokens(offer.request.prompt), list[str]()
+        seen, said = await self._one(caller, offer, request, due, tokens)
         for at, turn in enumerate(offer.turns):
             stream, due = seen.exchange.stream, seen.ended + turn.think
-            room = self.wording.room or NEVER
-            counts = [tokens_of(stream.usage, name) for name in COUNTS]
-            held = sum(count or 0 for count in counts) + turn.request.limit
+            prompt, answer = turn.request.prompt, turn.request.max_tokens
+            tokens = said + self.wording.prompt_tokens(prompt)
+            full = tokens + answer > (self.wording.room or NEVER)
             ends = seen.left or seen.cut or seen.broken or not stream.is_whole
-            if ends or held > room or due >= self.began + self.manner.window:
+            if ends or full or due >= self.began + self.manner.window:
                 return
             before += [self.wording.text_of(offer.request.prompt), stream.text]
-            prompt, answer = turn.request.prompt, turn.request.max_tokens
             request = self.wording.request(prompt, answer, offer.headers, before)
             await asyncio.sleep(max(0, due - self.clock.now()) / 1e9)
             offer = replace(offer, request=turn.request, turns=offer.turns[at + 1 :])
-            seen = await self._one(caller, offer, request, due)
+            seen, said = await self._one(caller, offer, request, due, tokens)
 
-    async def _one(self, caller: Caller, offer: Offer, request: bytes, due: int) -> Seen:
+    async def _one(
+        self, caller: Caller, offer: Offer, request: bytes, due: int, tokens: int
+    ) -> tuple[Seen, int]:
+        """What was seen, and the tokens of prompt and answer together.
+
+        tokens: about those of the prompt, with all that was said before it.
+        """
         self._asked[offer.request.lane] += 1
         seen = await caller.ask(offer, request, due)
-        tokens = self.wording.prompt_tokens(offer.request.prompt)
         budget = self.budgets[offer.request.lane]
         row, client = rows_of(offer, seen, budget, self.began, tokens)
         self.rows.append(row)
         self.client.append(client)
-        return seen
+        return seen, row.prompt + row.generated
 
     async def _drain(self, caller: Caller, tasks: Tasks) -> None:
         """Wait for those under way until the drain is over, and put down the others as cut."""
