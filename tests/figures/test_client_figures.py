@@ -1,5 +1,7 @@
 """What a client saw: percentiles by metric, intervals by blocks of time, tokens per second."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -111,6 +113,18 @@ def test_a_bad_moment_widens_the_interval_and_equal_blocks_have_none():
     burst = [(at, 500 if at < 100 * MS else value) for at, value in even]
     assert mean_interval(burst, WINDOW).high > 60 and mean_interval(burst, WINDOW).low < 40
     assert percentile_intervals(even, WINDOW, (50.0,))[0].high == 2
+
+
+def test_the_first_request_of_a_trace_is_warm_up_and_a_backlog_is_not():
+    trace = [(replace(row, budget=Budget()), client) for row, client in map(pair, (0, 30, 150))]
+    backlog = [
+        (replace(row, id=id, lane="b", budget=Budget()), client._replace(id=id))
+        for (row, client), id in zip([pair(0)] * 2, ("b-0", "b-1"), strict=True)
+    ]
+    made = replace(outcome(trace + backlog), offered={"a": 3, "b": 2})
+    after = without_warm_up(made, 100 * MS)
+    assert [row.id for row in after.requests] == ["150", "b-0", "b-1"]
+    assert [row.id for row in after.before] == ["0", "30"] and after.offered == {"a": 1, "b": 2}
 
 
 def test_too_few_values_have_no_interval():

@@ -1,7 +1,7 @@
 """A run without its warm-up: the rows that all figures are computed from."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import replace
 
 from headway.core.lane import Budget
@@ -14,7 +14,8 @@ def requests_after_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
 
     Nor do callers count that were made to leave: nobody waited for their answers.
     """
-    return _of(outcome, (row for row in _stayed(outcome) if _counts(row, warm_up)))
+    waiting = _backlogs(outcome)
+    return _of(outcome, (row for row in _stayed(outcome) if _counts(row, warm_up, waiting)))
 
 
 def without_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
@@ -22,12 +23,13 @@ def without_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
 
     All figures are computed from it.
     """
+    waiting = _backlogs(outcome)
     return replace(
         requests_after_warm_up(outcome, warm_up),
         steps=tuple(row for row in outcome.steps if row.began >= warm_up),
         nanoseconds=max(0, outcome.nanoseconds - warm_up),
         begin=warm_up,
-        before=tuple(row for row in _stayed(outcome) if not _counts(row, warm_up)),
+        before=tuple(row for row in _stayed(outcome) if not _counts(row, warm_up, waiting)),
     )
 
 
@@ -36,8 +38,18 @@ def _stayed(outcome: Outcome) -> list[RequestRow]:
     return [row for row in outcome.requests if row.id not in left]
 
 
-def _counts(row: RequestRow, warm_up: int) -> bool:
-    return row.arrived >= warm_up or (row.arrived == 0 and row.budget == Budget())
+def _backlogs(outcome: Outcome) -> set[str]:
+    """The lanes whose requests at the beginning, without a budget, are a backlog.
+
+    A client sends the first request of a trace then, too, and its others follow.
+    """
+    lanes = {row.lane for row in outcome.requests}
+    return lanes - {row.lane for row in outcome.requests if row.arrived and outcome.client}
+
+
+def _counts(row: RequestRow, warm_up: int, backlogs: Set[str]) -> bool:
+    waited = row.arrived == 0 and row.budget == Budget() and row.lane in backlogs
+    return waited or row.arrived >= warm_up
 
 
 def _of(outcome: Outcome, rows: Iterable[RequestRow]) -> Outcome:
