@@ -16,7 +16,7 @@ from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER, Finish, Request
 from headway.errors import SettingError
 from headway.live.clock import WallClock
-from headway.runs.remote import first_contact
+from headway.runs.remote import connections, first_contact
 from headway.runs.remote.answer_stream import REASONS, AnswerStream, error_text
 from headway.runs.remote.client_run import ClientRun, Manner
 from headway.runs.remote.first_contact import Contact
@@ -415,15 +415,19 @@ def test_a_closed_loop_asks_again_once_it_is_answered_and_stops_with_the_window(
 
 @contextmanager
 def answering_once(*answers):
-    """A server that sends these bytes, one on each connection, and then hangs up."""
+    """A server that sends these bytes, one on each connection, and then hangs up.
+
+    Where they are a list, it sends one after the other, each for a request.
+    """
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve():
         for answer in answers:
             taken, _ = listening.accept()
             with taken:
-                taken.recv(1 << 16)
-                taken.sendall(answer)
+                for each in answer if isinstance(answer, list) else [answer]:
+                    taken.recv(1 << 16)
+                    taken.sendall(each)
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
@@ -455,6 +459,20 @@ def test_a_kept_connection_that_the_server_has_closed_is_no_error():
         rows, client, _ = served(url, [Offer(request(1)), Offer(request(2, at=100))])
     assert [row.finish for row in rows.values()] == [Finish.LENGTH] * 2
     assert [row.attempts for row in client.values()] == [1, 1]
+
+
+def test_a_kept_connection_that_ends_later_is_a_failed_attempt(monkeypatch):
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
+    whole = head + b"content-length: " + str(len(STREAM)).encode() + b"\r\n\r\n" + STREAM
+    offers, asked = [Offer(request(1)), Offer(request(2))], {"callers": 1, "window": 60_000 * MS}
+    for at_once, retries, attempts in ((60.0, 0, 1), (-1.0, 1, 2), (-1.0, 0, 1)):
+        monkeypatch.setattr(connections, "AT_ONCE", at_once)
+        again = at_once > 0 or retries
+        with answering_once([whole, b""], *[whole] * bool(again)) as url:
+            rows, client, _ = served(url, offers, retries=retries, **asked)
+        assert rows["a-1"].good and client["a-2"].attempts == attempts
+        assert rows["a-2"].finish is (Finish.LENGTH if again else Finish.ERROR)
+    assert client["a-2"].error == "the server hung up"
 
 
 def test_an_interim_answer_is_not_the_answer_and_another_protocol_is_an_error(caplog):

@@ -7,6 +7,7 @@ from headway.runs.remote.connection import Broken, Connection, Exchange
 from headway.runs.remote.target import Target
 
 PATIENCE = 10.0  # seconds for a connection to be made
+AT_ONCE = 0.005  # seconds in which a kept connection is found closed
 
 
 class Connections:
@@ -21,16 +22,18 @@ class Connections:
         """Send a request and wait for the whole answer. Raises Broken.
 
         A server may close a kept connection in the moment in which it is used again. The request
-        then goes over a new one, as HTTP clients do.
+        then goes over a new one, as HTTP clients do. Where the connection ends later, the server
+        may have begun to compute: that is a failed attempt.
         """
-        connection = self._kept()
+        connection, loop = self._kept(), asyncio.get_running_loop()
         if connection:
+            began = loop.time()
             try:
                 return await self._ask(connection, request, exchange)
             except Broken as broken:
-                if not broken.fresh:
+                if not broken.fresh or loop.time() - began > AT_ONCE:
                     raise
-            exchange.ended = asyncio.get_running_loop().create_future()
+            exchange.ended = loop.create_future()
         await self._ask(await self._new(), request, exchange)
 
     async def _ask(self, connection: Connection, request: bytes, exchange: Exchange) -> None:
