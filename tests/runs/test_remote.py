@@ -475,6 +475,13 @@ def test_a_kept_connection_that_ends_later_is_a_failed_attempt(monkeypatch):
     assert client["a-2"].error == "the server hung up"
 
 
+def test_a_failure_of_tls_is_said_in_its_own_words():
+    with answering_once(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
+        rows, client, _ = served(url.replace("http", "https"), [Offer(request(1))])
+    assert rows["a-1"].finish is Finish.ERROR and client["a-1"].status == 0
+    assert client["a-1"].error.startswith("no connection: TLS: ")
+
+
 def test_an_interim_answer_is_not_the_answer_and_another_protocol_is_an_error(caplog):
     interim = b"HTTP/1.1 %d Wait\r\nlink: </x>\r\n\r\n"
     whole = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n" + STREAM

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import ssl
 
 from headway.runs.remote.connection import Broken, Connection, Exchange
 from headway.runs.remote.target import Target
@@ -71,7 +72,11 @@ class Connections:
 
 
 def _reason(error: OSError) -> str:
-    """In words, without asyncio's list of addresses."""
+    """In words, without asyncio's list of addresses. The numbers of TLS are not the system's."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate is refused: {error.verify_message}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS: {(error.reason or str(error)).replace('_', ' ').lower()}"
     if error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return error.strerror or str(error)
