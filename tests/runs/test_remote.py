@@ -145,7 +145,10 @@ def test_a_target_is_read_from_its_url(url, address, prefix):
 
 @pytest.mark.parametrize(
     "url",
-    ["h:8000", "ftp://h", "http://", "http://h:x", "http://u:p@h", "http://h/?a=1", "http://h /"],
+    [
+        *("h:8000", "ftp://h", "http://", "http://h:x", "http://u:p@h", "http://h/?a=1"),
+        *("http://h /", "http://a..b", "http://.h:80", f"http://{'a' * 64}.com", "http://h:0"),
+    ],
 )
 def test_what_is_no_url_of_a_server_is_refused_by_name(url):
     with pytest.raises(SettingError, match="is no URL of a server"):

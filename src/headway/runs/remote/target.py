@@ -51,6 +51,12 @@ def read_target(url: str) -> Target:
         raise SettingError(f"{wrong} ({error})") from error
     if parts.scheme not in PORTS or not host or not PLAIN.fullmatch(url):
         raise SettingError(wrong)
+    try:
+        host.encode("idna")  # as the resolver does
+    except UnicodeError as error:
+        raise SettingError(f"{wrong} (a part of {host} is empty or too long)") from error
+    if port == 0:
+        raise SettingError(f"{wrong} (nobody listens on port 0)")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise SettingError(f"{wrong}, without a user, a query or a fragment")
     prefix = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
