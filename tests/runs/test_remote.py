@@ -478,6 +478,47 @@ def test_a_kept_connection_that_ends_later_is_a_failed_attempt(monkeypatch):
     assert client["a-2"].error == "the server hung up"
 
 
+CHUNKED = (
+    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+)
+
+
+def chunked(data):
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+@pytest.mark.parametrize("stream", [STREAM, chunk("", '"length"') + DONE])
+def test_an_answer_that_said_its_end_is_whole_whatever_comes_after(stream):
+    with answering_once(CHUNKED + chunked(stream)) as url:  # hangs up before the last chunk
+        rows, client, _ = served(url, [Offer(request(1))], retries=1)
+    assert rows["a-1"].finish is Finish.LENGTH and rows["a-1"].good
+    assert (client["a-1"].error, client["a-1"].attempts) == ("", 1)
+    with answering_once(CHUNKED + chunked(stream[:-9])) as url:
+        rows, client, _ = served(url, [Offer(request(1))])
+    assert client["a-1"].error == "the server hung up", "it may have had more to say"
+
+
+def test_an_answer_that_said_its_end_is_whole_though_its_connection_stays_open():
+    over, listening = threading.Event(), socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        taken, _ = listening.accept()
+        with taken:
+            taken.recv(1 << 16)
+            taken.sendall(CHUNKED + chunked(STREAM))
+            over.wait(60)
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+    rows, client, _ = served(url, [Offer(request(1))], drain=2_000 * MS)
+    over.set()
+    thread.join(30)
+    listening.close()
+    assert rows["a-1"].finish is Finish.LENGTH and not client["a-1"].error
+    assert rows["a-1"].finished == rows["a-1"].last_token, "when its events came"
+
+
 def test_a_failure_of_tls_is_said_in_its_own_words():
     with answering_once(b"HTTP/1.1 400 Bad Request\r\n\r\n") as url:
         rows, client, _ = served(url.replace("http", "https"), [Offer(request(1))])

@@ -27,6 +27,13 @@ class Seen:
     left: bool = False  # the caller left
     cut: bool = False  # the run was over
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether the whole answer came. Nothing after a stream's own end takes that back."""
+        stream = self.exchange.stream
+        ended = stream.done or not (self.broken or self.cut)
+        return self.exchange.status == OK and ended and stream.is_whole
+
 
 def rows_of(
     offer: Offer, seen: Seen, budget: Budget, began: int, prompt: int
@@ -85,13 +92,11 @@ def _finish(seen: Seen) -> Finish:
     exchange = seen.exchange
     if seen.left:
         return Finish.CANCELLED
+    if seen.is_whole:
+        return Finish.STOP if exchange.stream.finish == "stop" else Finish.LENGTH
     if seen.cut or exchange.status == TOO_LATE:
         return Finish.EXPIRED
-    if exchange.status in REFUSALS:
-        return Finish.REFUSED
-    if seen.broken or exchange.status != OK or not exchange.stream.is_whole:
-        return Finish.ERROR
-    return Finish.STOP if exchange.stream.finish == "stop" else Finish.LENGTH
+    return Finish.REFUSED if exchange.status in REFUSALS else Finish.ERROR
 
 
 def _error(seen: Seen, finish: Finish) -> str:

@@ -54,9 +54,9 @@ class Caller:
 
     def _wait(self, exchange: Exchange, broken: str, attempts: int) -> float | None:
         """Seconds until the next attempt; None: there is none."""
-        status, headers = exchange.status, exchange.headers
+        status, headers, stream = exchange.status, exchange.headers, exchange.stream
         again = status in (TOO_LATE, CONFLICT, *REFUSALS) or status >= FAULTS
-        if attempts > self.retries or exchange.stream.times or not (again or broken):
+        if attempts > self.retries or stream.times or stream.done or not (again or broken):
             return None
         if headers.get(b"x-should-retry") == b"false":
             return None

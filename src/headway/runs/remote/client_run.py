@@ -135,7 +135,7 @@ class ClientRun:
             prompt, answer = turn.request.prompt, turn.request.max_tokens
             tokens = said + self.wording.prompt_tokens(prompt)
             full = tokens + answer > (self.wording.room or NEVER)
-            ends = seen.left or seen.cut or seen.broken or not stream.is_whole
+            ends = seen.left or seen.cut or not seen.is_whole
             if ends or full or due >= self.began + self.manner.window:
                 return
             before += [self.wording.text_of(offer.request.prompt), stream.text]
