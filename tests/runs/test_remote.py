@@ -45,9 +45,12 @@ STREAM = (
 )
 
 
-@given(st.lists(st.integers(0, len(STREAM)), max_size=12).map(sorted), st.booleans())
-def test_an_answer_is_the_same_however_its_bytes_are_cut(cuts, returns):
-    raw = STREAM.replace(b"\n", b"\r\n") if returns else STREAM
+LINE_ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
+
+
+@given(st.lists(st.integers(0, len(STREAM)), max_size=12).map(sorted), LINE_ENDS)
+def test_an_answer_is_the_same_however_its_bytes_are_cut(cuts, line_end):
+    raw = STREAM.replace(b"\n", line_end)
     stream, ends = AnswerStream(), [*cuts, len(raw)]
     for begin, end in zip([0, *ends], ends, strict=False):
         stream.feed(end, raw[begin:end])
@@ -57,12 +60,29 @@ def test_an_answer_is_the_same_however_its_bytes_are_cut(cuts, returns):
     assert stream.times == sorted(stream.times) and stream.last >= stream.times[-1]
 
 
+def test_a_last_event_without_a_lines_end_counts_if_it_is_whole():
+    usage = b'data: {"choices" : [ {"finish_reason" : "stop"} ], "usage" : {"prompt_tokens" : 7}}'
+    stream = AnswerStream()
+    stream.feed(1, chunk("x") + usage)
+    stream.end(2)
+    assert stream.finish == "stop" and stream.usage == {"prompt_tokens": 7}
+    stream.feed(3, b"data: [DONE]")
+    stream.end(4)
+    assert stream.done
+    for cut in (usage[:-1], usage[:60], b"data: [DO", b"data:", b""):
+        stream = AnswerStream()
+        stream.feed(1, chunk("x") + cut)
+        stream.end(2)
+        assert not stream.is_whole and len(stream.times) == 1
+
+
 @pytest.mark.parametrize(
     "event, pieces",
     [
         (b'{"choices":[{"delta":{"role":"assistant","content":""}}]}', 0),
         (b'{"choices":[{"delta":{"content":null}}]}', 0),
         (b'{"choices":[{"delta":{"content": "x"}}]}', 1),
+        (b'{"choices" : [ {"text" : "x"} ]}', 1),
         (b'{"choices":[{"delta":{"reasoning_content":"x"}}]}', 1),
         (b'{"choices":[{"text":"\\"text\\":\\"\\""}]}', 1),
         (b'{"choices":[{"text":""}],"usage":null}', 0),
@@ -450,6 +470,12 @@ def test_an_answer_that_ends_with_its_connection_is_whole_and_one_that_is_no_htt
     with answering_once(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}") as url:
         rows, client, _ = served(url, [Offer(request(1))])
     assert client["a-1"].error == "the answer is no stream"
+    with answering_once(head + STREAM.rstrip()) as url:
+        rows, client, _ = served(url, [Offer(request(1))])
+    assert rows["a-1"].good and not client["a-1"].error
+    with answering_once(b'HTTP/1.0 200 OK\r\n\r\n{"error": {"message": "no room"}}') as url:
+        rows, client, _ = served(url, [Offer(request(1))])
+    assert rows["a-1"].finish is Finish.ERROR and client["a-1"].error == "no room"
     with answering_once(head + DONE) as url:
         rows, client, _ = served(url, [Offer(request(1))])
     assert rows["a-1"].finish is Finish.ERROR and client["a-1"].error == "the answer is empty"
@@ -601,3 +627,9 @@ def test_a_server_that_cannot_be_asked_is_named_with_its_reason():
         pytest.raises(SettingError, match=r"models: it answers with status 404; say --model"),
     ):
         wording_of(url)
+    models, error = b'{"data": [{"id": "m"}]}', b'{"error": {"message": "no room"}}'
+    with (
+        answering_once(*[b"HTTP/1.0 200 OK\r\n\r\n" + each for each in (models, error)]) as url,
+        pytest.raises(SettingError, match=f"{url} fails: no room"),
+    ):
+        wording_of(url, text=True)

@@ -108,8 +108,10 @@ def _error(seen: Seen, finish: Finish) -> str:
         return "the run was over"
     if seen.broken or exchange.stream.error:
         return seen.broken or exchange.stream.error
+    if said := error_text(exchange.body):
+        return said
     if exchange.status != OK:
-        return error_text(exchange.body) or f"status {exchange.status}"
+        return f"status {exchange.status}"
     if exchange.stream.done:
         return "the answer is empty"
     return "the stream ended without an end" if exchange.streams else "the answer is no stream"

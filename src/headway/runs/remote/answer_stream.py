@@ -9,9 +9,9 @@ import json
 import re
 from typing import Any
 
-PIECE = re.compile(rb'"(?:text|content|reasoning|reasoning_content)":\s*"(?!")')  # has text
-FINISH = re.compile(rb'"finish_reason":\s*"(\w+)"')
-USAGE = re.compile(rb'"usage":\s*\{')
+PIECE = re.compile(rb'"(?:text|content|reasoning|reasoning_content)"\s*:\s*"(?!")')  # has text
+FINISH = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"')
+USAGE = re.compile(rb'"usage"\s*:\s*\{')
 ERROR = re.compile(rb'"error"(?!\s*:\s*null)')  # inside a string its quotes would be escaped
 REASONS = ("stop", "length", "tool_calls", "function_call", "content_filter")  # no failures
 DONE = b"[DONE]"
@@ -41,12 +41,22 @@ class AnswerStream:
 
     def feed(self, now: int, data: bytes) -> None:
         """Take bytes of the body, which came now."""
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        data = self._rest + data
+        lines, self._rest = data.splitlines(), b""
+        if not data.endswith(b"\n"):  # a return may be half of a line's end
+            self._rest = b"".join(lines[-1:]) + (b"\r" if data.endswith(b"\r") else b"")
+            del lines[-1:]
         for line in filter(None, lines):
             if line.startswith(b"data:"):
                 self._event(now, line[5:])
             elif line.startswith(b"event:"):
                 self._fails = line[6:].strip() == b"error"
+
+    def end(self, now: int) -> None:
+        """Take the end of the body. A last event counts without a line's end, if it is whole."""
+        event = self._rest.removeprefix(b"data:")
+        if event.strip() == DONE or _parsed(event):
+            self.feed(now, b"\n")
 
     def _event(self, now: int, event: bytes) -> None:
         self.last = now

@@ -147,6 +147,7 @@ class Connection(asyncio.Protocol):
             return
         exchange, self._exchange = self._exchange, None
         if exchange and not exchange.ended.done():
+            exchange.stream.end(self._now)
             exchange.ended.set_result(None)
         if not self._parser.should_keep_alive():
             self.close()

@@ -127,6 +127,8 @@ class Contact:
 
     async def _measured(self, wording: Wording, exchange: Exchange) -> Wording:
         """With what an answer showed: whether tokens are counted, and the words of a token."""
+        if not exchange.streams and (said := error_text(exchange.body)):
+            raise SettingError(f"{self.target.url} fails: {said}")
         if not exchange.streams:
             raise SettingError(f"{self.target.url} answers as a whole where a stream was asked for")
         if exchange.stream.error:
