@@ -95,6 +95,15 @@ def test_a_piece_is_an_event_with_text(event, pieces):
     assert stream.times == [5] * pieces and not stream.usage and not stream.error
 
 
+def test_the_text_of_an_answer_is_that_of_its_first_choice_whatever_else_it_has():
+    stream, odd = AnswerStream(keeps=True), b'data: {"choices":%b,"x":{"text":"y"}}\n\n'
+    for choices in (b'["text"]', b'[{"delta":"content"}]', b"[]", b"{}", b"null", b'[{"text":1}]'):
+        stream.feed(1, odd % choices)
+    stream.feed(1, b'data: {"choices":[{"text":"a"},{"text":"b"}]}\n\n')
+    stream.feed(1, b'data: {"choices":[{"delta":{"content":"c"}}]}\n\n')
+    assert stream.text == "ac" and len(stream.times) == 8
+
+
 def test_an_error_in_a_stream_is_no_whole_answer():
     stream = AnswerStream()
     stream.feed(1, chunk("x") + b'data: {"error": {"message": "out of\\n memory"}}\n\n')

@@ -114,9 +114,11 @@ def _is_error(event: bytes) -> bool:
 def _text(event: dict[str, Any]) -> str:
     """Of the first choice: what it answers, without its reasoning."""
     choices = event.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else {}
-    delta = choice.get("delta") or {}
-    text = choice.get("text") or delta.get("content") or ""
+    choice = choices[0] if isinstance(choices, list) and choices else None
+    if not isinstance(choice, dict):
+        return ""
+    delta = choice.get("delta")
+    text = choice.get("text") or (delta.get("content") if isinstance(delta, dict) else "")
     return text if isinstance(text, str) else ""
 
 
