@@ -131,6 +131,14 @@ def test_tables_have_every_regime_and_every_term(found):
         assert words in said
 
 
+@pytest.mark.parametrize("context", [8, 16, 47, 63])
+def test_a_short_context_has_designs_too_and_none_without_tokens(context):
+    for slots in (1, 4, 16):
+        made = designs(slots, context, context * slots, 16, seed=3)
+        assert made and all(max(design.lengths) <= context for design in made)
+        assert all(length > 0 for design in made for _, length in design.prompts)
+
+
 def test_designs_fit_into_the_memory_and_reach_all_slots():
     for slots, blocks in ((1, 40), (8, 300), (64, 8_192)):
         made = designs(slots, 1_024, blocks, 16, seed=3)

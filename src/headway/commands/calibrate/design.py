@@ -114,7 +114,7 @@ def _prompts(context: int) -> Iterator[Design]:
 
 def _together(slots: int, context: int) -> Iterator[Design]:
     for count in TOGETHER:
-        for length in (SHORT, context // 24, context // 8):
+        for length in (SHORT, max(1, context // 24), max(1, context // 8)):
             if count <= slots:
                 yield Design(prompts=((0, length),) * count)
         yield Design(prompts=((context // 16, 16),) * min(count, slots))
@@ -139,7 +139,7 @@ def _edges(tile: int) -> Iterator[Design]:
 
 def _groups(slots: int, context: int, random: Random) -> Iterator[Design]:
     """Padded batches of an exclusive group, whose padding and held slots are computed."""
-    for width in (context // 32, context // 12):
+    for width in (max(2, context // 32), max(2, context // 12)):
         lengths = [random.randint(max(2, width // 4), width) for _ in range(slots)]
         yield Design(prompts=tuple((0, length) for length in lengths), width=width)
         if few := tuple((0, length) for length in lengths[: slots // 2]):
