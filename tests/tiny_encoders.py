@@ -74,15 +74,16 @@ def make_encoder(folder: Path, kind: str, labels: int = 0, **more: Any) -> Path:
     return folder
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    """Words, one token each, between [CLS] and [SEP]."""
+def tokenizer(typed: bool = False) -> PreTrainedTokenizerFast:
+    """Words, one token each, between [CLS] and [SEP]. typed: a second text has a token type."""
     vocabulary = {word: i for i, word in enumerate(SPECIAL + WORDS)}
     made = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     made.normalizer = normalizers.BertNormalizer()
     made.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     made.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     names = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    return PreTrainedTokenizerFast(tokenizer_object=made, **names)
+    inputs = ["input_ids", *(["token_type_ids"] if typed else []), "attention_mask"]
+    return PreTrainedTokenizerFast(tokenizer_object=made, model_input_names=inputs, **names)
 
 
 def reference(folder: Path, labels: int = 0) -> Any:

@@ -6,6 +6,8 @@ import shutil
 import numpy as np
 import pytest
 import torch
+from tokenizers import processors
+from transformers import AutoTokenizer, XLMRobertaTokenizer
 
 from headway import LLM
 from headway.core.batch import Batch, Begun, Row, Want
@@ -89,20 +91,54 @@ def test_scores_of_heads_equal_transformers(folders, kind, more):
 
 
 @pytest.mark.parametrize("kind", [kind for kind, family in FAMILIES.items() if family.typed])
-def test_the_second_text_of_a_pair_has_a_type_of_its_own(folders, kind):
-    folder = folders(kind, 1)
-    model, words = reference(folder, 1), tokenizer()
+def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path, kind):
+    folder = make_encoder(tmp_path / "model", kind, 1)
+    model, words = reference(folder, 1), tokenizer(typed=True)
+    words.save_pretrained(folder)
     query, documents = "where is it", ["the cat sat on the mat", "it is in spain", "a dog"]
     with LLM(folder) as ours:
         found = ours.score(query, documents)
     for score, document in zip(found, documents, strict=True):
-        pair = words(query, document, return_token_type_ids=True, return_tensors="pt")
+        pair = words(query, document, return_tensors="pt")
         with torch.inference_mode():
             typed = model(**pair).logits[0, 0]
             del pair["token_type_ids"]
             plain = model(**pair).logits[0, 0]
         assert abs(score - torch.sigmoid(typed).item()) < 1e-5
         assert abs(typed - plain) > 1e-3, "or the types would not matter here"
+
+
+@pytest.mark.parametrize("by", ["names", "template", "class"])
+def test_a_tokenizer_without_types_gives_a_pair_none(tmp_path, by):
+    """As transformers reads it: by its input names, by its pairs, or by its class."""
+    folder = make_encoder(tmp_path / "model", "bert", 1)
+    words = tokenizer(typed=by != "names")
+    if by == "template":
+        words.backend_tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] [SEP] $B [SEP]",
+            special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+        )
+    words.save_pretrained(folder)
+    if by == "class":
+        (folder / "tokenizer.json").unlink()
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", *(f"▁{word}" for word in WORDS), "<mask>"]
+        XLMRobertaTokenizer(vocab=[(each, -1.0) for each in pieces]).save_pretrained(folder)
+    pair = AutoTokenizer.from_pretrained(folder)("where is it", "a dog", return_tensors="pt")
+    with torch.inference_mode():
+        want = torch.sigmoid(reference(folder, 1)(**pair).logits[0, 0]).item()
+    with LLM(folder) as ours:
+        assert ours.score("where is it", ["a dog"]) == pytest.approx([want], abs=1e-5)
+
+
+def test_types_of_a_pair_that_no_separator_explains_are_refused(tmp_path):
+    folder, words = make_encoder(tmp_path / "model", "bert", 1), tokenizer(typed=True)
+    words.backend_tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A", pair="[CLS] $A $B:1", special_tokens=[("[CLS]", 2)]
+    )
+    words.save_pretrained(folder)
+    with pytest.raises(UnsupportedModelError, match=r"types \[0, 0, 0, 1\] of the tokens"):
+        LLM(folder)
 
 
 def test_many_texts_under_load_keep_their_own_vectors(folders):

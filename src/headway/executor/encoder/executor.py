@@ -9,7 +9,7 @@ from torch import Tensor
 from headway.core.batch import Batch, Output, Row, Want
 from headway.core.request import Pooling
 from headway.engine import Executor
-from headway.executor.encoder.model import EncoderModel
+from headway.executor.encoder.model import EncoderModel, types_of
 from headway.executor.encoder.ragged import Texts
 from headway.executor.torch.loading.dense import Dense
 from headway.executor.traits import Traits
@@ -30,9 +30,9 @@ class EncoderExecutor(Executor):
         separator: int = -1,
         dense: Dense = NO_LAYERS,
     ) -> None:
-        """poolings: that it makes, the checkpoint's own first. separator: the token between the two
-        texts of a pair; -1: there is none. dense: what an embedding goes through when it is
-        pooled."""
+        """poolings: that it makes, the checkpoint's own first. separator: the token behind which
+        the second text of a pair begins; -1: its tokens have no type of their own. dense: what an
+        embedding goes through when it is pooled."""
         self.model, self._separator, self._dense = model, separator, dense
         self.traits = Traits(
             "an encoder",
@@ -94,7 +94,7 @@ class EncoderExecutor(Executor):
         """The rows' vectors."""
         model, device = self.model, self.model.device
         ids = [token for row in rows for token in row.tokens]
-        types = [each for row in rows for each in model.types(row.tokens, self._separator)]
+        types = [each for row in rows for each in types_of(row.tokens, self._separator)]
         self.computed += len(ids)
         texts = Texts.of([len(row.tokens) for row in rows], device)
         tokens, typed = torch.tensor([ids, types], device=device)

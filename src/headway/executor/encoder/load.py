@@ -12,7 +12,7 @@ from headway.core.request import Pooling
 from headway.errors import SettingError, UnsupportedModelError
 from headway.executor.encoder.executor import EncoderExecutor
 from headway.executor.encoder.families import FAMILIES, is_classifier
-from headway.executor.encoder.model import load_model
+from headway.executor.encoder.model import load_model, types_of
 from headway.executor.precision import read_precision
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.processor import has_fast_bfloat16
@@ -20,8 +20,10 @@ from headway.executor.torch.loading.dense import load_dense
 from headway.executor.torch.loading.devices import device_of
 from headway.executor.torch.memory.memory_plan import Limits, human_bytes
 from headway.executor.traits import OF_DECODERS
+from headway.tokenizer import read_tokenizer
 from headway.vectors.model_card import read_card
 
+TYPES = "token_type_ids"  # as transformers names them
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 # The first: where a checkpoint does not say.
 POOLINGS = (Pooling.MEAN, Pooling.FIRST, *(each for each in OF_DECODERS if each != Pooling.MEAN))
@@ -90,7 +92,7 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
     own = (card.pooling,) if card.pooling else ()
     poolings = (Pooling.HEAD,) if classifier else tuple(dict.fromkeys([*own, *POOLINGS]))
     dense = load_dense(folder, card.dense, model.hidden, chosen)
-    separator = _separator(folder) if family.typed else -1
+    separator = _separator(folder) if classifier and model.is_typed else -1
     executor = EncoderExecutor(model, poolings, separator, dense)
     weights, blocks = model.nbytes + dense.nbytes, limits.num_blocks or limits.sequences
     plan = EncoderPlan(weights, blocks, limits.context or most)
@@ -98,16 +100,20 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
 
 
 def _separator(folder: Path) -> int:
-    """The token between the two texts of a pair; -1: there is none."""
-    from tokenizers import Tokenizer
-
-    path, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
-    if not path.is_file():
+    """The token behind which the second text of a pair begins, with types of its own; -1: the
+    tokenizer gives all tokens one type. Raises TokenizerError, UnsupportedModelError."""
+    words = read_tokenizer(folder)
+    if TYPES not in words.model_input_names:
         return -1
-    named = read_json(settings).get("sep_token") if settings.is_file() else None
-    text = named.get("content") if isinstance(named, dict) else named
-    found: int | None = Tokenizer.from_file(str(path)).token_to_id(str(text or "[SEP]"))
-    return -1 if found is None else found
+    probe = words("a a", "a")
+    ids, types = probe["input_ids"], probe[TYPES]
+    if 1 not in types:
+        return -1
+    second = types.index(1)
+    separator: int = ids[second - 1]
+    if types_of(ids, separator) != types:
+        raise UnsupportedModelError(f"{folder}: the types {types} of the tokens {ids} of a pair")
+    return separator
 
 
 def _dtype(raw: Any, asked: str, device: str) -> str:

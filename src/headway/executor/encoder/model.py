@@ -37,7 +37,7 @@ class EncoderModel:
         if self.is_classifier:
             setattr(model, prefix, self._handed)
         types = getattr(config, "type_vocab_size", 0)
-        self._typed = family.typed and types > 1
+        self.is_typed = family.typed and types > 1
         self._takes_types = "token_type_ids" in inspect.signature(base.forward).parameters
         self.vocab: int = config.vocab_size
         self.hidden: int = config.hidden_size
@@ -57,14 +57,6 @@ class EncoderModel:
         done = self._base(input_ids=ids[None], position_ids=positions[None], texts=texts, **typed)
         hidden: Tensor = done.last_hidden_state
         return hidden[0]
-
-    def types(self, ids: Sequence[int], separator: int) -> list[int]:
-        """The type of each token of a prompt: 1 behind the first separator, which is not the end
-        of a text alone."""
-        if not self._typed or separator not in ids:
-            return [0] * len(ids)
-        first = ids.index(separator) + 1
-        return [0] * first + [1] * (len(ids) - first)
 
     def vector(self, hidden: Tensor, texts: Texts, pooling: str) -> Tensor:
         """[R, width] float32: of each text, what the pooling makes of its hidden states [N, ...]"""
@@ -94,6 +86,15 @@ class _Handed(nn.Module):
 
     def forward(self, *given: Any, **named: Any) -> Any:
         return self.output
+
+
+def types_of(ids: Sequence[int], separator: int) -> list[int]:
+    """The type of each token of a prompt: 1 behind the first separator, which is not the end of a
+    text alone. separator: -1: there is none."""
+    if separator not in ids:
+        return [0] * len(ids)
+    first = ids.index(separator) + 1
+    return [0] * first + [1] * (len(ids) - first)
 
 
 def _pooled(hidden: Tensor, texts: Texts, pooling: str) -> Tensor:
