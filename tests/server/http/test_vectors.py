@@ -259,6 +259,24 @@ def test_documents_are_ranked_by_their_embeddings(embedder):
     assert [found[i] for i in range(4)] == pytest.approx(scores, abs=1e-5)
     few = post(url, "rerank", query="a", documents=["cat dog " * 60], max_tokens_per_doc=5)
     assert few["usage"]["prompt_tokens"] == 5 + 5  # "where is a", by the card's prompt
+    # The query is whole, and a document is as long as the lesser of both bounds.
+    long = "who sat on the mat"  # 9 tokens behind the card's prompt
+    for bounds, query, document in (
+        ({"max_tokens_per_doc": 5}, 9, 5),
+        ({"max_tokens_per_doc": 5, "truncate_prompt_tokens": -1}, 9, 5),
+        ({"max_tokens_per_doc": 8, "truncate_prompt_tokens": 6}, 6, 6),
+        ({"max_tokens_per_doc": 1_000}, 9, CONTEXT),
+    ):
+        answer = post(url, "rerank", query=long, documents=["cat dog " * 60], **bounds)
+        assert answer["usage"]["prompt_tokens"] == query + document
+    body = {"query": "cat " * 60, "documents": ["a"], "max_tokens_per_doc": 5}
+    refused = post(url, "rerank", 400, **body)
+    assert (refused["param"], refused["code"]) == ("query", "context_length_exceeded")
+    answer = post(url, "rerank", query=long, documents=TEXTS, max_tokens_per_doc=4)
+    ids = [offline.tokenizer.encode(text, 4) for text in TEXTS]
+    vectors = offline.embed([offline.tokenizer.encode(f"where is {long}"), *ids])
+    found = {each["index"]: each["relevance_score"] for each in answer["results"]}
+    assert [found[i] for i in range(4)] == pytest.approx(vectors[1:] @ vectors[0], abs=1e-5)
     pairs = post(url, "score", text_1=TEXTS, text_2=TEXTS)["data"]
     assert len(pairs) == 4 and max(each["score"] for each in pairs) <= 1.0001
 

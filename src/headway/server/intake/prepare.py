@@ -42,14 +42,14 @@ async def tokenize(request: ApiRequest, model: ServedModel) -> Tokenized:
     """Long texts are tokenized beside the event loop. Raises Problem and PromptError."""
     tokenizer, options = model.tokenizer, request.options
     _check_ids(options, tokenizer.inner.vocab)
+    cuts = [_cut(request, at, model.capacity) for at in range(len(request.prompts))]
     for at, prompt in enumerate(request.prompts):
         field = field_of(request, at)
-        if not options.truncate and not request.cut:  # else a part of it is what is wanted
+        if not options.truncate and not cuts[at]:  # else a part of it is what is wanted
             _check_length(prompt, model, field)
         check_size(prompt, model.text_bytes, field)
     bad_words = await tokenizer.spellings(options.bad_words)
-    cut = model.capacity if request.cut < 0 else min(request.cut, model.capacity)
-    encoded = await tokenizer.encode(*request.prompts, most=cut)
+    encoded = await tokenizer.encode(*request.prompts, most=cuts)
     prompts = [ids[-options.truncate :] for ids in encoded]
     most = tuple([_max_tokens(request, i, len(each), model) for i, each in enumerate(prompts)])
     if options.logprobs >= 0 and not request.hides_scores:
@@ -120,6 +120,14 @@ def _check_length(prompt: Prompt, model: ServedModel, field: str) -> None:
             "context_length_exceeded",
         )
         raise wrong(message, field, code)
+
+
+def _cut(request: ApiRequest, at: int, capacity: int) -> int:
+    """The tokens that a prompt is cut to; 0: it is not cut."""
+    form = request.vectors
+    document = form.most if form and form.first and at >= form.queries else 0
+    bounds = [capacity if each < 0 else each for each in (request.cut, document) if each]
+    return min(*bounds, capacity) if bounds else 0
 
 
 def field_of(request: ApiRequest, at: int | None = None) -> str:

@@ -70,15 +70,16 @@ class AsyncTokenizer:
         """Cancel the texts that wait to be tokenized, without waiting for those under way."""
         self._worker.shutdown(wait=False, cancel_futures=True)
 
-    async def encode(self, *prompts: Prompt, most: int = 0) -> list[tuple[int, ...]]:
+    async def encode(self, *prompts: Prompt, most: Sequence[int] = ()) -> list[tuple[int, ...]]:
         """Token ids of each prompt: a text, a pair, a chat, or ids, which are only checked.
 
-        most: texts, pairs and ids are cut at their end to so many; 0: not at all. Raises
-        PromptError.
+        most: for each prompt, how many a text, a pair or ids are cut to at the end; 0: not at all;
+        empty: none is cut. Raises PromptError.
         """
+        each = list(zip(prompts, most or [0] * len(prompts), strict=True))
         if sum(map(length, prompts)) < LONG:
-            return [_encode(self.inner, prompt, most) for prompt in prompts]
-        return [await self._beside(_encoded, self.inner, prompt, most) for prompt in prompts]
+            return [_encode(self.inner, prompt, cut) for prompt, cut in each]
+        return [await self._beside(_encoded, self.inner, prompt, cut) for prompt, cut in each]
 
     async def decode(self, *prompts: Sequence[int], skip_special: bool) -> list[str]:
         """The text of each prompt's ids."""

@@ -39,6 +39,7 @@ class VectorForm:
     queries: int = 1  # of texts that are embedded to be compared, those that come first
     first: str = ""  # the field of those; empty: no texts come before those of `field`
     padding: int = -1  # the token that is dropped from the end of a prompt; -1: none
+    most: int = 0  # tokens of each text behind the first ones, which is cut; 0: it is not
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def embedding_request(body: EmbeddingBody, limits: RequestLimits, model: VectorM
 def rerank_request(body: RerankBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
     """Raises Problem."""
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
-    returned = body.return_documents is not False
+    returned, most = body.return_documents is not False, body.max_tokens_per_doc or 0
     form = VectorForm(
         "rerank",
         _scoring(model),
@@ -81,11 +81,10 @@ def rerank_request(body: RerankBody, limits: RequestLimits, model: VectorModel) 
         documents=tuple(texts) if returned else (),
         first="" if model.is_classifier else "query",
         padding=model.padding,
+        most=0 if model.is_classifier else most,
     )
-    most = body.max_tokens_per_doc or 0
-    if most and not body.truncate_prompt_tokens:  # a text that is embedded is cut by itself
-        cut = -1 if model.is_classifier else most
-        body = body.model_copy(update={"truncate_prompt_tokens": cut})
+    if most and model.is_classifier and not body.truncate_prompt_tokens:
+        body = body.model_copy(update={"truncate_prompt_tokens": -1})
     return _request(body, _scored([body.query], texts, model, most), form, limits)
 
 
