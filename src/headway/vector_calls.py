@@ -124,7 +124,9 @@ class VectorCalls:
     ) -> list[Classification]:
         """The label of each text, by a checkpoint with a classification head.
 
-        The probabilities sum to 1, unless the checkpoint says that several labels may be true.
+        The probabilities sum to 1, unless the checkpoint says that several labels may be true. Of a
+        regression they are the model's numbers as they are.
+
         Raises PromptError, SettingError, RefusedError or EngineError.
         """
         self._traits.check_pooling(Pooling.HEAD)

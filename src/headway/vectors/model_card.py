@@ -19,6 +19,7 @@ from headway.executor.torch.config.modules import (
 )
 
 OF_MODULES = "config_sentence_transformers.json"
+SEVERAL, REGRESSION = "multi_label_classification", "regression"  # kinds of problem
 SIGMOID, IDENTITY = "Sigmoid", "Identity"
 # By sentence-transformers' names, and by the keys that older versions wrote.
 MODES = {
@@ -56,6 +57,7 @@ class ModelCard:
     several: bool = False  # each label is true or not by itself; else one of them is
     sigmoid: bool = True  # of a classifier with one label: its score is put between 0 and 1
     dense: tuple[str, ...] = ()  # folders of the layers that an embedding goes through, in order
+    regression: bool = False  # a classifier's numbers are values, not the logits of labels
     padding: int = -1  # the token that a decoder's classifier drops from a prompt's end; -1: none
 
 
@@ -66,10 +68,10 @@ def read_card(folder: Path) -> ModelCard:
     computed.
     """
     raw = read_json(folder / "config.json")
-    labels, several, sigmoid = _classes(folder, raw)
-    padding = _padding(raw)
+    labels, sigmoid = _classes(folder, raw)
+    kind, padding = raw.get("problem_type"), _padding(raw)
     if read_answer_tokens(folder):
-        labels, several, padding = ANSWERS, False, -1
+        labels, kind, padding = ANSWERS, "", -1
     pooling, normalized, dense = _modules(folder)
     prompts, default = _prompts(folder)
     path = folder / "sentence_bert_config.json"
@@ -83,10 +85,11 @@ def read_card(folder: Path) -> ModelCard:
         default,
         most,
         labels,
-        several,
-        sigmoid,
-        dense,
-        padding,
+        several=kind == SEVERAL,
+        sigmoid=sigmoid,
+        dense=dense,
+        regression=kind == REGRESSION,
+        padding=padding,
     )
 
 
@@ -144,8 +147,8 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
     return {str(name): str(text or "") for name, text in prompts.items()}, str(default)
 
 
-def _classes(folder: Path, raw: Raw) -> tuple[tuple[str, ...], bool, bool]:
-    """A classifier's labels, whether several may be true, and what becomes of a single score."""
+def _classes(folder: Path, raw: Raw) -> tuple[tuple[str, ...], bool]:
+    """A classifier's labels, and whether a single score is put between 0 and 1."""
     labels = read_labels(raw, f"{folder}/config.json")
     path = folder / OF_MODULES
     latest = read_json(path).get("activation_fn") if path.is_file() else ""
@@ -155,5 +158,4 @@ def _classes(folder: Path, raw: Raw) -> tuple[tuple[str, ...], bool, bool]:
     kind = str(named).rpartition(".")[2]
     if kind not in ("", SIGMOID, IDENTITY):
         raise UnsupportedModelError(f"{folder}: the activation {named} of scores")
-    several = raw.get("problem_type") == "multi_label_classification"
-    return labels, several, kind != IDENTITY
+    return labels, kind != IDENTITY

@@ -53,8 +53,12 @@ def _logit(raw: bytes) -> float:
 
 
 def probabilities(raw: bytes, card: ModelCard) -> list[float]:
-    """Of a classifier's labels: each by itself, or of all together 1."""
-    logits = [_logit(raw)] if len(card.labels) == 1 else list(array(FLOAT32, raw))
+    """Of a classifier's labels: each by itself, or of all together 1; of a regression, its numbers
+    as they are."""
+    vector: array[float] = array(FLOAT32, raw)
+    logits = [_logit(raw)] if len(card.labels) == 1 else list(vector)
+    if card.regression:
+        return logits
     if card.several or len(logits) == 1:
         return [_sigmoid(each) for each in logits]
     powers = [math.exp(each - max(logits)) for each in logits]

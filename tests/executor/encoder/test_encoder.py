@@ -396,3 +396,14 @@ def test_labels_and_their_probabilities(tmp_path):
         want = dict(zip(found.probabilities, logits.sigmoid().tolist(), strict=True))
         assert found.probabilities == pytest.approx(want, abs=1e-5)
         assert list(want) == ["LABEL_0", "LABEL_1", "LABEL_2"]
+
+
+@pytest.mark.parametrize("labels", [1, 3])
+def test_the_numbers_of_a_regression_are_left_as_they_are(tmp_path, labels):
+    folder = make_encoder(tmp_path / "model", "bert", labels, problem_type="regression")
+    with torch.inference_mode():
+        logits = reference(folder, labels)(**tokenizer()("a dog", return_tensors="pt")).logits[0]
+    with LLM(folder) as ours:
+        (found,) = ours.classify("a dog")
+    assert list(found.probabilities.values()) == pytest.approx(logits.tolist(), abs=1e-5)
+    assert found.label == f"LABEL_{int(logits.argmax())}"
