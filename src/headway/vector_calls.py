@@ -85,10 +85,10 @@ class VectorCalls:
     ) -> list[float]:
         """How well each document answers the query; the higher, the better.
 
-        By a cross-encoder (a classifier with one label) as a pair: its score, between 0 and 1
-        unless the checkpoint says otherwise. By any other model: the cosine of both embeddings,
-        with the model card's prompts "query" and "document" where it has these. truncate: cut
-        documents that are too long.
+        By a cross-encoder (a classifier with one label) as a pair, with the model card's default
+        prompt before the query: its score, between 0 and 1 unless the checkpoint says otherwise.
+        By any other model: the cosine of both embeddings, with the model card's prompts "query" and
+        "document" where it has these. truncate: cut documents that are too long.
 
         Raises PromptError, SettingError, RefusedError or EngineError.
         """
@@ -111,8 +111,8 @@ class VectorCalls:
             return [similarity(of[query], vector) for (query, _), vector in each]
         check_scores(self.card)
         most = self._engine.load.capacity if truncate else 0
-        pair = self._builder.tokenizer.encode_pair
-        prompts = [pair(query, document, most) for query, document in pairs]
+        pair, before = self._builder.tokenizer.encode_pair, self.card.pair_prompt
+        prompts = [pair(before + query, document, most) for query, document in pairs]
         return [score(raw, self.card) for raw in self._vectors(prompts, Pooling.HEAD, progress)]
 
     def classify(

@@ -12,11 +12,8 @@ from headway.errors import CheckpointError, UnsupportedModelError
 from headway.executor.encoder.families import FAMILIES as ENCODERS
 from headway.executor.torch.config.config_reader import Raw, read_json
 from headway.executor.torch.config.labels import read_labels
-from headway.executor.torch.config.modules import (
-    MODULES,
-    read_answer_tokens,
-    read_modules,
-)
+from headway.executor.torch.config.modules import MODULES, read_answer_tokens, read_modules
+from headway.pair_template import read_pair_template
 
 OF_MODULES = "config_sentence_transformers.json"
 SEVERAL, REGRESSION = "multi_label_classification", "regression"  # kinds of problem
@@ -52,6 +49,7 @@ class ModelCard:
     normalized: bool = True  # embeddings have length 1
     prompts: Mapping[str, str] = field(default_factory=dict)  # what to write before a text, by name
     default_prompt: str = ""  # the name of the one that is written where none is named; or none
+    pair_prompt: str = ""  # what to write before the first text of a pair
     max_tokens: int = 0  # of a text; 0: as many as the model has positions
     labels: tuple[str, ...] = ()  # of a classifier, in the order of its scores
     several: bool = False  # each label is true or not by itself; else one of them is
@@ -83,8 +81,9 @@ def read_card(folder: Path) -> ModelCard:
         normalized,
         prompts,
         default,
-        most,
-        labels,
+        pair_prompt="" if read_pair_template(folder) else prompts.get(default, ""),
+        max_tokens=most,
+        labels=labels,
         several=kind == SEVERAL,
         sigmoid=sigmoid,
         dense=dense,

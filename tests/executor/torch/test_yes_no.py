@@ -76,6 +76,7 @@ def reranker(tmp_path_factory):
 
 
 def test_a_pair_is_asked_through_the_template(reranker):
+    """The default prompt is the instruction there, once, and not before the query."""
     _, model, words, llm = reranker
     texts = [f"where is it the cat on {document} is it" for document in DOCUMENTS[:2]]
     ids = [words(text, add_special_tokens=False)["input_ids"] for text in texts]

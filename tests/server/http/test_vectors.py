@@ -248,6 +248,21 @@ def test_documents_are_ranked_by_a_cross_encoder(reranker):
     assert "the first text has 60 tokens: a pair may have 40" in refused["message"]
 
 
+def test_the_default_prompt_of_a_cross_encoder_comes_before_the_query(tmp_path, reranker):
+    """As sentence-transformers 6.2 writes it, before the first text of a pair alone."""
+    folder = make_encoder(tmp_path / "model", "bert", 1)
+    card = {"prompts": {"ask": "what of ", "other": "a "}, "default_prompt_name": "ask"}
+    (folder / "config_sentence_transformers.json").write_text(json.dumps(card))
+    want = reranker[1].score("what of the rain", TEXTS)
+    with serving_encoder(folder) as (url, offline):
+        assert offline.score("the rain", TEXTS) == pytest.approx(want, abs=1e-6)
+        ranked = post(url, "rerank", query="the rain", documents=TEXTS)["results"]
+        found = {each["index"]: each["relevance_score"] for each in ranked}
+        assert [found[i] for i in range(4)] == pytest.approx(want, abs=1e-6)
+        scores = post(url, "score", text_1=["the rain"] * 4, text_2=TEXTS)["data"]
+        assert [each["score"] for each in scores] == pytest.approx(want, abs=1e-6)
+
+
 def test_documents_are_ranked_by_their_embeddings(embedder):
     url, offline = embedder
     scores = offline.score("the cat", TEXTS)

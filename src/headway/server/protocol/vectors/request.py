@@ -131,7 +131,8 @@ def _scored(
     """A classifier reads pairs. Of embeddings, the first texts come before the second ones. most:
     tokens of the second text of a pair; 0: all."""
     if model.is_classifier:
-        firsts = list(first) * len(second) if len(first) == 1 else first
+        firsts = [model.card.pair_prompt + each for each in first]
+        firsts *= len(second) if len(first) == 1 else 1
         return tuple([Pair(*both, most) for both in zip(firsts, second, strict=True)])
     has = model.card.prompts
     asked, said = (has.get(name, "") for name in (QUERY, DOCUMENT))
