@@ -23,6 +23,7 @@ FLOORS = {
     "engine": 2,
     "encodable": 2,
     "special_tokens": 2,
+    "normalizers": 2,
     "tokenizer": 2,
     "pair_template": 2,
     "text_stream": 2,

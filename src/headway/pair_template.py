@@ -7,7 +7,7 @@ from typing import Any
 
 from headway.errors import CheckpointError
 from headway.executor.torch.config.config_reader import ConfigReader, read_json
-from headway.executor.torch.config.modules import read_answer_tokens
+from headway.executor.torch.config.modules import read_answer_tokens, read_transformer
 
 QUERY, DOCUMENT, INSTRUCTION = "query", "document", "system"  # roles, as its template names them
 # What sentence-transformers keeps beside a template's arguments: it truncates by itself.
@@ -39,14 +39,13 @@ def read_pair_template(folder: Path) -> PairTemplate | None:
     """
     if not read_answer_tokens(folder):
         return None
-    arguments, instruction = dict[str, Any](), ""
-    if (path := folder / "sentence_bert_config.json").is_file():
-        reader = ConfigReader(read_json(path), str(path))
-        kinds = reader.section("modality_config").raw
-        if kinds and "message" not in kinds:
-            return None  # the two texts are put together by the tokenizer
-        given = reader.section("processing_kwargs").section("chat_template").raw
-        arguments = {key: each for key, each in given.items() if key not in NO_ARGUMENTS}
+    reader = ConfigReader(read_transformer(folder), str(folder))
+    kinds = reader.section("modality_config").raw
+    if kinds and "message" not in kinds:
+        return None  # the two texts are put together by the tokenizer
+    given = reader.section("processing_kwargs").section("chat_template").raw
+    arguments = {key: each for key, each in given.items() if key not in NO_ARGUMENTS}
+    instruction = ""
     if (path := folder / "config_sentence_transformers.json").is_file():
         reader = ConfigReader(read_json(path), str(path))
         if name := reader.get("default_prompt_name", ""):

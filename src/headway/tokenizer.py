@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.encodable import check_encodable, contents_of
 from headway.errors import PromptError, TokenizerError, first_line
+from headway.executor.torch.config.modules import read_transformer
+from headway.normalizers import lowercase
 from headway.pair_template import PairTemplate, read_pair_template
 from headway.special_tokens import SpecialTokens, without_special_tokens
 
@@ -59,6 +61,8 @@ class Tokenizer:
         )  # encodes special tokens as such
         self._fast.no_truncation()
         self._fast.no_padding()
+        if read_transformer(folder).get("do_lower_case"):
+            lowercase(self._fast)
         self._plain = without_special_tokens(self._fast)  # special tokens are plain text
         largest = max(self._fast.get_vocab().values())
         if largest >= vocab:

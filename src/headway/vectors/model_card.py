@@ -12,7 +12,12 @@ from headway.errors import CheckpointError, UnsupportedModelError
 from headway.executor.encoder.families import FAMILIES as ENCODERS
 from headway.executor.torch.config.config_reader import Raw, read_json
 from headway.executor.torch.config.labels import read_labels
-from headway.executor.torch.config.modules import MODULES, read_answer_tokens, read_modules
+from headway.executor.torch.config.modules import (
+    MODULES,
+    longest_text,
+    read_answer_tokens,
+    read_modules,
+)
 from headway.pair_template import read_pair_template
 
 OF_MODULES = "config_sentence_transformers.json"
@@ -72,17 +77,13 @@ def read_card(folder: Path) -> ModelCard:
         labels, kind, padding = ANSWERS, "", -1
     pooling, normalized, dense = _modules(folder)
     prompts, default = _prompts(folder)
-    path = folder / "sentence_bert_config.json"
-    most = read_json(path).get("max_seq_length") or 0 if path.is_file() else 0
-    if not isinstance(most, int) or most < 0:
-        raise CheckpointError(f"{path}: max_seq_length is {most!r}")
     return ModelCard(
         pooling,
         normalized,
         prompts,
         default,
         pair_prompt="" if read_pair_template(folder) else prompts.get(default, ""),
-        max_tokens=most,
+        max_tokens=longest_text(folder),
         labels=labels,
         several=kind == SEVERAL,
         sigmoid=sigmoid,

@@ -6,7 +6,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tokenizers import processors
+from tokenizers import normalizers, processors
 from transformers import AutoTokenizer, XLMRobertaTokenizer
 
 from headway import LLM
@@ -336,6 +336,26 @@ def test_the_model_card_is_obeyed(tmp_path):
         assert abs(score - cosine) < 1e-5
         with pytest.raises(PromptError, match="has no prompt 'q'; it has query, document"):
             ours.embed("the cat", prompt_name="q")
+
+
+def test_lower_case_is_obeyed_where_the_tokenizer_keeps_capitals(tmp_path):
+    folder, words = make_encoder(tmp_path / "model", "bert"), tokenizer()
+    words.backend_tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
+    words.save_pretrained(folder)
+    with LLM(folder) as ours:
+        upper, lower = ours.embed(["The CAT", "the cat"])
+        assert np.abs(upper - lower).max() > 0.01
+    sentence_transformers(folder, sentence_bert_config={"do_lower_case": True})
+    with LLM(folder) as ours:
+        np.testing.assert_allclose(ours.embed("The CAT")[0], lower, atol=1e-6)
+
+
+def test_settings_in_a_file_of_an_older_name_are_obeyed(tmp_path):
+    """sentence-transformers tries seven, and takes the first with anything in it."""
+    folder = make_encoder(tmp_path / "model", "roberta")
+    files = {"sentence_bert_config": {}, "sentence_xlm-roberta_config": {"max_seq_length": 20}}
+    with LLM(sentence_transformers(folder, **files)) as ours:
+        assert ours.memory.context == 20
 
 
 @pytest.mark.parametrize(

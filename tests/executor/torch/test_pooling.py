@@ -8,6 +8,7 @@ import pytest
 import torch
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 
+from headway.commands.check import check
 from headway.core.commands import Add
 from headway.core.cost.step_cost import StepCost
 from headway.core.policies.chunk import Fixed, Whole
@@ -16,6 +17,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
+from headway.errors import SettingError
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.sim.simulate import simulate
@@ -114,6 +116,15 @@ def test_a_model_without_a_head_makes_the_vectors_of_the_one_with_it(goldens, tm
     assert not loaded.executor.traits.generates
     found = pooled(tmp_path, JOINS["in chunks"], ASKED[:6])
     np.testing.assert_allclose(found, expected(folder, ASKED[:6]), rtol=1e-4, atol=1e-4)
+
+
+def test_the_longest_text_of_sentence_transformers_is_the_context(golden, tmp_path):
+    AutoModel.from_pretrained(golden.folder).save_pretrained(tmp_path)
+    (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 10}')
+    assert load(tmp_path, Limits(sequences=8, block_size=4)).plan.context == 10
+    assert check(str(tmp_path), None, None).shape.context == 10
+    with pytest.raises(SettingError, match="context 11 is longer than the 10"):
+        load(tmp_path, Limits(sequences=8, block_size=4, context=11))
 
 
 @pytest.mark.parametrize("labels", [1, 3])

@@ -20,7 +20,7 @@ from headway.executor.torch.config.families import (
     family_of,
 )
 from headway.executor.torch.config.labels import read_labels
-from headway.executor.torch.config.modules import read_answer_tokens
+from headway.executor.torch.config.modules import longest_text, read_answer_tokens
 from headway.executor.torch.config.positions import (
     LayerAttention,
     LongRopeScaling,
@@ -102,18 +102,20 @@ def read_config(folder: Path) -> ModelConfig:
     Raises CheckpointError if they are missing or make no sense, UnsupportedModelError (which
     names the keys) if they ask for what this executor lacks.
     """
-    return _with_answers(parse_config(*read_files(folder), str(folder / "config.json")), folder)
+    return _with_modules(parse_config(*read_files(folder), str(folder / "config.json")), folder)
 
 
 def examine_folder(folder: Path) -> tuple[ModelConfig | None, tuple[str, ...]]:
     """As `examine`, of a checkpoint's folder."""
     config, refused = examine(*read_files(folder), str(folder / "config.json"))
-    return config and _with_answers(config, folder), refused
+    return config and _with_modules(config, folder), refused
 
 
-def _with_answers(config: ModelConfig, folder: Path) -> ModelConfig:
-    """The same, or a reranker's where the checkpoint's modules say so: it gives one score and
-    generates nothing. Raises CheckpointError."""
+def _with_modules(config: ModelConfig, folder: Path) -> ModelConfig:
+    """The same, as the checkpoint's modules say: with the longest text as its context, or a
+    reranker's, which gives one score and generates nothing. Raises CheckpointError."""
+    if most := longest_text(folder):
+        config = replace(config, context=min(config.context, most))
     answers = read_answer_tokens(folder)
     if not answers:
         return config

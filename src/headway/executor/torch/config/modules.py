@@ -1,15 +1,18 @@
-"""The modules that a checkpoint of sentence-transformers consists of (read_modules), and the tokens
-whose logits are a reranker's score (read_answer_tokens)."""
+"""The modules that a checkpoint of sentence-transformers consists of (read_modules), the settings
+of the first (read_transformer, longest_text), and the tokens whose logits are a reranker's score
+(read_answer_tokens)."""
 
 import json
 from pathlib import Path
 from typing import NamedTuple
 
 from headway.errors import CheckpointError
-from headway.executor.torch.config.config_reader import ConfigReader, read_json
+from headway.executor.torch.config.config_reader import ConfigReader, Raw, read_json
 
 MODULES = "modules.json"
 LOGIT_SCORE = "LogitScore"
+# Whose settings a file has is in its name, where older versions wrote it. In their order.
+WRITERS = "bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"
 
 
 class Module(NamedTuple):
@@ -36,6 +39,24 @@ def read_modules(folder: Path) -> tuple[Module, ...]:
             for each in found
         ]
     )
+
+
+def read_transformer(folder: Path) -> Raw:
+    """The settings of the module Transformer, by the first file that has any; none where there is
+    no such file. Raises CheckpointError."""
+    for name in WRITERS:
+        path = folder / f"sentence_{name}_config.json"
+        if path.is_file() and (found := read_json(path)):
+            return found
+    return {}
+
+
+def longest_text(folder: Path) -> int:
+    """The most tokens of a text, by those settings; 0: they do not say. Raises CheckpointError."""
+    most = read_transformer(folder).get("max_seq_length") or 0
+    if type(most) is not int or most < 0:
+        raise CheckpointError(f"{folder}: max_seq_length is {most!r}")
+    return most
 
 
 def read_answer_tokens(folder: Path) -> tuple[int, ...]:
