@@ -18,6 +18,7 @@ from headway.executor.torch.config.modules import read_transformer
 from headway.normalizers import lowercase
 from headway.pair_template import PairTemplate, read_pair_template
 from headway.special_tokens import SpecialTokens, without_special_tokens
+from headway.vectors.model_card import check_prompts
 
 if TYPE_CHECKING:
     import tokenizers
@@ -53,7 +54,8 @@ class Tokenizer:
         """Load it from a checkpoint's folder. vocab: rows of the model's embedding. read: what
         read_tokenizer has returned for this folder; None: it is read now.
 
-        Raises TokenizerError if there is none, or if it has ids that the model does not have.
+        Raises TokenizerError if there is none, or if it has ids that the model does not have; and
+        as check_prompts does.
         """
         loaded = read_tokenizer(folder) if read is None else read
         self._fast: tokenizers.Tokenizer = (
@@ -74,6 +76,7 @@ class Tokenizer:
         # The most characters that one token stands for.
         self.longest = max(map(len, self._fast.get_vocab()))
         self._special = SpecialTokens(self._fast)
+        check_prompts(folder, self._special)
         template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
         self._template = template if isinstance(template, str) else template.get("default", "")
         self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them

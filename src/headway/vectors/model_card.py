@@ -19,6 +19,7 @@ from headway.executor.torch.config.modules import (
     read_modules,
 )
 from headway.pair_template import read_pair_template
+from headway.special_tokens import SpecialTokens
 
 OF_MODULES = "config_sentence_transformers.json"
 SEVERAL, REGRESSION = "multi_label_classification", "regression"  # kinds of problem
@@ -145,6 +146,15 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
     if default and default not in prompts:
         raise CheckpointError(f"{path}: there is no prompt {default!r}, the default one")
     return {str(name): str(text or "") for name, text in prompts.items()}, str(default)
+
+
+def check_prompts(folder: Path, special: SpecialTokens) -> None:
+    """Raises UnsupportedModelError if a prompt spells a special token, which would be plain text
+    like that of a user, and CheckpointError as read_card does."""
+    for name, text in _prompts(folder)[0].items():
+        if special.is_in(text):
+            why = f"the prompt {name!r} has a special token, which would be read as plain text"
+            raise UnsupportedModelError(f"{folder / OF_MODULES}: {why}")
 
 
 def _classes(folder: Path, raw: Raw) -> tuple[tuple[str, ...], bool]:

@@ -382,6 +382,10 @@ def test_settings_in_a_file_of_an_older_name_are_obeyed(tmp_path):
         ({"1_Pooling__config": {"pooling_mode": ["cls", "mean"]}}, "pooling cls, mean"),
         ({"1_Pooling__config": {"pooling_mode": "mean", "include_prompt": False}}, "without the"),
         ({"config_sentence_transformers": {"default_prompt_name": "q"}}, "there is no prompt 'q'"),
+        (
+            {"config_sentence_transformers": {"prompts": {"q": "[SEP] where is "}}},
+            "the prompt 'q' has a special token, which would be read as plain text",
+        ),
         ({"sentence_bert_config": {"max_seq_length": "many"}}, "max_seq_length is 'many'"),
     ],
 )
