@@ -10,7 +10,7 @@ from rich.table import Table
 from safetensors import SafetensorError, safe_open
 
 from headway.errors import CheckpointError, first_line
-from headway.executor.encoder.families import FAMILIES, is_classifier
+from headway.executor.encoder.families import FAMILIES, is_classifier, refusals
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.memory.free_memory import free_on_default_device
 from headway.executor.torch.memory.memory_plan import human_bytes
@@ -73,9 +73,7 @@ def check_encoder(folder: Path) -> tuple[EncoderShape, tuple[str, ...]]:
         device,
         free,
     )
-    reasons = []
-    if classifier and not family.heads:
-        reasons.append(f"the head of {raw['model_type']} is not computed")
+    reasons = refusals(raw)
     if weights > free:
         reasons.append(f"the weights take {human_bytes(weights)}, and {human_bytes(free)} are free")
     if not (folder / "tokenizer.json").is_file():

@@ -236,6 +236,34 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(folders, tmp_path):
         LLM(folder)
 
 
+@pytest.mark.parametrize(
+    "kind, more, why",
+    [
+        ("bert", {"is_decoder": True}, "is_decoder = True"),
+        ("roberta", {"is_decoder": True}, "is_decoder = True"),
+        ("electra", {"is_decoder": True}, "is_decoder = True"),
+        ("bert", {"position_embedding_type": "relative_key"}, "position_embedding_type = relative"),
+        ("xlm-roberta", {"position_embedding_type": "rope"}, "position_embedding_type = rope"),
+    ],
+)
+def test_settings_that_change_attention_are_refused_by_name(folders, kind, more, why):
+    with pytest.raises(UnsupportedModelError, match=f"{why}.* is not supported"):
+        LLM(folders(kind, **more))
+    with LLM(folders("gte", position_embedding_type="rope")) as ours:
+        assert ours.embed("a").shape == (1, 48)
+
+
+def test_weights_of_relative_positions_are_refused_by_name(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = make_encoder(tmp_path / "model", "bert")
+    lost = "encoder.layer.0.attention.self.distance_embedding.weight"
+    weights = load_file(folder / "model.safetensors") | {lost: torch.zeros(79, 8)}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(UnsupportedModelError, match=f"the tensor {lost} is not computed"):
+        LLM(folder)
+
+
 def sentence_transformers(folder, **files):
     """Write the files that sentence-transformers adds to a checkpoint."""
     for name, content in files.items():

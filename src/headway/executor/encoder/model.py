@@ -14,12 +14,14 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import logging
 
 from headway.core.request import Pooling
-from headway.errors import CheckpointError, first_line
+from headway.errors import CheckpointError, UnsupportedModelError, first_line
 from headway.executor.encoder.families import EncoderFamily
 from headway.executor.encoder.ragged import NAME, Texts
 
 CPU = torch.device("cpu")
 OPTIONAL = "pooler."  # weights that a checkpoint may lack: those of a part that is not used
+
+RELATIVE = "distance_embedding"  # weights of relative positions, which transformers 5 ignores
 
 
 class EncoderModel:
@@ -133,7 +135,8 @@ def load_model(
     device: torch.device = CPU,
 ) -> EncoderModel:
     """Read a checkpoint's folder: safetensors alone, and none of its code is run. Raises
-    CheckpointError, also where tensors are missing, which transformers would make up."""
+    CheckpointError, also where tensors are missing, which transformers would make up, and
+    UnsupportedModelError for some that it would leave out."""
     kind: Any = AutoModelForSequenceClassification if classifier else AutoModel
     try:
         with _quietly():
@@ -151,6 +154,8 @@ def load_model(
     missing = sorted(each for each in info["missing_keys"] if OPTIONAL not in each or classifier)
     if missing:
         raise CheckpointError(f"{folder} lacks the tensor {missing[0]}")
+    if relative := sorted(each for each in info["unexpected_keys"] if RELATIVE in each):
+        raise UnsupportedModelError(f"{folder}: the tensor {relative[0]} is not computed")
     return EncoderModel(model.eval().to(device), family)
 
 
