@@ -356,6 +356,37 @@ def test_a_template_that_cuts_contents_cannot_make_special_tokens(tiny, tmp_path
         words.chat([{"role": "user", "content": "<|pad|>"}])
 
 
+def templated(folder, template):
+    """The embedded model's tokenizer with another chat template."""
+    (copied(folder) / "chat_template.jinja").write_text(template)
+    made = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(made | {"chat_template": template}))
+    return Tokenizer(folder, VOCAB)
+
+
+def test_a_special_token_in_one_content_changes_nothing_of_the_others(tmp_path):
+    """A template that looks into contents, as Qwen's for reasoning, would look into marks."""
+    words = templated(
+        tmp_path,
+        "{% for m in messages %}{{ m.content.split('</think>')[-1] + '\\n' }}{% endfor %}",
+    )
+    thought = {"role": "assistant", "content": "<think>secret</think>four"}
+    plain, spelled = ({"role": "user", "content": f"hello{end}"} for end in ("", "<|pad|>"))
+    assert words.decode(words.chat([plain, thought]), skip_special=False) == "hello\nfour\n"
+    with pytest.raises(PromptError, match="changes messages' contents, and one spells"):
+        words.chat([spelled, thought])
+    ids = words.chat([spelled, plain])
+    assert words.decode(ids, skip_special=False) == "hello<|pad|>\nhello\n"
+    assert not any(id < 6 for id in ids), "as plain text"
+
+
+def test_contents_that_the_template_strips_are_stripped_with_a_special_token_too(tmp_path):
+    words = templated(tmp_path, "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}")
+    for said in ("hello", "hello<|pad|>"):
+        chat = [{"role": "user", "content": f" {said}\n"}, {"role": "user", "content": "a "}]
+        assert words.decode(words.chat(chat), skip_special=False) == f"<{said}><a>"
+
+
 def test_threads_that_share_a_tokenizer_never_make_each_others_text_special(tiny):
     text, chat = "<|pad|>" + "x" * 500, [{"role": "user", "content": "hello " * 100}]
     alone = tiny.encode(text), tiny.chat(chat)

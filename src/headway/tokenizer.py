@@ -7,6 +7,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from random import SystemRandom
 from threading import Lock
@@ -204,17 +205,16 @@ class Tokenizer:
         marked: list[Message] = [
             {**each, "content": f"{mark}{i}{mark}"} for i, each in enumerate(messages)
         ]
-        ids, rendered = list[int](), self._rendered(marked, arguments)
-        for i, piece in enumerate(re.split(f"{mark}([0-9]+){mark}", rendered)):
-            if i % 2:
-                ids += self._ids(contents[int(piece)])
-            elif set(piece).isdisjoint(mark):
-                ids += self._ids(piece, special=True)
-            else:
-                raise PromptError(
-                    "the chat template changes messages' contents, and one spells a special token"
-                )
-        return tuple(ids)
+        pieces = re.split(f"{mark}([0-9]+){mark}", self._rendered(marked, arguments))
+        rendered = self._rendered(list(messages), arguments)
+        for kept in (contents, [each.strip() for each in contents]):  # many templates strip
+            put = [kept[int(piece)] if i % 2 else piece for i, piece in enumerate(pieces)]
+            if "".join(put) == rendered:
+                ids = [self._ids(text, special=i % 2 == 0) for i, text in enumerate(put)]
+                return tuple(chain.from_iterable(ids))
+        raise PromptError(
+            "the chat template changes messages' contents, and one spells a special token"
+        )
 
     def _rendered(self, messages: list[Message], arguments: Mapping[str, Any]) -> str:
         from jinja2 import TemplateError
