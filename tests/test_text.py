@@ -431,6 +431,25 @@ def test_special_tokens_are_text_however_they_would_be_normalized(tmp_path):
         assert 4096 not in words.chat([{"role": "user", "content": f"a{spelled}b"}])
 
 
+@pytest.mark.parametrize(
+    "changes, longest",
+    [
+        ({}, 37),
+        ({"normalizer": {"type": "NFC"}}, 2 * 37),
+        ({"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}}, 0),
+        ({"pre_tokenizer": {"type": "Whitespace"}}, 0),
+        ({"pre_tokenizer": None}, 0),
+        ({"added_tokens": "rstrip"}, 0),
+    ],
+)
+def test_a_token_may_stand_for_any_number_of_characters_that_are_dropped(
+    tmp_path, changes, longest
+):
+    if "added_tokens" in changes:
+        changes = {"added_tokens": added(4096, "<|header|>", rstrip=True)}
+    assert Tokenizer(copied(tmp_path, **changes), 4097).longest == longest
+
+
 @pytest.mark.parametrize("id", [4096, 4500])  # 4500: the ids before it are unused
 def test_a_pickled_tokenizer_encodes_the_same_and_shares_its_vocabulary(tmp_path, id):
     words = Tokenizer(copied(tmp_path, added_tokens=added(id, "<|header|>")), 4501)

@@ -1,9 +1,14 @@
-"""What a tokenizer does to a text before it looks for tokens (lowercase)."""
+"""What a tokenizer does to a text before it looks for tokens: lowercase, and longest_token, which
+asks whether it keeps every character."""
 
+import json
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import tokenizers
+
+SPLITS = "ByteLevel", "Split", "Digits"  # pre-tokenizers that keep every character
+REMOVED = "Removed"  # the behaviour of a Split that does not
 
 
 def lowercase(fast: "tokenizers.Tokenizer") -> None:
@@ -12,3 +17,33 @@ def lowercase(fast: "tokenizers.Tokenizer") -> None:
 
     own = fast.normalizer
     fast.normalizer = Sequence([Lowercase(), own]) if own else Lowercase()
+
+
+def longest_token(fast: "tokenizers.Tokenizer") -> int:
+    """The most characters that one token stands for. 0: any number, where a tokenizer may drop
+    some, as BERT's drops spaces. Only byte-level BPE is known to keep all of them."""
+    from tokenizers.models import BPE
+    from tokenizers.normalizers import NFC
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    vocab, normalizer = fast.get_vocab(), fast.normalizer
+    composes = isinstance(normalizer, NFC)
+    if not isinstance(fast.model, BPE) or not (normalizer is None or composes):
+        return 0
+    if not vocab.keys() >= set(ByteLevel.alphabet()) or not _keeps_bytes(fast):
+        return 0
+    if any(each.lstrip or each.rstrip for each in fast.get_added_tokens_decoder().values()):
+        return 0  # the token takes all spaces beside it
+    longest = max(map(len, vocab))
+    return 2 * longest if composes else longest  # of three characters it may make one of two bytes
+
+
+def _keeps_bytes(fast: "tokenizers.Tokenizer") -> bool:
+    """Whether its pre-tokenizer turns a text into bytes, and drops none."""
+    if fast.pre_tokenizer is None:
+        return False
+    made = json.loads(fast.pre_tokenizer.__getstate__())
+    parts = made["pretokenizers"] if made["type"] == "Sequence" else [made]
+    kinds = [each["type"] for each in parts]
+    removes = any(each.get("behavior") == REMOVED for each in parts)
+    return "ByteLevel" in kinds and set(kinds) <= set(SPLITS) and not removes

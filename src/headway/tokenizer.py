@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 from headway.encodable import check_encodable, contents_of
 from headway.errors import PromptError, TokenizerError, first_line
 from headway.executor.torch.config.modules import read_transformer
-from headway.normalizers import lowercase
+from headway.normalizers import longest_token, lowercase
 from headway.pair_template import PairTemplate, read_pair_template
 from headway.special_tokens import SpecialTokens, without_special_tokens
 from headway.vectors.model_card import check_prompts
@@ -74,8 +74,9 @@ class Tokenizer:
                 f"it has an id {largest}, the embedding {vocab} rows"
             )
         self.vocab = vocab
-        # The most characters that one token stands for.
-        self.longest = max(map(len, self._fast.get_vocab()))
+        self.longest = longest_token(
+            self._fast
+        )  # characters that a token stands for; 0: any number
         self._special = SpecialTokens(self._fast)
         check_prompts(folder, self._special)
         template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name

@@ -175,6 +175,8 @@ def test_long_texts_are_refused_or_cut(embedder):
     almost = "it is " * 30  # short enough as text, but not in tokens
     refused = post(url, "embeddings", 400, input=almost)
     assert "maximum context length is 40 tokens: the prompt has 62" in refused["message"]
+    for short, tokens in (("the" + " " * 500 + "cat", 4), ("x" * 300, 3)):  # by their tokens
+        assert post(url, "embeddings", input=short)["usage"]["prompt_tokens"] == tokens
     for most, tokens in ((-1, CONTEXT), (9, 9), (1_000, CONTEXT)):
         answer = post(url, "embeddings", input=long, truncate_prompt_tokens=most)
         assert answer["usage"]["prompt_tokens"] == tokens

@@ -113,7 +113,8 @@ def _check_ids(options: Options, vocab: int) -> None:
 
 def _check_length(prompt: Prompt, model: ServedModel, field: str) -> None:
     """Refuse, without tokenizing it, a prompt that cannot fit however it is tokenized."""
-    if (long := characters(prompt)) > model.capacity * model.tokenizer.inner.longest:
+    longest = model.tokenizer.inner.longest
+    if longest and (long := characters(prompt)) > model.capacity * longest:
         what = f"the model's maximum context length is {model.capacity} tokens"
         message, code = (
             f"{what}: the prompt's {long} characters are more",
