@@ -459,3 +459,9 @@ def test_the_numbers_of_a_regression_are_left_as_they_are(tmp_path, labels):
         (found,) = ours.classify("a dog")
     assert list(found.probabilities.values()) == pytest.approx(logits.tolist(), abs=1e-5)
     assert found.label == f"LABEL_{int(logits.argmax())}"
+
+
+def test_labels_of_one_name_are_refused(tmp_path):
+    folder = make_encoder(tmp_path / "model", "bert", 3, id2label={0: "bad", 1: "good", 2: "bad"})
+    with pytest.raises(CheckpointError, match="id2label has 'bad' more than once"):
+        LLM(folder)

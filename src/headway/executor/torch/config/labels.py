@@ -1,5 +1,7 @@
 """The labels of a classification head, by config.json."""
 
+from collections import Counter
+
 from headway.errors import CheckpointError
 from headway.executor.torch.config.config_reader import Raw
 
@@ -13,6 +15,9 @@ def read_labels(raw: Raw, where: str = "config.json") -> tuple[str, ...]:
         names = {str(i): f"LABEL_{i}" for i in range(int(count))}
     names = names or TWO
     try:
-        return tuple([str(names[key]) for key in sorted(names, key=int)])
+        labels = [str(names[key]) for key in sorted(names, key=int)]
     except (TypeError, ValueError, AttributeError):
         raise CheckpointError(f"{where}: id2label makes no sense") from None
+    if twice := [label for label, count in Counter(labels).items() if count > 1]:
+        raise CheckpointError(f"{where}: id2label has {twice[0]!r} more than once")
+    return tuple(labels)
