@@ -10,6 +10,7 @@ import pytest
 from headway.core.accounts.rules import Rule
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
+from headway.server.ledger.book import Book
 from headway.server.ledger.explanation import WORDS
 from headway.store.database import StoreError
 from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES
@@ -192,6 +193,47 @@ def test_refused_cancelled_and_abandoned_requests_have_rows_too(tmp_path):
         ("cancelled", "client_gone"),
     }
     assert exact(tmp_path)
+
+
+LOSING = {
+    "cascade": {"cascade": ["small", "large"], "accept": {"regex": "no such text"}},
+    "ensemble": {"ensemble": ["large", "large", "large"], "choose": "best"},
+    "fallback": {"fallback": ["small", "large"], "timeout": ["100ms", "none"]},
+    "hedge": {"fallback": ["small", "large"], "timeout": ["100ms", "none"], "hedge": True},
+}
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("kind", LOSING)
+def test_the_attempts_of_a_route_end_with_their_request(tmp_path, kind, keeps):
+    ledger = {"url": str(tmp_path / "ledger.db"), "flush": "50ms"} if keeps else {}
+    models = [{"name": "small"}, {"name": "large"}]
+    config = ServerConfig(
+        models=models, routes={"mine": LOSING[kind]}, ledger=ledger, prices=PRICES
+    )
+    slow = Permitted()
+    if kind == "cascade":
+        slow.permits.release(1_000)
+
+    def engine(config):
+        return (slow.engine if config.model.served_name == "small" else fake)(config)
+
+    with serving(config, engine) as (url, front), client_of(url) as client:
+        told = [each for model in front.models for each in model.admission.watchers]
+        books = [each for each in told if isinstance(each, Book)]
+        answer = client.post(PATH, json=BODY | {"model": "mine"}).json()
+        slow.permits.release(1_000)
+        until(lambda: not any(each._calls or each._open for each in books))
+        assert not front.spend._reserved and not front.spend._calls
+        whole, count = answer["id"].rpartition(".")[0], 3 if kind == "ensemble" else 2
+        ids = {f"{whole}.{1 + number}" for number in range(count)}
+        for id in ids:
+            found = client.get(f"/v1/requests/{id}").json()
+            assert found["status"] == "ended"
+            assert id == answer["id"] or "sending" not in stages_of(found)
+        if keeps:
+            until(lambda: {row["call"] for row in stored(tmp_path)} == ids)
+    assert not keeps or exact(tmp_path)
 
 
 def test_a_database_that_is_away_costs_no_request_anything(tmp_path, monkeypatch):

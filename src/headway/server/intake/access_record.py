@@ -15,7 +15,8 @@ class AccessRecord:
     lane: str = ""
     model: str = ""  # the entry that answers; empty where there is only one
     code: str = ""  # of the error that it was answered with
-    call: Call | None = None
+    call: Call | None = None  # whose answer is sent
+    calls: tuple[Call, ...] = ()  # all that were made, as for a route's attempts
     # Of an answer that went past the middleware: its status, and the request's id.
     status: int = 0
     id: str = ""

@@ -153,7 +153,9 @@ class Model:
         call = VectorCall(routed, form, *made, self.vectors.card) if form else Call(routed, *made)
         call.version = self.engine.load.version
         self.admission.enter(call)
-        client.call = access_record().call = call
+        record = access_record()
+        client.call = record.call = call
+        record.calls += (call,)
         return call
 
     async def _prepare(

@@ -67,6 +67,7 @@ class Book(EngineBook):
         known = self._calls.get(call.id)
         if known:
             known.left = clock.now()
+            known.sent = max(known.sent, known.left)  # it may have lost before it ends
             code = call.problem.code if call.problem else ""
             known.rowless = code in NOT_HERE and not self._is_up
             self._end(known)
@@ -91,10 +92,10 @@ class Book(EngineBook):
 
     # -- the HTTP side
 
-    def sent(self, call: Call) -> None:
-        """The last byte of its answer was sent, or its client has gone."""
+    def sent(self, call: Call, lost: bool) -> None:
+        """As Books.sent. Nothing of a lost call is sent: it is over when it has left."""
         if known := self._calls.get(call.id):
-            known.sent = clock.now()
+            known.sent = min(known.left, clock.now()) if lost else clock.now()
             self._end(known)
 
     def find_open(self, tenant: str, id: str) -> OpenCall | None:

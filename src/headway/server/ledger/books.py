@@ -22,10 +22,11 @@ class Books:
         """Rows for which there was no room."""
         return sum([each.unkept for each in self.all])
 
-    def sent(self, call: Call) -> None:
-        """The last byte of its answer was sent, or its client has gone."""
+    def sent(self, call: Call, lost: bool = False) -> None:
+        """The last byte of its answer was sent, or its client has gone. lost: another call's answer
+        was sent."""
         for each in self.all:
-            each.sent(call)
+            each.sent(call, lost)
 
     def find(self, tenant: str, id: str) -> Sequence[Row]:
         """The rows of a call that has ended, if it is remembered."""

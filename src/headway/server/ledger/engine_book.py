@@ -48,8 +48,8 @@ class EngineBook:
         """The engine is closed: what is open ends as it is."""
         raise NotImplementedError
 
-    def sent(self, call: Call) -> None:
-        """The last byte of its answer was sent, or its client has gone."""
+    def sent(self, call: Call, lost: bool) -> None:
+        """As Books.sent."""
 
     # -- what is asked of it
 

@@ -46,7 +46,8 @@ class OutcomeBody(BaseModel):
 
 
 class Sent:
-    """Middleware: tells the books when the last byte of a call's answer was sent."""
+    """Middleware: tells the books when the last byte of a call's answer was sent. The attempts of a
+    route whose answers nobody gets are told as lost."""
 
     def __init__(self, app: ASGIApp, books: Books) -> None:
         self._app, self._books = app, books
@@ -58,8 +59,8 @@ class Sent:
             try:
                 await self._app(scope, receive, send)
             finally:
-                if record.call:
-                    self._books.sent(record.call)
+                for call in record.calls:
+                    self._books.sent(call, lost=call is not record.call)
 
 
 def request_routes(keys: KeyRing, books: Books, kept: "LedgerService | None") -> APIRouter:
