@@ -8,6 +8,7 @@ from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.config.tenant import Tenant
+from headway.server.intake.limits.concurrency import permit
 from headway.server.reload import Reloading
 from tests.server.running_server import fake, service_of
 
@@ -96,6 +97,38 @@ def test_what_a_key_has_used_does_not_come_back():
             assert not service.keys.begin(tenant), "one runs still"
             assert (service.keys.ask(tenant, 2) > 0) == (after is before)
         service.keys.end(tenant)
+        assert service.keys.begin(tenant)
+        await asyncio.to_thread(engine.live.close)
+        service.close()
+
+    asyncio.run(go())
+
+
+def test_a_key_that_goes_and_comes_back_knows_of_its_requests():
+    """Those that ran meanwhile, too."""
+    limited = key("a", concurrent=1)
+    with_it, without = config(limited, key("b")), config(key("b"))
+
+    async def go():
+        service = service_of(with_it, engine := fake(with_it))
+
+        def reload(after):
+            Reloading(lambda: after, service, Said()).reload()
+
+        tenant = service.keys.authenticate("Bearer hw-a")
+        permits = [permit(service.keys, tenant)]
+        reload(without)
+        assert asks(service, "a") == ""
+        reload(with_it)
+        assert not service.keys.begin(tenant), "one runs still"
+        permits.pop().release()
+        assert service.keys.begin(tenant)
+        service.keys.end(tenant)
+        reload(without)
+        permits.append(permit(service.keys, tenant))  # of a job that was taken up before
+        reload(with_it)
+        assert not service.keys.begin(tenant)
+        permits.pop().release()
         assert service.keys.begin(tenant)
         await asyncio.to_thread(engine.live.close)
         service.close()

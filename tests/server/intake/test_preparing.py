@@ -339,8 +339,9 @@ def test_a_client_that_left_is_forgotten_at_once():
 
         config = ServerConfig()
         ring = KeyRing(config.keys, config.lanes, config.default_lane)
-        permit = Permit(ring, ring.authenticate(""))
-        client = Waiting(receive, permit)
+        anybody = ring.authenticate("")
+        assert ring.begin(anybody)
+        client = Waiting(receive, Permit(ring, anybody))
         seen = weakref.ref(client)
         await asyncio.sleep(0)
         client.close()

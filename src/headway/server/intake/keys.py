@@ -57,10 +57,12 @@ class KeyRing:
         }
 
     def replace(self, keys: Sequence[KeySettings], lanes: Iterable[str], default_lane: str) -> None:
-        """From now on these are the keys. Requests that run are not touched."""
+        """From now on these are the keys. Requests that run are not touched, and the limit of a
+        key that has gone is kept as long as any of its requests run."""
         fresh = KeyRing(keys, lanes, default_lane)
         limits = {name: new.after(self._limits.get(name)) for name, new in fresh._limits.items()}
-        self._known, self._limits = fresh._known, limits
+        running = {name: limit for name, limit in self._limits.items() if limit.is_busy}
+        self._known, self._limits = fresh._known, running | limits
 
     @property
     def is_open(self) -> bool:
@@ -109,14 +111,12 @@ class KeyRing:
         return limit.ask(now) if limit else 0
 
     def begin(self, tenant: Tenant) -> bool:
-        """As RateLimit.begin."""
-        limit = self._limits.get(tenant.key)
-        return limit.begin() if limit else True
+        """As RateLimit.begin. A key without a limit is counted too: it may get one meanwhile."""
+        return self._limits.setdefault(tenant.key, RateLimit(0, 0)).begin()
 
     def end(self, tenant: Tenant) -> None:
         """As RateLimit.end."""
-        if limit := self._limits.get(tenant.key):
-            limit.end()
+        self._limits[tenant.key].end()
 
     def take(self, tenant: Tenant, tokens: int, now: int) -> int:
         """As RateLimit.take: 0, or nanoseconds to wait."""

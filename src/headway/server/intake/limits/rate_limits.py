@@ -64,6 +64,11 @@ class RateLimit:
         self._open = earlier._open
         return self
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether any of the key's requests run."""
+        return self._open > 0
+
     def ask(self, now: int) -> int:
         """Take one request, before any of it is read. Returns 0, or the nanoseconds to wait, and
         takes nothing then. A key that owes tokens waits until it has one again."""
