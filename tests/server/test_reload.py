@@ -82,6 +82,14 @@ def test_what_cannot_be_reloaded_changes_nothing(after, why):
     assert level == "error" and "all stays as it was" in text and why in values["cause"]
 
 
+def test_the_default_lane_of_the_server_stays():
+    default = {"default_lane": "offline"}
+    service, said = reloaded(config(key("a")), config(key("a"), key("b"), server=default))
+    for name in "ab":
+        assert service.keys.authenticate(f"Bearer hw-{name}").default_lane == "standard"
+    assert said[1][1] == "server has changed too, and is not reloaded: restart"
+
+
 def test_what_a_key_has_used_does_not_come_back():
     """Else a reload would be a way around its limits."""
     limited = key("a", requests_per_minute=1, concurrent=1)

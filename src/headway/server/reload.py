@@ -38,7 +38,7 @@ class Reloading:
         names = [name for name in ServerConfig.model_fields if name != "keys"]
         others = [name for name in names if getattr(before, name) != getattr(found, name)]
         service = self._service
-        service.keys.replace(found.keys, service.lanes, found.default_lane)
+        service.keys.replace(found.keys, service.lanes, service.config.default_lane)
         service.spend.replace(found.keys)
         service.config = service.config.model_copy(update={"keys": found.keys})
         self._log.info("keys reloaded", keys=len(found.keys))
