@@ -186,6 +186,18 @@ def test_a_bucket_is_never_overfilled_and_ignores_time_running_backwards():
     assert bucket.wait(10, 0) == MINUTE
 
 
+def test_a_limit_that_changes_goes_on_where_the_earlier_one_ends():
+    limit = RateLimit(requests=4, tokens=100)
+    assert [limit.ask(0) for _ in range(3)] == [0] * 3 and limit.take(100, 0) == 0
+    limit = RateLimit(requests=8, tokens=100, concurrent=1).after(limit)
+    assert limit.take(1, 0) == MINUTE // 100, "no token has come back"
+    limit = RateLimit(requests=8, tokens=0).after(limit)
+    assert [limit.ask(0) for _ in range(3)] == [0, 0, MINUTE // 8], "a quarter was left"
+    limit = RateLimit(requests=0, tokens=60).after(limit)
+    limit.give_back(-90, 0)
+    assert RateLimit(requests=0, tokens=6).after(limit).ask(0) == MINUTE // 2 + MINUTE // 6
+
+
 @given(
     st.integers(1, 50),
     st.lists(st.tuples(st.integers(0, 2 * MINUTE), st.integers(1, 60)), max_size=40),

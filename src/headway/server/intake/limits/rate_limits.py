@@ -39,6 +39,12 @@ class Bucket:
         self._fill(now)
         self._level = min(self.rate * MINUTE, self._level + count * MINUTE)
 
+    def at_rate(self, rate: int) -> "Bucket":
+        """A bucket of another rate with the same share left."""
+        other = Bucket(rate)
+        other._level, other._at = self._level * rate // self.rate, self._at
+        return other
+
     def _fill(self, now: int) -> None:
         if (passed := now - self._at) > 0:
             self._level = min(self.rate * MINUTE, self._level + passed * self.rate)
@@ -52,16 +58,14 @@ class RateLimit:
         self._requests = Bucket(requests) if requests else None
         self._tokens = Bucket(tokens) if tokens else None
         self._concurrent, self._open = concurrent, 0
-        self._rates = requests, tokens, concurrent
 
     def after(self, earlier: "RateLimit | None") -> "RateLimit":
-        """What limits the key from now on: the earlier limit if the numbers are the same, so that
-        nothing that was used comes back; else this one, which knows of the requests that run."""
-        if earlier is None:
-            return self
-        if earlier._rates == self._rates:
-            return earlier
-        self._open = earlier._open
+        """This limit, which goes on where an earlier one of the key ends: nothing that was used
+        comes back, and the requests that run are known."""
+        if earlier:
+            self._requests = _after(self._requests, earlier._requests)
+            self._tokens = _after(self._tokens, earlier._tokens)
+            self._open = earlier._open
         return self
 
     @property
@@ -113,3 +117,8 @@ class RateLimit:
         """Return the tokens that a request did not use. Negative: what it used beyond them."""
         if self._tokens:
             self._tokens.give_back(tokens, now)
+
+
+def _after(bucket: Bucket | None, earlier: Bucket | None) -> Bucket | None:
+    """A key's bucket, which has the share left that its earlier one had."""
+    return earlier.at_rate(bucket.rate) if bucket and earlier else bucket
