@@ -12,6 +12,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.ledger.book import Book
 from headway.server.ledger.explanation import WORDS
+from headway.server.protocol.problem import Problem
 from headway.store.database import StoreError
 from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES
 from tests.server.http.raw_client import HEAD, Hostile
@@ -193,6 +194,23 @@ def test_refused_cancelled_and_abandoned_requests_have_rows_too(tmp_path):
         ("cancelled", "client_gone"),
     }
     assert exact(tmp_path)
+
+
+def test_a_call_refused_at_the_door_has_a_row_for_each_of_its_choices(tmp_path, monkeypatch):
+    def full(*given):
+        raise Problem(429, "the lane is full", code="lane_full")
+
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        monkeypatch.setattr(front.model.admission, "check_room", full)
+        asked = BODY | {"prompt": ["a", "b"], "n": 2}
+        assert client.post(PATH, json=asked, headers={"x-request-id": "no"}).status_code == 429
+        told = client.get("/v1/requests/no").json()
+        said = client.get("/metrics").text
+        until(lambda: len(stored(tmp_path)) == 4)
+    rows = stored(tmp_path)
+    assert {row["id"] for row in rows} == {each["id"] for each in told["choices"]}
+    assert {(row["call"], row["code"]) for row in rows} == {(told["id"], "lane_full")}
+    assert 'outcome="refused"} 4.0' in said
 
 
 LOSING = {

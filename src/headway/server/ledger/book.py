@@ -56,12 +56,15 @@ class Book(EngineBook):
         self._remember_refused(rows)
 
     def refused_early(self, refusal: Refusal) -> None:
-        """Refused before it was a call."""
+        """Refused before it was a call: a row for each request that it would have been."""
         try:
             labels = labels_of(refusal.arrival.headers)
         except Problem:
             labels = Labels()
-        self._remember_refused([self._refused_row(refusal, labels)])
+        rows = [self._refused_row(refusal, labels) for _ in range(refusal.count)]
+        for row in rows:
+            row["call"] = rows[0]["call"]
+        self._remember_refused(rows)
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         known = self._calls.get(call.id)
