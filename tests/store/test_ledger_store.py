@@ -248,18 +248,16 @@ def test_a_wrong_sum_is_found(where, database):
 def test_old_rows_go_piece_by_piece_and_the_others_sums_stay(where, database):
     store = LedgerStore(database)
     run = Run(store)
-    run.write(run.flush(10, 30, [20] * 1, spend={SpendKey(1, "ci", "chat"): 1}))
-    run.write(run.flush(2 * MINUTE, 30, [20, 20], closes=True))
-    with database.begin() as connection:
-        connection.execute(
-            REQUESTS.insert(),
-            [row_of(f"old{i}", MINUTE, 0) | {"writer": "w"} for i in range(1_500)],
-        )
+    spend = {SpendKey(1, "ci", "chat"): 1}
+    run.write(run.flush(10, 2_100, [3] * 700, spend=spend))
+    for closes in (False, False, True):
+        run.write(run.flush(MINUTE, 2_100, [3] * 700, closes=closes))
     Outcomes(database).add(Outcome("", "request", "a", "resolved", None, 5))
-    before = BEGAN + MINUTE
+    before = BEGAN + 3 * MINUTE
     assert store.forget(before), "there is more"
+    assert count(database, REQUESTS) == 1_400 and problems(where) == []
     assert not store.forget(before)
-    assert count(database, REQUESTS) == 2 and count(database, MINUTES) == 3
+    assert count(database, REQUESTS) == 700 and count(database, MINUTES) == 3
     assert count(database, SPEND) == count(database, OUTCOMES) == 0
     assert problems(where) == [] and count(database, WRITERS) == 1
     store.forget(run.until + MINUTE)

@@ -31,7 +31,7 @@ from headway.store.ledger.flush import (
 )
 from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS, SPEND, WRITERS
 
-PIECE = 1_000  # rows that one transaction deletes
+PIECE = 1_000  # rows that one transaction deletes; of minutes and requests, and the last minute's
 AT_ONCE = 50  # of them, by one statement
 DAY_NS = 86_400_000_000_000
 COUNTS = MinutePart.__slots__  # columns of ledger_minutes that are added up
@@ -200,15 +200,27 @@ class LedgerStore:
     def forget(self, before: int) -> bool:
         """Delete a piece of what is older than that, in Unix nanoseconds. False: nothing is left.
 
-        A request goes with the minute that has its device time, so that the sums of the others stay
-        exact.
+        A request goes with the minute that has its device time, so that the sums of the others are
+        exact at all times.
         """
-        requests = self._forget(REQUESTS, REQUESTS.c.minute < before // MINUTE)
-        minutes = self._forget(MINUTES, MINUTES.c.minute < before // MINUTE)
+        more = self._forget_minutes(before // MINUTE)
         spend = self._forget(SPEND, SPEND.c.day < before // DAY_NS)
         outcomes = self._forget(OUTCOMES, OUTCOMES.c.at < before)
         old = and_(WRITERS.c.closed, WRITERS.c.until < before)
-        return max(requests, minutes, spend, outcomes, self._forget(WRITERS, old)) == PIECE
+        return more or max(spend, outcomes, self._forget(WRITERS, old)) == PIECE
+
+    def _forget_minutes(self, before: int) -> bool:
+        """Delete the oldest minutes with their requests: whole ones, until a piece has gone. False:
+        nothing is left before that minute."""
+        with self._database.begin() as connection:
+            end = before
+            for table in (REQUESTS, MINUTES):
+                oldest = select(table.c.minute).order_by(table.c.minute)
+                last = connection.execute(oldest.offset(PIECE - 1).limit(1)).scalar()
+                end = end if last is None else min(end, last + 1)
+            for table in (REQUESTS, MINUTES):
+                connection.execute(delete(table).where(table.c.minute < end))
+        return end < before
 
     def _forget(self, table: Table, old: Any) -> int:
         keys = list(table.primary_key.columns)
