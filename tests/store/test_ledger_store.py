@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import func, select
 
 from headway.errors import SettingError
-from headway.store.database import Database
+from headway.store.database import Database, StoreError
 from headway.store.ledger.check import problems_of
 from headway.store.ledger.flush import (
     HOUR,
@@ -227,6 +227,18 @@ def test_sums_are_exact_whatever_happens_to_servers(where, database, steps):
     assert store.close_dead(True, "here", {}, run.until) == 1
     sums = accounts(database)
     assert problems(where) == [] and sums.get("open", 0) == 0
+
+
+def test_a_number_that_no_column_holds_is_an_error_of_the_store(where, database):
+    run = Run(LedgerStore(database))
+    flush = run.flush(100, 50, [10])
+    money, flush.requests[0]["charged"] = flush.requests[0]["charged"], 2**63
+    with pytest.raises(StoreError):
+        run.write(flush)
+    assert count(database, REQUESTS) == count(database, MINUTES) == 0
+    flush.requests[0]["charged"] = money
+    run.write(flush)
+    assert problems(where) == []
 
 
 def test_a_wrong_sum_is_found(where, database):

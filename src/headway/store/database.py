@@ -44,11 +44,12 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """A transaction: whole once the block has ended, undone if it raises. Raises StoreError."""
+        """A transaction: whole once the block has ended, undone if it raises. Raises StoreError,
+        also for a number that no column can hold."""
         try:
             with self._engine.begin() as connection:
                 yield connection
-        except DBAPIError as error:
+        except (DBAPIError, OverflowError) as error:
             raise StoreError(f"the store {self.name}: {cause(error)}") from error
 
     def close(self) -> None:

@@ -597,6 +597,14 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ),
         ("models: [{name: a@b}]", "'a@b' cannot name a model"),
         ("models: [{aliases: [headway-tiny]}]", "its name, aliases and adapters are not distinct"),
+        (
+            "prices: {per_hour: 10000000000}",
+            "prices.per_hour should be less than or equal to 1000000, not 10000000000",
+        ),
+        (
+            "keys: [{name: a, sha256: %s, caps: {money_per_day: 1.0e+300}}]" % ("ab" * 32),
+            "keys[0].caps.money_per_day should be less than or equal to 1000000000",
+        ),
         ("prices: {per_hour: -1}", "prices.per_hour should be greater than or equal to 0, not -1"),
         ("server: {cors_origins: [shop.example]}", "server.cors_origins[0] should match pattern"),
         (f"keys: [{{name: a, sha256: '{HASH}', lanes: [b]}}]", "keys[0]: a: there is no lane 'b'"),

@@ -6,10 +6,11 @@ from pydantic import Field
 
 from headway.core.request import NEVER
 from headway.server.config.sections.lanes import LaneName
-from headway.server.config.sections.prices import Price
+from headway.server.config.sections.prices import BILLION
 from headway.server.config.sections.section import Number, Section
 
 Cap = Annotated[int, Field(ge=0), Number]
+Money = Annotated[float, Field(ge=0, le=BILLION, allow_inf_nan=False), Number]
 
 
 class LaneCapSettings(Section):
@@ -24,7 +25,7 @@ class LaneCapSettings(Section):
     ] = 0
     n: Annotated[Cap, Field(description="n of a request, at most. 0: no cap.")] = 0
     money_per_day: Annotated[
-        Price,
+        Money,
         Field(
             description="What the key may be charged in a day, which begins at 00:00 UTC, by the "
             "prices of tokens. Needs ledger.url. 0: no cap."

@@ -11,7 +11,8 @@ BILLION = 1_000_000_000
 HOUR = 3_600_000_000_000  # nanoseconds
 DIGITS = 12  # after the decimal point: one token costs a millionth of a price
 
-Price = Annotated[float, Field(ge=0, allow_inf_nan=False), Number]
+# A year of the most expensive machine, in billionths, fits into the ledger's 63 bits.
+Price = Annotated[float, Field(ge=0, le=MILLION, allow_inf_nan=False), Number]
 
 
 class PriceSettings(Section):
