@@ -2,6 +2,7 @@
 
 import json
 import threading
+from urllib.parse import quote
 
 import httpx2
 import openai
@@ -125,6 +126,27 @@ def test_a_request_is_explained_while_it_waits_and_afterwards(tmp_path):
     (ran,) = choice["ran_before"]
     assert ran["lane"] == "chat" and ran["rows"] >= 3
     assert choice["cost"]["charged"] > 0 and choice["tokens"]["output"] == 4
+
+
+@pytest.mark.parametrize("id", ["q" * 255, "svc/1", "a/cancel/b", "caf\xe9 7"])
+def test_every_id_that_is_accepted_can_be_asked_for(tmp_path, id):
+    permitted, path = Permitted(), f"/v1/requests/{quote(id, safe='')}"
+    headers = [("x-request-id", id.encode("latin-1"))]
+    with serving(config_of(tmp_path), permitted.engine) as (url, front), client_of(url) as client:
+        asking = {"args": (PATH,), "kwargs": {"json": BODY, "headers": headers}}
+        running = threading.Thread(target=client.post, **asking)
+        running.start()
+        until(lambda: permitted.asked == 1)
+        with client_of(url) as other:
+            assert other.get(path).json()["request_id"] == id
+            assert other.post(f"{path}/cancel").json()["id"] == id
+            running.join(30)
+            permitted.permits.release(1_000)
+            until(lambda: len(stored(tmp_path)) == 1)
+            front.ledger.books.all[0]._recent._calls.clear()
+            assert other.get(path).json()["request_id"] == id, "from the store"
+            given = {"x-request-id": "q" * 256}
+            assert other.post(PATH, json=BODY, headers=given).headers["x-request-id"][:4] == "req-"
 
 
 def test_every_rule_and_stage_has_words():

@@ -18,7 +18,7 @@ from headway.server.intake.access_record import recorded
 REQUEST_ID = b"x-request-id"
 UPLOADS = frozenset({"/v1/files"})  # they may take long, as long as something comes
 _ids = Random()  # seeded by the system once: an id is no secret
-MAX_ID_BYTES = 256  # of a client's id that is echoed
+MAX_ID_BYTES = 255  # of a client's id that is echoed, and kept in the ledger
 EXPOSED_HEADERS = [
     "retry-after",
     "retry-after-ms",

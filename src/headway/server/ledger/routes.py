@@ -67,7 +67,7 @@ def request_routes(keys: KeyRing, books: Books, kept: "LedgerService | None") ->
     """kept: None, if nothing is kept."""
     router = APIRouter(tags=["ledger"])
 
-    @router.get("/v1/requests/{id}", responses=responses(401, 404, 503))
+    @router.get("/v1/requests/{id:path}", responses=responses(401, 404, 503))
     async def explain(request: Request, id: str) -> JSONResponse:
         """Where the time of one of your calls went, by the id of its answer or its X-Request-Id."""
         tenant = keys.caller(request.headers).name

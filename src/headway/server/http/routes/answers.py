@@ -41,7 +41,7 @@ def answer_routes(service: Service, bodies: BodyReader) -> APIRouter:
         made, kind = _of_any(completion_request), "text_completion"
         return await answer(service, bodies, request, CompletionBody, kind, made)
 
-    @router.post("/v1/requests/{id}/cancel", responses=responses(401, 404))
+    @router.post("/v1/requests/{id:path}/cancel", responses=responses(401, 404))
     async def cancel(request: Request, id: str) -> JSONResponse:
         """End your own calls, by the id of an answer or by the X-Request-Id they were sent with."""
         arrival = service.authenticate(request.headers)
