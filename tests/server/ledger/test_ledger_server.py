@@ -355,6 +355,28 @@ def test_the_store_of_jobs_can_be_the_ledgers(tmp_path):
     assert row["request_id"] == later.headers["x-request-id"]
 
 
+def test_a_store_that_cannot_be_used_is_named(tmp_path, monkeypatch):
+    def gone(*given, **named):
+        raise StoreError("the disk of /secret is full")
+
+    config = config_of(tmp_path)
+    config = ServerConfig(ledger=config.ledger, jobs={"store": str(tmp_path / "jobs.db")})
+    with serving(config, fake) as (url, front), client_of(url) as client:
+        for each in ("call_of", "has_workflow"):
+            monkeypatch.setattr(front.ledger._outcomes, each, gone)
+        monkeypatch.setattr(front.jobs.store.jobs, "page", gone)
+        said = "the ledger cannot be used now"
+        outcome = {"workflow": "wf", "label": "ok"}
+        for answer, what in (
+            (client.get("/v1/requests/nobodys"), said),
+            (client.post("/v1/outcomes", json=outcome), said),
+            (client.get("/v1/jobs"), "the store of jobs cannot be used now"),
+        ):
+            error = answer.json()["error"]
+            assert (answer.status_code, error["code"]) == (503, "store_down")
+            assert error["message"] == what and answer.headers["retry-after"]
+
+
 def test_a_later_call_keeps_its_labels(tmp_path):
     where = str(tmp_path / "ledger.db")
     config = ServerConfig(ledger={"url": where, "flush": "50ms"}, jobs={"store": where})

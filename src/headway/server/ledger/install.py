@@ -3,19 +3,15 @@
 from typing import TYPE_CHECKING, Any
 
 from pydantic.json_schema import models_json_schema
-from starlette.requests import Request
-from starlette.responses import Response
 
 from headway.server.http.application import DocumentedApp
 from headway.server.http.body import BodyReader
-from headway.server.http.errors import error_response
 from headway.server.http.openapi import REF
 from headway.server.intake.keys import KeyRing
 from headway.server.intake.service import Service
 from headway.server.ledger.books import Books, model_books
 from headway.server.ledger.metrics import LedgerMetrics
 from headway.server.ledger.routes import OutcomeBody, Sent, outcome_routes, request_routes
-from headway.server.protocol.problem import Problem
 
 if TYPE_CHECKING:
     from headway.server.ledger.ledger_service import LedgerService
@@ -39,12 +35,9 @@ def install_kept(
     app: DocumentedApp, keys: KeyRing, bodies: BodyReader, most: int, kept: "LedgerService"
 ) -> None:
     """Where a ledger is kept. most: bytes of a body."""
-    from headway.store.database import StoreError
-
     books = kept.books
     _add_paths(app, keys, books, kept)
     app.include_router(outcome_routes(keys, bodies, most, kept))
-    app.add_exception_handler(StoreError, _store_down)
     app.state.registry.register(LedgerMetrics(books, kept.writers))
     others = app.models
 
@@ -60,9 +53,3 @@ def _add_paths(
 ) -> None:
     app.include_router(request_routes(keys, books, kept))
     app.add_middleware(Sent, books=books)
-
-
-async def _store_down(request: Request, error: Exception) -> Response:
-    """The error's own text is for the log: it may name places."""
-    what = "the store cannot be used now"
-    return error_response(Problem(503, what, code="store_down", retry=5.0))

@@ -1,8 +1,9 @@
 """LedgerService: the books with their writers, and what is asked of both."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from headway.errors import SettingError
 from headway.server import clock
@@ -16,6 +17,8 @@ from headway.server.observe.logs import Log
 from headway.server.protocol.problem import Problem
 from headway.store.database import Database, StoreError, url_of
 from headway.store.ledger.outcomes import REQUEST, Outcome, Outcomes
+
+T = TypeVar("T")
 
 
 class LedgerService:
@@ -59,15 +62,14 @@ class LedgerService:
     # -- what routes ask
 
     async def rows_of(self, tenant: str, id: str) -> Sequence[Row]:
-        """The stored rows of a call. Raises StoreError."""
-        loop, outcomes = asyncio.get_running_loop(), self._outcomes
-        call = await loop.run_in_executor(self._thread, outcomes.call_of, tenant, id)
-        return await loop.run_in_executor(self._thread, outcomes.rows_of, tenant, call)
+        """The stored rows of a call. Raises Problem."""
+        call = await self._ask(self._outcomes.call_of, tenant, id)
+        return await self._ask(self._outcomes.rows_of, tenant, call)
 
     async def add_outcome(
         self, tenant: str, kind: str, subject: str, label: str, value: int | None
     ) -> Outcome:
-        """Keep an outcome of a request or workflow of the tenant's. Raises Problem, StoreError."""
+        """Keep an outcome of a request or workflow of the tenant's. Raises Problem."""
         known = await (
             self._call(tenant, subject) if kind == REQUEST else self._workflow(tenant, subject)
         )
@@ -76,18 +78,25 @@ class LedgerService:
             raise Problem(404, what, kind, f"no_such_{kind}")
         at = clock.epoch() + clock.now()
         outcome = Outcome(tenant, kind, known, label, value, at)
-        loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._thread, self._outcomes.add, outcome)
+        await self._ask(self._outcomes.add, outcome)
         return outcome
 
     async def _call(self, tenant: str, id: str) -> str:
         if rows := self.books.find(tenant, id):
             return str(rows[0]["call"])
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._outcomes.call_of, tenant, id)
+        return await self._ask(self._outcomes.call_of, tenant, id)
 
     async def _workflow(self, tenant: str, workflow: str) -> str:
         if self.books.knows_workflow(tenant, workflow):
             return workflow
-        loop, ask = asyncio.get_running_loop(), self._outcomes.has_workflow
-        return workflow if await loop.run_in_executor(self._thread, ask, tenant, workflow) else ""
+        return workflow if await self._ask(self._outcomes.has_workflow, tenant, workflow) else ""
+
+    async def _ask(self, ask: Callable[..., T], *given: object) -> T:
+        """Have the reader's thread ask the store. Raises Problem if it cannot be used now; the
+        cause's own text may name places."""
+        try:
+            loop = asyncio.get_running_loop()
+            return await loop.run_in_executor(self._thread, ask, *given)
+        except StoreError as error:
+            what = "the ledger cannot be used now"
+            raise Problem(503, what, code="store_down", retry=5.0) from error
