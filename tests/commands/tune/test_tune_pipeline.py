@@ -138,6 +138,13 @@ def test_the_same_seed_has_the_same_capacity():
     assert found[0] == found[1] and 0 < found[0].rate <= 40
 
 
+def test_workflows_of_one_moment_count_one_by_one():
+    stage = {"name": "a", "base": 0.1, "per_item": 0, "size": 1}
+    plan = plan_of({"deadline": 0.15, "stages": [stage]}, "plan")
+    course = Course(plan, (tuple([at // 10 * 10.0 for at in range(200)]),), 0, 100.0)
+    assert attained(course.counted(sizing_of(plan), 1.0, 0)) == 0.1, "one of ten is in time"
+
+
 def test_attainment_of_blocks():
     assert attained([(4, 3), (4, 4)]) == 7 / 8 and attained([]) == 0.0
 

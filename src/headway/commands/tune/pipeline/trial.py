@@ -69,13 +69,13 @@ class Course:
         deadline = round(self.plan.deadline * SECOND)
         graph = sized(self.plan, sizing).graph
         found = simulate_pipeline(graph, times, deadline=deadline, seed=self.seed + window)
-        good = {row.arrived for row in found.rows if row.good}
+        good = {int(row.id) for row in found.rows if row.good}  # numbers, from 1
         first = int(len(times) * WARM)
         offered, kept = [0] * (BLOCKS // 2), [0] * (BLOCKS // 2)
-        for place, at in enumerate(times[first:]):
+        for place in range(len(times) - first):
             block = place * (BLOCKS // 2) // (len(times) - first)
             offered[block] += 1
-            kept[block] += at in good
+            kept[block] += first + place + 1 in good
         return list(zip(offered, kept, strict=True))
 
     def tallies(self, sizing: Sizing, rate: float, windows: Sequence[int]) -> list[Tally]:
