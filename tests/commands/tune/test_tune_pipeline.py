@@ -158,6 +158,16 @@ def test_a_trace_is_offered(tmp_path, monkeypatch):
     assert status == 0 and "arrivals of trace.csv" in said
 
 
+def test_a_deadline_that_no_rate_keeps_is_said_in_one_line(tmp_path):
+    file, screen = tmp_path / "stages.yaml", Console(file=StringIO(), width=80)
+    stage = {"name": "a", "base": 0.1, "per_item": 0, "size": 4}
+    file.write_text(yaml.safe_dump({"deadline": 0.05, "stages": [stage]}))
+    options = PipelineOptions(str(file), out=tmp_path / "out.yaml", requests=20, workers=1)
+    assert run_tune_pipeline(options, screen) == 1 and not options.out.exists()
+    said = screen.file.getvalue()
+    assert said.endswith("\nNo rate keeps 95 % of the workflows within 50 ms: no file.\n")
+
+
 def test_interrupted_it_keeps_the_best_so_far(tmp_path, monkeypatch):
     def interrupted(self):
         raise KeyboardInterrupt

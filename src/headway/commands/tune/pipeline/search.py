@@ -36,6 +36,8 @@ class Search:
         """Change one thing at a time, as long as that keeps a higher rate."""
         for number in range(ROUNDS):
             assert self.best is not None
+            if not self.best.rate:
+                return
             rate = BETTER * self.best.rate
             beside = [
                 each
@@ -46,7 +48,7 @@ class Search:
             jobs = [(self.course, each, rate) for each in beside]
             shares = dict(self._run(kept_share, jobs, f"round {number + 1}"))
             kept = [each for each in beside if shares[each] > 0]
-            if not self.best.rate or not kept:
+            if not kept:
                 return
             self.asked.clear()  # at another rate they may be kept
             chosen = max(kept, key=lambda each: (shares[each], -beside.index(each)))

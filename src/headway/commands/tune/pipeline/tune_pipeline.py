@@ -27,7 +27,8 @@ from headway.traffic.trace import read_trace
 def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
     """Search, write the files, print the answer; return the exit status.
 
-    1: the recommendation keeps no rate on the held-out windows. Raises SettingError.
+    1: no rate is kept on the tuning windows, so that there is no file, or on the held-out ones.
+    Raises SettingError.
     """
     check_outs(options.out, options.json)
     plan = plan_named(options.pipeline)
@@ -54,6 +55,10 @@ def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
                 found = _searched(search, processes, traffic)
         except KeyboardInterrupt as end:
             return _broken_off(search, processes, traffic, options, console, exit_status(end))
+    if not found.best.rate:
+        why = f"No rate keeps 95 % of the workflows within {1e3 * plan.deadline:g} ms"
+        console.print(Text(f"{why}: no file.", "yellow"))
+        return 1
     keep(found, options.out, options.json)
     show(found, console)
     console.print(Text(f"The stages are in {options.out}."))
@@ -65,6 +70,8 @@ def _searched(search: Search, processes: int, traffic: str) -> Found:
     search.begin(processes, search.course.most / 8)
     search.climb()
     found = _found(search, processes, traffic)
+    if not found.best.rate:
+        return found
     others = {RECOMMENDED: found.best.sizing, GIVEN: sizing_of(plan)}
     return replace(found, held=search.checked(others), tried=search.tried)
 
