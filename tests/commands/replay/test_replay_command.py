@@ -19,10 +19,10 @@ from headway.commands.replay.replay import ReplayOptions, run_replay
 from headway.commands.replay.replay_report import CONTROL, RECORDED, WHAT_IF
 from headway.commands.replay.rerun import rerun_journal
 from headway.commands.replay.what_if import what_if
-from headway.core.commands import Add, Cancel, Close, Stop
+from headway.core.commands import Add, Cancel, Close, Retune, Stop
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import StepCost
-from headway.core.lane import Share
+from headway.core.lane import Budget, Lane, Share
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
@@ -215,6 +215,22 @@ def test_any_change_completes_and_gives_no_request_another_answer(case, other):
         if row.id not in rerun.ends and row.finish not in broken:
             assert (row.finish, row.generated) == (before[row.id].finish, before[row.id].generated)
         event(f"{before[row.id].finish}, then {row.finish}")
+
+
+def test_a_what_if_run_changes_its_version_and_its_lanes_as_recorded():
+    """Version 7 asks for less than any answer takes: its request is late under any strategy."""
+    lanes = Lane("bulk"), Lane("chat", Budget(ttft=1), -1)
+    timed = [
+        (0, Add(ask("before", 4, 3, lane="chat"))),
+        (MS, Retune(7, Policies(), lanes)),
+        (50 * MS, Add(ask("after", 4, 3, 50 * MS, lane="chat"))),
+    ]
+    rerun = rerun_journal(recorded(Case(32, Policies(), timed)))
+    fewer = parse_change("", ["slots=1"]).apply(rerun, COST)
+    patient = [replace(each, max_waiting=3) for each in fewer.lanes]
+    for changed in (fewer, replace(fewer, lanes=tuple(patient))):
+        before, after = what_if(rerun, changed, COST).outcome.requests
+        assert (before.version, after.version, before.good, after.good) == (0, 7, True, False)
 
 
 def test_requests_arrive_when_the_engine_could_first_see_them():

@@ -1,12 +1,14 @@
 """A what-if run: the recorded requests and tokens, other settings, predicted step times."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from headway.commands.replay.rerun import Rerun
 from headway.core.batch import Batch, Output, Want
 from headway.core.commands import Cancel, Command, Retune
 from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Lane
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
 from headway.engine import Executor
@@ -86,13 +88,11 @@ def what_if(rerun: Rerun, settings: Settings, cost: StepCost) -> WhatIfRun:
     """Simulate the recorded requests under these settings.
 
     Every step takes exactly the predicted time, so two such runs differ by their settings alone.
-    Where the recorded server changed its version, so does a run with the recorded settings; under
-    others, these hold from beginning to end.
+    Where the recorded server changed its version, so does each run: requests are judged by the
+    budgets with which they came. What the settings change holds from beginning to end.
     """
     clock, scheduler = VirtualClock(), Scheduler(settings)
-    as_recorded = settings == rerun.recording.settings
-    kept = [each for each in rerun.commands if as_recorded or not isinstance(each[1], Retune)]
-    inbox = ReplayInbox(kept, clock)
+    inbox = ReplayInbox(_commands(rerun, settings), clock)
     answers = RecordedAnswers(rerun, scheduler, inbox)
     priced = PricedExecutor(cost, clock, answers)
     engine = VirtualEngine(scheduler, priced, inbox, clock, priced)
@@ -104,3 +104,28 @@ def what_if(rerun: Rerun, settings: Settings, cost: StepCost) -> WhatIfRun:
         {id: rerun.sampled[id][:given] for id, given in answers.given.items()},
         frozenset(answers.ran_out),
     )
+
+
+def _commands(rerun: Rerun, settings: Settings) -> Iterable[tuple[int, Command]]:
+    """The recorded ones. Changes of the version keep what these settings change."""
+    recorded = rerun.recording.settings
+    if settings == recorded:
+        return rerun.commands
+    changes = {
+        new.name: _changes(old, new)
+        for old, new in zip(recorded.lanes, settings.lanes, strict=True)
+    }
+
+    def kept(command: Command) -> Command:
+        if not isinstance(command, Retune):
+            return command
+        lanes = tuple([replace(each, **changes[each.name]) for each in command.lanes])
+        return replace(command, policies=settings.policies, lanes=lanes)
+
+    return [(at, kept(command)) for at, command in rerun.commands]
+
+
+def _changes(old: Lane, new: Lane) -> dict[str, Any]:
+    """The fields in which a lane differs."""
+    pairs = {each.name: (getattr(old, each.name), getattr(new, each.name)) for each in fields(new)}
+    return {name: after for name, (before, after) in pairs.items() if after != before}
