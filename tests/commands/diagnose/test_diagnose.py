@@ -16,7 +16,7 @@ from headway.commands.diagnose.diagnosis import RULES, diagnose
 from headway.commands.diagnose.diagnosis_report import DiagnosisReport
 from headway.commands.diagnose.evidence import Evidence
 from headway.commands.diagnose.missed import missed_requests
-from headway.commands.diagnose.replayed import Replayed, replayed
+from headway.commands.diagnose.replayed import Replayed, replayed, simulated_settings
 from headway.commands.diagnose.sources.from_journal import journal_evidence
 from headway.commands.diagnose.sources.from_ledger import ledger_evidence
 from headway.commands.diagnose.sources.from_server import server_diagnosis
@@ -25,11 +25,14 @@ from headway.commands.diagnose.step_times import step_times
 from headway.commands.diagnose.timeline import EmptyLine, Timeline
 from headway.core.cost.step_cost import StepCost
 from headway.core.ledger import StepRow
+from headway.core.policies.join import Continuous
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError
 from headway.journal import journal
 from headway.report import report_json
 from headway.server.config.config import ServerConfig
+from headway.server.config.sections.lanes import LaneSettings
+from headway.server.config.sections.strategy import NAMED, StrategySettings
 from headway.strategies.strategy import Strategy
 from tests.commands.diagnose import small_world
 from tests.commands.diagnose.small_world import CHAT, COST, FAULTS, MS, SECOND, USUAL
@@ -214,6 +217,27 @@ def test_replay_says_what_the_change_would_do(cases, cause):
     assert said.after["chat"] > said.before["chat"] + 0.1
     assert said.words.startswith("simulated") and "the cost model" in said.words
     assert not said.is_worse and "worse" not in said.words
+
+
+@pytest.mark.parametrize("cause", ["slot starvation by a lane", "burst", "overload"])
+def test_what_is_simulated_is_what_is_printed(cases, cause):
+    """At twice the slots that a strategy of that name has in a comparison."""
+    evidence = replace(cases(cause)[0], policies=replace(USUAL, join=Continuous(32)))
+    trial = diagnose(evidence).first.trial
+    plain = yaml.safe_load(trial.snippet)
+    assert plain.get("lanes", {}) == trial.lanes
+    rerun = cases(cause)[1]
+    found = simulated_settings(trial, rerun, COST)
+    lanes = {lane.name: lane for lane in found.lanes}
+    for name, fields in trial.lanes.items():
+        settings = LaneSettings(ttft="1s", **fields).to_lane(name)
+        assert all(getattr(lanes[name], field) == getattr(settings, field) for field in fields)
+    if trial.strategy:
+        assert trial.strategy == plain["engine"]["strategy"]
+        served = StrategySettings(**NAMED[trial.strategy])
+        assert found.policies == served.policies(32, 0, {})
+    else:
+        assert found.policies == rerun.recording.settings.policies
 
 
 def test_a_change_that_makes_things_worse_is_said_to():

@@ -19,11 +19,12 @@ class Trial:
     words: str  # what it does, and what it may cost
     strategy: str = ""  # as `headway replay --strategy`
     sets: Mapping[str, Any] = field(default_factory=dict)  # as `headway replay --set`
+    lanes: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # as in headway.yaml
 
     @property
     def can_be_replayed(self) -> bool:
         """Whether a what-if run can make this change."""
-        return bool(self.strategy or self.sets)
+        return bool(self.strategy or self.sets or self.lanes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """What replay says a change would do (Replayed): the journal's requests, simulated twice."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.commands.diagnose.finding import Trial
 from headway.commands.replay.change import Change
 from headway.commands.replay.rerun import Rerun
 from headway.commands.replay.what_if import what_if
 from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Lane, Share
+from headway.core.settings import Settings
 from headway.errors import SettingError
 from headway.figures.warm_up import without_warm_up
 from headway.report.formatting import share
@@ -54,9 +56,8 @@ def replayed(trial: Trial, rerun: Rerun, cost: StepCost, is_fitted: bool) -> Rep
     """
     if not trial.can_be_replayed:
         return OUTSIDE
-    change = Change(trial.strategy, trial.sets)
     try:
-        settings = change.apply(rerun, cost)
+        settings = simulated_settings(trial, rerun, cost)
         before, after = (
             without_warm_up(what_if(rerun, each, cost).outcome, rerun.recording.warm_up)
             for each in (rerun.recording.settings, settings)
@@ -70,6 +71,19 @@ def replayed(trial: Trial, rerun: Rerun, cost: StepCost, is_fitted: bool) -> Rep
     }
     prices = "steps fitted to the journal's" if is_fitted else "steps as the cost model prices them"
     return Replayed(_attainment(before), _attainment(after), offered, prices)
+
+
+def simulated_settings(trial: Trial, rerun: Rerun, cost: StepCost) -> Settings:
+    """The recorded settings with this change."""
+    settings = Change(trial.strategy, trial.sets).apply(rerun, cost)
+
+    def changed(lane: Lane) -> Lane:
+        fields = dict(trial.lanes.get(lane.name, {}))
+        if "slots" in fields:
+            fields["slots"] = Share(**fields["slots"])
+        return replace(lane, **fields)
+
+    return replace(settings, lanes=tuple(map(changed, settings.lanes)))
 
 
 def _attainment(outcome: Outcome) -> dict[str, float]:

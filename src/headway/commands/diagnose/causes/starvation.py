@@ -57,20 +57,21 @@ class SlotStarvation:
                 f"that was so in {share(full / max(1, whole))} of the run's time; {holder} missed "
                 f"{share(rates[holder])} of its own requests, {starved} {share(rates[starved])}",
             ),
-            Trial(
-                _snippet(starved, holder, slots),
-                f"{holder} leaves a quarter of the slots to others, and takes longer",
-                sets={"order": "priority", "preempt": "by-lane"},
-            ),
+            _trial(starved, holder, slots),
         )
 
 
-def _snippet(starved: str, holder: str, slots: int) -> str:
+def _trial(starved: str, holder: str, slots: int) -> Trial:
     kept = max(1, slots // 4)
-    least, most = f"slots: {{least: {kept}}}", f"slots: {{most: {max(1, slots - kept)}}}"
-    return (
-        f"lanes:\n  {starved}:\n    priority: 0\n    {least}\n"
-        f"  {holder}:\n    priority: 9\n    {most}"
+    rest = max(1, slots - kept)
+    return Trial(
+        f"lanes:\n  {starved}:\n    priority: 0\n    slots: {{least: {kept}}}\n"
+        f"  {holder}:\n    priority: 9\n    slots: {{most: {rest}}}",
+        f"{holder} leaves a quarter of the slots to others, and takes longer",
+        lanes={
+            starved: {"priority": 0, "slots": {"least": kept}},
+            holder: {"priority": 9, "slots": {"most": rest}},
+        },
     )
 
 

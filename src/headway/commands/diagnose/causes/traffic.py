@@ -4,13 +4,14 @@ from dataclasses import dataclass
 from statistics import median
 
 from headway.commands.diagnose.circumstances import Circumstances
-from headway.commands.diagnose.evidence import Minute
+from headway.commands.diagnose.evidence import Evidence, Minute
 from headway.commands.diagnose.finding import TOO_FEW, Finding, NotKnown, Trial
 from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.step_times import StepTimes
 from headway.commands.diagnose.timeline import Timeline
 from headway.core.request import NEVER
 from headway.report.formatting import duration, share
+from headway.strategies.registry import LONG_STEP
 
 UNPRICED = f"{TOO_FEW} to know how much work a request is"
 SLICES = 30  # that the run is divided into, to know its usual rate
@@ -43,6 +44,11 @@ class Offered:
 def _fullness(minute: Minute, slots: int) -> float:
     """The share of a minute in which steps ran, times the share of the slots that they used."""
     return minute.busy / max(1, minute.busy + minute.idle) * minute.batch / max(1, slots)
+
+
+def _sizes(evidence: Evidence) -> dict[str, int]:
+    """What `budgets` has at a server of so many slots."""
+    return {"slots": evidence.slots, "step_tokens": evidence.slots + LONG_STEP}
 
 
 def _crowded(case: Circumstances) -> list[Missed]:
@@ -87,7 +93,9 @@ class Burst:
                 "Refuse at once, with a time to retry, what cannot be in time"
                 + ("" if limit == NEVER else f" (today {limit} may wait)")
                 + ". Those who wait go by their deadlines",
-                sets={"order": "deadline", "relegate": "hopeless"},
+                strategy="budgets",
+                sets=_sizes(case.evidence),
+                lanes={lane: {"late": "refuse"}},
             ),
         )
 
@@ -126,6 +134,7 @@ class Overload:
                 "# another replica, or\nengine:\n  strategy: budgets\n  cost: cost.json",
                 "No order serves more than the device can compute; by budgets, those who can be "
                 "in time are",
-                sets={"order": "deadline", "relegate": "hopeless"},
+                strategy="budgets",
+                sets=_sizes(evidence),
             ),
         )

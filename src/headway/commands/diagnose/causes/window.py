@@ -90,8 +90,10 @@ def _trial(case: Circumstances) -> Trial:
             "A quarter of the tightest limit. Groups get smaller, so a token costs more",
             sets={"window": window},
         )
+    slots = case.evidence.slots
     return Trial(
         "engine:\n  strategy: continuous-chunk-256",
         "Nobody waits for a group to fill",
         strategy="continuous-chunk-256",
+        sets={"slots": slots, "step_tokens": slots + 256},
     )
