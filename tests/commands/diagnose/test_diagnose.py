@@ -216,7 +216,7 @@ def test_replay_says_what_the_change_would_do(cases, cause):
     assert isinstance(said, Replayed)
     assert said.after["chat"] > said.before["chat"] + 0.1
     assert said.words.startswith("simulated") and "the cost model" in said.words
-    assert not said.is_worse and "worse" not in said.words
+    assert not said.is_worse and "worse" not in said.words and "beginning" not in said.words
 
 
 @pytest.mark.parametrize("cause", ["slot starvation by a lane", "burst", "overload"])
@@ -238,6 +238,22 @@ def test_what_is_simulated_is_what_is_printed(cases, cause):
         assert found.policies == served.policies(32, 0, {})
     else:
         assert found.policies == rerun.recording.settings.policies
+
+
+def test_replay_says_of_how_many_answers_the_journal_has_only_the_beginning():
+    """Whoever expired in line has no recorded tokens, so that no change seems to help."""
+    lane = replace(CHAT, budget=replace(CHAT.budget, queue=SECOND // 2))
+    requests = [
+        replace(each, start_by=each.arrived + SECOND // 2, end_by=each.arrived + SECOND // 2)
+        for each in small_world.chats(40, 700 * MS, answer=3)
+    ]
+    policies = small_world.window().settings.policies
+    recording = small_world.recorded(requests, (lane,), policies)
+    evidence, rerun = journal_evidence(recording, StepCost())
+    said = replayed(diagnose(evidence).first.trial, rerun, evidence.cost, is_fitted=False)
+    expired = sum(row.finish is Finish.EXPIRED for row in evidence.requests)
+    assert said.cut == expired > 30
+    assert f"only the beginning of {expired} answers, which count as missed" in said.words
 
 
 def test_a_change_that_makes_things_worse_is_said_to():

@@ -30,6 +30,7 @@ class Replayed:
     after: Mapping[str, float]  # with the change
     offered: Mapping[str, int]  # requests with a budget, by lane
     prices: str  # where the step times are from, in words
+    cut: int = 0  # of them, those with the change whose known tokens ran out: they count as missed
 
     @property
     def words(self) -> str:
@@ -39,7 +40,13 @@ class Replayed:
             for lane, count in self.offered.items()
         ]
         worse = "; it makes things worse here" if self.is_worse else ""
-        return f"simulated, inside the budget: {', '.join(lanes)}{worse}; {self.prices}"
+        cut = (
+            f"; the journal has only the beginning of {self.cut} answers, which count as missed "
+            "however soon they come"
+            if self.cut
+            else ""
+        )
+        return f"simulated, inside the budget: {', '.join(lanes)}{worse}{cut}; {self.prices}"
 
     @property
     def is_worse(self) -> bool:
@@ -58,19 +65,18 @@ def replayed(trial: Trial, rerun: Rerun, cost: StepCost, is_fitted: bool) -> Rep
         return OUTSIDE
     try:
         settings = simulated_settings(trial, rerun, cost)
-        before, after = (
-            without_warm_up(what_if(rerun, each, cost).outcome, rerun.recording.warm_up)
-            for each in (rerun.recording.settings, settings)
-        )
+        runs = [what_if(rerun, each, cost) for each in (rerun.recording.settings, settings)]
     except SettingError as error:
         return f"not possible by replay: {error}"
+    before, after = (without_warm_up(run.outcome, rerun.recording.warm_up) for run in runs)
     offered = {
         lane.name: before.offered[lane.name]
         for lane in rerun.recording.settings.lanes
         if lane.budget.is_timed and before.offered[lane.name]
     }
     prices = "steps fitted to the journal's" if is_fitted else "steps as the cost model prices them"
-    return Replayed(_attainment(before), _attainment(after), offered, prices)
+    cut = sum(row.lane in offered and row.id in runs[1].ran_out for row in after.requests)
+    return Replayed(_attainment(before), _attainment(after), offered, prices, cut)
 
 
 def simulated_settings(trial: Trial, rerun: Rerun, cost: StepCost) -> Settings:
