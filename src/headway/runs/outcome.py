@@ -40,7 +40,7 @@ def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> 
     counts = Counter(request.lane for request in requests)
     return Outcome(
         offered={lane.name: counts[lane.name] for lane in scheduler.settings.lanes},
-        requests=tuple(_from(zero, row) for row in scheduler.ledger.requests),
+        requests=tuple(counted_from(zero, row) for row in scheduler.ledger.requests),
         steps=steps,
         nanoseconds=max((row.began + row.nanoseconds for row in steps), default=0),
         complete=scheduler.finished,
@@ -48,7 +48,7 @@ def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> 
     )
 
 
-def _from(zero: int, row: RequestRow) -> RequestRow:
+def counted_from(zero: int, row: RequestRow) -> RequestRow:
     """The row with its times counted from zero."""
 
     def since(time: int) -> int:

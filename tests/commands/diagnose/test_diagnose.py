@@ -19,14 +19,16 @@ from headway.commands.diagnose.missed import missed_requests
 from headway.commands.diagnose.replayed import Replayed, replayed, simulated_settings
 from headway.commands.diagnose.sources.from_journal import journal_evidence
 from headway.commands.diagnose.sources.from_ledger import ledger_evidence
+from headway.commands.diagnose.sources.from_report import report_evidence
 from headway.commands.diagnose.sources.from_server import server_diagnosis
 from headway.commands.diagnose.sources.server_look import ServerLook
 from headway.commands.diagnose.step_times import step_times
 from headway.commands.diagnose.timeline import EmptyLine, Timeline
 from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Budget
 from headway.core.ledger import StepRow
 from headway.core.policies.join import Continuous
-from headway.core.request import NEVER, Finish
+from headway.core.request import NEVER, Finish, Request
 from headway.errors import SettingError
 from headway.journal import journal
 from headway.report import report_json
@@ -35,7 +37,7 @@ from headway.server.config.sections.lanes import LaneSettings
 from headway.server.config.sections.strategy import NAMED, StrategySettings
 from headway.strategies.strategy import Strategy
 from tests.commands.diagnose import small_world
-from tests.commands.diagnose.small_world import CHAT, COST, FAULTS, MS, SECOND, USUAL
+from tests.commands.diagnose.small_world import CHAT, COST, FAULTS, MS, OFFLINE, SECOND, USUAL
 from tests.server.running_server import fake, serving
 
 
@@ -93,6 +95,63 @@ def test_too_few_steps_are_no_evidence_of_time(cases):
     unknown = {each.cause: each.why for each in found.not_known}
     assert unknown["drift of the machine"] == "there are too few step rows to tell slow ones"
     assert found.first is None or found.first.cause not in unknown
+
+
+# -- who counts
+
+
+def ended(cases, finish, lane=CHAT, every=10, below=6):
+    """A healthy run of which six of ten ended like this, without a token."""
+    evidence = cases("healthy")[0]
+    rows = [
+        replace(row, finish=finish, lane=lane.name, budget=lane.budget, first_token=NEVER)
+        if n % every < below
+        else row
+        for n, row in enumerate(evidence.requests)
+    ]
+    return diagnose(replace(evidence, requests=tuple(rows)))
+
+
+@pytest.mark.parametrize("lane", [CHAT, OFFLINE])
+def test_a_server_that_refuses_or_fails_hurts(cases, lane):
+    refused, failed = (ended(cases, each, lane) for each in (Finish.REFUSED, Finish.ERROR))
+    assert refused.hurts and failed.hurts and not refused.findings
+    assert (refused.offered, refused.refused, failed.failed) == (150, 90, 90)
+    assert DiagnosisReport(failed, "").sentence == (
+        "It hurts: 40 % of 150 requests met their limits, 90 failed."
+    )
+    assert not ended(cases, Finish.REFUSED, lane, every=50, below=1).hurts
+
+
+def test_who_missed_a_deadline_of_its_own_counts_in_a_lane_without_limits(cases):
+    found = ended(cases, Finish.EXPIRED, OFFLINE)
+    assert (found.offered, found.missed, found.attainment) == (150, 90, pytest.approx(0.4))
+
+
+def test_who_was_cancelled_before_a_token_is_not_said_to_have_met_its_limit(cases):
+    patient = replace(CHAT, budget=Budget(ttft=60 * SECOND))
+    found = ended(cases, Finish.CANCELLED, patient)
+    said = DiagnosisReport(found, "")
+    assert (found.offered, found.cancelled) == (60, 90) and "of 60 requests" in said.sentence
+    assert said.left_out.startswith("Not counted: 90 cancelled before their first token")
+    all_of_them = ended(cases, Finish.CANCELLED, patient, below=10)
+    assert DiagnosisReport(all_of_them, "").sentence.startswith("Nothing is known to hurt")
+
+
+def test_requests_that_are_late_when_the_journal_ends_are_missed(tmp_path):
+    crowd = [Request(f"c{n}", (n + 1,) * 200, 200, n * 5 * MS, "chat") for n in range(200)]
+    whole = small_world.recorded(crowd)
+    records = tuple(each for each in whole.records if each.now < 1_500 * MS)
+    evidence, rerun = journal_evidence(replace(whole, records=records, cut=True), StepCost())
+    found = diagnose(evidence)
+    assert len(rerun.outcome.requests) == 1 and found.first.cause == "overload"
+    assert found.offered + found.unfinished == 200 and found.missed > 100
+    assert "that had not ended when the run did" in DiagnosisReport(found, "").left_out
+    path = tmp_path / "report.json"
+    report = report_json.Report({}, {"chat": CHAT}, {"mine": (rerun.outcome,)})
+    report_json.write(report, [Strategy("mine", "", USUAL)], {}, path)
+    evidence = report_evidence(report_json.read(path), "", "report.json")
+    assert diagnose(evidence).unfinished == 199
 
 
 # -- what only the server's edges know

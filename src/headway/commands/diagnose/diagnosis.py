@@ -1,6 +1,6 @@
 """All rules asked, and their answers ranked (Diagnosis)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.commands.diagnose.causes.batch import BatchTooLarge
 from headway.commands.diagnose.causes.budget import MisSetBudget
@@ -16,8 +16,9 @@ from headway.commands.diagnose.causes.window import WindowTooLong
 from headway.commands.diagnose.circumstances import circumstances
 from headway.commands.diagnose.evidence import Evidence
 from headway.commands.diagnose.finding import NAMED, Finding, NotKnown, Rule
-from headway.commands.diagnose.missed import FAILED
-from headway.core.request import Finish
+from headway.commands.diagnose.missed import FAILED, LOST
+from headway.core.ledger import RequestRow
+from headway.core.request import NEVER, Finish
 
 # Where two causes explain as much, the earlier one is named: those that no other cause can bring
 # about come first, and those that anything which slows the engine brings about come last.
@@ -38,7 +39,7 @@ RULES: tuple[Rule, ...] = (
 )
 OF_TRAFFIC = ("burst", "overload")  # causes outside the system
 KEPT = 0.95  # of the requests inside their budgets: attainment that counts as healthy
-FEW = 5  # missed requests; with fewer a cause would be read out of chance
+FEW = 5  # missed requests; of fewer a cause would be read out of chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,17 @@ class Diagnosis:
     """What hurts, and the causes, likeliest first."""
 
     source: str
-    offered: int  # requests with a limit, or with a known client
+    offered: int  # requests with a limit, or with a known client, and all that missed or failed
     missed: int
     refused: int
     failed: int
     findings: tuple[Finding, ...]  # ranked; empty if nothing hurts, or nothing explains it
     not_known: tuple[NotKnown, ...]
-    few: int = FEW  # missed requests from which on something hurts
+    few: int = FEW  # requests missed, refused or failed from which on something hurts
     by_rows: bool = True  # False: from counters, so that scores are no shares of the missed
+    # Not among the offered, because nobody knows whether they would have been in time:
+    cancelled: int = 0  # before their first token
+    unfinished: int = 0  # when the run ended
 
     @property
     def attainment(self) -> float:
@@ -64,7 +68,8 @@ class Diagnosis:
     @property
     def hurts(self) -> bool:
         """Whether there is anything to explain."""
-        return self.missed >= self.few and self.attainment < KEPT
+        lost = self.missed + self.refused + self.failed
+        return lost >= self.few and self.attainment < KEPT
 
     @property
     def first(self) -> Finding | None:
@@ -77,11 +82,16 @@ class Diagnosis:
 def diagnose(evidence: Evidence) -> Diagnosis:
     """Ask every rule. Pure: the same evidence, the same diagnosis."""
     case = circumstances(evidence)
-    counted = [
+    missed = {each.row.id for each in case.missed}
+    limited = [
         row
         for row in evidence.requests
-        if row.budget.is_timed or evidence.client_waits or row.finish in (Finish.REFUSED,)
+        if row.budget.is_timed or evidence.client_waits or row.id in missed or row.finish in LOST
     ]
+    cancelled = [row for row in limited if _left_early(row) and row.id not in missed]
+    unfinished = [row for row in limited if not row.finish and row.id not in missed]
+    left_out = {row.id for row in (*cancelled, *unfinished)}
+    counted = [row for row in limited if row.id not in left_out]
     answers = [rule.ask(case) for rule in RULES]
     found = [each for each in answers if isinstance(each, Finding)]
     made = Diagnosis(
@@ -92,8 +102,14 @@ def diagnose(evidence: Evidence) -> Diagnosis:
         sum(row.finish in FAILED for row in counted),
         tuple(sorted(found, key=_rank)),
         tuple([each for each in answers if isinstance(each, NotKnown)]),
+        cancelled=len(cancelled),
+        unfinished=len(unfinished) + evidence.unfinished,
     )
-    return made if made.hurts else _healthy(made)
+    return made if made.hurts and made.missed >= made.few else replace(made, findings=())
+
+
+def _left_early(row: RequestRow) -> bool:
+    return row.finish is Finish.CANCELLED and row.first_token == NEVER
 
 
 def _rank(finding: Finding) -> tuple[bool, float, int]:
@@ -102,9 +118,3 @@ def _rank(finding: Finding) -> tuple[bool, float, int]:
     order = [rule.cause for rule in RULES]
     strong = finding.score >= NAMED and finding.cause not in OF_TRAFFIC
     return not strong, -round(finding.score, 1), order.index(finding.cause)
-
-
-def _healthy(made: Diagnosis) -> Diagnosis:
-    return Diagnosis(
-        made.source, made.offered, made.missed, made.refused, made.failed, (), made.not_known
-    )

@@ -28,6 +28,8 @@ class DiagnosisReport:
         found = self.diagnosis
         console.print(Text(self.sentence, style="bold"))
         console.print(Text(f"{found.source}.", style="dim"))
+        if self.left_out:
+            console.print(Text(f"{self.left_out}."))
         if found.findings:
             console.print()
             console.print(self._table(), width=min(console.width, WIDTH))
@@ -43,7 +45,11 @@ class DiagnosisReport:
         """The verdict."""
         found = self.diagnosis
         kept = f"{share(found.attainment)} of {found.offered} requests met their limits"
+        kept += f", {found.refused} were refused" if found.refused else ""
+        kept += f", {found.failed} failed" if found.failed else ""
         if not found.hurts:
+            if not found.offered and self.left_out:
+                return "Nothing is known to hurt: no request with a limit was answered or late."
             if not found.offered:
                 return "Nothing hurts: no request has a limit that it could miss."
             why = f"{kept}, and {share(KEPT)} count as healthy"
@@ -55,9 +61,22 @@ class DiagnosisReport:
                 f"Likely cause: {first.cause}. It explains {share(first.score)} of the "
                 f"{found.missed} misses; {kept}."
             )
+        if found.missed < found.few:
+            return f"It hurts: {kept}."
         return (
             f"It hurts, and no cause explains {share(NAMED)} of the {found.missed} misses; {kept}."
         )
+
+    @property
+    def left_out(self) -> str:
+        """The requests that are not counted, in words."""
+        found = self.diagnosis
+        parts = [
+            f"{found.cancelled} cancelled before their first token" if found.cancelled else "",
+            f"{found.unfinished} that had not ended when the run did" if found.unfinished else "",
+        ]
+        said = " and ".join(filter(None, parts))
+        return f"Not counted: {said}, none of them known to be late" if said else ""
 
     def _table(self) -> Table:
         table = Table(box=None, pad_edge=False, header_style="bold")
@@ -90,6 +109,8 @@ class DiagnosisReport:
             "missed": found.missed,
             "refused": found.refused,
             "failed": found.failed,
+            "cancelled": found.cancelled,
+            "unfinished": found.unfinished,
             "attainment": found.attainment,
             "cause": found.first.cause if found.first else None,
             "findings": [asdict(each) for each in found.findings],

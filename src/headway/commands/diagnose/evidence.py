@@ -52,6 +52,7 @@ class Evidence:
     # By request: nanoseconds of each stage of its time (core/accounts). Empty: not recorded.
     stages: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     minutes: tuple[Minute, ...] = ()  # in order of time; empty: not recorded
+    unfinished: int = 0  # requests without a row, because the run ended before they did
 
     @property
     def slots(self) -> int:

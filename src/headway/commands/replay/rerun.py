@@ -9,12 +9,13 @@ from headway.core.batch import Batch, Output
 from headway.core.commands import Add, Cancel, Command, Stop
 from headway.core.cost.features import Features, batch_features
 from headway.core.cost.gathering import UNPADDED, Gathering
+from headway.core.ledger import Ledger, RequestRow
 from headway.core.request import Finish, Request
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine, Executor
 from headway.errors import JournalError
 from headway.journal import origin
-from headway.runs.outcome import Outcome, outcome_of
+from headway.runs.outcome import Outcome, counted_from, outcome_of
 from headway.sim.replay import JournalInbox
 
 BY_ITSELF = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
@@ -36,6 +37,15 @@ class Rerun:
     @property
     def outcome(self) -> Outcome:
         return outcome_of(self.scheduler, self.requests.values(), self.start)
+
+    @property
+    def open(self) -> tuple[RequestRow, ...]:
+        """Of the requests that had not ended when the journal did, as they were then."""
+        roster, books = self.scheduler.roster, Ledger()
+        now = self.recording.records[-1].now
+        for each in roster.by_id.values():
+            books.close(each, roster.judged_by(each), Finish.NOT_YET, now)
+        return tuple([counted_from(self.start, row) for row in books.requests])
 
     @property
     def incomplete(self) -> Mapping[Finish, int]:

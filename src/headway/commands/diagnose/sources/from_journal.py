@@ -1,5 +1,7 @@
 """Evidence from a journal: everything that the engine took in and did."""
 
+from dataclasses import replace
+
 from headway.commands.diagnose.evidence import Evidence
 from headway.commands.replay.recording import Recording
 from headway.commands.replay.rerun import Rerun, rerun_journal
@@ -9,7 +11,8 @@ from headway.figures.warm_up import without_warm_up
 
 
 def journal_evidence(recording: Recording, cost: StepCost) -> tuple[Evidence, Rerun]:
-    """The rows of the rerun, and the rerun itself for a what-if run.
+    """The rows of the rerun, of requests that had not ended as they were then, and the rerun itself
+    for a what-if run.
 
     cost: of a cost file; unknown: what the journal recorded, if anything. Raises JournalError as
     `headway replay` does.
@@ -17,8 +20,10 @@ def journal_evidence(recording: Recording, cost: StepCost) -> tuple[Evidence, Re
     settings = recording.settings
     known = cost if cost.is_known else settings.cost
     rerun = rerun_journal(recording, known.gathering)
-    outcome = without_warm_up(rerun.outcome, recording.warm_up)
-    left_out = len(rerun.outcome.steps) - len(outcome.steps)  # the first ones
+    ended = rerun.outcome
+    with_open = replace(ended, requests=(*ended.requests, *rerun.open))
+    outcome = without_warm_up(with_open, recording.warm_up)
+    left_out = len(ended.steps) - len(outcome.steps)  # the first ones
     added = {
         command.request.id: (record.now - rerun.start, bool(command.request.sampling.grammar))
         for record in recording.records

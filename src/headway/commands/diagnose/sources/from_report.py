@@ -23,4 +23,5 @@ def report_evidence(report: Report, strategy: str, name: str) -> Evidence:
         requests=outcome.requests,
         lanes=report.lanes,
         steps=outcome.steps,
+        unfinished=0 if outcome.complete else sum(outcome.offered.values()) - len(outcome.requests),
     )
