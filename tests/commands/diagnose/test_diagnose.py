@@ -17,6 +17,7 @@ from headway.commands.diagnose.diagnosis_report import DiagnosisReport
 from headway.commands.diagnose.evidence import Evidence
 from headway.commands.diagnose.missed import missed_requests
 from headway.commands.diagnose.replayed import Replayed, replayed, simulated_settings
+from headway.commands.diagnose.sources import server_look
 from headway.commands.diagnose.sources.from_journal import journal_evidence
 from headway.commands.diagnose.sources.from_ledger import ledger_evidence
 from headway.commands.diagnose.sources.from_report import report_evidence
@@ -376,6 +377,7 @@ def test_the_command_wants_one_source_and_options_that_go_with_it():
         (("--url", "http://127.0.0.1:9"), "cannot be read"),
         (("--report", "a", "--cost", "b"), "--cost goes with --journal"),
         (("--journal", "a", "--strategy", "b"), "names a run of a --report"),
+        (("--journal", "a", "--model", "b"), "--model goes with --ledger or --url"),
     ):
         said = run(*arguments).exception
         assert isinstance(said, SettingError) and words in str(said)
@@ -387,6 +389,57 @@ def test_the_command_reads_a_live_server():
     plain = json.loads(said.stdout)
     assert said.exit_code == 0 and not plain["hurts"]
     assert {each["cause"] for each in plain["not_known"]} >= {"cold cache", "noisy neighbour"}
+
+
+def metrics(lines):
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def two_models(monkeypatch):
+    """The answers of a server with the models one and two, each healthy, with budgets of its own;
+    three requests were refused before it was known which they mean."""
+    budget = {"ttft": 500.0, "tpot": 50.0, "e2e": None, "queue": None}
+    said = {
+        "/v1/lanes": json.dumps(
+            {
+                "data": [
+                    {"id": "chat", "model": "one", "budget_ms": budget},
+                    {"id": "chat", "model": "two", "budget_ms": dict.fromkeys(budget)},
+                ]
+            }
+        )
+    }
+    shared = [(name, f'engine="0",model_name="{name}"') for name in ("one", "two")]
+    said["/metrics"] = metrics(
+        [
+            'headway_requests_total{engine="0",model_name="",outcome="refused"} 3.0',
+            *[
+                f"{name}{{{labels}}} {value}"
+                for model, labels in shared
+                for name, value in (
+                    ("headway_steps_total", 10.0),
+                    ("headway_cost_drift_ratio", 1.0),
+                    ("vllm:kv_cache_usage_perc", 0.5),
+                    ("vllm:num_requests_waiting", 1.0),
+                )
+            ],
+        ]
+    )
+    monkeypatch.setattr(server_look, "_get", lambda url, key: said[url.removeprefix("http://x")])
+
+
+def test_a_live_server_with_several_models_is_looked_at_one_model_at_a_time(two_models):
+    with pytest.raises(SettingError, match="several models: name one with --model: one, two"):
+        server_look.look_at("http://x", "")
+    with pytest.raises(SettingError, match="there is no model 'three'; there are one, two"):
+        server_look.look_at("http://x", "", "three")
+    looks = [server_look.look_at("http://x", "", "one") for _ in range(2)]
+    seen = server_look.Between(*looks, 10.0)
+    assert seen.now("headway_cost_drift_ratio") == 1.0, "ratios of two models are not summed"
+    assert seen.now("headway_requests_total", outcome="refused") == 3.0
+    assert looks[0].lanes["chat"]["budget_ms"]["ttft"] == 500.0
+    assert server_diagnosis(*looks, 10.0, "x").findings == ()
 
 
 def look(**values):

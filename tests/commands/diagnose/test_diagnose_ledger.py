@@ -141,7 +141,6 @@ def test_of_several_models_one_is_named_and_other_runs_are_left_out(where):
 def test_options_of_a_ledger_go_with_one():
     for arguments in (
         ("--url", "http://b", "--config", "c"),
-        ("--journal", "a", "--model", "m"),
         ("--journal", "a", "--minutes", "5"),
     ):
         refused = run(*arguments).exception

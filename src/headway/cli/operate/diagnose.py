@@ -34,7 +34,7 @@ def diagnose(
         ),
     ] = None,
     model: Annotated[
-        str, typer.Option(metavar="NAME", help="Of a --ledger that has several models.")
+        str, typer.Option(metavar="NAME", help="Of a --ledger or a --url that has several models.")
     ] = "",
     config: Annotated[
         Path | None,

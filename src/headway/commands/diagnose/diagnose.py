@@ -34,7 +34,7 @@ class DiagnoseOptions:
     report: Path | None = None
     ledger: str = ""  # a store
     minutes: float | None = None  # of a ledger: how far back from its latest request; None: MINUTES
-    model: str = ""  # of a ledger that has several
+    model: str = ""  # of a ledger or a server that has several
     config: Path | None = None  # of the server that wrote the ledger
     url: str = ""  # of a live server
     key: str = ""  # of an API key for it
@@ -53,8 +53,10 @@ def run_diagnose(options: DiagnoseOptions, console: Console) -> int:
         )
     if options.cost and not (options.journal or options.ledger):
         raise SettingError("--cost goes with --journal or --ledger")
-    if (options.config or options.model or options.minutes) and not options.ledger:
-        raise SettingError("--config, --model and --minutes go with --ledger")
+    if (options.config or options.minutes) and not options.ledger:
+        raise SettingError("--config and --minutes go with --ledger")
+    if options.model and not (options.ledger or options.url):
+        raise SettingError("--model goes with --ledger or --url")
     if options.strategy and not options.report:
         raise SettingError("--strategy names a run of a --report")
     if options.journal:
@@ -67,9 +69,10 @@ def run_diagnose(options: DiagnoseOptions, console: Console) -> int:
         evidence = _of_ledger(options)
         report = DiagnosisReport(diagnose(evidence), NO_JOURNAL.format(source="a ledger"))
     else:
-        looks = read_server(options.url, options.key, options.seconds)
+        looks = read_server(options.url, options.key, options.seconds, options.model)
+        named = f"{options.url}, {options.model}" if options.model else options.url
         report = DiagnosisReport(
-            server_diagnosis(*looks, source=options.url), NO_JOURNAL.format(source="a live server")
+            server_diagnosis(*looks, source=named), NO_JOURNAL.format(source="a live server")
         )
     if options.as_json:
         console.file.write(json.dumps(report.as_json) + "\n")

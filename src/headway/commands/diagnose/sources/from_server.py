@@ -23,13 +23,15 @@ UNKNOWN = {
 }
 
 
-def read_server(url: str, key: str, seconds: float) -> tuple[ServerLook, ServerLook, float]:
-    """Two looks, so many seconds apart, and the seconds that really passed."""
+def read_server(
+    url: str, key: str, seconds: float, model: str = ""
+) -> tuple[ServerLook, ServerLook, float]:
+    """Two looks at a model, so many seconds apart, and the seconds that really passed."""
     url = url.rstrip("/").removesuffix("/v1")
     clock = WallClock()
-    before, began = look_at(url, key), clock.now()
+    before, began = look_at(url, key, model), clock.now()
     clock.advance_to(began + round(seconds * SECOND))
-    return before, look_at(url, key), (clock.now() - began) / SECOND
+    return before, look_at(url, key, model), (clock.now() - began) / SECOND
 
 
 def server_diagnosis(

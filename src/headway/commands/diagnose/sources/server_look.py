@@ -11,7 +11,8 @@ from urllib.request import Request, urlopen
 from headway.errors import SettingError
 
 TIMEOUT = 10.0  # seconds for one answer
-SHARED = ("model_name", "engine")  # labels that all samples have
+MODEL = "model_name"  # a label; empty: of requests refused before their model was known
+SHARED = (MODEL, "engine")  # labels that all samples have; a model has one engine
 
 Labels = tuple[tuple[str, str], ...]  # sorted, without those of SHARED
 
@@ -71,22 +72,38 @@ def _sum(look: ServerLook, name: str, labels: Mapping[str, str]) -> float:
     return sum(v for key, v in look.samples.get(name, {}).items() if wanted <= set(key))
 
 
-def look_at(url: str, key: str) -> ServerLook:
-    """Ask for /metrics and /v1/lanes. SettingError if the server does not answer as it should."""
+def look_at(url: str, key: str, model: str = "") -> ServerLook:
+    """Ask for /metrics and /v1/lanes of one model. model: its name; empty: the only one.
+
+    SettingError if the server does not answer as it should, or has several models.
+    """
     try:
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError:
         raise SettingError("--url needs prometheus-client: pip install 'headway[server]'") from None
-    samples = dict[str, dict[Labels, float]]()
-    for family in text_string_to_metric_families(_get(f"{url}/metrics", key)):
-        for sample in family.samples:
-            own = tuple(sorted((k, v) for k, v in sample.labels.items() if k not in SHARED))
-            found = samples.setdefault(sample.name, {})
-            found[own] = found.get(own, 0.0) + sample.value
-    if "headway_steps_total" not in samples:
+    families = text_string_to_metric_families(_get(f"{url}/metrics", key))
+    every = [sample for family in families for sample in family.samples]
+    models = {each.labels.get(MODEL, "") for each in every if each.name == "headway_steps_total"}
+    if not models:
         raise SettingError(f"{url}/metrics has no metrics of a headway server with a model")
+    mine = _named(model, sorted(models))
+    samples = dict[str, dict[Labels, float]]()
+    for each in every:
+        if each.labels.get(MODEL, "") in (mine, ""):
+            own = tuple(sorted((k, v) for k, v in each.labels.items() if k not in SHARED))
+            found = samples.setdefault(each.name, {})
+            found[own] = found.get(own, 0.0) + each.value  # one has them, and one those refused
     listed = json.loads(_get(f"{url}/v1/lanes", key))["data"]
-    return ServerLook(samples, {each["id"]: each for each in listed})
+    lanes = {each["id"]: each for each in listed if each.get("model", mine) == mine}
+    return ServerLook(samples, lanes)
+
+
+def _named(model: str, models: list[str]) -> str:
+    if model and model not in models:
+        raise SettingError(f"there is no model {model!r}; there are {', '.join(models)}")
+    if not model and len(models) > 1:
+        raise SettingError(f"there are several models: name one with --model: {', '.join(models)}")
+    return model or models[0]
 
 
 def _get(url: str, key: str) -> str:
