@@ -14,6 +14,7 @@ from headway.cli.app import app
 from headway.commands.diagnose.diagnosis import RULES, diagnose
 from headway.commands.diagnose.sources.from_journal import journal_evidence
 from headway.commands.diagnose.sources.from_ledger import ledger_evidence
+from headway.commands.diagnose.sources.ledger_read import read_ledger
 from headway.commands.diagnose.timeline import WaitingLine
 from headway.core.cost.step_cost import StepCost
 from headway.core.request import NEVER
@@ -24,6 +25,7 @@ from headway.store.database import Database
 from headway.store.ledger.flush import MINUTE, Account
 from headway.store.ledger.ledger_tables import REQUESTS
 from headway.store.ledger.reading import LedgerReader
+from headway.store.tables import VERSIONS
 from tests.commands.diagnose import small_world
 from tests.commands.diagnose.small_world import COST, FAULTS, MS
 from tests.commands.diagnose.test_diagnose import stored
@@ -136,6 +138,33 @@ def test_of_several_models_one_is_named_and_other_runs_are_left_out(where):
         with database.begin() as connection:
             connection.execute(REQUESTS.delete().where(REQUESTS.c.id.in_([r["id"] for r in added])))
         database.close()
+
+
+def test_a_version_that_was_never_in_force_decides_nothing(where):
+    """One that was only proposed, and another model's file."""
+    reader, database = LedgerReader(where), Database(where)
+    with reader.begin() as connection:
+        first = dict(connection.execute(VERSIONS.select().limit(1)).one()._mapping)
+        row = dict(connection.execute(REQUESTS.select().limit(1)).one()._mapping)
+    reader.close()
+    content = json.loads(first["content"])
+    content["config"]["engine"]["slots"], lanes = 1, content["config"]["lanes"]
+    lanes["chat"]["ttft"] = lanes["bulk"]["ttft"] = "1h"
+    proposed = first | {"number": 98, "is_file": False, "content": json.dumps(content)}
+    other = first | {"number": 99, "content": json.dumps(content | {"model": "other"})}
+    unversioned = row | {"id": "before-any-version", "version": 0}
+    try:
+        with database.begin() as connection:
+            connection.execute(VERSIONS.insert(), [proposed, other])
+            connection.execute(REQUESTS.insert(), [unversioned])
+        found = read_ledger(where, 60, "", None, None)
+    finally:
+        with database.begin() as connection:
+            connection.execute(VERSIONS.delete().where(VERSIONS.c.number.in_([98, 99])))
+            connection.execute(REQUESTS.delete().where(REQUESTS.c.id == unversioned["id"]))
+        database.close()
+    assert found.slots == ENGINE["slots"] and len(found.requests) == ASKED + 1
+    assert {row.budget.ttft for row in found.requests if row.lane == "chat"} == {50 * MS}
 
 
 def test_options_of_a_ledger_go_with_one():

@@ -1,8 +1,9 @@
 """What a diagnosis reads of a store: the latest rows of one engine, and the lanes that it had."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,8 @@ class Configured:
     lanes: Lanes
     policies: Policies | None  # None: not known
     cost_file: str = ""  # empty: it names none
+    model: str = ""  # of a version
+    is_file: bool = False  # a version that is the server's file
 
 
 def read_ledger(
@@ -49,12 +52,14 @@ def read_ledger(
     reader = LedgerReader(where)
     try:
         with reader.begin() as connection:
+            own, versions = Configured({}, None), dict[int, Configured]()
             if config:
-                own, versions = _of_file(config), dict[int, Configured]()
+                own = _of_file(config)
             else:
                 versions = _of_versions(connection)
-                own = versions[max(versions)]
             requests, others = _requests(connection, minutes, model)
+            if versions:
+                own, versions = _in_force(versions, requests)
             spent = _minutes(connection, requests)
     finally:
         reader.close()
@@ -80,15 +85,30 @@ def _of_file(path: Path) -> Configured:
 
 
 def _of_versions(connection: Connection) -> dict[int, Configured]:
-    """By number. Version 0 is the file's, with which the server began."""
+    """By number, of all models."""
     rows: Sequence[Row[Any]] = ()
     if inspect(connection).has_table("versions"):
         rows = connection.execute(select(VERSIONS).order_by(VERSIONS.c.number)).all()
     if not rows:
         raise SettingError(NO_LANES)
-    found = {row.number: _of_version(row.number, json.loads(row.content)) for row in rows}
-    files = [row.number for row in rows if row.is_file]
-    return found | {0: found[files[-1] if files else min(found)]}
+    return {
+        row.number: replace(_of_version(row.number, json.loads(row.content)), is_file=row.is_file)
+        for row in rows
+    }
+
+
+def _in_force(
+    versions: Mapping[int, Configured], requests: Sequence[Mapping[str, Any]]
+) -> tuple[Configured, dict[int, Configured]]:
+    """What most of the requests were served under, and all versions with version 0: the file's of
+    their model, with which the server began."""
+    models = {row["model"] for row in requests}
+    mine = {number: each for number, each in versions.items() if each.model in models} or versions
+    files = [number for number, each in mine.items() if each.is_file]
+    known = {**versions, 0: versions[files[-1] if files else min(mine)]}
+    counts = Counter([row["version"] for row in requests if row["version"] in known])
+    usual = max(counts, key=lambda number: (counts[number], number), default=0)
+    return known[usual], known
 
 
 def _of_version(number: int, content: Mapping[str, Any]) -> Configured:
@@ -101,7 +121,8 @@ def _of_version(number: int, content: Mapping[str, Any]) -> Configured:
         why = "was stored by another headway; name the server's file with --config"
         raise SettingError(f"version {number} of the configuration {why}") from error
     policies = strategy.policies(engine["slots"], engine["step_tokens"], lanes)
-    return Configured(_named([each.to_lane(name) for name, each in lanes.items()]), policies)
+    named = _named([each.to_lane(name) for name, each in lanes.items()])
+    return Configured(named, policies, model=content.get("model", ""))
 
 
 def _named(lanes: Sequence[Lane]) -> Lanes:
