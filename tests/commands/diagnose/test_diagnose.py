@@ -25,6 +25,7 @@ from headway.commands.diagnose.sources.from_server import server_diagnosis
 from headway.commands.diagnose.sources.server_look import ServerLook
 from headway.commands.diagnose.step_times import step_times
 from headway.commands.diagnose.timeline import EmptyLine, Timeline
+from headway.core.commands import Add
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget
 from headway.core.ledger import StepRow
@@ -170,6 +171,26 @@ def test_a_slow_client_is_named_although_every_answer_was_in_time(cases):
     found = diagnose(replace(evidence, client_waits=waits))
     assert found.first.cause == "slow client" and found.first.score == 1.0
     assert found.missed == 50
+
+
+def test_a_slow_upload_is_no_window(cases):
+    """Each request comes 700 ms before the engine has it, and nothing else runs."""
+    recording = small_world.recorded(small_world.chats(40, 2 * SECOND))
+    early = tuple(
+        replace(
+            record,
+            commands=tuple(
+                Add(replace(c.request, arrived=c.request.arrived - 700 * MS))
+                if isinstance(c, Add)
+                else c
+                for c in record.commands
+            ),
+        )
+        for record in recording.records
+    )
+    evidence, _ = journal_evidence(replace(recording, records=early), StepCost())
+    found = diagnose(evidence)
+    assert found.missed == 40 and "window too long" not in {each.cause for each in found.findings}
 
 
 def test_a_grammar_that_takes_long_is_named(cases):

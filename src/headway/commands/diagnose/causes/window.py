@@ -19,8 +19,8 @@ SHARE = 0.25  # of the tightest TTFT limit: the window that `headway compare` gi
 
 @dataclass(frozen=True, slots=True)
 class WindowTooLong:
-    """A request is explained if it was held for its excess while no step ran, or while a group ran
-    with places left: under group batching nobody joins a group that has begun.
+    """A request is explained if the engine held it for its excess while no step ran, or while a
+    group ran with places left: under group batching nobody joins a group that has begun.
 
     Without step rows the stages of its time say so: it waited for its window, or for a group while
     the mean batch was not full.
@@ -67,15 +67,13 @@ def _by_steps(evidence: Evidence) -> Held:
         evidence.steps,
         [0 if is_group and row.running < slots else row.nanoseconds for row in evidence.steps],
     )
-    return lambda row: _queued(row) - useful.between(row.arrived, _started(row))
 
+    def held(row: RequestRow) -> float:
+        since = max(row.arrived, evidence.taken.get(row.id, 0))  # before, the engine had it not
+        until = row.finished if row.first_scheduled == NEVER else row.first_scheduled
+        return until - since - useful.between(since, until)
 
-def _started(row: RequestRow) -> int:
-    return row.finished if row.first_scheduled == NEVER else row.first_scheduled
-
-
-def _queued(row: RequestRow) -> int:
-    return _started(row) - row.arrived
+    return held
 
 
 def _trial(case: Circumstances) -> Trial:
