@@ -173,6 +173,15 @@ def test_a_slow_client_is_named_although_every_answer_was_in_time(cases):
     assert found.missed == 50
 
 
+def test_a_short_answer_that_took_longer_to_send_has_no_slow_client(cases):
+    """Its last byte leaves a few milliseconds after its last token, whoever reads it."""
+    evidence, ids = quick(cases)
+    rows = tuple(replace(row, finished=row.arrived + 2 * MS) for row in evidence.requests)
+    rows = tuple(replace(row, budget=Budget()) for row in rows)
+    found = diagnose(replace(evidence, requests=rows, client_waits=dict.fromkeys(ids, 3 * MS)))
+    assert found.missed == 0 and not found.hurts
+
+
 def test_a_slow_upload_is_no_window(cases):
     """Each request comes 700 ms before the engine has it, and nothing else runs."""
     recording = small_world.recorded(small_world.chats(40, 2 * SECOND))

@@ -7,6 +7,7 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 
 FAILED = (Finish.UNSATISFIABLE, Finish.ERROR)
+READ = 1_000_000_000  # nanoseconds: without a limit nobody has read slowly who took less
 LOST = (Finish.REFUSED, *FAILED)  # they have no time of their own that could be explained
 
 
@@ -60,7 +61,7 @@ def _missed(row: RequestRow, client_wait: int) -> Missed | None:
         return Missed(row, "tpot", (row.tpot - budget.tpot) * (row.generated - 1))
     if row.e2e > budget.e2e:
         return Missed(row, "e2e", row.e2e - budget.e2e)
-    allowed = row.e2e if budget.e2e == NEVER else budget.e2e - row.e2e
+    allowed = max(row.e2e, READ) if budget.e2e == NEVER else budget.e2e - row.e2e
     if client_wait > allowed:  # without a limit: it took more than twice the time
         return Missed(row, "client", client_wait - allowed)
     return None
