@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from io import StringIO
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
@@ -84,6 +85,12 @@ def test_what_is_written_is_what_was_found_and_a_server_takes_it(tmp_path, few):
     assert least >= 0.95 and held["recommended"]["capacity"] > 0
     assert max(map(len, said.splitlines())) <= 80
     assert found["vllm"]["arguments"].startswith(f"--max-num-seqs {config.engine.slots} ")
+
+
+def test_what_it_is_compared_with_has_no_more_slots_than_the_cost_file():
+    for most, slots in ((8, 8), (64, 32)):
+        made = SimpleNamespace(site=site(), most_slots=most)
+        assert {each.slots for each in tuning.Tuning.others.fget(made).values()} == {slots}
 
 
 def test_the_number_of_processes_does_not_change_the_answer(tmp_path, few):

@@ -1,7 +1,7 @@
 """A tuning (Tuning): what is searched, the search, and its check on held-out windows."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from rich.console import Console
 
@@ -69,8 +69,13 @@ class Tuning:
 
     @property
     def others(self) -> dict[str, Candidate]:
-        """What the recommendation is compared with, as far as the lanes allow it."""
-        return {name: each for name, each in DEFAULTS.items() if self.site.allows(each)}
+        """What the recommendation is compared with, as far as the lanes allow it. Their slots are
+        no more than the cost file's: beyond those nothing was measured."""
+        found = {
+            name: replace(each, slots=min(each.slots, self.most_slots))
+            for name, each in DEFAULTS.items()
+        }
+        return {name: each for name, each in found.items() if self.site.allows(each)}
 
     def run(self, pool: WorkerPool, console: Console) -> Recommendation:
         """Search, and check what was found on the held-out windows.
