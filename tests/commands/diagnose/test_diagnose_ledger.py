@@ -167,6 +167,12 @@ def test_a_version_that_was_never_in_force_decides_nothing(where):
     assert {row.budget.ttft for row in found.requests if row.lane == "chat"} == {50 * MS}
 
 
+def test_any_number_of_minutes_is_taken_and_no_more_than_a_number(where):
+    refused = run("--ledger", where, "--minutes", "inf").exception
+    assert isinstance(refused, SettingError) and "--minutes is inf" in str(refused)
+    assert run("--ledger", where, "--minutes", "1e14", "--json").exit_code == 1
+
+
 def test_options_of_a_ledger_go_with_one():
     for arguments in (
         ("--url", "http://b", "--config", "c"),

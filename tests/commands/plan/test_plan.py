@@ -261,6 +261,7 @@ def test_an_unknown_shape_is_left_out_with_the_remedy(cost):
         ({"trace": "azure2023-code", "token_scale": nan}, "--token-scale is nan, not a number"),
         ({"trace": "azure2023-code", "token_scale": inf}, "--token-scale is inf, not a number"),
         ({"trace": "azure2023-code", "rate": -1}, "--rate is -1; it must be 0 or more"),
+        ({"rate": 1e-9, "prompt": 9, "answer": 9}, "--rate is 1e-09; it must be 0.0001 or more"),
         ({"price_per_hour": nan}, "--price-per-hour is nan, not a number"),
     ],
 )

@@ -21,6 +21,7 @@ from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import read_cost_file
 from headway.errors import SettingError
 from headway.report import report_json
+from headway.yaml_values import number
 
 FINE, HURTS = 0, 1  # exit statuses
 MINUTES = 60.0  # of a ledger that are looked at
@@ -88,7 +89,7 @@ def _of_ledger(options: DiagnoseOptions) -> Evidence:
         raise SettingError(
             f"reading a ledger needs {missing.name}: pip install 'headway[server,ledger]'"
         ) from missing
-    minutes = options.minutes or MINUTES
+    minutes = number(options.minutes or MINUTES, "--minutes")
     return read_ledger(options.ledger, minutes, options.model, options.config, options.cost)
 
 

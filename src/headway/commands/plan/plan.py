@@ -43,6 +43,7 @@ NUMBERS = (
     "token_scale",
     "price_per_hour",
 )  # options that must be finite numbers
+LEAST_RATE = 1e-4  # requests per second; at lower ones a run lasts longer than the clock goes
 MOST_BATCH = 10_000  # requests of a padded group, which the simulator forms
 
 
@@ -80,6 +81,8 @@ def run_plan(options: PlanOptions, console: Console) -> int:
     """Print the plan and return 0. Raises SettingError for impossible options, with the remedy."""
     for name in NUMBERS:
         number(getattr(options, name), f"--{name.replace('_', '-')}")
+    if 0 < options.rate < LEAST_RATE:
+        raise SettingError(f"--rate is {options.rate}; it must be {LEAST_RATE} or more")
     if options.batch > MOST_BATCH:
         raise SettingError(f"--batch must be at most {MOST_BATCH:,}, not {options.batch:,}")
     calibration = read_cost_file(options.cost)

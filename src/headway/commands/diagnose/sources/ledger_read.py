@@ -152,7 +152,7 @@ def _requests(
     ).first()
     if latest is None:
         raise SettingError("there are no requests in the ledger yet")
-    since = REQUESTS.c.arrived >= latest.arrived - round(minutes * MINUTE)
+    since = REQUESTS.c.arrived >= max(0, latest.arrived - round(minutes * MINUTE))
     runs = connection.execute(
         select(func.count(REQUESTS.c.writer.distinct())).where(mine, since)
     ).scalar()
