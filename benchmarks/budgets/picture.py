@@ -11,7 +11,7 @@ SERIES = {  # title: class, light, dark
     "first come": ("first", "#8a8f98", "#9aa0a8"),
     "queue timeout": ("timeout", "#e69f00", "#e6a91f"),
     "deadline order": ("order", "#0072b2", "#4ea8de"),
-    "+ slack steps": ("slack", "#b07aa1", "#c994bb"),
+    "+ slack steps": ("slack", "#7b3fb5", "#b98ae6"),
     "+ relegation": ("relegation", "#d1495b", "#e0606f"),
     "budgets": ("budgets", "#009e73", "#2fc08e"),
 }
