@@ -56,7 +56,7 @@ class Coast:
         self._allowed: Ahead = unlimited  # the time of a step with these
         self._sure = 0.0  # share of the steps that are to keep to it
         self._beside = inf  # by which they may lengthen a step
-        self._in_time = 0  # rows that they may lengthen; the first ones
+        self._in_time = 0  # rows, the first ones, whose steps they may lengthen so
         self.is_steady = self._decides_nothing(now)
         if self.is_steady:
             self._foresee()
@@ -183,7 +183,7 @@ class Coast:
         return Features(rows + held, rows + held, 0, reads, reads, rows, 1)
 
     def _features_in_time(self, step: int, gathering: Gathering) -> Features:
-        """As `features`, of the rows that may not be lengthened at will. All still run."""
+        """As `features`, of the rows that are in each step in any case. All still run."""
         lengths = [self.taken + step + origin for origin in self._origins[: self._in_time]]
         reads, rows = gathering.reads(lengths), self._in_time
         return Features(rows, rows, 0, reads, reads, rows, 1)
