@@ -14,9 +14,9 @@ from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.plan import Plan
 from headway.core.policies.calls import Calls
 from headway.core.policies.join import Dynamic, LengthClasses, Static
-from headway.core.policies.memory import has_future
 from headway.core.request import NEVER
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.view import View
 
 NAMES = {TIMED: "timed", RELEGATED: "relegated", UNTIMED: "untimed"}
 
@@ -131,12 +131,13 @@ class Watched(Plan):
         """Whether there are a slot and blocks for it, without anybody else's."""
         limits = LaneLimits(self.roster, self.pool)
         need, _ = demand(self.pool, sequence, whole=False)
-        across, free = self._victims.across, self.pool.num_free
+        view = self.view._replace(free_blocks=self.pool.num_free)
+        others = [each for each in self.keepers if each.tier <= sequence.tier]
         return (
             self.places > len(self._prefixes.waiting)
             and limits.may_join(sequence, whole=False)
-            and need <= free
-            and has_future(self.policies.memory, self.view, free, self.keepers, sequence, across)
+            and need <= self.pool.num_free
+            and self.would_suffice(view, others if self._victims.across else self.keepers, sequence)
         )
 
     @property
@@ -146,10 +147,10 @@ class Watched(Plan):
 
     # -- its lanes
 
-    def would_suffice(self, joining) -> bool:
-        """Whether memory suffices for it later on too, beside those in time who run."""
-        in_time = [s for s in self.roster.running.values() if s.tier == TIMED]
-        return self.policies.memory.suffices(self.view, in_time, joining)
+    def would_suffice(self, view: View, others: list[Sequence], joining: Sequence) -> bool:
+        """Whether memory suffices for it later on too, beside these."""
+        forecast = self.policies.memory.forecast(view, others, joining.tier)
+        return forecast is None or forecast.has_room(joining)
 
     def check_lanes(self) -> None:
         """While a lane without a budget has more than its least, nobody who is in time loses its
@@ -172,7 +173,10 @@ class Watched(Plan):
                     continue
                 if each in for_prefixes:
                     continue
-                if not limits.may_join(each, whole=False) or not self.would_suffice(each):
+                in_time = [s for s in self.roster.running.values() if s.tier == TIMED]
+                if not self.would_suffice(self.view, in_time, each):
+                    continue
+                if not limits.may_join(each, whole=False):
                     continue
                 self.met["one in time waits"] += 1
                 need, shared = demand(self.pool, each, whole=False)

@@ -219,7 +219,7 @@ def budget_policies(draw: st.DrawFn) -> Policies:
         Youngest() if in_groups else draw(st.sampled_from([Youngest(), ByLane(), ByLane()])),
         defer,
         draw(st.sampled_from([Keep(), Hopeless()])),
-        draw(st.sampled_from([Now(), Now(), Ahead(), Ahead(1.0)])),
+        draw(st.sampled_from([Now(), Now(), Ahead(), Ahead(1.0), Ahead(timed=False)])),
         draw(st.integers(getattr(join, "size", 1), 24)),
     )
 

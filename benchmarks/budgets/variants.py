@@ -9,7 +9,7 @@ from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.defer import Nobody, WithoutDeadline
 from headway.core.policies.join import Continuous
-from headway.core.policies.memory import Ahead
+from headway.core.policies.memory import Ahead, Now
 from headway.core.policies.order import FirstCome, Priority
 from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane, Youngest
@@ -22,10 +22,16 @@ SHARES = (0.3, 0.5, 0.7, 0.9)  # of the TTFT budget, that a request may queue be
 GAINS = (10.0, 100.0, 1_000.0)
 FIRST_COME, TIMEOUT, SLIDING = "first come", "queue timeout", "sliding alpha"
 # In the order in which the parts are added, then each alone, then all without one
-LADDER = ("priority", "deadline order", "+ slack steps", "+ relegation", "+ filler", "budgets")
+SLACK, RELEGATION, FILLER, AHEAD = "+ slack steps", "+ relegation", "+ filler", "+ memory ahead"
+LADDER = ("priority", "deadline order", SLACK, RELEGATION, FILLER, AHEAD, "budgets")
 ALONE = ("slack steps alone", "relegation alone", "filler alone")
-WITHOUT = ("without the order", "without slack steps", "without relegation")
-MORE = ("budgets + memory ahead",)
+WITHOUT = (
+    "without the order",
+    "without slack steps",
+    "without relegation",
+    "without memory ahead",
+)
+MORE = ("budgets, memory ahead for all",)
 SLOWNESS = 1_300
 SLOW = ("first come, 1.3 x slower than foretold", "budgets, 1.3 x slower than foretold")
 ORDERS = ("earliest deadline", SLIDING)
@@ -53,13 +59,15 @@ def parts(slots: int, chunk: int) -> list[Variant]:
 
     chunk: of those without slack steps: the best for first come."""
     plain, whole = first_come(slots, chunk).policies, by_budgets(slots)
-    unrelegated = replace(whole, preempt=Youngest(), defer=Nobody(), relegate=Keep())
+    filler = replace(whole, defer=WithoutDeadline())
+    unrelegated = replace(whole, preempt=Youngest(), defer=Nobody(), relegate=Keep(), memory=Now())
     policies: Mapping[str, Policies] = {
         "priority": replace(plain, order=Priority()),
         "deadline order": replace(plain, order=ByDeadline()),
-        "+ slack steps": unrelegated,
-        "+ relegation": replace(unrelegated, relegate=Hopeless()),
-        "+ filler": replace(whole, defer=WithoutDeadline()),
+        SLACK: unrelegated,
+        RELEGATION: replace(unrelegated, relegate=Hopeless()),
+        FILLER: replace(filler, memory=Now()),
+        AHEAD: filler,
         "budgets": whole,
         "slack steps alone": replace(unrelegated, order=FirstCome()),
         "relegation alone": replace(plain, relegate=Hopeless()),
@@ -67,6 +75,7 @@ def parts(slots: int, chunk: int) -> list[Variant]:
         "without the order": replace(whole, order=FirstCome()),
         "without slack steps": replace(whole, chunk=plain.chunk, step_tokens=plain.step_tokens),
         "without relegation": replace(whole, relegate=Keep()),
+        "without memory ahead": replace(whole, memory=Now()),
         "earliest deadline": replace(whole, order=ByDeadline(most_in_time=False)),
         MORE[0]: replace(whole, memory=Ahead()),
     }

@@ -533,7 +533,6 @@ def test_a_relegated_request_joins_a_group_when_its_window_is_over(join):
         (lambda: BySlack(least=0), "least, stretch and brisk must be 1 or more"),
         (lambda: BySlack(stretch=0), "least, stretch and brisk must be 1 or more"),
         (lambda: BySlack(brisk=0), "least, stretch and brisk must be 1 or more"),
-        (lambda: BySlack(beside=-0.1), "filler and beside 0 or more"),
         (lambda: BySlack(sure=0), "sure a share"),
         (lambda: BySlack(sure=1.1), "sure a share"),
         (lambda: Policies(mix=Alternate(), defer=WithoutDeadline()), "mix must be Mixed"),

@@ -11,7 +11,7 @@ from headway.core.policies.join import Continuous
 from headway.core.policies.memory import Ahead, Now
 from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import Sequence
+from headway.core.sequence import TIMED, Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 from headway.errors import SettingError
@@ -128,6 +128,11 @@ def test_it_ends_within_what_the_caller_allows():
     assert Lengths().end(sampled, 0.9) == 8 + 5, "one of its tokens is being sampled"
 
 
+def suffices(memory, view, others, joining):
+    forecast = memory.forecast(view, others, joining.tier)
+    return forecast is None or forecast.has_room(joining)
+
+
 def brute_force(holders, size):
     """The most tokens at any step, each holding half a block more than it has."""
     peak = 0
@@ -145,7 +150,7 @@ def test_memory_ahead_is_the_peak_of_all_future_steps(holders):
     needs = brute_force(holders, size)
     for blocks, fits in ((-(-needs // size), True), ((needs - 1) // size, False)):
         view = View(0, (), running, num_blocks=blocks, block_size=size)
-        assert Ahead().suffices(view, running, joining) is fits
+        assert suffices(Ahead(), view, running, joining) is fits
 
 
 def test_blocks_that_several_use_count_once():
@@ -155,9 +160,29 @@ def test_blocks_that_several_use_count_once():
         each.blocks = [1, 2, 3, 4, 5 + each.number]
     joining = sequence(10, prompt=20, most=4)
     view = View(0, (), running, num_blocks=40, block_size=4, free_blocks=26)
-    assert Ahead().suffices(view, running, joining)
+    assert suffices(Ahead(), view, running, joining)
     alone = view._replace(num_blocks=50, free_blocks=0)  # each has its own
-    assert not Ahead().suffices(alone, running, joining)
+    assert not suffices(Ahead(), alone, running, joining)
+
+
+@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=8))
+def test_who_goes_before_it_is_not_expected_to_leave(holders):
+    """Each: tokens still to come, and tokens so far. Four in time of 20, 20, 20 and 40 tokens."""
+    running = [sequence(i, prompt=now, most=left) for i, (left, now) in enumerate(holders)]
+    size, joining = 4, sequence(90, prompt=5, most=7)
+    in_time = [sequence(100 + i, prompt=now, most=1) for i, now in enumerate((20, 20, 20, 40))]
+    for each in in_time:
+        each.tier = TIMED
+    most = brute_force([*holders, (7, 5)], size) + 100 + 4 * size // 2 + int(1.5 * 52)
+    memory = Ahead(1.0, timed=False, spread=1.5)
+    for room, fits in ((0, False), (1, True)):
+        blocks = most // size + room
+        view = View(0, (), [*running, *in_time], num_blocks=blocks, block_size=size)
+        assert suffices(memory, view, view.running, joining) is (fits or most % size == 0)
+    assert suffices(memory, view._replace(num_blocks=1), in_time, joining), "nobody else would run"
+    joining.tier = TIMED
+    assert suffices(memory, view._replace(num_blocks=1), view.running, joining)
+    assert not suffices(Ahead(), view._replace(num_blocks=1), view.running, joining)
 
 
 def test_those_who_join_in_one_step_leave_each_other_what_they_will_need():
@@ -174,10 +199,12 @@ def test_those_who_join_in_one_step_leave_each_other_what_they_will_need():
 
 def test_alone_a_request_always_joins():
     view = View(0, (), num_blocks=1, block_size=1)
-    assert Ahead().suffices(view, [], sequence())
-    assert Now().suffices(view, [sequence()], sequence(1))
+    assert suffices(Ahead(), view, [], sequence())
+    assert suffices(Now(), view, [sequence()], sequence(1))
 
 
 def test_a_share_of_nobody_is_refused():
     with pytest.raises(SettingError, match="more than 0"):
         Ahead(0)
+    with pytest.raises(SettingError, match="spread is 0 or more"):
+        Ahead(spread=-1.0)

@@ -142,30 +142,6 @@ def test_later_tiers_lengthen_a_step_with_prompts_of_those_in_time_by_a_little_o
     assert sizer.fit(9, 1) == 0, "nor more than that, bit by bit"
 
 
-def test_later_tiers_lengthen_a_step_in_which_others_decode_by_a_share_of_it():
-    estimates = estimates_of(StepCost.of(10, per_token=1_000))
-    of = [estimates.predict(batch_features(batch([(0, n, Want.LAST)]))) for n in range(101)]
-
-    def left(decoding, timed, share=1.5):
-        sizer = Sizer(estimates, of[100], 0.5, filler=0.1, beside=share)
-        sizer.decode([9] * decoding, timed=timed)
-        sizer.turn_to(UNTIMED)
-        fits = sizer.fit(0, 100)
-        assert sizer.fit_singles([9] * fits, UNTIMED) and not sizer.fit_singles([9], UNTIMED)
-        return fits
-
-    assert left(20, timed=True) == 30, "50 in all"
-    assert left(60, timed=True) == 40, "no more than its time"
-    assert left(20, timed=True, share=0) == 0
-    assert left(20, timed=False) == 80, "they are those that a lane keeps"
-    sizer = Sizer(estimates, of[100], 0.5, beside=1.5)
-    sizer.add(9, 1)
-    sizer.turn_to(RELEGATED)
-    assert sizer.fit(0, 100) == 1, "one that may miss a step, and has not, counts too"
-    sizer.turn_to(TIMED)
-    assert sizer.fit(0, 100) == 99
-
-
 def test_what_an_untimed_lane_keeps_is_no_prompt_of_those_in_time():
     estimates = estimates_of(StepCost.of(10, per_token=1_000))
     of = [estimates.predict(batch_features(batch([(0, n, Want.LAST)]))) for n in range(101)]

@@ -14,8 +14,6 @@ and wherever times are predicted, before the next look at the lanes (Newcomers).
 For simulations only: where tokens are really computed, there is nothing to save.
 """
 
-from math import inf
-
 from headway.core.batch import Event
 from headway.core.block_table import grow, publish
 from headway.core.cost.features import Features
@@ -55,8 +53,6 @@ class Coast:
         self._deferred = NOBODY  # who gets a token only in steps that have time for all of them
         self._allowed: Ahead = unlimited  # the time of a step with these
         self._sure = 0.0  # share of the steps that are to keep to it
-        self._beside = inf  # by which they may lengthen a step
-        self._in_time = 0  # rows, the first ones, whose steps they may lengthen so
         self.is_steady = self._decides_nothing(now)
         if self.is_steady:
             self._foresee()
@@ -100,10 +96,7 @@ class Coast:
             return False
         if not all(getattr(each, "steady", False) for each in (policies.join, policies.defer)):
             return False
-        allowed = policies.chunk.allow(view)
-        self._allowed, self._sure = policies.chunk.ahead(view), allowed.sure
-        self._beside, firm = allowed.beside, [s for s in self.running if s not in self._deferred]
-        self._in_time = len(firm) if any(each.tier == TIMED for each in firm) else 0
+        self._allowed, self._sure = policies.chunk.ahead(view), policies.chunk.allow(view).sure
         self.running.sort(key=self._deferred.__contains__)  # their rows come last
         self._origins = [sequence.computed for sequence in self.running]
         return True
@@ -150,14 +143,8 @@ class Coast:
         if not self._deferred:
             return True
         estimates = self.scheduler.estimates
-        gathering, sure = estimates.cost.gathering, self._sure
-        spends = estimates.surely(self.features(step, gathering), sure)
-        if spends > self._allowed(self.taken + step, now):
-            return False
-        if not self._in_time or self._beside == inf:
-            return True
-        alone = estimates.surely(self._features_in_time(step, gathering), sure)
-        return spends <= alone * (1 + self._beside)
+        features = self.features(step, estimates.cost.gathering)
+        return estimates.surely(features, self._sure) <= self._allowed(self.taken + step, now)
 
     def _due(self, due: dict[int, list[int]], steps: int) -> list[list[int]]:
         """The places that are due in each of the next steps. They are due again a block later."""
@@ -181,12 +168,6 @@ class Coast:
             lengths = [self.taken + step + origin for origin in origins]
             reads = gathering.reads(lengths + [max(lengths)] * held)
         return Features(rows + held, rows + held, 0, reads, reads, rows, 1)
-
-    def _features_in_time(self, step: int, gathering: Gathering) -> Features:
-        """As `features`, of the rows that are in each step in any case. All still run."""
-        lengths = [self.taken + step + origin for origin in self._origins[: self._in_time]]
-        reads, rows = gathering.reads(lengths), self._in_time
-        return Features(rows, rows, 0, reads, reads, rows, 1)
 
     def take(self, times: list[tuple[int, int, int]]) -> list[Event]:
         """Take these steps, at most as many as are ahead. Returns the ends that came of the last.

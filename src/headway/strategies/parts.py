@@ -20,7 +20,8 @@ from headway.yaml_values import known, mapping, number, whole
 
 Made = TypeVar("Made")
 DEADLINE = ("patience", "turn", "most_in_time")
-SLACK = ("least", "stretch", "sure", "filler", "beside", "brisk")
+SLACK = ("least", "stretch", "sure", "filler", "brisk")
+AHEAD, FILLER = "ahead", "filler-ahead"
 PREEMPTS: dict[str, Preempt] = {"youngest": Youngest(), "by-lane": ByLane()}
 RELEGATES: dict[str, Relegate] = {"keep": Keep(), "hopeless": Hopeless()}
 
@@ -65,20 +66,20 @@ def read_chunk(value: Any, where: str) -> Chunk:
         for each in ("least", "stretch", "brisk")
         if each in fields
     }
-    for each in ("sure", "filler", "beside"):
+    for each in ("sure", "filler"):
         if each in fields:
             given[each] = number(fields[each], f"{where}: {each}")
     return named(partial(BySlack, **given), where)
 
 
 def read_memory(value: Any, where: str) -> Memory:
-    """now, or ahead with its share."""
-    name, fields = choice(value, ("now", "ahead"), where)
-    known(fields, ("share",) if name == "ahead" else (), f"{where}: {name}")
+    """now, or ahead and filler-ahead with their fields."""
+    name, fields = choice(value, ("now", AHEAD, FILLER), where)
+    known(fields, ("share", "spread") if name != "now" else (), f"{where}: {name}")
     if name == "now":
         return Now()
-    shares = {key: number(each, f"{where}: {name}: {key}") for key, each in fields.items()}
-    return named(partial(Ahead, **shares), f"{where}: {name}")
+    given = {key: number(each, f"{where}: {name}: {key}") for key, each in fields.items()}
+    return named(partial(Ahead, timed=name == AHEAD, **given), f"{where}: {name}")
 
 
 def read_named(value: Any, choices: Mapping[str, Any], where: str) -> Any:

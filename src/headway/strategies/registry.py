@@ -15,7 +15,7 @@ from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import WithoutDeadline, WithTimeToSpare
 from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
-from headway.core.policies.memory import Ahead
+from headway.core.policies.memory import FILLER_AHEAD, Ahead
 from headway.core.policies.mix import Alternate, Mix, Mixed, PrefillFirst
 from headway.core.policies.order import FirstCome, Order, Priority, ShortestFirst
 from headway.core.policies.policies import Policies
@@ -153,6 +153,7 @@ def by_budgets(slots: int) -> Policies:
         preempt=ByLane(),
         defer=WithTimeToSpare(),
         relegate=Hopeless(),
+        memory=FILLER_AHEAD,
     )
 
 

@@ -171,6 +171,7 @@ BUDGETS = Policies(
     preempt=ByLane(),
     defer=WithTimeToSpare(),
     relegate=Hopeless(),
+    memory=Ahead(timed=False),
     step_tokens=8 + 2_048,
 )
 

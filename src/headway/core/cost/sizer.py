@@ -20,28 +20,24 @@ class Sizer:
         nanoseconds: int,
         sure: float,
         filler: float = inf,
-        beside: float = inf,
         *,
         behind: bool = False,
     ) -> None:
         """nanoseconds: that the step may take. filler: by which share rows of later tiers may
-        lengthen it once it has a prompt of the first; beside: once it has rows of these that
-        decode, and no prompt. behind: another step is being computed."""
+        lengthen it once it has a prompt of the first. behind: another step is being computed."""
         self.estimates, self.nanoseconds = estimates, nanoseconds
         self._predict = estimates.behind_another if behind else estimates.predict
-        self._most, self._filler, self._beside = nanoseconds, filler, beside
-        self._filled = NEVER  # what it may take with rows of later tiers, if it has others
-        self._has_timed = self._has_timed_prompt = False
-        self._tier = TIMED
+        self._most, self._filler = nanoseconds, filler
+        self._filled = NEVER  # what it may take with rows of later tiers, if it has such a prompt
+        self._has_timed_prompt, self._tier = False, TIMED
         self._residuals = [each.at(sure) for each in estimates.cost.residuals]
         self._tokens = self._rows = self._prompts = self._pairs = self._logits = 0
         self._reads = 0  # keys that prompts read
         self._singles: list[int] = []  # keys that each of the others reads
         self._padded = 0  # keys that they read together, padding included
 
-    def decode(self, starts: Sequence[int], *, timed: bool = False) -> None:
-        """Add rows of one token, at these positions. timed: some of them are in time."""
-        self._has_timed |= timed
+    def decode(self, starts: Sequence[int]) -> None:
+        """Add rows of one token, at these positions."""
         keys = [start + 1 for start in starts]
         self._singles += keys
         self._tokens += len(keys)
@@ -55,9 +51,8 @@ class Sizer:
     def turn_to(self, tier: int) -> None:
         """The next rows are of this tier (Sequence.tier)."""
         self._tier = tier
-        if tier != TIMED and self._has_timed and self._filled == NEVER:
-            share = self._filler if self._has_timed_prompt else self._beside
-            self._filled = int(min(self._most, self.price() * (1 + share)))
+        if tier != TIMED and self._has_timed_prompt and self._filled == NEVER:
+            self._filled = int(min(self._most, self.price() * (1 + self._filler)))
         self.nanoseconds = self._most if tier == TIMED else min(self._most, self._filled)
 
     def fit_singles(self, starts: Sequence[int], latest: int) -> bool:
@@ -76,7 +71,6 @@ class Sizer:
     def add(self, start: int, length: int, *, each: bool = False) -> None:
         """Add a row of so many tokens from this position on. It has logits at its end, and each:
         for every position, too."""
-        self._has_timed |= self._tier == TIMED
         self._has_timed_prompt |= self._tier == TIMED and length > 1
         self._tokens += length
         self._rows += 1

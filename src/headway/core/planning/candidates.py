@@ -1,14 +1,17 @@
-"""Who is considered in a step, and in which order: the order policy's, but for two things; and
-who has not fitted (Misfits)."""
+"""Who is considered in a step, and in which order: the order policy's, but for two things; who has
+not fitted (Misfits), and for whom memory will suffice (Future)."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
 
 from headway.core.blocks import BlockPool
 from headway.core.lane import Line
 from headway.core.planning.lane_limits import PATIENCE
 from headway.core.policies.join import Start
+from headway.core.policies.memory import Forecast
+from headway.core.policies.policies import Policies
 from headway.core.sequence import TIMED, Sequence
+from headway.core.view import View
 
 MISFITS = 16  # after so many that do not fit, only those are tried that will
 FAR = 512  # and so many that will not are passed over
@@ -95,3 +98,34 @@ class Misfits:
         """Another has joined."""
         for sequence in self._found:
             sequence.overtaken += 1
+
+
+class Future:
+    """For whom memory will suffice later on too, beside those who keep their blocks. One step's:
+    who joins or is preempted in it changes what follows."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        view: View,
+        pool: BlockPool,
+        holders: tuple[Iterable[Sequence], Iterable[Sequence]],
+    ) -> None:
+        """view: before the step. holders: who run, and who have joined, as they are when asked."""
+        self._memory, self._view, self._pool, self._holders = policies.memory, view, pool, holders
+        self._across: bool = getattr(policies.preempt, "across", False)
+        self._found: dict[int, Forecast | None] = {}  # by tier
+
+    def has_room(self, joining: Sequence) -> bool:
+        """Whether it may join."""
+        if (tier := joining.tier) not in self._found:
+            view = self._view._replace(free_blocks=self._pool.num_free)
+            holders = chain(*self._holders)
+            others = (each for each in holders if not self._across or each.tier <= tier)
+            self._found[tier] = self._memory.forecast(view, others, tier)
+        forecast = self._found[tier]
+        return forecast is None or forecast.has_room(joining)
+
+    def change(self) -> None:
+        """Somebody has joined, or was preempted."""
+        self._found.clear()

@@ -1,18 +1,16 @@
 """The first phase of a step (Plan): choose who gets how many tokens, and reserve their blocks."""
 
 from collections.abc import Iterator
-from itertools import chain
 
 from headway.core.accounts.rules import Rule
 from headway.core.block_table import grow, reserve
 from headway.core.blocks import BlockPool
-from headway.core.planning.candidates import Misfits, in_time_first, named_first
+from headway.core.planning.candidates import Future, Misfits, in_time_first, named_first
 from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.leasts import Leasts
 from headway.core.planning.prefixes import Prefixes
 from headway.core.planning.remainder import Remainder
 from headway.core.planning.victims import Victims
-from headway.core.policies.memory import has_future
 from headway.core.policies.mix import NEITHER, RowKinds
 from headway.core.policies.policies import Policies
 from headway.core.roster import Roster
@@ -42,6 +40,8 @@ class Plan:
         self._leasts = Leasts(roster, policies.order, view)
         self._prefixes = Prefixes(pool, roster, view)
         self._misfits = Misfits(pool)
+        holders = roster.running.values(), self.joined
+        self._future = Future(policies, view, pool, holders)
         self.refused: dict[Sequence, Rule] = {}  # the waiting that were tried and did not join
         self._open = True  # those who wait may be tried
         self._in_turns = False  # more run than the step has tokens
@@ -234,6 +234,7 @@ class Plan:
         self.rest.tokens += self.shares.pop(victim, 0)
         self.places += 1
         self._singles.discard(victim)
+        self._future.change()
         self._victims.taken(victim)
         self.roster.preempt(victim)
 
@@ -250,13 +251,13 @@ class Plan:
             return True  # other lanes are not held back by the limits of this one
         if not self.start.exclusive and self._awaits_prefix(sequence):
             return (self.places > 0 or self._victims.across) and not self._prefixes.is_full
-        holders, across = chain(self.roster.running.values(), self.joined), self._victims.across
-        memory, free = self.policies.memory, self.pool.num_free
-        lasts = has_future(memory, self.view, free, holders, sequence, across)
+        has_slot = self.places > 0 or self._victims.may_give_to(sequence)
+        lasts = has_slot and self._future.has_room(sequence)
         if not lasts or not self._makes_room(sequence):
             rule = Rule.BLOCKS if self.places > 0 else Rule.SLOTS
             return self._refuse(sequence, rule, more=self._is_worth_trying(sequence))
         self.places -= 1
+        self._future.change()
         self.joined.append(sequence)
         self.limits.join(sequence)
         if least:

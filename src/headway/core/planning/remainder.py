@@ -39,8 +39,7 @@ class Remainder:
         """These take a token each."""
         self.tokens -= len(shares)
         if self._sizer:
-            timed = any(sequence.tier == TIMED for sequence in shares)
-            self._sizer.decode([sequence.scheduled for sequence in shares], timed=timed)
+            self._sizer.decode([sequence.scheduled for sequence in shares])
 
     def fits(self, singles: list[Sequence]) -> bool:
         """Whether there are a token and the time for each of these. If so, the time is taken."""

@@ -52,6 +52,10 @@ class Victims:
         """Whether nobody at all can be taken for those who wait, as was found out already."""
         return self._bare == TIMED or not self.across
 
+    def may_give_to(self, needy: Sequence) -> bool:
+        """Whether somebody might be taken for it, who waits: it was not found that nobody can."""
+        return self.across and needy.tier < self._bare
+
     def taken(self, victim: Sequence) -> None:
         """It is preempted now."""
         self._robbed.add(victim.request.lane)
@@ -107,7 +111,7 @@ class Victims:
         """Of later tiers than the needy's, who waits: the first that leave so many slots and the
         blocks that it needs, without those who are not needed beside the others. None if all of
         them are not enough."""
-        if needy.tier >= self._bare:
+        if not self.may_give_to(needy):
             return []
         if not any(each.tier > needy.tier for each in self.roster.running.values()):
             self._bare = needy.tier

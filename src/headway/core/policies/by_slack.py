@@ -30,20 +30,17 @@ class BySlack:
     # By this share, those without a deadline and those that are late may lengthen a step that has
     # prompts of others: these wait for its end.
     filler: float = 0.05
-    # As filler, a step in which others only decode. Whoever comes waits for its end, and answers
-    # that grow slowly hold their slots for longer, which takes them from those without a deadline.
-    beside: float = 3.0
     brisk: int = 4  # for the sake of those who may come, no step is made shorter than so many
 
     def __post_init__(self) -> None:
         if (
             min(self.least, self.stretch, self.brisk) < 1
             or not 0 < self.sure <= 1
-            or min(self.filler, self.beside) < 0
+            or self.filler < 0
         ):
             raise SettingError(
-                "least, stretch and brisk must be 1 or more, sure a share, filler and beside 0 or "
-                f"more: {self}"
+                "least, stretch and brisk must be 1 or more, sure a share, filler 0 or more: "
+                f"{self}"
             )
 
     def allow(self, view: View) -> Allowance:
@@ -57,8 +54,7 @@ class BySlack:
                 if sequence.tpot > fastest:
                     helped = next_by
         least = self.least if due == helped else self._prompt_tokens(view, helped - now)
-        time = max(0, due - now)
-        return Allowance(NEVER, True, time, least, self.sure, self.filler, self.beside)
+        return Allowance(NEVER, True, max(0, due - now), least, self.sure, self.filler)
 
     def _longest(self, view: View) -> int:
         """Nanoseconds of a step, at most. Who comes meanwhile waits for its end. So it leaves the

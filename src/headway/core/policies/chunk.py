@@ -19,15 +19,13 @@ class Allowance:
     nanoseconds: int = NEVER  # that the step may take; rows that it must have may exceed it
     least: int = 0  # prompt tokens that it may compute whatever its time
     sure: float = 0.5  # share of the steps that are to take no longer than their nanoseconds
-    # By this share, rows of later tiers may lengthen a step with prompts of those in time, and one
-    # in which these only decode.
+    # By this share, rows of later tiers may lengthen a step with prompts of those in time.
     filler: float = inf
-    beside: float = inf
 
     @property
-    def time(self) -> tuple[int, float, float, float]:
+    def time(self) -> tuple[int, float, float]:
         """What a Sizer is made with."""
-        return self.nanoseconds, self.sure, self.filler, self.beside
+        return self.nanoseconds, self.sure, self.filler
 
 
 WHOLE_PROMPTS = Allowance(NEVER, split=False)

@@ -12,7 +12,7 @@ from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Chunk, Fixed, Whole
 from headway.core.policies.defer import DEFERS
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses
-from headway.core.policies.memory import Ahead, Now
+from headway.core.policies.memory import FILLER_AHEAD, Ahead, Memory, Now
 from headway.core.policies.mix import MIXES
 from headway.core.policies.order import ORDERS
 from headway.core.policies.policies import CHUNK, Policies
@@ -42,6 +42,7 @@ NAMED: dict[str, dict[str, Any]] = {
         "preempt": "by-lane",
         "defer": "time-to-spare",
         "relegate": "hopeless",
+        "memory": "filler-ahead",
     },
     "memory-ahead": {"order": "first-come", "memory": "ahead"},
     "fair": {"order": "first-come", "fair": True},
@@ -50,6 +51,7 @@ CHUNKED = "continuous-chunk-"  # followed by a number of tokens
 STEP = 2_048  # tokens of a step of whole prompts, the last of which may exceed it
 LONG_STEP = 2_048  # prompt tokens of a step that is sized by slack, at most
 WINDOW_SHARE = 0.25  # default window of a lane, as a share of its ttft
+MEMORIES: dict[str, Memory] = {"now": Now(), "ahead": Ahead(), "filler-ahead": FILLER_AHEAD}
 WHOLE, SLACK = "whole", "slack"
 BY_SLACK = -1  # instead of a number of tokens
 
@@ -140,10 +142,11 @@ class StrategySettings(Section):
         ),
     ] = "keep"
     memory: Annotated[
-        Literal["now", "ahead"],
+        Literal["now", "ahead", "filler-ahead"],
         Field(
             description="Whether a request starts if memory suffices now, or later on too, by the "
-            "lengths of answers seen so far."
+            "lengths of answers seen so far. filler-ahead: those of lanes with a budget start now, "
+            "unless they are relegated."
         ),
     ] = "now"
     fair: Annotated[
@@ -231,7 +234,7 @@ class StrategySettings(Section):
             preempt=ByLane() if self.preempt == "by-lane" else Youngest(),
             defer=DEFERS[self.defer],
             relegate=Hopeless() if self.relegate == "hopeless" else Keep(),
-            memory=Ahead() if self.memory == "ahead" else Now(),
+            memory=MEMORIES[self.memory],
             step_tokens=step_tokens or self.default_step_tokens(slots),
         )
 
