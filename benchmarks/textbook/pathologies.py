@@ -244,18 +244,18 @@ def budgeted() -> list[Finding]:
 
 
 def unused() -> Finding:
-    """Memory ahead: answers end long before all that was allowed, and that is reckoned with."""
+    """Memory ahead: answers end long before what callers say, and that is reckoned with."""
     answers = [ask(i, 64, 64) for i in range(64)]
     ends = Sampling(stop_tokens=frozenset({END}))
-    allowed = [replace(each, max_tokens=2_000, sampling=ends) for each in answers]
+    said = [replace(each, max_tokens=2_000, expected=2_000, sampling=ends) for each in answers]
     took: list[int] = []
     for way in (replace(chunked(64), memory=Ahead()), chunked(64)):
         scheduler = Scheduler(Settings(1_000, policies=way, cost=COST))
-        simulate(scheduler, arrivals(allowed), COST, Ending(answers))
+        simulate(scheduler, arrivals(said), COST, Ending(answers))
         scheduler.check()
         took.append(max(row.finished for row in scheduler.ledger.requests))
-    said = "memory ahead: 64 answers of 64 tokens, 2,000 allowed: last answer ends; now"
-    return Finding("ahead", said, took[0], took[1])
+    run = "memory ahead: 64 answers of 64 tokens, 2,000 expected: last answer ends; now"
+    return Finding("ahead", run, took[0], took[1])
 
 
 def with_one(

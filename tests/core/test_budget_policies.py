@@ -142,7 +142,7 @@ def test_an_end_is_due_by_the_length_that_answers_have():
     assert numbers(ByDeadline(False).rank(view, ())) == [0, 1], "500 tokens are reckoned with"
     for _ in range(16):
         view.estimates.lengths.ended(decoding(9, generated=4))
-    batch.expected_end = (0.0, 0)
+    batch.expected_end = (0.0, 0, "")
     assert numbers(ByDeadline(False).rank(view, ())) == [1, 0], "four tokens"
 
 

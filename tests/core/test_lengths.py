@@ -128,9 +128,30 @@ def test_it_ends_within_what_the_caller_allows():
     assert Lengths().end(sampled, 0.9) == 8 + 5, "one of its tokens is being sampled"
 
 
+def test_of_an_answer_of_which_nothing_is_known_as_much_again_is_likely():
+    nothing, some = Lengths(), learned(*[20] * ENOUGH)
+    assert nothing.likely_end(sequence(), 0.5) == 8 + 1
+    assert nothing.likely_end(sequence(generated=30), 0.5) == 8 + 60
+    assert nothing.likely_end(sequence(generated=30, most=40), 0.5) == 8 + 40
+    assert some.likely_end(sequence(), 0.5) == 8 + 20
+    assert some.likely_end(sequence(generated=20), 0.5) == 8 + 40, "longer than all"
+    assert some.likely_end(sequence(expected=90), 0.5) == 98
+    running = sequence(generated=1)
+    assert some.likely_end(running, 0.5) == 8 + 20
+    running.tokens += [0] * 5
+    assert some.likely_end(running, 0.5) == 8 + 20
+
+
 def suffices(memory, view, others, joining):
     forecast = memory.forecast(view, others, joining.tier)
     return forecast is None or forecast.has_room(joining)
+
+
+def known_to_end(holders):
+    """Each: tokens still to come, and tokens so far."""
+    return [
+        sequence(i, prompt=now, most=left, expected=left) for i, (left, now) in enumerate(holders)
+    ]
 
 
 def brute_force(holders, size):
@@ -145,7 +166,7 @@ def brute_force(holders, size):
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=2, max_size=8))
 def test_memory_ahead_is_the_peak_of_all_future_steps(holders):
     """Each: tokens still to come, and tokens so far."""
-    running = [sequence(i, prompt=now, most=left) for i, (left, now) in enumerate(holders)]
+    running = known_to_end(holders)
     size, joining = 4, running.pop()
     needs = brute_force(holders, size)
     for blocks, fits in ((-(-needs // size), True), ((needs - 1) // size, False)):
@@ -168,8 +189,8 @@ def test_blocks_that_several_use_count_once():
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=8))
 def test_who_goes_before_it_is_not_expected_to_leave(holders):
     """Each: tokens still to come, and tokens so far. Four in time of 20, 20, 20 and 40 tokens."""
-    running = [sequence(i, prompt=now, most=left) for i, (left, now) in enumerate(holders)]
-    size, joining = 4, sequence(90, prompt=5, most=7)
+    running = known_to_end(holders)
+    size, joining = 4, sequence(90, prompt=5, most=7, expected=7)
     in_time = [sequence(100 + i, prompt=now, most=1) for i, now in enumerate((20, 20, 20, 40))]
     for each in in_time:
         each.tier = TIMED
@@ -190,7 +211,7 @@ def test_those_who_join_in_one_step_leave_each_other_what_they_will_need():
     policies = Policies(Continuous(8), memory=Ahead(1.0), step_tokens=2_000)
     cost = StepCost.of(10 * MS, per_token=MS)
     scheduler = Scheduler(Settings(20, 16, policies=policies, cost=cost))
-    asked = [ask(f"r{i}", (i,) * 96, 32) for i in range(3)]
+    asked = [ask(f"r{i}", (i,) * 96, 32, expected=32) for i in range(3)]
     simulate(scheduler, [(0, Add(each)) for each in asked], cost)
     first, second, third = scheduler.ledger.requests
     assert scheduler.roster.preemptions == 0

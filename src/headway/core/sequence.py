@@ -61,7 +61,8 @@ class Sequence:
     alone: int = 0  # nanoseconds of a step of these tokens alone
     priced_from: int = 0  # these two are of its tokens from here
     priced_to: int = 0  # to here
-    expected_end: tuple[float, int] = (0.0, 0)  # a share, and Lengths.end of it; 0.0: not asked yet
+    # A share, Lengths.end of it, and how that is known; 0.0: not asked yet.
+    expected_end: tuple[float, int, str] = (0.0, 0, "")
     promise: Promise = NO_PROMISE
     misfit: tuple[int, int, int] = (0, 0, 0)  # BlockPool.misfit() when it did not fit last
     full_at: int = 0  # value of computed at which its next block is full and can be published

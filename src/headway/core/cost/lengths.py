@@ -89,12 +89,22 @@ class Lengths:
         the caller expects counts until it is exceeded. While little is known, all that the caller
         allows is expected.
         """
-        asked, end = sequence.expected_end
+        asked, end, _ = sequence.expected_end
         if asked != share or end <= len(sequence.tokens):
             known = len(sequence.tokens) - sequence.unknown
-            end = min(sequence.limit, known + self.left(sequence, share)[0])
-            sequence.expected_end = share, end
+            left, basis = self.left(sequence, share)
+            end = min(sequence.limit, known + left)
+            sequence.expected_end = share, end, basis
         return end
+
+    def likely_end(self, sequence: Sequence, share: float) -> int:
+        """As `end`. But an answer of which nothing is known, or that is longer than all of which
+        anything is, is expected to grow by as much again as it has: what callers allow is often
+        far more than what is used."""
+        end = self.end(sequence, share)
+        if sequence.expected_end[2] != ALLOWED:
+            return end
+        return min(end, len(sequence.tokens) + max(1, sequence.generated))
 
     def left(self, sequence: Sequence, share: float) -> tuple[int, str]:
         """Tokens that it will still generate, 1 or more, as `end` counts them; and how that is

@@ -70,7 +70,8 @@ class Ahead:
         kept = sum(earlier) + int(self.spread * isqrt(sum([each * each for each in earlier])))
         # Each has half a block more than its tokens, on average.
         room = view.num_blocks * size - (len(found) + 1) * size // 2 - kept
-        ends = [(lengths.end(s, share) - (now := len(s.tokens)), now - twice) for s in beside]
+        end = lengths.likely_end
+        ends = [(end(s, share) - (now := len(s.tokens)), now - twice) for s in beside]
         return Forecast(lengths, share, ends, room)
 
 
@@ -102,7 +103,7 @@ class Forecast:
     def has_room(self, joining: Sequence) -> bool:
         """Whether memory will suffice if it joins."""
         now = len(joining.tokens)
-        left = self._lengths.end(joining, self._share) - now
+        left = self._lengths.likely_end(joining, self._share) - now
         place = bisect_right(self._order, -left)
         own = self._held[place] + now + (place + 1) * left
         return max(own, self._later[place], now + self._sooner[place]) <= self._room
