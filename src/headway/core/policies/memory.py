@@ -48,7 +48,7 @@ class Ahead:
 
     share: float = 0.6  # of answers that are no longer than what is counted on
     timed: bool = True  # holds for those in time, too; otherwise, these may join as with Now
-    spread: float = 2.0  # standard deviations of what those who go before it have
+    spread: float = 3.0  # standard deviations of what those who go before it have
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
