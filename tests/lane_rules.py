@@ -16,7 +16,6 @@ from headway.core.policies.calls import Calls
 from headway.core.policies.join import Dynamic, LengthClasses, Static
 from headway.core.request import NEVER
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
-from headway.core.view import View
 
 NAMES = {TIMED: "timed", RELEGATED: "relegated", UNTIMED: "untimed"}
 
@@ -131,26 +130,23 @@ class Watched(Plan):
         """Whether there are a slot and blocks for it, without anybody else's."""
         limits = LaneLimits(self.roster, self.pool)
         need, _ = demand(self.pool, sequence, whole=False)
-        view = self.view._replace(free_blocks=self.pool.num_free)
-        others = [each for each in self.keepers if each.tier <= sequence.tier]
         return (
             self.places > len(self._prefixes.waiting)
             and limits.may_join(sequence, whole=False)
             and need <= self.pool.num_free
-            and self.would_suffice(view, others if self._victims.across else self.keepers, sequence)
         )
-
-    @property
-    def keepers(self) -> list[Sequence]:
-        """Who keeps its blocks."""
-        return [*self.roster.running.values(), *self.joined]
 
     # -- its lanes
 
-    def would_suffice(self, view: View, others: list[Sequence], joining: Sequence) -> bool:
-        """Whether memory suffices for it later on too, beside these."""
-        forecast = self.policies.memory.forecast(view, others, joining.tier)
-        return forecast is None or forecast.has_room(joining)
+    def would_suffice(self, joining: Sequence) -> bool:
+        """Whether memory suffices for it later on too, beside those in time who run."""
+        memory = self.policies.memory
+        if not memory.foresees(joining):
+            return True
+        in_time = [s for s in self.roster.running.values() if s.tier == TIMED]
+        forecast = memory.forecast(self.view, in_time)
+        _, used = demand(self.pool, joining, whole=False)
+        return forecast is None or forecast.has_room(joining, len(used) * self.pool.block_size)
 
     def check_lanes(self) -> None:
         """While a lane without a budget has more than its least, nobody who is in time loses its
@@ -173,10 +169,7 @@ class Watched(Plan):
                     continue
                 if each in for_prefixes:
                     continue
-                in_time = [s for s in self.roster.running.values() if s.tier == TIMED]
-                if not self.would_suffice(self.view, in_time, each):
-                    continue
-                if not limits.may_join(each, whole=False):
+                if not limits.may_join(each, whole=False) or not self.would_suffice(each):
                     continue
                 self.met["one in time waits"] += 1
                 need, shared = demand(self.pool, each, whole=False)

@@ -1,5 +1,7 @@
 """How long answers are, learned from those that ended, and what memory they will need."""
 
+from math import inf, isqrt, nan
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +13,7 @@ from headway.core.policies.join import Continuous
 from headway.core.policies.memory import Ahead, Now
 from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import TIMED, Sequence
+from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 from headway.errors import SettingError
@@ -138,13 +140,16 @@ def test_of_an_answer_of_which_nothing_is_known_as_much_again_is_likely():
     assert some.likely_end(sequence(expected=90), 0.5) == 98
     running = sequence(generated=1)
     assert some.likely_end(running, 0.5) == 8 + 20
-    running.tokens += [0] * 5
-    assert some.likely_end(running, 0.5) == 8 + 20
+    waits = sequence()
+    known = learned(*[20] * (ENOUGH - 1))
+    assert known.likely_end(waits, 0.5) == 8 + 1
+    known.ended(sequence(generated=20))
+    assert known.likely_end(waits, 0.5) == 8 + 20, "one more has ended since"
 
 
-def suffices(memory, view, others, joining):
-    forecast = memory.forecast(view, others, joining.tier)
-    return forecast is None or forecast.has_room(joining)
+def suffices(memory, view, beside, joining, staying=(), found=0):
+    forecast = memory.forecast(view, beside, staying)
+    return forecast is None or forecast.has_room(joining, found)
 
 
 def known_to_end(holders):
@@ -176,34 +181,42 @@ def test_memory_ahead_is_the_peak_of_all_future_steps(holders):
 
 def test_blocks_that_several_use_count_once():
     """Ten of twenty tokens each, of which four blocks of four are the same."""
-    running = [sequence(i, prompt=20, most=4) for i in range(10)]
+    running = [sequence(i, prompt=20, most=4, expected=4) for i in range(10)]
     for each in running:
         each.blocks = [1, 2, 3, 4, 5 + each.number]
-    joining = sequence(10, prompt=20, most=4)
-    view = View(0, (), running, num_blocks=40, block_size=4, free_blocks=26)
-    assert suffices(Ahead(), view, running, joining)
-    alone = view._replace(num_blocks=50, free_blocks=0)  # each has its own
-    assert not suffices(Ahead(), alone, running, joining)
+    joining = sequence(10, prompt=20, most=4, expected=4)
+    view = View(0, (), num_blocks=32, block_size=4, shared={1, 2, 3, 4})
+    assert suffices(Ahead(), view, running, joining, found=16)
+    assert not suffices(Ahead(), view._replace(num_blocks=31), running, joining, found=16)
+    assert not suffices(Ahead(), view, running, joining), "it has blocks of its own"
+    assert not suffices(Ahead(), view._replace(shared=()), running, joining, found=16)
 
 
-@given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=8))
-def test_who_goes_before_it_is_not_expected_to_leave(holders):
-    """Each: tokens still to come, and tokens so far. Four in time of 20, 20, 20 and 40 tokens."""
-    running = known_to_end(holders)
-    size, joining = 4, sequence(90, prompt=5, most=7, expected=7)
-    in_time = [sequence(100 + i, prompt=now, most=1) for i, now in enumerate((20, 20, 20, 40))]
-    for each in in_time:
-        each.tier = TIMED
-    most = brute_force([*holders, (7, 5)], size) + 100 + 4 * size // 2 + int(1.5 * 52)
-    memory = Ahead(1.0, timed=False, spread=1.5)
-    for room, fits in ((0, False), (1, True)):
-        blocks = most // size + room
-        view = View(0, (), [*running, *in_time], num_blocks=blocks, block_size=size)
-        assert suffices(memory, view, view.running, joining) is (fits or most % size == 0)
-    assert suffices(memory, view._replace(num_blocks=1), in_time, joining), "nobody else would run"
-    joining.tier = TIMED
-    assert suffices(memory, view._replace(num_blocks=1), view.running, joining)
-    assert not suffices(Ahead(), view._replace(num_blocks=1), view.running, joining)
+HOLDERS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1, max_size=8)
+
+
+@given(HOLDERS, st.lists(st.integers(1, 40), max_size=6))
+def test_those_in_time_are_not_expected_to_leave(holders, in_time):
+    """Each holder: tokens still to come, and tokens so far. Those in time: tokens so far."""
+    running, size = known_to_end(holders), 4
+    staying = [sequence(100 + i, prompt=now, most=1) for i, now in enumerate(in_time)]
+    joining = sequence(90, prompt=5, most=7, expected=7)
+    more = min(sum(in_time), int(1.5 * isqrt(sum(now * now for now in in_time))))
+    needs = brute_force([*holders, (7, 5)], size) + sum(in_time) + more
+    needs += (len(holders) + 1 + len(in_time)) * size // 2 - (len(holders) + 1) * size // 2
+    for blocks, fits in ((-(-needs // size), True), ((needs - 1) // size, False)):
+        view = View(0, (), num_blocks=blocks, block_size=size)
+        assert suffices(Ahead(spread=1.5), view, running, joining, staying) is fits
+    empty = View(0, (), num_blocks=1, block_size=size)
+    assert suffices(Ahead(), empty, [], joining, staying), "else it could never run"
+
+
+def test_the_filler_alone_is_asked_for_a_forecast():
+    joining = sequence()
+    for tier, asked in ((TIMED, False), (RELEGATED, True), (UNTIMED, True)):
+        joining.tier = tier
+        assert Ahead().foresees(joining) and not Now().foresees(joining)
+        assert Ahead(timed=False).foresees(joining) is asked
 
 
 def test_those_who_join_in_one_step_leave_each_other_what_they_will_need():
@@ -221,11 +234,12 @@ def test_those_who_join_in_one_step_leave_each_other_what_they_will_need():
 def test_alone_a_request_always_joins():
     view = View(0, (), num_blocks=1, block_size=1)
     assert suffices(Ahead(), view, [], sequence())
-    assert suffices(Now(), view, [sequence()], sequence(1))
+    assert Now().forecast(view, [sequence()]) is None
 
 
 def test_a_share_of_nobody_is_refused():
     with pytest.raises(SettingError, match="more than 0"):
         Ahead(0)
-    with pytest.raises(SettingError, match="spread is 0 or more"):
-        Ahead(spread=-1.0)
+    for spread in (-1.0, nan, inf):
+        with pytest.raises(SettingError, match="a spread is a number, 0 or more"):
+            Ahead(spread=spread)

@@ -204,9 +204,9 @@ def _slack_steps(inputs: StrategyInputs) -> Strategy:
 
 def _budgets(inputs: StrategyInputs) -> Strategy:
     rule = (
-        f"{inputs.slots} slots; deadline-order, slack-steps, relegation and filler together; answers "
-        "with time to spare may miss steps, and the filler leaves memory for others: as many "
-        "requests as possible inside their budgets"
+        f"{inputs.slots} slots; deadline-order, slack-steps, relegation and filler together; "
+        "answers with time to spare may miss steps, and the filler leaves memory for others: as "
+        "many requests as possible inside their budgets"
     )
     return Strategy("budgets", rule, by_budgets(inputs.slots))
 

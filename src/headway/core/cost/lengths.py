@@ -102,6 +102,9 @@ class Lengths:
         anything is, is expected to grow by as much again as it has: what callers allow is often
         far more than what is used."""
         end = self.end(sequence, share)
+        if sequence.expected_end[2] == ALLOWED and self.knows(sequence):  # since it was asked
+            sequence.expected_end = 0.0, 0, ""
+            end = self.end(sequence, share)
         if sequence.expected_end[2] != ALLOWED:
             return end
         return min(end, len(sequence.tokens) + max(1, sequence.generated))

@@ -1,16 +1,17 @@
 """Who is considered in a step, and in which order: the order policy's, but for two things; who has
 not fitted (Misfits), and for whom memory will suffice (Future)."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 
+from headway.core.block_table import demand
 from headway.core.blocks import BlockPool
 from headway.core.lane import Line
-from headway.core.planning.lane_limits import PATIENCE
+from headway.core.planning.lane_limits import PATIENCE, LaneLimits
 from headway.core.policies.join import Start
 from headway.core.policies.memory import Forecast
 from headway.core.policies.policies import Policies
-from headway.core.sequence import TIMED, Sequence
+from headway.core.sequence import TIMED, UNTIMED, Sequence
 from headway.core.view import View
 
 MISFITS = 16  # after so many that do not fit, only those are tried that will
@@ -108,23 +109,44 @@ class Future:
         self,
         policies: Policies,
         view: View,
-        pool: BlockPool,
-        holders: tuple[Iterable[Sequence], Iterable[Sequence]],
+        limits: LaneLimits,
+        start: Start,
+        joined: list[Sequence],
     ) -> None:
-        """view: before the step. holders: who run, and who have joined, as they are when asked."""
-        self._memory, self._view, self._pool, self._holders = policies.memory, view, pool, holders
-        self._across: bool = getattr(policies.preempt, "across", False)
+        """view: before the step. joined: those who have joined in it, as they are when asked."""
+        self._memory, self._view, self._limits, self._joined = policies.memory, view, limits, joined
+        # Those in time take blocks of later tiers, so these leave them some.
+        self._across = getattr(policies.preempt, "across", False) and not start.exclusive
         self._found: dict[int, Forecast | None] = {}  # by tier
+        self._refused, self._count = UNTIMED, 0  # the first tier that was refused; how many were
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so many were refused that nobody else is tried."""
+        return self._count >= MISFITS
 
     def has_room(self, joining: Sequence) -> bool:
-        """Whether it may join."""
-        if (tier := joining.tier) not in self._found:
-            view = self._view._replace(free_blocks=self._pool.num_free)
-            holders = chain(*self._holders)
-            others = (each for each in holders if not self._across or each.tier <= tier)
-            self._found[tier] = self._memory.forecast(view, others, tier)
-        forecast = self._found[tier]
-        return forecast is None or forecast.has_room(joining)
+        """Whether it may join. What a lane keeps is for it in any case."""
+        if not self._memory.foresees(joining) or self._limits.lacks_slots(joining):
+            return True
+        tier = joining.tier if self._across else UNTIMED
+        if tier <= self._refused and self._suffices(joining, tier):
+            return True
+        self._refused = min(self._refused, tier)
+        self._count += 1
+        return False
+
+    def _suffices(self, joining: Sequence, tier: int) -> bool:
+        if tier not in self._found:
+            holders = [*self._limits.roster.running.values(), *self._joined]
+            stays = self._across and tier != TIMED
+            staying = [each for each in holders if each.tier == TIMED] if stays else []
+            beside = [s for s in holders if s.tier <= tier and not (stays and s.tier == TIMED)]
+            self._found[tier] = self._memory.forecast(self._view, beside, staying)
+        if (forecast := self._found[tier]) is None:
+            return True
+        _, used = demand(self._limits.pool, joining, whole=False)
+        return forecast.has_room(joining, len(used) * self._view.block_size)
 
     def change(self) -> None:
         """Somebody has joined, or was preempted."""

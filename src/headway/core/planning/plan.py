@@ -40,8 +40,7 @@ class Plan:
         self._leasts = Leasts(roster, policies.order, view)
         self._prefixes = Prefixes(pool, roster, view)
         self._misfits = Misfits(pool)
-        holders = roster.running.values(), self.joined
-        self._future = Future(policies, view, pool, holders)
+        self._future = Future(policies, view, self.limits, self.start, self.joined)
         self.refused: dict[Sequence, Rule] = {}  # the waiting that were tried and did not join
         self._open = True  # those who wait may be tried
         self._in_turns = False  # more run than the step has tokens
@@ -285,7 +284,7 @@ class Plan:
     def _is_worth_trying(self, misfit: Sequence) -> bool:
         """Whether to try others after this one; if not, blocks that come free are kept for it."""
         may_join = self.places > 0 or not self._victims.are_none
-        return self._misfits.add(misfit, self.places) and may_join
+        return self._misfits.add(misfit, self.places) and may_join and not self._future.is_full
 
     def _makes_room(self, sequence: Sequence) -> bool:
         """Reserve its blocks, if it may run beside the others. Takes a slot and blocks of later

@@ -1,10 +1,11 @@
 """Will the KV memory suffice? A Memory answers, for those who would join."""
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Collection
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import accumulate
-from math import isqrt
+from math import isfinite, isqrt
 from typing import Protocol
 
 from headway.core.cost.lengths import Lengths
@@ -16,9 +17,15 @@ from headway.errors import SettingError
 class Memory(Protocol):
     """Whether those who run leave blocks for one more, later on as well as now."""
 
-    def forecast(self, view: View, others: Iterable[Sequence], tier: int) -> "Forecast | None":
-        """What memory will have for each request of this tier that would join; None: it may join if
-        its blocks are free. others: who run and keep their blocks beside it."""
+    def foresees(self, joining: Sequence) -> bool:
+        """Whether it needs a forecast; if not, it may join if its blocks are free."""
+        ...
+
+    def forecast(
+        self, view: View, beside: Seq[Sequence], staying: Seq[Sequence] = ()
+    ) -> "Forecast | None":
+        """What memory will have for one more; None: whoever has blocks now may join. beside: who
+        run and keep their blocks; staying: of those, who are not expected to leave."""
         ...
 
 
@@ -26,7 +33,12 @@ class Memory(Protocol):
 class Now:
     """It may join if its blocks are free now. Who grows later may have to preempt others."""
 
-    def forecast(self, view: View, others: Iterable[Sequence], tier: int) -> "Forecast | None":
+    def foresees(self, joining: Sequence) -> bool:
+        return False
+
+    def forecast(
+        self, view: View, beside: Seq[Sequence], staying: Seq[Sequence] = ()
+    ) -> "Forecast | None":
         return None
 
 
@@ -39,40 +51,49 @@ class Ahead:
 
         max over i of  (tokens of the first i  +  i x remaining length of the ith)
 
-    (Past-Future, LightLLM 2025). What waits in the prefix cache counts as free. A block that
-    several use counts once: what their tables have beyond the blocks in use is divided among all.
+    (Past-Future, LightLLM 2025). What waits in the prefix cache counts as free, and a block that
+    several use counts once.
 
-    Who goes before it is not expected to leave: others come when they end. They keep what they
-    have, and as much more as a Poisson number of them varies by.
+    Those in time are not expected to leave, if a request of a later tier would join: others come
+    when they end. They keep what they have, and as much more as a Poisson number of them varies by,
+    at most as much again.
     """
 
     share: float = 0.6  # of answers that are no longer than what is counted on
     timed: bool = True  # holds for those in time, too; otherwise, these may join as with Now
-    spread: float = 3.0  # standard deviations of what those who go before it have
+    spread: float = 3.0  # standard deviations of what those who stay have
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
             raise SettingError(f"a share of answers is more than 0 and at most 1: {self.share}")
-        if self.spread < 0:
-            raise SettingError(f"a spread is 0 or more: {self.spread}")
+        if not isfinite(self.spread) or self.spread < 0:
+            raise SettingError(f"a spread is a number, 0 or more: {self.spread}")
 
-    def forecast(self, view: View, others: Iterable[Sequence], tier: int) -> "Forecast | None":
-        if tier == TIMED and not self.timed:
-            return None
-        found = list(others)
-        beside = [each for each in found if each.tier >= tier]
+    def foresees(self, joining: Sequence) -> bool:
+        return self.timed or joining.tier != TIMED
+
+    def forecast(
+        self, view: View, beside: Seq[Sequence], staying: Seq[Sequence] = ()
+    ) -> "Forecast | None":
         if not beside:
             return None  # else it could never run
         lengths, share, size = view.estimates.lengths, self.share, view.block_size
-        used = view.num_blocks - view.free_blocks
-        twice = max(0, sum([len(s.blocks) for s in found]) - used) * size // len(found)
-        earlier = [len(s.tokens) - twice for s in found if s.tier < tier]
-        kept = sum(earlier) + int(self.spread * isqrt(sum([each * each for each in earlier])))
+        shared, end = frozenset(view.shared), lengths.likely_end
+        stay = [unshared_tokens(each, shared, size) for each in staying]
+        more = int(self.spread * isqrt(sum([each * each for each in stay])))
         # Each has half a block more than its tokens, on average.
-        room = view.num_blocks * size - (len(found) + 1) * size // 2 - kept
-        end = lengths.likely_end
-        ends = [(end(s, share) - (now := len(s.tokens)), now - twice) for s in beside]
-        return Forecast(lengths, share, ends, room)
+        halves = (len(beside) + len(stay) + 1) * size // 2
+        kept = sum(stay) + min(sum(stay), more) + len(shared) * size + halves
+        ends = [(end(s, share) - len(s.tokens), unshared_tokens(s, shared, size)) for s in beside]
+        return Forecast(lengths, share, ends, view.num_blocks * size - kept)
+
+
+def unshared_tokens(sequence: Sequence, shared: Collection[int], block_size: int) -> int:
+    """Its tokens outside of blocks that several use. These are the first ones of its table."""
+    if not shared:
+        return len(sequence.tokens)
+    used = bisect_left(sequence.blocks, True, key=lambda block: block not in shared)
+    return max(0, len(sequence.tokens) - used * block_size)
 
 
 FILLER_AHEAD = Ahead(timed=False)
@@ -100,10 +121,11 @@ class Forecast:
         self._sooner = [*accumulate(reversed(sooner), max, initial=0)]
         self._sooner.reverse()
 
-    def has_room(self, joining: Sequence) -> bool:
-        """Whether memory will suffice if it joins."""
-        now = len(joining.tokens)
-        left = self._lengths.likely_end(joining, self._share) - now
+    def has_room(self, joining: Sequence, found: int) -> bool:
+        """Whether memory will suffice if it joins. found: of its tokens, those whose blocks others
+        use already."""
+        now = len(joining.tokens) - found
+        left = self._lengths.likely_end(joining, self._share) - len(joining.tokens)
         place = bisect_right(self._order, -left)
         own = self._held[place] + now + (place + 1) * left
         return max(own, self._later[place], now + self._sooner[place]) <= self._room
