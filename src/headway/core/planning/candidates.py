@@ -106,17 +106,12 @@ class Future:
     who joins or is preempted in it changes what follows."""
 
     def __init__(
-        self,
-        policies: Policies,
-        view: View,
-        limits: LaneLimits,
-        start: Start,
-        joined: list[Sequence],
+        self, policies: Policies, view: View, limits: LaneLimits, joined: list[Sequence]
     ) -> None:
         """view: before the step. joined: those who have joined in it, as they are when asked."""
         self._memory, self._view, self._limits, self._joined = policies.memory, view, limits, joined
         # Those in time take blocks of later tiers, so these leave them some.
-        self._across = getattr(policies.preempt, "across", False) and not start.exclusive
+        self._across: bool = getattr(policies.preempt, "across", False)
         self._found: dict[int, Forecast | None] = {}  # by tier
         self._refused, self._count = UNTIMED, 0  # the first tier that was refused; how many were
 

@@ -40,7 +40,7 @@ class Plan:
         self._leasts = Leasts(roster, policies.order, view)
         self._prefixes = Prefixes(pool, roster, view)
         self._misfits = Misfits(pool)
-        self._future = Future(policies, view, self.limits, self.start, self.joined)
+        self._future = Future(policies, view, self.limits, self.joined)
         self.refused: dict[Sequence, Rule] = {}  # the waiting that were tried and did not join
         self._open = True  # those who wait may be tried
         self._in_turns = False  # more run than the step has tokens

@@ -1,0 +1,135 @@
+"""For whom memory will suffice later on too: what a step asks, and of whom (Future)."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from unittest.mock import patch
+
+import pytest
+
+from headway.core.blocks import BlockPool
+from headway.core.commands import Add
+from headway.core.cost.step_cost import StepCost
+from headway.core.lane import Budget, Lane, Share
+from headway.core.planning.candidates import MISFITS, Future
+from headway.core.policies.join import Continuous, Static
+from headway.core.policies.memory import FILLER_AHEAD, Ahead, Forecast, Now
+from headway.core.policies.policies import Policies
+from headway.core.scheduler import Scheduler
+from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.settings import Settings
+from headway.core.view import View
+from headway.sim.simulate import simulate
+from headway.strategies.registry import by_budgets
+from tests.traces import MS, ask
+
+S = 1_000 * MS
+COST = StepCost.of(10 * MS, per_token=MS // 50)
+CHAT = Lane("chat", Budget(ttft=S, tpot=50 * MS))
+LANES = CHAT, Lane("offline", priority=1)
+KEPT = CHAT, Lane("offline", priority=1, slots=Share(least=2))
+FIRST_COME = Policies(Continuous(32), memory=Ahead(), step_tokens=4_000)
+
+
+def offline(number, answer=96, arrived=0, prompt=None):
+    """Of which the caller says how long it will be."""
+    prompt = prompt or (number,) * 96
+    return ask(f"o{number}", prompt, answer, arrived, lane="offline", expected=answer)
+
+
+def chat(number, answer=96, arrived=0):
+    prompt = (10_000 + number,) * 96
+    return ask(f"c{number}", prompt, answer, arrived, lane="chat", expected=answer)
+
+
+def served(asked, blocks, policies, lanes=LANES):
+    """The rows by id. Blocks of 16 tokens."""
+    scheduler = Scheduler(Settings(blocks, 16, lanes, policies, cost=COST))
+    simulate(scheduler, [(each.arrived, Add(each)) for each in asked], COST)
+    scheduler.check()
+    return {row.id: row for row in scheduler.ledger.requests}
+
+
+def budgets(memory=FILLER_AHEAD):
+    return replace(by_budgets(32), memory=memory)
+
+
+@pytest.mark.parametrize(
+    "memory, begin", [(FILLER_AHEAD, 5), (Ahead(timed=False, spread=0.0), 7), (Now(), 15)]
+)
+def test_offline_requests_leave_memory_for_those_in_time_who_are_to_come(memory, begin):
+    """Four in time have about 400 of 1,920 tokens, and each offline request 192 at its end. With as
+    much again for those who are to come, 5 of these fit; without, 7. At first there are blocks for
+    15."""
+    asked = [chat(i) for i in range(4)] + [offline(i, arrived=50 * MS) for i in range(16)]
+    rows = served(asked, 120, budgets(memory))
+    assert sum(rows[f"o{i}"].first_scheduled <= 150 * MS for i in range(16)) == begin
+
+
+def test_what_a_lane_keeps_needs_no_forecast():
+    """Two of 1,496 tokens at their end, in memory for 1,600."""
+    asked = [offline(i, answer=1_400) for i in range(2)]
+    rows = served(asked, 100, budgets())
+    assert rows["o1"].first_scheduled >= rows["o0"].finished
+    kept = served(asked, 100, budgets(), KEPT)
+    assert kept["o1"].first_scheduled == kept["o0"].first_scheduled
+
+
+def test_those_in_time_join_although_the_filler_may_not():
+    asked = [offline(i, answer=1_400) for i in range(40)]
+    asked += [chat(i, arrived=S + i * 100 * MS) for i in range(8)]
+    rows = served(asked, 100, budgets())
+    assert all(rows[f"c{i}"].ttft < 100 * MS for i in range(8))
+
+
+def test_in_a_step_few_are_refused_and_nobody_after_them_is_looked_at():
+    scheduler = Scheduler(Settings(1_000, 16, LANES, by_budgets(32), cost=COST))
+    scheduler.apply([Add(offline(i, answer=3_000)) for i in range(500)], 0)
+    with patch.object(Forecast, "has_room", autospec=True, side_effect=Forecast.has_room) as asked:
+        batch = scheduler.schedule(0)
+    assert len(batch.rows) == 5, "of 3,096 tokens each, in memory for 16,000"
+    assert asked.call_count == 4 + MISFITS, "the first is not asked for one"
+
+
+def test_where_nobody_gives_blocks_back_everybody_leaves():
+    """Under first come, and in groups. Of 1,600 tokens two in time have 200, and 384 at their end;
+    six others have 1,152."""
+    asked = [*[chat(i) for i in range(2)], *[offline(i, arrived=50 * MS) for i in range(6)]]
+    rows = served(asked, 105, FIRST_COME)
+    assert all(rows[f"o{i}"].first_scheduled < 100 * MS for i in range(6))
+    together = [replace(each, arrived=0) for each in asked]
+    rows = served(together, 110, replace(FIRST_COME, join=Static(8)))
+    assert len({row.first_scheduled for row in rows.values()}) == 1
+
+
+@pytest.mark.parametrize("prompts", [1, 2])
+def test_a_prompt_that_another_has_counts_once(prompts):
+    """Two of 960 and 64 tokens, in memory for 1,280."""
+    asked = [
+        offline(i, answer=64, arrived=i * 100 * MS, prompt=(i % prompts,) * 960) for i in range(2)
+    ]
+    first, second = served(asked, 80, budgets()).values()
+    assert (second.first_scheduled < first.finished) is (prompts == 1)
+
+
+class Full(Ahead):
+    def forecast(self, view, beside, staying=()):
+        return Forecast(view.estimates.lengths, 0.5, [], 0)
+
+
+def test_once_a_tier_is_refused_no_later_one_joins():
+    nobody = SimpleNamespace(running={})
+    limits = SimpleNamespace(lacks_slots=lambda each: False, roster=nobody, pool=BlockPool(9, 16))
+    view = View(0, (), num_blocks=9, block_size=16)
+    policies = replace(by_budgets(4), memory=Full(timed=False))
+    made = Future(policies, view, limits, [])
+    waiting = {
+        tier: Sequence(tier, offline(tier), [1] * 96) for tier in (TIMED, RELEGATED, UNTIMED)
+    }
+    for tier, each in waiting.items():
+        each.tier = tier
+    assert not made.has_room(waiting[RELEGATED])
+    with patch.object(Full, "forecast", return_value=None):
+        assert not made.has_room(waiting[UNTIMED]), "there would be room"
+        assert made.has_room(waiting[TIMED])
+        assert Future(policies, view, limits, []).has_room(waiting[UNTIMED])
+    assert not made.is_full
