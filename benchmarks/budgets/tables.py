@@ -77,7 +77,8 @@ def _details(found: Ablation) -> Table:
                 found_pair.points,
                 -found_pair.swapped.least_points,
             )
-            cells += [f"{share:.1f}", f"{points:+.1f} ({low:+.1f} to {high:+.1f})"]
+            shown = [f"{round(each, 1) + 0:+.1f}" for each in (points, low, high)]  # no -0.0
+            cells += [f"{share:.1f}", f"{shown[0]} ({shown[1]} to {shown[2]})"]
         rows.append([title, *cells])
     head = [f"% inside budget, load {load:g}"]
     for mix in mixes:
