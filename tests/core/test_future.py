@@ -26,7 +26,6 @@ S = 1_000 * MS
 COST = StepCost.of(10 * MS, per_token=MS // 50)
 CHAT = Lane("chat", Budget(ttft=S, tpot=50 * MS))
 LANES = CHAT, Lane("offline", priority=1)
-KEPT = CHAT, Lane("offline", priority=1, slots=Share(least=2))
 FIRST_COME = Policies(Continuous(32), memory=Ahead(), step_tokens=4_000)
 
 
@@ -70,8 +69,11 @@ def test_what_a_lane_keeps_needs_no_forecast():
     asked = [offline(i, answer=1_400) for i in range(2)]
     rows = served(asked, 100, budgets())
     assert rows["o1"].first_scheduled >= rows["o0"].finished
-    kept = served(asked, 100, budgets(), KEPT)
-    assert kept["o1"].first_scheduled == kept["o0"].first_scheduled
+    for share in ({"slots": Share(least=2)}, {"blocks": Share(least=12)}):
+        rows = served(asked, 100, budgets(), (CHAT, Lane("offline", priority=1, **share)))
+        assert rows["o1"].first_scheduled == rows["o0"].first_scheduled
+    rows = served(asked, 100, budgets(), (CHAT, Lane("offline", blocks=Share(least=11))))
+    assert rows["o1"].first_scheduled >= rows["o0"].finished
 
 
 def test_those_in_time_join_although_the_filler_may_not():
@@ -118,7 +120,7 @@ class Full(Ahead):
 
 def test_once_a_tier_is_refused_no_later_one_joins():
     nobody = SimpleNamespace(running={})
-    limits = SimpleNamespace(lacks_slots=lambda each: False, roster=nobody, pool=BlockPool(9, 16))
+    limits = SimpleNamespace(is_kept_for=lambda each: False, roster=nobody, pool=BlockPool(9, 16))
     view = View(0, (), num_blocks=9, block_size=16)
     policies = replace(by_budgets(4), memory=Full(timed=False))
     made = Future(policies, view, limits, [])

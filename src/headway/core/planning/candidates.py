@@ -122,7 +122,7 @@ class Future:
 
     def has_room(self, joining: Sequence) -> bool:
         """Whether it may join. What a lane keeps is for it in any case."""
-        if not self._memory.foresees(joining) or self._limits.lacks_slots(joining):
+        if not self._memory.foresees(joining) or self._limits.is_kept_for(joining):
             return True
         tier = joining.tier if self._across else UNTIMED
         if tier <= self._refused and self._suffices(joining, tier):

@@ -51,6 +51,14 @@ class LaneLimits:
         line = self.roster.lines[sequence.request.lane]
         return line.running + self._joined[line.lane.name] < line.lane.slots.least
 
+    def is_kept_for(self, sequence: Sequence) -> bool:
+        """Whether its lane keeps a slot for it, or the blocks of its tokens."""
+        lane = self.roster.lines[sequence.request.lane].lane
+        if self.lacks_slots(sequence):
+            return True
+        need = self.pool.blocks_for(len(sequence.tokens))
+        return self.pool.blocks_of_lane[lane.name] + need <= lane.blocks.least
+
     def give(self, sequence: Sequence, take: int) -> None:
         """It gets so many tokens."""
         if (lane := self._limit_of(sequence)) is not None:

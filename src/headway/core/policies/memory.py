@@ -25,7 +25,7 @@ class Memory(Protocol):
         self, view: View, beside: Seq[Sequence], staying: Seq[Sequence] = ()
     ) -> "Forecast | None":
         """What memory will have for one more; None: whoever has blocks now may join. beside: who
-        run and keep their blocks; staying: of those, who are not expected to leave."""
+        run and keep their blocks until they end; staying: others who run, and are replaced."""
         ...
 
 
