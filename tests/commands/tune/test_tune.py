@@ -440,4 +440,4 @@ def test_vllm_gets_what_means_the_same_and_the_rest_is_said():
     grouped = vllm_arguments(site().config(Candidate("dynamic-lanes", 8, window=25)))
     assert grouped.without[0].startswith("groups and their windows")
     budgets = vllm_arguments(site().config(Candidate("budgets", 8)))
-    assert len(budgets.without) == 5
+    assert len(budgets.without) == 6

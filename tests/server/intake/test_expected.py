@@ -75,7 +75,7 @@ def small(config):
     return by_budgets(config, FakeExecutor(40, BLOCK), StepCost(), blocks=40, context=640)
 
 
-@pytest.mark.parametrize("said, together", [({}, 1), ({HEADER: "50"}, 2)])
+@pytest.mark.parametrize("said, together", [({HEADER: "400"}, 1), ({}, 2), ({HEADER: "50"}, 2)])
 def test_memory_ahead_counts_on_what_the_caller_expects(said, together):
     config = ServerConfig(engine={"strategy": "memory-ahead"})
     with serving(config, small) as (url, front):
