@@ -10,22 +10,26 @@ The aims are 0.15, 0.5 and 2 ms a step, and 120 microseconds for the prompt. vLL
 
 And by budgets: the same step at 256 running sequences whose lanes have budgets, over the step of
 first come, with nobody waiting and with 200 waiting for a slot. The aim is 1.5. `kept`: 16 run and
-240 wait, and one of the 16 is of a lane without a budget, which keeps this slot.
+240 wait, and one of the 16 is of a lane without a budget, which keeps this slot. `filler`: a third
+of those who run and all who wait have no budget. `no_memory`: nobody who runs or waits has one, and
+by budgets there are 16 slots more, but memory will not suffice.
 """
 
 import random
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 from benchmarks.report import Figure, finish
 from headway.core.batch import Batch, Output, Want
-from headway.core.commands import Add
+from headway.core.commands import Add, Retune
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
+from headway.core.policies.memory import Now
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
@@ -39,8 +43,10 @@ LANES = (
     Lane("chat", Budget(ttft=3 * 10**9, tpot=80 * 10**6)),
     Lane("code", Budget(ttft=10**9, tpot=50 * 10**6)),
 )
-KEPT = (*LANES, Lane("offline", priority=2, slots=Share(least=1)))
-FEW, CROWD = 16, 240
+OFFLINE = Lane("offline", priority=2)
+KEPT = (*LANES, replace(OFFLINE, slots=Share(least=1)))
+FEW, CROWD, SPARE = 16, 240, 16
+ANSWER, EXPECTED = 1_500, 1_400  # tokens
 COST = StepCost.of(7_000_000, per_token=35_000, per_pair=47)  # about an 8B model on an H100
 
 
@@ -75,11 +81,21 @@ def with_budgets(policies: Policies, waiting: int, kept: bool = False) -> Schedu
     return scheduler
 
 
+def with_filler(policies: Policies, lanes: Sequence[Lane]) -> Scheduler:
+    """Of each of these lanes as many run, and others wait who have no budget. Each is expected to
+    come to 1,700 tokens, and memory is for 1,024 of each: those who run are not asked."""
+    known = (*LANES, OFFLINE)
+    settings = Settings(SLOTS * 64, BLOCK, known, replace(policies, memory=Now()), cost=COST)
+    scheduler = _decoding(settings, [lanes[i % len(lanes)] for i in range(SLOTS)])
+    scheduler.apply([Retune(1, policies, known), *_requests("w", WAITING[1], [OFFLINE])], 0)
+    return scheduler
+
+
 def _requests(name: str, count: int, lanes: Sequence[Lane]) -> list[Add]:
     draw = random.Random(SEED)
     prompts = [tuple(draw.randrange(50_000) for _ in range(CONTEXT)) for _ in range(count)]
     return [
-        Add(Request(f"{name}{i}", prompt, 1_500, 0, lanes[i % len(lanes)].name))
+        Add(Request(f"{name}{i}", prompt, ANSWER, 0, lanes[i % len(lanes)].name, expected=EXPECTED))
         for i, prompt in enumerate(prompts)
     ]
 
@@ -142,6 +158,14 @@ def main() -> int:
     pairs[f"{FEW}_{CROWD}_kept"] = (
         with_budgets(few, CROWD, kept=True),
         with_budgets(by_budgets(FEW), CROWD, kept=True),
+    )
+    pairs[f"{SLOTS}_filler"] = (
+        with_filler(first_come, (*LANES, OFFLINE)),
+        with_filler(by_budgets(SLOTS), (*LANES, OFFLINE)),
+    )
+    pairs[f"{SLOTS}_no_memory"] = (
+        with_filler(first_come, [OFFLINE]),
+        with_filler(by_budgets(SLOTS + SPARE), [OFFLINE]),
     )
     ratios = {name: list[float]() for name in pairs}
     for _ in range(REPEATS):  # interleaved, so that a slow moment falls on all alike

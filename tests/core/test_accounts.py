@@ -10,6 +10,7 @@ from headway.core.commands import Add, Cancel
 from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Static
+from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
 from headway.core.policies.relegate import Hopeless
@@ -58,6 +59,14 @@ def test_the_stages_of_every_request_sum_to_its_time(case):
         assert "preempted" not in stages or row.preemptions
         for name in stages:
             event(name)
+
+
+def test_whoever_memory_will_not_suffice_for_waits_for_blocks():
+    """Also in the steps in which nobody is asked. Two at once would come to 80 tokens of 64."""
+    asks = [ask(f"r{i}", (i,) * 4, 36, expected=36) for i in range(2)]
+    stages, _ = explained(asks, Policies(Continuous(2), memory=Ahead()), blocks=64 // BLOCK)
+    assert {each for each in stages["r1"] if "queue" in each} == {"queue.blocks"}
+    assert stages["r1"]["queue.blocks"] > 100
 
 
 def test_a_request_alone_is_its_own_share_from_first_to_last():

@@ -6,13 +6,14 @@ from unittest.mock import patch
 
 import pytest
 
+from headway.core.batch import Output, Want
 from headway.core.blocks import BlockPool
-from headway.core.commands import Add
+from headway.core.commands import Add, Cancel, Retune
 from headway.core.cost.step_cost import StepCost
-from headway.core.lane import Budget, Lane, Share
+from headway.core.lane import Budget, Lane, Line, Share
 from headway.core.planning.candidates import MISFITS, Future
 from headway.core.policies.join import Continuous, Static
-from headway.core.policies.memory import FILLER_AHEAD, Ahead, Forecast, Now
+from headway.core.policies.memory import FILLER_AHEAD, PAUSE, Ahead, Forecast, Lull, Now
 from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
@@ -135,3 +136,79 @@ def test_once_a_tier_is_refused_no_later_one_joins():
         assert made.has_room(waiting[TIMED])
         assert Future(policies, view, limits, []).has_room(waiting[UNTIMED])
     assert not made.is_full
+
+
+def stepped(scheduler, now, steps=1):
+    """Each is answered with a token for whoever has computed all of its own."""
+    for _ in range(steps):
+        batch = scheduler.schedule(now)
+        tokens = [(1,) if row.want is Want.LAST else () for row in batch.rows]
+        scheduler.commit(batch, Output(tuple(tokens)), now + MS)
+
+
+def in_a_lull():
+    """Memory for 16,000 tokens: five of 3,096 tokens run, and a sixth would be too much."""
+    scheduler = Scheduler(Settings(1_000, 16, LANES, by_budgets(32), cost=COST))
+    scheduler.apply([Add(offline(i, answer=3_000)) for i in range(40)], 0)
+    stepped(scheduler, 0, 2)
+    assert len(scheduler.roster.running) == 5
+    return scheduler
+
+
+def asked_in(scheduler, steps=1):
+    """How often a forecast is made in so many steps."""
+    with patch.object(Ahead, "forecast", autospec=True, side_effect=Ahead.forecast) as asked:
+        stepped(scheduler, 10 * MS, steps)
+    return asked.call_count
+
+
+def test_where_memory_suffices_for_nobody_it_is_asked_only_once_in_a_while():
+    assert asked_in(in_a_lull(), 3 * PAUSE) == 3
+
+
+def running(scheduler):
+    return next(iter(scheduler.roster.running.values()))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda scheduler: scheduler.apply([Add(offline(99, answer=3_000))], 9 * MS),
+        lambda scheduler: scheduler.apply([Cancel("o39")], 9 * MS),
+        lambda scheduler: scheduler.apply([Cancel("o0")], 9 * MS),
+        lambda scheduler: scheduler.roster.relegate(running(scheduler)),
+        lambda scheduler: scheduler.roster.preempt(running(scheduler)),
+        lambda scheduler: scheduler.apply([Retune(2, by_budgets(32), LANES)], 9 * MS),
+    ],
+)
+def test_whoever_comes_leaves_or_moves_ends_a_lull(change):
+    scheduler = in_a_lull()
+    assert asked_in(scheduler) == 0
+    change(scheduler)
+    assert asked_in(scheduler) > 0
+    assert len(scheduler.roster.running) == 5
+
+
+def test_those_in_time_join_in_a_lull():
+    scheduler = in_a_lull()
+    scheduler.apply([Add(chat(1))], 9 * MS)
+    stepped(scheduler, 10 * MS)
+    assert any(each.request.id == "c1" for each in scheduler.roster.running.values())
+
+
+@pytest.mark.parametrize(
+    "waiting, refused, tried, begins",
+    [(2, 2, 2, True), (2, 2, 3, False), (3, 2, 2, False), (99, MISFITS, MISFITS, True), (0,) * 4],
+)
+def test_a_lull_begins_once_all_who_were_tried_lack_memory(waiting, refused, tried, begins):
+    """Others may fit in the next step: those that were refused for another reason, or not tried."""
+    lull = Lull()
+    roster = SimpleNamespace(running={}, lull=lull)
+    limits = SimpleNamespace(is_kept_for=lambda each: False, roster=roster, pool=BlockPool(9, 16))
+    line = Line(LANES[1])
+    line.waiting = [Sequence(i, offline(i), [1] * 96) for i in range(waiting)]
+    view = View(0, (line,), num_blocks=9, block_size=16)
+    future = Future(replace(by_budgets(4), memory=Full(timed=False)), view, limits, [])
+    assert not any(future.has_room(each) for each in line.waiting[:refused])
+    future.close(tried)
+    assert future.is_open(1) is not begins and not future.is_open(0)

@@ -306,6 +306,26 @@ def test_those_within_the_least_of_their_lane_never_miss_a_step():
     assert fewer < built / 2
 
 
+@pytest.mark.parametrize("slots, in_time", [(4, 1), (4, 3), (3, 0)])
+def test_steps_are_skipped_while_those_without_a_budget_wait_for_a_slot(slots, in_time):
+    lanes = (Lane("bulk"), Lane("chat", Budget(ttft=NEVER, tpot=60 * MS)))
+    asks = [ask(f"c{i}", (i,) * 5, 60 - 9 * i, lane="chat") for i in range(in_time)]
+    asks += [ask(f"b{i}", (9, i) * 3, 70 - 7 * i, lane="bulk") for i in range(8)]
+    policies = replace(SLACK, join=Continuous(slots))
+    case = Case(200, policies, [(0, Add(each)) for each in asks], lanes=lanes, cost=COST)
+    built, fewer = assert_same(case)
+    assert fewer < built / 2
+
+
+def test_nothing_is_skipped_while_somebody_waits_who_may_be_late():
+    """One with a TTFT waits for the slot of another, and is relegated there."""
+    lanes = (Lane("bulk"), Lane("chat", Budget(ttft=300 * MS, tpot=60 * MS)))
+    asks = [ask(f"c{i}", (i,) * 5, 60, lane="chat") for i in range(2)]
+    case = Case(90, replace(SLACK, join=Continuous(1)), [(0, Add(each)) for each in asks])
+    built, fewer = assert_same(replace(case, lanes=lanes, cost=COST))
+    assert built - 62 < fewer < built, "until the first has ended"
+
+
 def test_whoever_is_too_late_to_catch_up_holds_nobody_up():
     built, fewer = assert_same(mixed(MS, bulk=70))
     assert fewer < built / 2

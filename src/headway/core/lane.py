@@ -130,11 +130,12 @@ class Line:
 
     __slots__ = (
         *("lane", "is_timed", "relegates", "waiting", "relegated", "tokens", "relegated_tokens"),
-        *("started", "running", "batch", "longest", "slots", "has_dues"),
+        *("started", "running", "batch", "longest", "slots", "has_dues", "moves"),
     )
 
     def __init__(self, lane: Lane) -> None:
         self.has_dues = False  # somebody who waits here may be due at a time
+        self.moves = 0  # how often somebody has come, joined, moved or left
         self._take(lane)
         self.waiting: list[Sequence] = []
         self.relegated: list[Sequence] = []
@@ -149,6 +150,7 @@ class Line:
     def retune(self, lane: Lane) -> None:
         """The lane has other settings from now on. Slots that follow the load begin anew only where
         they were changed."""
+        self.moves += 1
         if lane.slots != self.lane.slots:
             self.slots = lane.slots.low or lane.slots.most
         self._take(lane)
@@ -187,6 +189,7 @@ class Line:
     def insert(self, sequence: Sequence) -> None:
         """Insert by number: a new one at the end, a preempted one at its old place."""
         insort(self._part(sequence), sequence, key=_number)
+        self.moves += 1
         self._count(sequence, len(sequence.request.prompt))
         self.longest = max(self.longest, len(sequence.tokens))
         if sequence.done_by != NEVER:
@@ -204,6 +207,7 @@ class Line:
         part = self._part(sequence)
         at = bisect_left(part, sequence.number, key=_number)
         assert part.pop(at) is sequence, "it does not wait here"
+        self.moves += 1
         self._count(sequence, -len(sequence.request.prompt))
 
     def join(self, sequence: Sequence) -> None:
@@ -214,6 +218,7 @@ class Line:
     def leave(self, sequence: Sequence) -> None:
         """It runs no longer."""
         self.running -= 1
+        self.moves += 1
 
     def _count(self, sequence: Sequence, tokens: int) -> None:
         self.tokens += tokens

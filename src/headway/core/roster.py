@@ -13,6 +13,7 @@ from headway.core.fairness.turns import Turns
 from headway.core.lane import Budget, Line
 from headway.core.load import LaneLoad
 from headway.core.policies.fairly import Fairly
+from headway.core.policies.memory import Lull
 from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Finish, Request
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
@@ -46,7 +47,7 @@ class Roster:
         # By number, in the order in which they are served: as they joined, but see move_to_back.
         self.running: dict[int, Sequence] = {}
         self.withheld: dict[int, tuple[Sequence, Finish]] = {}  # by number
-        self.deadlines, self.turns = Deadlines(), Turns()
+        self.deadlines, self.turns, self.lull = Deadlines(), Turns(), Lull()
         self.preemptions, self.last_victim = 0, -1  # so far; number of the last one; -1: none yet
         self.leaving: dict[int, Sequence] = {}  # have ended, but a step still uses their blocks
         self._moved: list[Sequence] = []  # were relegated or restored while they waited
@@ -149,10 +150,11 @@ class Roster:
         self._move(sequence, TIMED)
 
     def _move(self, sequence: Sequence, tier: int) -> None:
+        line = self.lines[sequence.request.lane]
         if sequence.number in self.running:
             sequence.tier = tier
+            line.moves += 1
         else:
-            line = self.lines[sequence.request.lane]
             line.remove(sequence)
             sequence.tier = tier
             line.insert(sequence)
@@ -293,8 +295,6 @@ class Roster:
                 assert part == sorted(part, key=lambda s: s.number)
             assert all(s.tier != RELEGATED for s in line.waiting)
             assert all(s.tier == RELEGATED for s in line.relegated)
-            parts = [
-                sum([len(s.request.prompt) for s in part])
-                for part in (line.waiting, line.relegated)
-            ]
-            assert [line.tokens, line.relegated_tokens] == [sum(parts), parts[1]]
+            hopeful = sum([len(s.request.prompt) for s in line.waiting])
+            late = sum([len(s.request.prompt) for s in line.relegated])
+            assert [line.tokens, line.relegated_tokens] == [hopeful + late, late]

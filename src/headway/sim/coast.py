@@ -62,7 +62,7 @@ class Coast:
         policies, running = scheduler.settings.policies, self.running
         if not running or len(running) > policies.step_tokens or scheduler.group.together:
             return False
-        if self._waiting and policies.goes_by_tier:
+        if self._waiting and policies.goes_by_tier and self._hopes:
             return False
         for sequence in running:
             if (
@@ -77,12 +77,19 @@ class Coast:
             return False
         if any(lane.blocks.most != NEVER for lane in scheduler.roster.limited_lanes.values()):
             return False  # who grows may have to preempt another of its lane
-        if not self._waiting:
-            if not policies.goes_by_tier or all(each.tier == TIMED for each in running):
-                return True
-            return self._serves_all(scheduler.view(now))
-        starts = policies.join.start(scheduler.view(now)).count
-        return getattr(policies.join, "steady", False) and not starts
+        if self._waiting:
+            starts = policies.join.start(scheduler.view(now)).count
+            if starts or not getattr(policies.join, "steady", False):
+                return False
+        if not policies.goes_by_tier or all(each.tier == TIMED for each in running):
+            return True
+        return self._serves_all(scheduler.view(now))
+
+    @property
+    def _hopes(self) -> bool:
+        """Whether somebody waits who may be found late, or found in time again."""
+        lines = self.scheduler.roster.lines.values()
+        return any(line.relegated or (line.is_timed and line.waiting) for line in lines)
 
     def _serves_all(self, view: View) -> bool:
         """Whether those of later tiers are in each step as long as it has the time for them."""

@@ -224,7 +224,7 @@ def closed_by(plan: Plan, *, in_groups: bool) -> Rule:
     """What kept out the waiting that the step did not try. in_groups: as of its policies."""
     if not plan.joins:
         if not in_groups:
-            return Rule.SLOTS
+            return Rule.BLOCKS if plan.start.count > 0 else Rule.SLOTS
         return Rule.GROUP if plan.roster.running else Rule.WINDOW
     if plan.shares and not plan.kinds.prefill:
         return Rule.STEP

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left, bisect_right, insort
 from collections import defaultdict, deque
+from collections.abc import Iterable
 from math import ceil
 
 from headway.core.sequence import Sequence
@@ -108,6 +109,17 @@ class Lengths:
         if sequence.expected_end[2] != ALLOWED:
             return end
         return min(end, len(sequence.tokens) + max(1, sequence.generated))
+
+    def likely_left(self, sequences: Iterable[Sequence], share: float) -> list[int]:
+        """Tokens that each still has to `likely_end`. Most ends are known, and need no call."""
+        return [
+            end - len(s.tokens)
+            if (known := s.expected_end)[0] == share
+            and known[2] != ALLOWED
+            and (end := known[1]) > len(s.tokens)
+            else self.likely_end(s, share) - len(s.tokens)
+            for s in sequences
+        ]
 
     def left(self, sequence: Sequence, share: float) -> tuple[int, str]:
         """Tokens that it will still generate, 1 or more, as `end` counts them; and how that is

@@ -9,7 +9,7 @@ from headway.core.blocks import BlockPool
 from headway.core.lane import Line
 from headway.core.planning.lane_limits import PATIENCE, LaneLimits
 from headway.core.policies.join import Start
-from headway.core.policies.memory import Forecast
+from headway.core.policies.memory import Forecast, moves
 from headway.core.policies.policies import Policies
 from headway.core.sequence import TIMED, UNTIMED, Sequence
 from headway.core.view import View
@@ -36,18 +36,19 @@ def in_time_first(
     """Whoever is in time and waits is tried before those of later tiers, whose slots it would take
     in the next step. has_place: of those, who would keep its slot. running: who ran before the
     step."""
-    if not any(line.later for line in lines):
+    ahead = sum([len(line.waiting) for line in lines if line.is_timed])
+    if not ahead or not any(line.later for line in lines):
         return ranked
-    return _in_time_first(ranked, lines, frozenset(running), has_place)
+    return _in_time_first(ranked, ahead, frozenset(running), has_place)
 
 
 def _in_time_first(
     ranked: Iterator[Sequence],
-    lines: tuple[Line, ...],
+    ahead: int,
     ran: frozenset[Sequence],
     has_place: Callable[[Sequence], bool],
 ) -> Iterator[Sequence]:
-    ahead = sum([len(line.waiting) for line in lines if line.is_timed])
+    """ahead: how many wait and are in time."""
     seen: set[Sequence] = set()  # an order may name somebody twice
     later: list[Sequence] = []
     for sequence in ranked:
@@ -61,9 +62,10 @@ def _in_time_first(
             yield sequence
         else:
             later.append(sequence)
-        if later and ahead <= 0:
+        if ahead <= 0:
             yield from later
-            later = []
+            yield from ranked
+            return
     yield from later
 
 
@@ -114,11 +116,22 @@ class Future:
         self._across: bool = getattr(policies.preempt, "across", False)
         self._found: dict[int, Forecast | None] = {}  # by tier
         self._refused, self._count = UNTIMED, 0  # the first tier that was refused; how many were
+        self._moves = moves(view)
+
+    def is_open(self, places: int) -> bool:
+        """Whether anybody needs to be tried. places: slots for those who wait."""
+        return places > 0 and not self._limits.roster.lull.lasts(self._moves, self._view)
 
     @property
     def is_full(self) -> bool:
         """Whether so many were refused that nobody else is tried."""
         return self._count >= MISFITS
+
+    def close(self, tried: int) -> None:
+        """Nobody else is tried in this step. tried: how many were, and did not join. If it has
+        refused them all, it need not be asked in the next steps."""
+        if 0 < self._count == tried and (self.is_full or tried == self._view.waiting):
+            self._limits.roster.lull.begin(self._moves, self._view)
 
     def has_room(self, joining: Sequence) -> bool:
         """Whether it may join. What a lane keeps is for it in any case."""

@@ -33,14 +33,14 @@ class Plan:
         self.allowance = policies.chunk.allow(view)
         self.rest = Remainder(self.allowance, policies.step_tokens, view)
         self._victims = Victims(policies, roster, pool, view)
-        self.joins = self.start.count > 0 or self._victims.give_slots  # somebody may join
+        self.limits = LaneLimits(roster, pool)
+        self._future = Future(policies, view, self.limits, self.joined)
+        self.joins = self._future.is_open(self.places) or self._victims.give_slots
         self.deferred = policies.defer.deferred(view, joins=self.joins)
         self._singles: set[Sequence] = set()  # of the deferred, those that decode
-        self.limits = LaneLimits(roster, pool)
         self._leasts = Leasts(roster, policies.order, view)
         self._prefixes = Prefixes(pool, roster, view)
         self._misfits = Misfits(pool)
-        self._future = Future(policies, view, self.limits, self.joined)
         self.refused: dict[Sequence, Rule] = {}  # the waiting that were tried and did not join
         self._open = True  # those who wait may be tried
         self._in_turns = False  # more run than the step has tokens
@@ -53,6 +53,7 @@ class Plan:
             if self.shares:
                 self.kinds = kinds
                 break
+        self._future.close(len(self.refused))
         self.roster.join(self.joined)
         if self._in_turns:
             self.roster.move_to_back(self.shares)
@@ -63,7 +64,7 @@ class Plan:
         others = self._take_in_turns(kinds) if in_turns else self._decode(kinds.decode)
         if not kinds.prefill or not (others or self.joins):
             return
-        if not self.view.waiting and self._give_at_once(others):
+        if not (self.joins and self.view.waiting) and self._give_at_once(others):
             return
         if self._leasts.any:
             others = self._keep_leasts(others)

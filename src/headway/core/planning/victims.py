@@ -41,10 +41,12 @@ class Victims:
 
     @property
     def give_slots(self) -> bool:
-        """Whether somebody waits, and somebody of a later tier has a slot that may be taken."""
+        """Whether somebody of a later tier than one who waits has a slot that may be taken."""
         if not self.across or not self.view.waiting:
             return False
-        later = [each for each in self.roster.running.values() if each.tier]
+        parts = [part for line in self.view.lines for part in (line.waiting, line.relegated)]
+        earliest = min([part[0].tier for part in parts if part])
+        later = [each for each in self.roster.running.values() if each.tier > earliest]
         return any(map(self._has_to_give, later))
 
     @property

@@ -1,7 +1,7 @@
 """Will the KV memory suffice? A Memory answers, for those who would join."""
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from itertools import accumulate
@@ -78,25 +78,57 @@ class Ahead:
         if not beside:
             return None  # else it could never run
         lengths, share, size = view.estimates.lengths, self.share, view.block_size
-        shared, end = frozenset(view.shared), lengths.likely_end
-        stay = [unshared_tokens(each, shared, size) for each in staying]
+        shared = frozenset(view.shared)
+        stay = unshared_tokens(staying, shared, size)
         more = int(self.spread * isqrt(sum([each * each for each in stay])))
         # Each has half a block more than its tokens, on average.
         halves = (len(beside) + len(stay) + 1) * size // 2
         kept = sum(stay) + min(sum(stay), more) + len(shared) * size + halves
-        ends = [(end(s, share) - len(s.tokens), unshared_tokens(s, shared, size)) for s in beside]
-        return Forecast(lengths, share, ends, view.num_blocks * size - kept)
+        left, held = lengths.likely_left(beside, share), unshared_tokens(beside, shared, size)
+        holders = list(zip(left, held, strict=True))
+        return Forecast(lengths, share, holders, view.num_blocks * size - kept)
 
 
-def unshared_tokens(sequence: Sequence, shared: Collection[int], block_size: int) -> int:
-    """Its tokens outside of blocks that several use. These are the first ones of its table."""
+def unshared_tokens(
+    sequences: Iterable[Sequence], shared: Collection[int], block_size: int
+) -> list[int]:
+    """Of each, its tokens outside of blocks that several use: these are the first of its table."""
     if not shared:
-        return len(sequence.tokens)
-    used = bisect_left(sequence.blocks, True, key=lambda block: block not in shared)
-    return max(0, len(sequence.tokens) - used * block_size)
+        return [len(sequence.tokens) for sequence in sequences]
+
+    def is_own(block: int) -> bool:
+        return block not in shared
+
+    used = [(bisect_left(s.blocks, True, key=is_own), s) for s in sequences]
+    return [max(0, len(s.tokens) - count * block_size) for count, s in used]
 
 
 FILLER_AHEAD = Ahead(timed=False)
+PAUSE = 16  # steps of a lull, at most
+
+
+class Lull:
+    """Memory will suffice for nobody who waits, and nobody who waits or runs has changed since.
+
+    Those who run come nearer to their ends together, so memory will be as full as was foreseen. But
+    for whoever misses a step there will be less. So a lull ends after a few steps.
+    """
+
+    def __init__(self) -> None:
+        self._moves, self._until = -1, 0
+
+    def begin(self, moves: int, view: View) -> None:
+        """In this step nobody could join. moves: of all lines, before it."""
+        self._moves, self._until = moves, view.step + PAUSE
+
+    def lasts(self, moves: int, view: View) -> bool:
+        """Whether nobody needs to be asked in this step. moves: of all lines."""
+        return moves == self._moves and view.step < self._until
+
+
+def moves(view: View) -> int:
+    """How often somebody has come, joined, moved or left, in all lanes."""
+    return sum([line.moves for line in view.lines])
 
 
 class Forecast:
@@ -125,7 +157,7 @@ class Forecast:
         """Whether memory will suffice if it joins. found: of its tokens, those whose blocks others
         use already."""
         now = len(joining.tokens) - found
-        left = self._lengths.likely_end(joining, self._share) - len(joining.tokens)
+        (left,) = self._lengths.likely_left((joining,), self._share)
         place = bisect_right(self._order, -left)
         own = self._held[place] + now + (place + 1) * left
         return max(own, self._later[place], now + self._sooner[place]) <= self._room
