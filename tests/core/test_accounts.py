@@ -61,6 +61,16 @@ def test_the_stages_of_every_request_sum_to_its_time(case):
             event(name)
 
 
+def test_in_a_lull_everybody_waits_for_what_it_waited_for_before():
+    """Of 20 offline requests for whom memory will not suffice, 16 are asked. Of these only the others
+    wait behind somebody."""
+    asks = [ask(f"r{i}", (i,) * 4, 36, expected=36) for i in range(20)]
+    stages, _ = explained(asks, Policies(Continuous(20), memory=Ahead()), blocks=64 // BLOCK)
+    own = [{each for each in stages[f"r{i}"] if "queue" in each} for i in (1, 19)]
+    assert own == [{"queue.blocks"}, {"queue.blocks", "queue.order"}]
+    assert stages["r19"]["queue.order"] > 200
+
+
 def test_whoever_memory_will_not_suffice_for_waits_for_blocks():
     """Also in the steps in which nobody is asked. Two at once would come to 80 tokens of 64."""
     asks = [ask(f"r{i}", (i,) * 4, 36, expected=36) for i in range(2)]

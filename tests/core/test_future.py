@@ -87,7 +87,8 @@ def test_those_in_time_join_although_the_filler_may_not():
 def test_in_a_step_few_are_refused_and_nobody_after_them_is_looked_at():
     scheduler = Scheduler(Settings(1_000, 16, LANES, by_budgets(32), cost=COST))
     scheduler.apply([Add(offline(i, answer=3_000)) for i in range(500)], 0)
-    with patch.object(Forecast, "has_room", autospec=True, side_effect=Forecast.has_room) as asked:
+    ask_whole = Forecast.steps_to_room
+    with patch.object(Forecast, "steps_to_room", autospec=True, side_effect=ask_whole) as asked:
         batch = scheduler.schedule(0)
     assert len(batch.rows) == 5, "of 3,096 tokens each, in memory for 16,000"
     assert asked.call_count == 4 + MISFITS, "the first is not asked for one"
@@ -197,14 +198,23 @@ def test_those_in_time_join_in_a_lull():
 
 
 @pytest.mark.parametrize(
-    "waiting, refused, tried, begins",
-    [(2, 2, 2, True), (2, 2, 3, False), (3, 2, 2, False), (99, MISFITS, MISFITS, True), (0,) * 4],
+    "waiting, refused, tried, held, begins",
+    [
+        (2, 2, 2, False, True),
+        (2, 2, 3, False, False),
+        (3, 2, 2, False, False),
+        (99, MISFITS, MISFITS, False, True),
+        (99, MISFITS, MISFITS, True, False),
+        (0, 0, 0, False, False),
+    ],
 )
-def test_a_lull_begins_once_all_who_were_tried_lack_memory(waiting, refused, tried, begins):
-    """Others may fit in the next step: those that were refused for another reason, or not tried."""
+def test_a_lull_begins_once_all_who_were_tried_lack_memory(waiting, refused, tried, held, begins):
+    """Others may fit in the next step: those that were refused for another reason, or not tried, or
+    kept out by their lane."""
     lull = Lull()
     roster = SimpleNamespace(running={}, lull=lull)
     limits = SimpleNamespace(is_kept_for=lambda each: False, roster=roster, pool=BlockPool(9, 16))
+    limits.holding = {"chat"} if held else set()
     line = Line(LANES[1])
     line.waiting = [Sequence(i, offline(i), [1] * 96) for i in range(waiting)]
     view = View(0, (line,), num_blocks=9, block_size=16)
@@ -212,3 +222,25 @@ def test_a_lull_begins_once_all_who_were_tried_lack_memory(waiting, refused, tri
     assert not any(future.has_room(each) for each in line.waiting[:refused])
     future.close(tried)
     assert future.is_open(1) is not begins and not future.is_open(0)
+
+
+@pytest.mark.parametrize("lane", ["offline", "chat"])
+@pytest.mark.parametrize("memory", [FILLER_AHEAD, Ahead()])
+def test_a_lull_ends_once_somebody_may_fit(memory, lane):
+    """Blocks of one token, 629 of them. Of two that run one has 100 tokens and 500 left, the other
+    71 and 20. With 400 and 60 left there are 3 too many when that one ends, and 3 steps later there
+    are not. After 5 more there are too many again, for when it ends itself."""
+    policies = replace(by_budgets(8), memory=memory)
+    scheduler = Scheduler(Settings(629, 1, LANES, policies, cost=COST))
+    ends = {"b": (99, 501), "a": (70, 21)}
+    asked = [
+        ask(id, (9, ord(id)) + (1,) * (size - 2), left, lane="offline", expected=left)
+        for id, (size, left) in ends.items()
+    ]
+    scheduler.apply([*map(Add, asked)], 0)
+    stepped(scheduler, 0)
+    scheduler.apply([Add(ask("j", (7,) * 400, 60, lane=lane, expected=60))], 0)
+    before = scheduler.steps
+    while len(scheduler.roster.running) < 3:
+        stepped(scheduler, 0)
+        assert scheduler.steps < before + 9

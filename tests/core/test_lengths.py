@@ -149,7 +149,7 @@ def test_of_an_answer_of_which_nothing_is_known_as_much_again_is_likely():
 
 def suffices(memory, view, beside, joining, staying=(), found=0):
     forecast = memory.forecast(view, beside, staying)
-    return forecast is None or forecast.has_room(joining, found)
+    return forecast is None or not forecast.steps_to_room(joining, found)
 
 
 def known_to_end(holders):

@@ -98,15 +98,10 @@ class Accounts:
         if self._roster.preemptions != self._preemptions:
             self._preemptions = self._roster.preemptions
             self._note_preempted()
-        self._refused = plan.refused
         if plan.policies is not self._policies:
             self._policies, self._in_groups = plan.policies, plan.policies.in_groups
-        closed, holding = closed_by(plan, in_groups=self._in_groups), plan.limits.holding
-        for line, lane in self._pairs:
-            if not line.waiting:
-                lane.rule = NEXT_STEP
-            else:
-                lane.rule = Rule.LANE if line.lane.name in holding else closed
+        if plan.joins or not plan.start.count:  # in a lull (memory.py), all waits as it did before
+            self._note_waiting(plan)
         if plan.shares:
             self._count(plan)
 
@@ -162,6 +157,16 @@ class Accounts:
             lane = lanes[sequence.request.lane]
             lane.rows += 1
             lane.tokens += tokens
+
+    def _note_waiting(self, plan: Plan) -> None:
+        """What keeps everybody who waits from running."""
+        self._refused = plan.refused
+        closed, holding = closed_by(plan, in_groups=self._in_groups), plan.limits.holding
+        for line, lane in self._pairs:
+            if not line.waiting:
+                lane.rule = NEXT_STEP
+            else:
+                lane.rule = Rule.LANE if line.lane.name in holding else closed
 
     def _note_preempted(self) -> None:
         for sequence, time in self._open.items():
@@ -224,7 +229,7 @@ def closed_by(plan: Plan, *, in_groups: bool) -> Rule:
     """What kept out the waiting that the step did not try. in_groups: as of its policies."""
     if not plan.joins:
         if not in_groups:
-            return Rule.BLOCKS if plan.start.count > 0 else Rule.SLOTS
+            return Rule.SLOTS
         return Rule.GROUP if plan.roster.running else Rule.WINDOW
     if plan.shares and not plan.kinds.prefill:
         return Rule.STEP

@@ -11,6 +11,7 @@ from headway.core.planning.lane_limits import PATIENCE, LaneLimits
 from headway.core.policies.join import Start
 from headway.core.policies.memory import Forecast, moves
 from headway.core.policies.policies import Policies
+from headway.core.request import NEVER
 from headway.core.sequence import TIMED, UNTIMED, Sequence
 from headway.core.view import View
 
@@ -116,7 +117,7 @@ class Future:
         self._across: bool = getattr(policies.preempt, "across", False)
         self._found: dict[int, Forecast | None] = {}  # by tier
         self._refused, self._count = UNTIMED, 0  # the first tier that was refused; how many were
-        self._moves = moves(view)
+        self._moves, self._steps = moves(view), NEVER  # until one of them may have room
 
     def is_open(self, places: int) -> bool:
         """Whether anybody needs to be tried. places: slots for those who wait."""
@@ -129,9 +130,10 @@ class Future:
 
     def close(self, tried: int) -> None:
         """Nobody else is tried in this step. tried: how many were, and did not join. If it has
-        refused them all, it need not be asked in the next steps."""
-        if 0 < self._count == tried and (self.is_full or tried == self._view.waiting):
-            self._limits.roster.lull.begin(self._moves, self._view)
+        refused them all, and no lane kept anybody out, it need not be asked in the next steps."""
+        all_tried = self.is_full or tried == self._view.waiting
+        if 0 < self._count == tried and all_tried and not self._limits.holding:
+            self._limits.roster.lull.begin(self._moves, self._view, self._steps)
 
     def has_room(self, joining: Sequence) -> bool:
         """Whether it may join. What a lane keeps is for it in any case."""
@@ -154,7 +156,9 @@ class Future:
         if (forecast := self._found[tier]) is None:
             return True
         _, used = demand(self._limits.pool, joining, whole=False)
-        return forecast.has_room(joining, len(used) * self._view.block_size)
+        steps = forecast.steps_to_room(joining, len(used) * self._view.block_size)
+        self._steps = min(self._steps, steps or NEVER)
+        return steps == 0
 
     def change(self) -> None:
         """Somebody has joined, or was preempted."""

@@ -110,16 +110,17 @@ PAUSE = 16  # steps of a lull, at most
 class Lull:
     """Memory will suffice for nobody who waits, and nobody who waits or runs has changed since.
 
-    Those who run come nearer to their ends together, so memory will be as full as was foreseen. But
-    for whoever misses a step there will be less. So a lull ends after a few steps.
+    Those who run come nearer to their ends together, so `Forecast.steps_to_room` says how long that
+    stays so. But whoever misses a step will have less than foreseen. So a lull ends after PAUSE.
     """
 
     def __init__(self) -> None:
         self._moves, self._until = -1, 0
 
-    def begin(self, moves: int, view: View) -> None:
-        """In this step nobody could join. moves: of all lines, before it."""
-        self._moves, self._until = moves, view.step + PAUSE
+    def begin(self, moves: int, view: View, steps: int) -> None:
+        """In this step nobody could join, nor in so many from it on. moves: of all lines, before
+        it."""
+        self._moves, self._until = moves, view.step + min(PAUSE, steps)
 
     def lasts(self, moves: int, view: View) -> bool:
         """Whether nobody needs to be asked in this step. moves: of all lines."""
@@ -153,11 +154,15 @@ class Forecast:
         self._sooner = [*accumulate(reversed(sooner), max, initial=0)]
         self._sooner.reverse()
 
-    def has_room(self, joining: Sequence, found: int) -> bool:
-        """Whether memory will suffice if it joins. found: of its tokens, those whose blocks others
-        use already."""
+    def steps_to_room(self, joining: Sequence, found: int) -> int:
+        """0: memory will suffice if it joins. Else in how many steps that may be so, if it waits.
+        found: of its tokens, those whose blocks others use already."""
         now = len(joining.tokens) - found
         (left,) = self._lengths.likely_left((joining,), self._share)
         place = bisect_right(self._order, -left)
         own = self._held[place] + now + (place + 1) * left
-        return max(own, self._later[place], now + self._sooner[place]) <= self._room
+        if max(own, self._later[place]) <= self._room:
+            # With each step that it waits, it will have a token less when one of the others ends.
+            return max(0, now + self._sooner[place] - self._room)
+        # Too many end later than it: one fewer, once another has less left.
+        return 1 - self._order[place - 1] - left if place else PAUSE
