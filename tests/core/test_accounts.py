@@ -62,7 +62,7 @@ def test_the_stages_of_every_request_sum_to_its_time(case):
 
 
 def test_in_a_lull_everybody_waits_for_what_it_waited_for_before():
-    """Memory will not suffice for 20 requests. Sixteen are asked, and the others wait behind them."""
+    """Memory suffices for one of 20. Sixteen are asked, and the others wait behind them."""
     asks = [ask(f"r{i}", (i,) * 4, 36, expected=36) for i in range(20)]
     stages, _ = explained(asks, Policies(Continuous(20), memory=Ahead()), blocks=64 // BLOCK)
     own = [{each for each in stages[f"r{i}"] if "queue" in each} for i in (1, 19)]
