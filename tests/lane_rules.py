@@ -146,7 +146,8 @@ class Watched(Plan):
         in_time = [s for s in self.roster.running.values() if s.tier == TIMED]
         forecast = memory.forecast(self.view, in_time)
         _, used = demand(self.pool, joining, whole=False)
-        return forecast is None or forecast.has_room(joining, len(used) * self.pool.block_size)
+        found = len(used) * self.pool.block_size
+        return forecast is None or not forecast.steps_to_room(joining, found)
 
     def check_lanes(self) -> None:
         """While a lane without a budget has more than its least, nobody who is in time loses its

@@ -130,12 +130,35 @@ def test_by_deadline_the_wait_is_what_the_engine_has_foreseen():
     load = learned(scheduler.load(0), voice=1)
     line = load.lanes["voice"]._replace(tokens=8, waiting=1)
     assert wait(line, load) == 0, "nothing waits in the load"
+    load = load._replace(running=load.slots)
     line = line._replace(eta=3 * second + 40, eta_prompt=4)
     assert wait(line, load) == 3 * second, "without the prompt's own time"
     assert late(line, load, 5, 5 + 3 * second) is None, "as it is"
     reason = "the wait in 'voice' is about 3 s: too long for a request that must start within 2 s"
     assert late(line, load, 5, 5 + 2 * second) == Refuse(reason, 5 + 3 * second)
     assert wait(line._replace(due=0), load) == 0, "it does not go by deadline"
+
+
+def test_what_the_engine_has_foreseen_follows_the_line_since_then():
+    """It was 3 s when 40 tokens waited. A lane without a budget, and who is relegated, count for
+    nothing."""
+    lanes = (Lane("voice", Budget(ttft=300)), Lane("bulk"))
+    settings = Settings(400, 4, lanes, Policies(order=ByDeadline()), cost=StepCost.of(1))
+    empty = learned(Scheduler(settings).load(0), prefill=10)
+    second, full_up = 10**9, empty._replace(running=empty.slots)
+
+    def foreseen_wait(tokens, then, load=full_up, late=0):
+        voice = load.lanes["voice"]._replace(eta=3 * second + 40, eta_prompt=4, eta_tokens=then)
+        voice = voice._replace(tokens=tokens + late, waiting=1, relegated_tokens=late)
+        bulk = load.lanes["bulk"]._replace(tokens=1_000, waiting=1)
+        return wait(voice, load._replace(lanes={"voice": voice, "bulk": bulk}))
+
+    assert foreseen_wait(40, 40) == foreseen_wait(40, 40, late=99) == 3 * second
+    assert foreseen_wait(10, 40) == 3 * second // 4
+    assert foreseen_wait(0, 40) == 0
+    assert foreseen_wait(90, 40) == 3 * second + 50 * 10
+    assert foreseen_wait(0, 0) == 3 * second, "for a slot"
+    assert foreseen_wait(30, 40, empty) == 30 * 10, "there is a slot for each"
 
 
 def test_a_line_full_of_late_requests_has_places_once_they_have_started():

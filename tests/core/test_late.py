@@ -7,6 +7,8 @@ import pytest
 
 from headway.core.batch import Event, Output, Want
 from headway.core.commands import Add, Cancel, Retune
+from headway.core.cost.promise import Promise
+from headway.core.cost.promises import RECENT, TRIED
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import REFUSE, RELEGATE, TAKE, Budget, Lane
 from headway.core.policies.chunk import Fixed
@@ -18,7 +20,7 @@ from headway.core.scheduler import Scheduler
 from headway.core.sequence import RELEGATED, TIMED
 from headway.core.settings import Settings
 from headway.errors import SettingError
-from tests.traces import ask
+from tests.traces import MS, ask
 
 COST = StepCost.of(0, per_token=10, per_pair=0)  # nanoseconds
 
@@ -170,7 +172,41 @@ def test_who_is_promised_a_late_first_token_ends_where_the_lane_refuses_it():
     late = Event("late", (), Finish.REFUSED, words)
     assert late in scheduler.apply([], 82)
     assert late not in scheduler.apply([], 83)
+    assert not scheduler.estimates.promises._doubted, "it is late without a correction"
     scheduler.check()
+
+
+def in_pairs(scheduler, count):
+    """Whether each second request is refused. It comes when the first has its first token, waits
+    for its slot, and would have its own token in 23 of 33 ms."""
+    now, refused = 0, []
+    for number in range(count):
+        scheduler.apply([Add(ask(f"a{number}", 4, 20, now))], now)
+        ended = []
+        while scheduler.roster.by_id:
+            batch = scheduler.schedule(now)
+            now += batch.tokens * MS
+            output = Output(tuple((9,) if row.want & Want.LAST else () for row in batch.rows))
+            scheduler.commit(batch, output, now)
+            if not ended:
+                scheduler.apply([Add(ask(f"b{number}", 4, 1, now))], now)
+            ended += [each.finish for each in scheduler.apply([], now)] or [None]
+        refused.append(Finish.REFUSED in ended)
+    return refused
+
+
+def test_a_correction_does_not_refuse_everybody_for_ever():
+    """Waits took ten times as long as predicted for a while. Whoever is refused cannot tell that
+    they do no longer."""
+    lane = Lane("default", Budget(ttft=33 * MS), late=REFUSE)
+    policies = Policies(Continuous(1), chunk=Fixed(4), step_tokens=8, relegate=HOPELESS)
+    cost = StepCost.of(0, per_token=MS, per_pair=0)
+    scheduler = Scheduler(Settings(8, 4, (lane,), policies, cost=cost))
+    for _ in range(RECENT):
+        scheduler.estimates.promises.first_came("default", Promise(0, after=0, wait=10), 100)
+    refused = in_pairs(scheduler, 400)
+    assert all(refused[: TRIED - 1]) and not refused[TRIED - 1], "one of sixteen is served"
+    assert sum(refused) < RECENT and not any(refused[-200:])
 
 
 @pytest.mark.parametrize("late", [RELEGATE, TAKE])

@@ -128,16 +128,31 @@ def wait(line: LaneLoad, load: Load) -> int:
     the rate is that of a time in which somebody waited, which may be long over. If there are slots
     and blocks for all, they wait no longer than their prompts take one by one.
 
-    Where lanes go by deadline, the engine has looked ahead (LaneLoad.eta), and that counts. Who
-    came after that look is not in it.
+    Where lanes go by deadline, the engine has looked ahead (LaneLoad.eta), and that counts.
     """
     if _is_foreseen(line):
-        return max(0, line.eta - load.prefill * line.eta_prompt)
+        return foreseen(line, load)
     return _to_drain(load, line.rank, line.due)
 
 
 def _is_foreseen(line: LaneLoad) -> bool:
     return line.due > 0 and line.eta != NEVER
+
+
+def foreseen(line: LaneLoad, load: Load) -> int:
+    """As wait, by the engine's latest look ahead, which may be some steps old. If fewer prompt
+    tokens wait now than then, the wait is shorter by the same share; if more, longer by these."""
+    ahead, then, now = (
+        line.eta - load.prefill * line.eta_prompt,
+        line.eta_tokens,
+        load.tokens_in_time,
+    )
+    ahead = max(0, ahead)
+    if now > then:
+        ahead += (now - then) * load.prefill
+    elif then:
+        ahead = ahead * now // then
+    return min(ahead, now * load.prefill) if _starts_at_once(load) else ahead
 
 
 def until_drained(line: LaneLoad, load: Load) -> int:

@@ -35,6 +35,7 @@ class LaneLoad(NamedTuple):
     eta: int = NEVER
     eta_prompt: int = 0
     eta_at: int = 0
+    eta_tokens: int = 0  # prompt tokens that waited then, as Load.tokens_in_time
     slots: int = NEVER  # sequences that may run at once, at present
     window: int = NEVER  # nanoseconds that its oldest may be held, at present; NEVER: no window
 
@@ -56,3 +57,9 @@ class Load(NamedTuple):
     preemptions: int = 0  # so far
     version: int = 0  # number of the configuration in force; 0: it has none
     slots: int = 0  # sequences that may run at once, filled one by one; 0: they are not
+
+    @property
+    def tokens_in_time(self) -> int:
+        """Prompt tokens that wait in lanes with a budget, and are not relegated."""
+        lines = [each for each in self.lanes.values() if each.lane.budget.is_timed]
+        return sum([each.tokens - each.relegated_tokens for each in lines])

@@ -19,7 +19,7 @@ from headway.core.request import NEVER, Finish, Request
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
 
-UNKNOWN = NEVER, 0, 0  # when a first token would come
+UNKNOWN = NEVER, 0, 0, 0  # when a first token would come
 
 
 class Roster:
@@ -225,12 +225,12 @@ class Roster:
     def loads(
         self,
         drain_rate: Callable[[str], float],
-        etas: Mapping[str, tuple[int, int, int]],
+        etas: Mapping[str, tuple[int, int, int, int]],
         windows: Mapping[str, int],
     ) -> dict[str, LaneLoad]:
         """A snapshot of each lane. drain_rate: prompt tokens per second, by lane; etas: of the
-        first token, for how many prompt tokens, and when it was looked at, by lane; windows: by
-        lane."""
+        first token, for how many prompt tokens, and when it was looked at with how many waiting, by
+        lane; windows: by lane."""
         return {
             name: LaneLoad(
                 line.lane,

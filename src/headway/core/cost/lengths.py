@@ -28,10 +28,14 @@ class Sample:
     def add(self, length: int) -> None:
         """An answer of this kind has ended."""
         if len(self._latest) == self._kept:
-            oldest = self._latest.popleft()
-            del self._sorted[bisect_left(self._sorted, oldest)]
+            self.forget()
         self._latest.append(length)
         insort(self._sorted, length)
+
+    def forget(self) -> None:
+        """The oldest counts no more."""
+        oldest = self._latest.popleft()
+        del self._sorted[bisect_left(self._sorted, oldest)]
 
     def quantile(self, share: float, beyond: int) -> int:
         """The length that this share of the answers longer than `beyond` do not exceed; 0: too

@@ -21,6 +21,7 @@ LEAST = 20  # beside the open promises: one answer moves the factor by 1 / LEAST
 UNIT, BOUND = 1_000_000, 3  # of the factor; it is from 1 / BOUND to BOUND
 FADING = 512  # answers until the past of what SURE has lacked has mostly faded
 REACH, MOST_MOVED = 256, 0.1  # the goal moves by that over REACH, and so far at most
+TRIED = 16  # of so many that only a correction finds late, one is served
 
 
 @dataclass(slots=True, eq=False)
@@ -166,6 +167,7 @@ class Promises:
         self._spans: dict[tuple[str, str], Spans] = {}  # by lane, and where lengths are from
         self._prompts: dict[str, Sample] = {}  # tokens of those that got a promise, by lane
         self._counts: dict[str, tuple[int, int]] = {}  # by lane: promises open, and settled
+        self._doubted: dict[str, int] = {}  # by lane: see `refuses`
         self.paces = Paces()
 
     def wait(self, lane: str, predicted: int) -> int:
@@ -194,6 +196,17 @@ class Promises:
         if promise.wait:
             ratio = WHOLE * max(0, now - promise.after) // promise.wait
             self._waits.setdefault(lane, Sample(RECENT)).add(min(MOST, ratio))
+
+    def refuses(self, lane: str) -> bool:
+        """Whether a request is refused that would be in time but for the correction of its wait.
+
+        Whoever is refused teaches nothing, and a correction could keep all out for ever. So each
+        makes it fade, and one in TRIED is served.
+        """
+        doubted = self._doubted[lane] = self._doubted.get(lane, 0) + 1
+        if (known := self._waits.get(lane)) and len(known) > ENOUGH:
+            known.forget()
+        return doubted % TRIED > 0
 
     def made(self, lane: str, prompt: int, promise: Promise) -> None:
         """A request with so many prompt tokens is promised its end."""

@@ -40,9 +40,11 @@ class Newcomers:
         self._waits: dict[Sequence, int] = {}  # nanoseconds after this step
         self.looks_again = False  # at somebody who came, in one of the next steps
         self._events: list[Event] = []
-        # By lane: nanoseconds, prompt tokens (the median of the lane), and when that was seen.
-        self.etas: dict[str, tuple[int, int, int]] = {}
+        # By lane: nanoseconds, prompt tokens (the median of the lane), when that was seen, and the
+        # prompt tokens that waited then in lanes with a budget.
+        self.etas: dict[str, tuple[int, int, int, int]] = {}
         self._imagined: dict[str, tuple[int, int]] = {}  # the first two, but after this step
+        self._imagined_behind = 0  # the last one
         # The steps in which that, and those who wait, were looked at last.
         self._lanes_seen = self._waiting_seen = LONG_AGO
 
@@ -125,7 +127,7 @@ class Newcomers:
             estimates.promised(sequence)
             told = sequence.promise.first, sequence.promise.end
             self._events.append(Event(sequence.request.id, promise=told))
-            if self._is_late(sequence):
+            if self._is_refused(sequence):
                 self._late.append(sequence)
         self._new = [each for each in self._new if each not in self._waits]
         self._waits = {}
@@ -133,6 +135,8 @@ class Newcomers:
     def _imagine(self, plan: Plan) -> None:
         """One more request in each lane, as long as its median."""
         promises = self.estimates.promises
+        timed = [line for line in plan.view.lines if line.is_timed]
+        self._imagined_behind = sum([line.tokens - line.relegated_tokens for line in timed])
         lines: list[Line] = []
         asked: dict[Sequence, str] = {}
         for line in plan.view.lines:
@@ -153,8 +157,9 @@ class Newcomers:
     def _publish(self, spent: int, now: int) -> None:
         """This step takes so many nanoseconds."""
         if self._imagined:
+            behind, corrected = self._imagined_behind, self.estimates.promises.wait
             self.etas = {
-                lane: (spent + self.estimates.promises.wait(lane, wait), tokens, now)
+                lane: (spent + corrected(lane, wait), tokens, now, behind)
                 for lane, (wait, tokens) in self._imagined.items()
             }
         self._imagined = {}
@@ -173,8 +178,17 @@ class Newcomers:
             first = end if each.request.max_tokens else each.promise.first
             each.promise = replace(each.promise, first=first, end=end, wait=0)
 
-    def _is_late(self, sequence: Sequence) -> bool:
+    def _is_refused(self, sequence: Sequence) -> bool:
         """Whether it is refused for what it was promised."""
+        if not self._is_late(sequence):
+            return False
+        promise = sequence.promise
+        if promise.after + promise.wait > sequence.first_by:
+            return True
+        return self.estimates.promises.refuses(sequence.request.lane)
+
+    def _is_late(self, sequence: Sequence) -> bool:
+        """Whether it was promised a late first token, and its lane refuses such requests."""
         is_late = sequence.first_by < sequence.promise.first < NEVER
         return is_late and sequence.request.lane in self._refusing
 

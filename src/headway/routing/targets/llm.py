@@ -5,7 +5,7 @@ from contextlib import aclosing
 from math import nan
 from typing import TYPE_CHECKING
 
-from headway.core.admission import wait
+from headway.core.admission import foreseen, wait
 from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
 from headway.errors import SettingError
@@ -109,9 +109,7 @@ class LLMTarget:
 def load_of(line: LaneLoad, load: Load, outstanding: int) -> TargetLoad:
     """Of an engine, as a new request of this lane finds it. outstanding: requests that were sent to
     it, by the caller's count."""
-    waits = wait(line, load)
-    if line.eta != NEVER:
-        waits = max(0, line.eta - load.prefill * line.eta_prompt)
+    waits = wait(line, load) if line.eta == NEVER else foreseen(line, load)
     return TargetLoad(max(outstanding, line.waiting + load.running), waits)
 
 
