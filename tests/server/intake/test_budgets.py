@@ -8,10 +8,20 @@ import httpx2
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from headway.core.cost.step_cost import Rates, StepCost
 from headway.engine import Executor
+from headway.server import clock
 from headway.server.config.config import ServerConfig
 from tests.commands.small_cost_model import COST
-from tests.server.running_server import by_budgets, hopeless, relay, serving, tiny, until
+from tests.server.running_server import (
+    Permitted,
+    by_budgets,
+    hopeless,
+    relay,
+    serving,
+    tiny,
+    until,
+)
 
 
 @contextmanager
@@ -29,10 +39,18 @@ def ask(url, lane, **more):
     return httpx2.post(f"{url}/v1/completions", json=asked, headers=headers, timeout=60)
 
 
-def counted(url, name):
+def samples(url, name):
     families = text_string_to_metric_families(httpx2.get(f"{url}/metrics").text)
-    samples = [each for family in families for each in family.samples if each.name == name]
-    return {each.labels["lane"]: each.value for each in samples}
+    return [each for family in families for each in family.samples if each.name == name]
+
+
+def counted(url, name):
+    return {each.labels["lane"]: each.value for each in samples(url, name)}
+
+
+def outcomes(url):
+    found = samples(url, "headway_requests_total")
+    return {each.labels["outcome"]: each.value for each in found if each.value}
 
 
 @pytest.mark.parametrize("more", [{}, {"stream": True}, {"logprobs": 1}, {"n": 2}])
@@ -57,7 +75,53 @@ def test_where_the_lane_refuses_them_it_ends_at_once_with_a_time_to_come_back():
             assert said["message"] == "its first token is not expected within 1 s of its arrival"
         until(lambda: front.model.engine.load.lanes["chat"].waiting == 0)
         assert counted(url, "headway_relegated_total") == {"chat": 0, "bulk": 0}
+        assert outcomes(url) == {"refused": 4}, "each choice"
         assert ask(url, "bulk").status_code == 200
+
+
+def ended_together(config, engine, executor, lane, prompts, **headers):
+    """A call of several prompts that an error ends in its first two steps: its error's code, the
+    outcomes of its requests, what the counter of refusals says, and the finishes in the rows."""
+    finishes = []
+    with serving(config, engine) as (url, front), ThreadPoolExecutor() as pool:
+        admission = front.model.admission
+        admission.listeners.append(lambda steps, rows: finishes.extend(row.finish for row in rows))
+        body = {"prompt": prompts, "max_tokens": 100, "ignore_eos": True}
+        headers = {"x-headway-lane": lane} | headers
+        told = {"json": body, "headers": headers, "timeout": 60}
+        call = pool.submit(httpx2.post, f"{url}/v1/completions", **told)
+        until(lambda: executor.asked == 1)
+        come = clock.now()
+        until(lambda: clock.now() > come + 500_000_000)  # the longest wait of the second test
+        executor.permits.release(2)
+        answer = call.result()
+        executor.permits.release(10_000)
+        until(lambda: len(finishes) == len(prompts))
+        until(lambda: sum(outcomes(url).values()) == len(prompts))
+        refusals = [each.value for each in samples(url, "headway_refusals_total") if each.value]
+        return answer.json()["error"]["code"], outcomes(url), refusals, finishes
+
+
+def test_the_other_requests_of_a_refused_call_are_refused_too():
+    """Each token takes a second: the short prompts are in time, and the long ones are not."""
+    lanes = {"chat": {"ttft": "60s", "late": "refuse"}, "bulk": {}}
+    config = ServerConfig(engine={"slots": 4, "cost": "cost.json"}, lanes=lanes)
+    executor = Permitted()
+
+    def engine(config):
+        return by_budgets(config, executor, StepCost(Rates(token=10**12)))
+
+    prompts = [[5 + i] * (4 if i < 3 else 150) for i in range(8)]
+    ended = ended_together(config, engine, executor, "chat", prompts)
+    assert ended == ("lane_full", {"refused": 8}, [8], ["refused"] * 8)
+
+
+def test_the_other_requests_of_an_expired_call_are_expired_too():
+    """Three run, and five have waited too long."""
+    config, executor = ServerConfig(engine={"slots": 3}), Permitted()
+    prompts, wait = [[5 + i] * 4 for i in range(8)], {"x-slo-ttft-ms": "500"}
+    ended = ended_together(config, executor.engine, executor, "standard", prompts, **wait)
+    assert ended == ("deadline_exceeded", {"expired": 8}, [8], ["expired"] * 8)
 
 
 class Gate(Executor):

@@ -1,12 +1,15 @@
 """Keys: who is admitted, to which lanes, and how much per minute."""
 
 import hmac
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from hashlib import sha256
 
+import httpx2
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client.parser import text_string_to_metric_families
 
 from headway.core.request import NEVER
 from headway.errors import SettingError
@@ -17,6 +20,7 @@ from headway.server.intake import keys as module
 from headway.server.intake.keys import Denied, KeyRing
 from headway.server.intake.limits.concurrency import Permit
 from headway.server.intake.limits.rate_limits import MINUTE, Bucket, RateLimit
+from tests.server.running_server import Permitted, hopeless, serving, until
 
 S = 1_000_000_000
 
@@ -196,6 +200,53 @@ def test_a_limit_that_changes_goes_on_where_the_earlier_one_ends():
     limit = RateLimit(requests=0, tokens=60).after(limit)
     limit.give_back(-90, 0)
     assert RateLimit(requests=0, tokens=6).after(limit).ask(0) == MINUTE // 2 + MINUTE // 6
+
+
+def asked(url, lane, **more):
+    body = {"prompt": [5] * 50, "max_tokens": 3, "ignore_eos": True} | more
+    headers = {"authorization": "Bearer one", "x-headway-lane": lane, "x-request-id": lane}
+    return httpx2.post(f"{url}/v1/completions", json=body, headers=headers, timeout=60)
+
+
+def tokens_counted(url):
+    families = text_string_to_metric_families(httpx2.get(f"{url}/metrics").text)
+    (found,) = [each for each in families if each.name == "headway_key_tokens"]
+    return {each.labels["kind"]: each.value for each in found.samples if each.name[-1] == "l"}
+
+
+def test_a_refusal_uses_no_tokens_of_its_key():
+    """The lane refuses what comes late, which every request does. A minute has 60 tokens."""
+    lanes = {"chat": {"ttft": "1s", "late": "refuse"}, "bulk": {}}
+    keys = [entry("one", tokens_per_minute=60)]
+    config = ServerConfig(engine={"slots": 4, "cost": "cost.json"}, lanes=lanes, keys=keys)
+    with serving(config, hopeless) as (url, service):
+        for more in ({}, {}, {"n": 2}, {"n": 2}, {}):
+            assert asked(url, "chat", **more).json()["error"]["code"] == "lane_full"
+            until(lambda: not service.model.admission._leaving._calls)
+        assert tokens_counted(url) == {"prompt": 0, "answer": 0}
+        assert asked(url, "bulk").status_code == 200
+        assert tokens_counted(url) == {"prompt": 50, "answer": 3}
+
+
+def test_a_prompt_counts_if_it_was_begun_before_its_request_was_cancelled():
+    """With one slot: the first request runs, and the second one waits. A minute has 120 tokens."""
+    config = ServerConfig(engine={"slots": 1}, keys=[entry("one", tokens_per_minute=120)])
+    executor = Permitted()
+    with serving(config, executor.engine) as (url, service), ThreadPoolExecutor() as pool:
+        admission = service.model.admission
+        first = pool.submit(asked, url, "standard")
+        until(lambda: executor.asked == 1)
+        second = pool.submit(asked, url, "offline")
+        until(lambda: admission.open == 2)
+        for lane, each in (("offline", second), ("standard", first)):
+            headers = {"authorization": "Bearer one"}
+            httpx2.post(f"{url}/v1/requests/{lane}/cancel", headers=headers)
+            assert each.result().status_code == 409
+        executor.permits.release(100)
+        until(lambda: not admission._leaving._calls)
+        assert tokens_counted(url) == {"prompt": 50, "answer": 0}
+        assert asked(url, "standard").status_code == 200, "70 are left"
+        assert asked(url, "standard").json()["error"]["code"] == "rate_limit_exceeded"
 
 
 @given(

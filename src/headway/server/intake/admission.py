@@ -16,6 +16,7 @@ from headway.server.answering.routed import Routed
 from headway.server.config.sections.prices import PriceSettings
 from headway.server.engine.handle import Backend, EngineHandle, EngineState, Rows
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.leaving import Leaving, begun
 from headway.server.intake.limits.spend import SpendControl
 from headway.server.intake.retry_schedule import RetrySchedule
 from headway.server.intake.supersede import Cancellable, Supersession
@@ -44,7 +45,11 @@ class Admission:
         self.listeners: list[Rows] = []
         self.watchers: list[Watcher] = []
         self._retries = RetrySchedule()
+        # Told of each call that is over and whose rows are all here, and of the tokens of those of
+        # its prompts that were begun.
+        self.settled: Callable[[Call, int], object] = lambda call, begun: None
         self._calls: dict[str, Call] = {}  # by each request's id
+        self._leaving = Leaving()
         self._supersession = supersession
         self.preparing: Counter[str] = Counter()  # requests being tokenized, by lane
         self._clients: dict[Cancellable, Routed] = {}  # whose calls are being prepared
@@ -54,6 +59,13 @@ class Admission:
     def open(self) -> int:
         """Requests that are being answered."""
         return len(self._calls)
+
+    def engine_ready(self) -> None:
+        """An engine is ready: no more rows come from an earlier one."""
+        for call in self._leaving.give_up():
+            self._settle(call)
+        for each in self.watchers:
+            each.ready()
 
     def refuse_early(self, refusal: Refusal) -> None:
         """Tell the watchers of a request that never became a call."""
@@ -140,7 +152,8 @@ class Admission:
         self._supersession.enter(call)
 
     def _charge(self, call: Call) -> None:
-        """Charge the key the most tokens that the call may use; `leave` gives back the rest.
+        """Charge the key the most tokens that the call may use; `leave` gives back the rest, except
+        prompts whose rows still come.
 
         A caller that gave no max_tokens may use all of the context. It is charged a minute's worth
         at most, and what it uses beyond that when it leaves.
@@ -205,6 +218,14 @@ class Admission:
             self._calls.pop(id, None)
         self._supersession.leave(call)
         self._keys.give_back(call.routed.tenant, call.charged - sum(call.tokens), self._now())
+        if not self._leaving.add(call, left):
+            self._settle(call)
+
+    def _settle(self, call: Call) -> None:
+        """Give back what its key was charged for prompts that were never begun."""
+        used = begun(call)
+        self._keys.give_back(call.routed.tenant, call.tokens[0] - used, self._now())
+        self.settled(call, used)
 
     # -- the ledger
 
@@ -215,6 +236,10 @@ class Admission:
             if call := self._calls.get(row.id):
                 row = _judged(row, call.routed.deadlines.budget)
                 call.rows[row.id] = row
+            elif call := self._leaving.take(row):
+                row = call.rows[row.id]
+                if len(call.rows) == len(call.choices):
+                    self._settle(call)
             tightened.append(row)
         for listener in self.listeners:
             listener(steps, tightened)

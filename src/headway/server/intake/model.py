@@ -85,8 +85,7 @@ class Model:
 
     def engine_ready(self) -> None:
         """An engine is ready: the first one, or the next one after a fault."""
-        for each in self.admission.watchers:
-            each.ready()
+        self.admission.engine_ready()
 
     def watch(self, watcher: Watcher) -> None:
         """Tell it of calls, of the ledger's rows and of engines, from now on."""

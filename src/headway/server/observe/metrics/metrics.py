@@ -121,6 +121,7 @@ def _attached(model: Model) -> ModelMetrics:
     slots = config.policies.slots or config.engine.slots
     metrics = ModelMetrics(model.name, config.core_lanes, engine, size, clock.now, slots)
     model.sent, model.loaded = metrics.sent, metrics.loaded
+    model.admission.settled = metrics.settled
     model.watch(metrics)
     engine.events = metrics.events
     return metrics

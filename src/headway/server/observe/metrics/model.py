@@ -91,7 +91,6 @@ class ModelMetrics:
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         """Count what became of a call. open: ids of its requests that did not end by themselves."""
-        self._keys.left(call.routed.tenant.key, *call.tokens)
         silent = [id for id in open if self._tokens.silent.pop(id, None)]
         reason = call.problem.code if call.problem else ""
         self._requests.abandoned(call.routed.lane, reason, len(silent))
@@ -99,6 +98,10 @@ class ModelMetrics:
             self._edges.cut(call.routed.lane)
         if reason in FAILED:  # except where the row came already, ahead of the step's events
             self._requests.failed(call.routed.lane, [id for id in open if id not in call.rows])
+
+    def settled(self, call: Call, begun: int) -> None:
+        """Count the tokens of a call that is over. begun: of its prompts, those begun."""
+        self._keys.left(call.routed.tenant.key, begun, call.tokens[1])
 
     def sent(self, lane: str, waited: int) -> None:
         """Count a stream of the lane that has ended. waited: nanoseconds for its client."""
