@@ -1,10 +1,12 @@
-"""An entry that cannot be started ends the server and is named. A function needs no model."""
+"""An entry that cannot be started ends the server and is named. A function needs no model, and
+the versions of one do not change it."""
 
 import os
 import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import yaml
@@ -13,7 +15,10 @@ from sqlalchemy import select
 from headway.store.ledger.check import problems_of
 from headway.store.ledger.ledger_tables import REQUESTS
 from headway.store.ledger.reading import LedgerReader
+from tests.server import served_process
 
+MODULE = "tests.server.several.served_functions"
+CHAT = {"x-headway-lane": "chat"}
 FINE = "def double(items: list[int]) -> list[int]:\n    return [2 * each for each in items]\n"
 
 
@@ -59,3 +64,31 @@ def test_functions_alone_are_a_server_too(tmp_path):
         models = connection.execute(select(REQUESTS.c.model)).scalars().all()
     assert models == ["double"] and problems_of(reader) == []
     reader.close()
+
+
+def test_a_version_of_the_model_changes_no_function(tmp_path):
+    """The call waits for longer than the version's limit, and for less than the file's."""
+    lanes = {"chat": {"e2e": "20s"}, "bulk": {}}
+    config = {
+        "models": [{"name": "one"}, {"function": f"{MODULE}:shout"}],
+        "engine": {"slots": 2, "threads": 1},
+        "lanes": lanes,
+        "server": {"default_lane": "bulk"},
+        "versions": {"store": str(tmp_path / "versions.db")},
+    }
+    with (
+        served_process.served(config, tmp_path) as found,
+        ThreadPoolExecutor() as pool,
+        httpx2.Client(base_url=found.url, timeout=60) as client,
+    ):
+        change = {"config": {"lanes": {"chat": {"e2e": "1ms"}}}, "reason": "shorter"}
+        number = client.post("/v1/versions", json=change).json()["number"]
+        assert client.post(f"/v1/versions/{number}/promote", json={}).status_code == 200
+        now = client.get("/v1/config/effective").json()["lanes"]["chat"]["e2e"]
+        assert now != "20s", "the version is in force"
+        first = pool.submit(client.post, "/v1/functions/shout", json="slow")
+        answer = client.post("/v1/functions/shout", json="slow", headers=CHAT)
+        assert (answer.status_code, answer.text) == (200, '"SLOW"')
+        assert first.result().status_code == 200
+        (told,) = client.get("/v1/functions").json()["data"]
+        assert told["lanes"]["chat"]["budget"] == 20

@@ -61,11 +61,11 @@ class Front:
         return Admission(keys, tenant, headers, function.book, function.check_open)
 
     def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
-        lanes, now = self._service.lanes, clock.now()
-        lane = lane_of(headers.get("x-headway-lane", ""), "", "", tenant, lanes)
+        budgets, now = self._function.budgets, clock.now()
+        lane = lane_of(headers.get("x-headway-lane", ""), "", "", tenant, budgets)
         access_record().lane = lane
         expected_tokens(headers)  # an item has none, but a wrong value is refused as elsewhere
-        end_by = deadlines_of(lanes[lane].budget, headers, now).end_by
+        end_by = deadlines_of(budgets[lane], headers, now).end_by
         return Wishes(lane, 0.0 if end_by == NEVER else (end_by - now) / 1e9)
 
     async def answer(self, ask: Ask, call: FunctionCall | None) -> bytes:

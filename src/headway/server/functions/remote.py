@@ -25,6 +25,7 @@ class RemoteFunction(Restarting[FunctionClient, About]):
     def __init__(self, settings: ModelSettings, config: ServerConfig, log: Log) -> None:
         self.name = settings.served_name
         self.lanes = {lane.name: lane_of_items(lane) for lane in config.core_lanes}
+        self.budgets = {lane.name: lane.budget for lane in config.core_lanes}  # no version's
         lanes = tuple(self.lanes.values())
         self._options = FunctionOptions(settings.function, self.name, lanes)
         self.book: FunctionBook | None = None  # none: no ledger is kept
