@@ -18,6 +18,7 @@ import schemathesis
 
 from headway.cli import main
 from headway.errors import SettingError
+from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.engine.handle import EngineState
@@ -244,6 +245,42 @@ def test_a_full_lane_a_deadline_and_a_client_that_leaves():
         until(lambda: not service.batcher._items)
         functions_to_serve.HELD.release(1)
         assert post(url, 8) == 8, "nobody called the function with 6 or 7"
+
+
+def test_a_result_must_come_in_the_time_of_a_first_token():
+    """Unless its call has begun. The header is not one of the front's time limits."""
+    budget = {"x-slo-ttft-ms": "1000"}
+
+    def wait():
+        now = clock.now()
+        until(lambda: clock.now() > now + 10**9)
+
+    with serving("held") as (url, service), ThreadPoolExecutor(16) as pool:
+        blocking = pool.submit(post, url, 5, **budget)
+        until(lambda: service.batcher._items and not service.batcher._waiting._counts["default"])
+        waiting = pool.submit(post, url, 6, 408, **budget)
+        until(lambda: service.batcher._waiting._counts["default"])
+        wait()
+        functions_to_serve.HELD.release(1)
+        assert waiting.result(30)["code"] == "deadline_exceeded"
+        assert blocking.result(30) == 5
+        functions_to_serve.HELD.release(1)
+        assert post(url, 7) == 7, "nobody called the function with 6"
+    with serving("pausing") as (url, _):
+        asked = {"content": b"3", "headers": JSON | budget, "timeout": 60}
+        with httpx2.stream("POST", url, **asked) as answer:
+            pieces = answer.iter_text()
+            assert next(pieces) == "data: 3\n\n"
+            wait()
+            functions_to_serve.HELD.release(1)
+            assert "".join(pieces) == "data: [DONE]\n\n"
+
+
+def test_a_function_supersedes_nothing(shout):
+    for path, body in ((shout, {"text": "a"}), (f"{shout}/batch", [{"text": "a"}])):
+        error = post(path, body, 400, **{"x-headway-supersede": "k"})
+        assert error["message"] == "a function's call cannot have x-headway-supersede"
+        assert (error["param"], error["code"]) == ("x-headway-supersede", "not_supported")
 
 
 def test_a_function_that_exits_fails_its_item_alone():

@@ -181,6 +181,10 @@ def test_functions_beside_models(served):
     assert post(served.url, "/v1/functions/shout", "a", **no_lane).status_code == 400
     late = post(served.url, "/v1/functions/shout", "slow", **{"x-headway-timeout-ms": "30"})
     assert late.status_code == 408
+    over = {"x-slo-ttft-ms": "0.001"}
+    assert post(served.url, "/v1/functions/shout", "a", **over).status_code == 408
+    superseding = {"x-headway-supersede": "k"}
+    assert post(served.url, "/v1/functions/shout", "a", **superseding).status_code == 400
     expected = {"x-headway-expected-tokens": "x"}
     assert post(served.url, "/v1/functions/shout", "a", **expected).status_code == 400
     assert state(served.url, "shout")["lanes"]["interactive"]["budget"] == 0.5

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse
 
 from headway.core.request import NEVER
 from headway.server import clock
+from headway.server.config.durations import SECOND
 from headway.server.config.tenant import Tenant
 from headway.server.dashboard.view import ModelView
 from headway.server.engine.handle import EngineState
@@ -36,7 +37,7 @@ from headway.server.intake.model_and_lane import lane_of
 from headway.server.intake.service import Service
 from headway.server.jobs.host import JobHost
 from headway.server.observe.metrics.metrics import merged
-from headway.server.protocol.deadlines import deadlines_of
+from headway.server.protocol.deadlines import deadlines_of, result_time
 from headway.server.protocol.expected import expected_tokens
 from headway.server.protocol.problem import Problem
 
@@ -61,12 +62,13 @@ class Front:
         return Admission(keys, tenant, headers, function.book, function.check_open)
 
     def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
-        budgets, now = self._function.budgets, clock.now()
+        budgets = self._function.budgets
         lane = lane_of(headers.get("x-headway-lane", ""), "", "", tenant, budgets)
         access_record().lane = lane
         expected_tokens(headers)  # an item has none, but a wrong value is refused as elsewhere
-        end_by = deadlines_of(budgets[lane], headers, now).end_by
-        return Wishes(lane, 0.0 if end_by == NEVER else (end_by - now) / 1e9)
+        held = deadlines_of(budgets[lane], headers, clock.now()).budget
+        limit = min(held.e2e, result_time(headers, self.about.streams))
+        return Wishes(lane, 0.0 if limit == NEVER else limit / SECOND)
 
     async def answer(self, ask: Ask, call: FunctionCall | None) -> bytes:
         return await self._function.answer(ask, call)

@@ -23,7 +23,7 @@ from headway.server.functions.messages import Ask, Wishes
 from headway.server.functions.target import Target
 from headway.server.intake.access_record import access_record
 from headway.server.intake.keys import KeyRing
-from headway.server.protocol.deadlines import timeout
+from headway.server.protocol.deadlines import result_time
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
 
@@ -77,7 +77,7 @@ class FunctionService(FunctionCalls):
     def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
         """Where and until when items with these headers wait. Raises Problem."""
         lane = access_record().lane = headers.get(LANE, "")
-        limit = timeout(headers)
+        limit = result_time(headers, self.about.streams)
         return Wishes(lane, 0 if limit == NEVER else limit / SECOND)
 
     async def answer(self, ask: Ask, call: FunctionCall | None) -> bytes:

@@ -9,6 +9,7 @@ from headway.server.protocol.problem import Problem, wrong
 
 TTFT, TPOT, TIMEOUT = "x-slo-ttft-ms", "x-slo-tpot-ms", "x-headway-timeout-ms"
 DUE = "x-headway-due-ms"
+SUPERSEDE = "x-headway-supersede"
 MOST_MS = 10**9  # eleven days
 
 
@@ -47,6 +48,19 @@ def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Dead
 def timeout(headers: Mapping[str, str]) -> int:
     """Nanoseconds from the arrival for which the client waits, by its header. Raises Problem."""
     return _limit(headers, TIMEOUT)
+
+
+def result_time(headers: Mapping[str, str], streams: bool) -> int:
+    """Nanoseconds from the arrival for which the client of a function waits, by its headers.
+
+    A result is an item's first token and its last one. It is sent if its call has begun by then. A
+    stream goes on after its first piece: x-slo-ttft-ms changes nothing for it. Raises Problem, also
+    for what no function can do.
+    """
+    if SUPERSEDE in headers:
+        raise wrong(f"a function's call cannot have {SUPERSEDE}", SUPERSEDE, "not_supported")
+    first, last = _limit(headers, TTFT), timeout(headers)
+    return last if streams else min(first, last)
 
 
 def late(held: Deadlines, arrived: int) -> Problem:

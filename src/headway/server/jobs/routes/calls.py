@@ -20,7 +20,7 @@ from headway.server.intake.keys import acting_tenant
 from headway.server.jobs.routes.objects import job_object, list_object
 from headway.server.jobs.routes.query import page_of
 from headway.server.jobs.service import JobService
-from headway.server.protocol.deadlines import DUE, TIMEOUT, TPOT, TTFT
+from headway.server.protocol.deadlines import DUE, SUPERSEDE, TIMEOUT, TPOT, TTFT
 from headway.server.protocol.expected import EXPECTED, expected_tokens
 from headway.server.protocol.labels import ATTEMPT, PROMPT_VERSION, WORKFLOW, labels_of
 from headway.server.protocol.problem import Problem, wrong
@@ -36,7 +36,7 @@ MOST_WAIT = 20.0  # seconds for which `Prefer: wait=N` holds an answer
 LOOK = 0.25  # seconds between two looks meanwhile
 # Headers that the call has also when it is answered, and those that mean nothing then.
 KEPT = (PROMPT_VERSION, WORKFLOW, ATTEMPT, EXPECTED, "x-request-id")
-REFUSED = (TTFT, TPOT, TIMEOUT, DUE, "x-headway-supersede")
+REFUSED = (TTFT, TPOT, TIMEOUT, DUE, SUPERSEDE)
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})")
 
 
