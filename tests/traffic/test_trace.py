@@ -31,6 +31,13 @@ def test_gzip_is_recognised_by_its_first_bytes(tmp_path):
     assert read_trace(path) == [Arrival(250_000_000, 1, 2)]
 
 
+def test_a_byte_order_mark_is_not_part_of_the_first_column(tmp_path):
+    path, text = tmp_path / "mine.csv", (HEADER + "0.25,1,2\n").encode("utf-8-sig")
+    for content in (text, gzip.compress(text)):
+        path.write_bytes(content)
+        assert read_trace(path) == [Arrival(250_000_000, 1, 2)]
+
+
 @pytest.mark.parametrize(
     "rows, said",
     [
@@ -87,6 +94,19 @@ def test_azures_csv_is_read_with_times_from_its_first_arrival(trace):
     assert read_trace(path) == [Arrival(0, 374, 44), Arrival(60 * 10**9, 39, 1)]
     path = trace("TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.5+00:00,5,6\n")
     assert read_trace(path) == [Arrival(0, 5, 6)]
+
+
+def test_dates_are_compared_by_their_offsets_and_may_be_before_1970(trace):
+    azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    path = trace(azure + "2024-03-31T01:59:59+01:00,5,6\n2024-03-31T03:00:01+02:00,7,8\n")
+    assert read_trace(path) == [Arrival(0, 5, 6), Arrival(2 * 10**9, 7, 8)]
+    path = trace(azure + "2024-10-27T02:59:59+02:00,5,6\n2024-10-27T02:00:01+01:00,7,8\n")
+    assert read_trace(path) == [Arrival(0, 5, 6), Arrival(2 * 10**9, 7, 8)]
+    path = trace(azure + "1969-12-31 23:59:58,5,6\n1970-01-01 00:00:01,7,8\n")
+    assert read_trace(path) == [Arrival(0, 5, 6), Arrival(3 * 10**9, 7, 8)]
+    path = trace(azure + "1969-12-31 23:59:58,5,6\n1969-12-31 23:59:57,7,8\n")
+    with pytest.raises(SettingError, match="line 3: it arrives before the line above it"):
+        read_trace(path)
 
 
 def test_burstgpts_csv_is_read_in_both_widths(trace):

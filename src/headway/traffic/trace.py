@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from io import TextIOWrapper
@@ -17,7 +17,7 @@ from typing import TextIO
 from headway.errors import SettingError
 
 GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
-EPOCH = datetime(1970, 1, 1)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PREFIX_COLUMN = "prefix_block_ids"  # of the shared form: Mooncake's ids, separated by spaces
 PREFIX_TOKENS = 512  # prompt tokens that one such id stands for
 SUPERSEDE = "supersede"  # of every form: what the request had in X-Headway-Supersede
@@ -62,14 +62,18 @@ def _milliseconds(field: object, column: str, where: str) -> int:
 
 
 def _date(field: object, column: str, where: str) -> int:
-    """A date in nanoseconds. Azure writes seven decimals of a second, and Python reads six."""
+    """A date in nanoseconds; without an offset it is in UTC.
+
+    Azure writes seven decimals of a second, and Python reads six.
+    """
     text, dot, rest = str(field).partition(".")
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
     try:
         when = datetime.fromisoformat(text + dot + digits[:6] + rest[len(digits) :])
     except ValueError:
         raise SettingError(f"{where}: {column} is {field!r}, not a date and a time") from None
-    return (when.replace(tzinfo=None) - EPOCH) // timedelta(microseconds=1) * 1_000
+    when = when if when.tzinfo else when.replace(tzinfo=UTC)
+    return (when - EPOCH) // timedelta(microseconds=1) * 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,11 +128,12 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Arrival]:
     first = next(source, "")
     is_json = first.lstrip().startswith("{")
     form, rows = (_json if is_json else _csv)(first, source, name)
-    before, zero = 0, -1
+    before, zero = None, 0
     for where, fields in rows:
         at = form.time(fields[0], form.at, where)
-        zero = zero if zero >= 0 else at if form.from_first else 0
-        if at < max(before, zero):
+        if before is None:  # dates before 1970 are below 0
+            zero = at if form.from_first else 0
+        elif at < before:
             raise SettingError(f"{where}: it arrives before the line above it; sort by {form.at}")
         before = at
         prompt, answer = (
@@ -207,8 +212,8 @@ def _opened(path: Path | Traversable) -> Iterator[TextIO]:
         begins = raw.read(len(GZIP))
         raw.seek(0)
         if begins == GZIP:
-            with gzip.open(raw, "rt", encoding="utf-8", newline="") as text:
+            with gzip.open(raw, "rt", encoding="utf-8-sig", newline="") as text:
                 assert isinstance(text, TextIOWrapper)
                 yield text
         else:
-            yield TextIOWrapper(raw, encoding="utf-8", newline="")
+            yield TextIOWrapper(raw, encoding="utf-8-sig", newline="")
