@@ -205,6 +205,23 @@ def test_without_a_rate_the_requests_take_the_seconds_at_the_default_load(lanes)
     assert doubled.window == 10 * S
 
 
+BURST = (*range(20), *[20] * 15, *range(21, 60))  # its rows 20 to 34 arrive at one moment
+
+
+@pytest.mark.parametrize("wanted", [20, 21, 25, 34, 35])
+@pytest.mark.parametrize("other", ["", ", b: {arrivals: poisson, prompt: 40, answer: 10}"])
+def test_the_part_of_a_burst_before_the_cut_is_offered(lanes, wanted, other):
+    trace = TRACE.splitlines()[0] + "\n" + "".join(f"{at},40,10\n" for at in BURST)
+    services = lanes(f"{{a: {{trace: chat.csv, token_scale: 1}}{other}}}", trace)
+    each = PRICE.prompt * 40 + PRICE.answer * 10
+    count = wanted * (2 if other else 1)
+    demand = Demand(load=2 * DEFAULT_LOAD)
+    made = select_requests(services, demand, PRICE, round(count * each / DEFAULT_LOAD), 0, 2_048)
+    times = [ask.at for ask in offered_traffic(services, made, 0, 2_048).specs if ask.lane == "a"]
+    assert len(times) == wanted and max(times) < made.window
+    assert len(times) * each / made.window == pytest.approx(2 * DEFAULT_LOAD / (2 if other else 1))
+
+
 def test_a_lane_with_its_own_rate_keeps_it_at_any_rate_of_the_others(lanes):
     services = lanes("{a: {trace: chat.csv}, b: {trace: chat.csv, rate: 2}}")
     for rate in (3.0, 6.0, 12.0):

@@ -93,5 +93,8 @@ def _taken(
     span = portion.span or (whole if wanted >= len(recorded) else recorded[wanted].at) or 1
     kept = recorded[:wanted] if filled == window else recorded
     timed = [replace(spec, at=spec.at * filled // span) for spec in kept]
-    chosen = [spec for spec in timed if spec.at < window]
+    if filled == window:  # the part of a burst before the cut would come at the window's end
+        chosen = [replace(spec, at=min(spec.at, window - 1)) for spec in timed]
+    else:
+        chosen = [spec for spec in timed if spec.at < window]
     return chosen, span / filled, len(chosen) == len(recorded)
