@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from headway.core.batch import Event, Logprob, Output, Want
-from headway.core.commands import Add, Cancel, Close, Enough, Stop
+from headway.core.commands import Add, Cancel, Close, Enough, Refuse, Stop
+from headway.core.lane import Budget, Lane
 from headway.core.planning.candidates import FAR, MISFITS
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Static
@@ -283,6 +284,18 @@ def test_apply_checks_the_hard_limits_again():
     (event,) = scheduler.apply([Add(ask("b", 1, 1, lane="nowhere"))], 0)
     assert event.finish is Finish.REFUSED
     assert [row.good for row in scheduler.ledger.requests] == [False, False]
+
+
+def test_who_was_refused_at_the_door_is_in_the_books_and_nowhere_else():
+    lane = Lane("chat", Budget(ttft=7))
+    scheduler = Scheduler(Settings(8, BLOCK, (lane,)))
+    before = scheduler.load(5)
+    assert scheduler.apply([Refuse(ask("a", 3, 2, lane="chat", arrived=4))], 5) == []
+    assert scheduler.load(5) == before and not scheduler.schedule(5).rows
+    (row,) = scheduler.ledger.requests
+    assert (row.id, row.finish, row.arrived, row.finished) == ("a", Finish.REFUSED, 4, 5)
+    assert row.budget == lane.budget and not row.good
+    scheduler.check()
 
 
 def test_tenants_do_not_share_a_prefix():

@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 import pytest
 
 from headway.core.batch import Batch, Begun, Event, Logprob, Output, Row, Want
-from headway.core.commands import Add, Cancel, Close, Enough, Stop
+from headway.core.commands import Add, Cancel, Close, Enough, Refuse, Stop
 from headway.core.cost.features import batch_features, row_features
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
@@ -22,6 +22,7 @@ from tests.traces import ask
 ROW = Row(3, 8, (1, 2), (5,), Want.LAST)
 VALUES = [
     Add(ask("a", 3, 2, sampling=Sampling(stop_tokens=frozenset({1})))),
+    Refuse(ask("a", 3, 2)),
     Cancel("a"),
     Stop("a", 2),
     Close(),

@@ -69,6 +69,7 @@ def test_a_damaged_line_is_named(line, text, words):
     "command, words",
     [
         ({"is": "Add", "request": 5}, "request of Add is not of the type Request"),
+        ({"is": "Refuse", "request": 5}, "request of Refuse is not of the type Request"),
         ({"is": "Cancel", "id": 5}, "id of Cancel is not of the type str"),
         ({"is": "Stop", "id": "a", "keep": "3"}, "keep of Stop is not of the type int"),
         ({"max_tokens": "4"}, "max_tokens of Request is not of the type int"),

@@ -1,4 +1,4 @@
-"""What the engine is told, in one order: add, cancel, stop, close, enough, retune."""
+"""What the engine is told, in one order: add, refuse, cancel, stop, close, enough, retune."""
 
 from dataclasses import dataclass
 
@@ -10,6 +10,14 @@ from headway.core.request import Request
 @dataclass(frozen=True, slots=True)
 class Add:
     """A new request."""
+
+    request: Request
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """The door has refused this request. It is a command so that it is in the books and the
+    journal; nobody is told again."""
 
     request: Request
 
@@ -53,4 +61,4 @@ class Retune:
     lanes: tuple[Lane, ...]  # of the same names as those in force
 
 
-Command = Add | Cancel | Stop | Close | Enough | Retune
+Command = Add | Refuse | Cancel | Stop | Close | Enough | Retune

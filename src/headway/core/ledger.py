@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headway.core.batch import Batch
 from headway.core.lane import Budget
-from headway.core.request import BY_ITSELF, NEVER, Finish
+from headway.core.request import BY_ITSELF, NEVER, Finish, Request
 from headway.core.sequence import Sequence
 
 
@@ -217,6 +217,11 @@ class Ledger:
         )
         self.requests.append(row)
         return row
+
+    def refuse(self, request: Request, budget: Budget, version: int, now: int) -> RequestRow:
+        """Make and keep the row of a request that is not taken in."""
+        refused = Sequence(-1, request, list(request.prompt), None, version)
+        return self.close(refused, budget, Finish.REFUSED, now)
 
     def take(self) -> tuple[list[StepRow], list[RequestRow]]:
         """Return the rows and keep them no longer."""

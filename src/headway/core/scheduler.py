@@ -13,7 +13,7 @@ from headway.core.admission import refuse
 from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores, finish_of
 from headway.core.block_table import cached, publish
 from headway.core.blocks import BlockPool
-from headway.core.commands import Add, Cancel, Close, Command, Enough, Retune, Stop
+from headway.core.commands import Add, Cancel, Close, Command, Enough, Refuse, Retune, Stop
 from headway.core.cost.estimates import Estimates
 from headway.core.group import Group
 from headway.core.ledger import Ledger, step_row
@@ -64,13 +64,15 @@ class Scheduler:
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
         """Obey commands in order, drop what has missed its deadline, the earliest first, relegate
         who cannot keep its budget any more, and return what callers are to hear."""
-        events, by_id = list[Event](), self.roster.by_id
+        events, roster = list[Event](), self.roster
         self.accounts.advance(now)
         self._retune()
         for command in commands:
             match command:
                 case Add(request):
                     events += self._add(request, now)
+                case Refuse(request):
+                    self.ledger.refuse(request, roster.budget(request), self.settings.version, now)
                 case Retune():
                     self._retuning.waits = command  # in place of an earlier one that still waits
                     self._retune()
@@ -78,18 +80,18 @@ class Scheduler:
                     self._closing = True
                 case Enough():
                     self._enough = True
-                case Cancel(id) | Stop(id) if id not in by_id:
+                case Cancel(id) | Stop(id) if id not in roster.by_id:
                     pass  # it has ended already, which is no error
                 case Cancel(id):
-                    events.append(self._end(by_id[id], Finish.CANCELLED, now))
+                    events.append(self._end(roster.by_id[id], Finish.CANCELLED, now))
                 case Stop(id, keep):  # pragma: no branch  (there are no other commands)
-                    by_id[id].truncate(keep)
-                    events.append(self._end(by_id[id], Finish.STOP, now))
-        while due := self.roster.deadlines.missed(now):
+                    roster.by_id[id].truncate(keep)
+                    events.append(self._end(roster.by_id[id], Finish.STOP, now))
+        while due := roster.deadlines.missed(now):
             events.append(self._end(due.sequence, Finish.EXPIRED, now, due.words))
         if self._relegates:
             events += self._relegate(now)
-        is_over = self.group.is_over(self.roster.running)
+        is_over = self.group.is_over(roster.running)
         return events + self._answer_group(now) if is_over else events
 
     def _retune(self) -> None:
@@ -100,15 +102,13 @@ class Scheduler:
             self._take(settings)
 
     def _take(self, settings: Settings) -> None:
-        self.settings = settings
-        policies = settings.policies
+        self.settings, policies = settings, settings.policies
         self._predicts, self._relegates = bool(policies.predicting), policies.relegate != Keep()
 
     def _add(self, request: Request, now: int) -> list[Event]:
         has_place = not self._closing and self.roster.has_place(request)
         if not has_place and (answer := refuse(request, self.load(now), now)):
-            refused = Sequence(-1, request, list(request.prompt), None, self.settings.version)
-            self.ledger.close(refused, self.roster.budget(request), Finish.REFUSED, now)
+            self.ledger.refuse(request, self.roster.budget(request), self.settings.version, now)
             return [Event(request.id, finish=Finish.REFUSED, error=answer.reason)]
         self._enough = False
         added = self.roster.add(request)

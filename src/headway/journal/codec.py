@@ -6,7 +6,7 @@ from dataclasses import fields, is_dataclass
 from functools import cache
 from typing import Any, get_args, get_origin, get_type_hints
 
-from headway.core.commands import Add, Cancel, Close, Enough, Retune, Stop
+from headway.core.commands import Add, Cancel, Close, Enough, Refuse, Retune, Stop
 from headway.core.cost import gathering, step_cost
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane, Share
@@ -34,7 +34,7 @@ TYPES: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *(Settings, Lane, Budget, Share, Policies, Request, Sampling, Grammar),
-        *(Add, Cancel, Stop, Close, Enough, Retune),
+        *(Add, Refuse, Cancel, Stop, Close, Enough, Retune),
         *(join.Static, join.Dynamic, join.LengthClasses, join.Continuous, calls.Calls),
         *(order.FirstCome, order.Priority, order.ShortestFirst),
         *(

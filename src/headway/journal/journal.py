@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TextIO
 
 from headway import __version__
-from headway.core.commands import Add, Command
+from headway.core.commands import Add, Command, Refuse
 from headway.core.sampling import TOKENS
 from headway.core.settings import Settings
 from headway.errors import JournalError
@@ -152,7 +152,7 @@ def _check(record: Record) -> None:
         if not isinstance(command, Command):
             raise TypeError("a command is none")
         codec.check_types(command)
-    prompts = [each.request.prompt for each in record.commands if isinstance(each, Add)]
+    prompts = [each.request.prompt for each in record.commands if isinstance(each, Add | Refuse)]
     if not all(min(row) >= 0 and max(row) < TOKENS for row in (*record.tokens, *prompts) if row):
         raise ValueError(f"a token is not from 0 to {TOKENS - 1}")
 

@@ -4,11 +4,10 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 
 from headway.core.admission import full, late
-from headway.core.commands import Add, Cancel, Command
+from headway.core.commands import Add, Cancel, Command, Refuse
 from headway.core.lane import Budget
-from headway.core.request import NEVER, Finish, Request
+from headway.core.request import NEVER, Request
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import Sequence
 from headway.runs.testbed import Clock
 from headway.sim.inbox import TraceInbox, arrivals
 
@@ -59,26 +58,28 @@ class EnforcingInbox(BoundedInbox):
     def poll(self) -> list[Command]:
         found: list[Command] = []
         for each in super().poll():
-            if self._is_refused(each):
-                continue
-            if isinstance(each, Add) and (key := self._keys.get(each.request.id)) is not None:
-                if before := self._entered.get(key):
-                    found.append(Cancel(before))  # if it has ended already, that is no error
-                self._entered[key] = each.request.id
-            found.append(each)
+            if not isinstance(each, Add):
+                found.append(each)
+            elif self._is_refused(each.request):
+                found.append(Refuse(each.request))
+            else:
+                found += [*self._superseded(each.request), each]
         return found
 
-    def _is_refused(self, command: Command) -> bool:
-        if not isinstance(command, Add) or command.request.start_by == NEVER:
+    def _superseded(self, request: Request) -> list[Command]:
+        """A Cancel of the one before it with the same key, if any; that may have ended already."""
+        if (key := self._keys.get(request.id)) is None:
+            return []
+        before, self._entered[key] = self._entered.get(key), request.id
+        return [Cancel(before)] if before else []
+
+    def _is_refused(self, request: Request) -> bool:
+        if request.start_by == NEVER:
             return False
-        request, scheduler, now = command.request, self.scheduler, self.clock.now()
-        load = scheduler.load(now)
+        now = self.clock.now()
+        load = self.scheduler.load(now)
         line = load.lanes[request.lane]
-        if full(line, load, now) or late(line, load, now, request.start_by):
-            refused = Sequence(-1, request, list(request.prompt))
-            scheduler.ledger.close(refused, line.lane.budget, Finish.REFUSED, now)
-            return True
-        return False
+        return bool(full(line, load, now) or late(line, load, now, request.start_by))
 
 
 def with_deadlines(request: Request, budget: Budget) -> Request:

@@ -19,7 +19,7 @@ from headway.commands.replay.replay import ReplayOptions, run_replay
 from headway.commands.replay.replay_report import CONTROL, RECORDED, WHAT_IF
 from headway.commands.replay.rerun import rerun_journal
 from headway.commands.replay.what_if import what_if
-from headway.core.commands import Add, Cancel, Close, Retune, Stop
+from headway.core.commands import Add, Cancel, Close, Refuse, Retune, Stop
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
@@ -276,6 +276,29 @@ def test_a_refused_request_may_be_admitted_and_has_no_tokens(tmp_path, cost):
     words = " ".join(told(path, cost=cost, sets=("num_blocks=8",)).split())
     assert "only the beginning of some answers: 1 refused." in words
     assert "which happened to 0 in 'as priced' and 1 in 'what if'" in words
+
+
+def test_who_was_refused_at_the_door_counts_and_is_refused_in_every_column(tmp_path, cost):
+    """Of three, the first is refused; it arrives 1 ms after the run's beginning."""
+    lane, path = Lane("chat", Budget(ttft=10**6 * MS)), tmp_path / "case.jsonl"
+    times = {"a": 1 * MS, "b": 2 * MS, "c": 9 * MS}
+    asked = {id: ask(id, 5, 3, arrived=at, lane="chat") for id, at in times.items()}
+    commands = [Refuse(asked["a"]), Add(asked["b"]), Add(asked["c"])]
+    timed = [(each.request.arrived, each) for each in commands]
+    head, *rest = run(Case(8, Policies(), timed, lanes=(lane,))).journal.splitlines()
+    about = {"warm_up_ns": 3 * MS, "first_arrival_ns": 1 * MS}
+    path.write_text("\n".join([json.dumps(json.loads(head) | {"about": about}), *rest]) + "\n")
+    rerun = rerun_journal(load(path))
+    assert (rerun.start, rerun.refused, rerun.outcome.offered) == (0, 1, {"chat": 3})
+    assert rerun.incomplete == {} and set(rerun.sampled) == {"b", "c"}
+    found = plain(path, cost=cost, sets=("slots=1",))
+    assert found["refused_at_the_door"] == 1 and found["known_in_part"] == {}
+    assert {each["latency"]["chat"]["offered"] for each in found["runs"].values()} == {1}
+    priced = what_if(rerun, rerun.recording.settings, PRICES).outcome
+    assert {row.id: row.good for row in priced.requests} == {"a": False, "b": True, "c": True}
+    words = " ".join(told(path, cost=cost).split())
+    assert "for 3 requests, and the books balance. 1 of the 3 requests count." in words
+    assert "Refused when they came: 1 of the 3 requests. They are refused again in every" in words
 
 
 def test_the_replays_output_fits_80_columns(lived, cost, tmp_path):

@@ -123,6 +123,12 @@ class ReplayReport:
                 f"{CONTROL!r}: the difference between {CONTROL!r} and {RECORDED!r} is the cost "
                 "model's error."
             )
+        if refused := self.rerun.refused:
+            lines.append(
+                f"Refused when they came: {refused} of the {len(self.rerun.requests)} requests. "
+                "They are refused again in every column: whether other settings would have let "
+                "them in is not simulated."
+            )
         lines.append(
             "Requests arrive when they arrived and get the tokens they got, even where a client "
             "would have waited for an earlier answer."
@@ -214,6 +220,7 @@ class ReplayReport:
             "known_in_part": {
                 str(ENDED.get(end, end)): count for end, count in self.rerun.incomplete.items()
             },
+            "refused_at_the_door": self.rerun.refused,
             "pricing": self.price_ratio if self.calibration else None,
             "warnings": self.warnings,
             "warm_up_ns": recording.warm_up,

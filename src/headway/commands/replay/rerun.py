@@ -1,12 +1,12 @@
 """A rerun of a journal: the same steps again, and what a what-if run needs from them."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headway.commands.replay.recording import Recording
 from headway.core.batch import Batch, Output
-from headway.core.commands import Add, Cancel, Command, Stop
+from headway.core.commands import Add, Cancel, Command, Refuse, Stop
 from headway.core.cost.features import Features, batch_features
 from headway.core.cost.gathering import UNPADDED, Gathering
 from headway.core.ledger import Ledger, RequestRow
@@ -27,7 +27,7 @@ class Rerun:
 
     recording: Recording
     scheduler: Scheduler  # as it was after the last record
-    requests: Mapping[str, Request]  # by id, in order of arrival
+    requests: Mapping[str, Request]  # by id, in order of arrival; also those that were refused
     commands: tuple[tuple[int, Command], ...]  # without stops; when the engine could first see each
     sampled: Mapping[str, tuple[int, ...]]  # tokens by request, also those sampled past its end
     ends: Mapping[str, Stop | Cancel]  # of answers that the tokens alone did not end
@@ -46,6 +46,11 @@ class Rerun:
         for each in roster.by_id.values():
             books.close(each, roster.judged_by(each), Finish.NOT_YET, now)
         return tuple([counted_from(self.start, row) for row in books.requests])
+
+    @property
+    def refused(self) -> int:
+        """Requests that the door refused."""
+        return sum(isinstance(command, Refuse) for _, command in self.commands)
 
     @property
     def incomplete(self) -> Mapping[Finish, int]:
@@ -117,12 +122,14 @@ def _rerun_journal(recording: Recording, gathering: Gathering) -> Rerun:
                 if command.id in open_:
                     stops[command.id] = command
                 continue
-            if isinstance(command, Add):
+            if isinstance(command, Add | Refuse):
                 request = command.request
                 if request.id in requests:
                     raise JournalError(f"two of its requests have the id {request.id!r}")
-                requests[request.id], observer.sampled[request.id] = request, []
-                open_.add(request.id)
+                requests[request.id] = request
+                if isinstance(command, Add):
+                    observer.sampled[request.id] = []
+                    open_.add(request.id)
             since = record.now if asleep else seen
             commands.append((_first_seen(command, record.now, since), command))
         seen = record.now
@@ -134,7 +141,7 @@ def _rerun_journal(recording: Recording, gathering: Gathering) -> Rerun:
         requests,
         _in_order(commands),
         {id: tuple(tokens) for id, tokens in observer.sampled.items()},
-        _ends(scheduler, requests, stops),
+        _ends(scheduler, observer.sampled, stops),
         _start(recording, requests),
         tuple(observer.steps),
     )
@@ -154,7 +161,7 @@ def _first_seen(command: Command, now: int, since: int) -> int:
     A request's arrival is used if it lies between the two, else the nearer of them. The time of any
     other command is not recorded: now.
     """
-    if isinstance(command, Add):
+    if isinstance(command, Add | Refuse):
         return min(now, max(command.request.arrived, since))
     return now
 
@@ -169,9 +176,9 @@ def _in_order(commands: list[tuple[int, Command]]) -> tuple[tuple[int, Command],
 
 
 def _ends(
-    scheduler: Scheduler, requests: Mapping[str, Request], stops: Mapping[str, Stop]
+    scheduler: Scheduler, taken_in: Iterable[str], stops: Mapping[str, Stop]
 ) -> dict[str, Stop | Cancel]:
     """By request: its Stop if a stop string ended it, or a Cancel if only a part of it is known."""
     ended = {row.id for row in scheduler.ledger.requests if row.finish in BY_ITSELF}
-    cut = {id: Cancel(id) for id in requests if id not in ended}
+    cut = {id: Cancel(id) for id in taken_in if id not in ended}
     return {**cut, **{id: stop for id, stop in stops.items() if id in ended}}
