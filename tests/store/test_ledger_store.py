@@ -176,6 +176,23 @@ def test_what_a_dead_server_left_open_is_unrecorded(where, database):
     assert problems(where) == []
 
 
+def test_time_begins_once_an_engine_is_ready(where, database):
+    store = LedgerStore(database)
+    run = Run(store, pid=4)
+    for passed in (5, 7):  # seconds of loading
+        run.until += passed * 10**9
+        run.write(run.flush(0, 0, [0]))
+        assert problems(where) == []
+        assert store.close_dead(False, "here", {4: False}, run.until + MINUTE) == 1
+        assert accounts(database)["unrecorded"] == 0, "no time was lost"
+    run.until += 9 * 10**9
+    run.write(run.flush(100, 50, [10]))
+    with database.begin() as connection:
+        began, device_ns = connection.execute(select(WRITERS.c.began, WRITERS.c.device_ns)).one()
+    assert (began, device_ns) == (BEGAN + 21 * 10**9, 150)
+    assert count(database, REQUESTS) == 3 and problems(where) == []
+
+
 def test_a_server_that_seemed_dead_takes_its_time_back(where, database):
     store = LedgerStore(database)
     run = Run(store)

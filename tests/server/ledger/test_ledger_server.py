@@ -11,11 +11,13 @@ import pytest
 from headway.core.accounts.rules import Rule
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
+from headway.server.engine.handle import EngineState
 from headway.server.ledger.book import Book
 from headway.server.ledger.explanation import WORDS
 from headway.server.protocol.problem import Problem
 from headway.store.database import StoreError
-from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES
+from headway.store.ledger.flush import MINUTE
+from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, WRITERS
 from tests.server.http.raw_client import HEAD, Hostile
 from tests.server.ledger.kept import exact, stored
 from tests.server.running_server import Permitted, fake, serving, until
@@ -233,6 +235,35 @@ def test_a_call_refused_at_the_door_has_a_row_for_each_of_its_choices(tmp_path, 
     assert {row["id"] for row in rows} == {each["id"] for each in told["choices"]}
     assert {(row["call"], row["code"]) for row in rows} == {(told["id"], "lane_full")}
     assert 'outcome="refused"} 4.0' in said
+
+
+def loading(config):
+    """An engine that is not ready yet."""
+    engine = fake(config)
+    engine.state = EngineState.LOADING
+    return engine
+
+
+@pytest.mark.parametrize("gets_ready", [True, False])
+def test_calls_refused_while_the_model_loads_are_kept(tmp_path, monkeypatch, gets_ready):
+    with monkeypatch.context() as patched:
+        patched.setattr(Book, "ready", lambda book: None)
+        with serving(config_of(tmp_path), loading) as (url, front), client_of(url) as client:
+            assert [client.post(PATH, json=BODY).status_code for _ in range(2)] == [503, 503]
+            until(lambda: front.ledger.writers[0].written == 2)
+            assert len(stored(tmp_path)) == 2 and exact(tmp_path)
+            if gets_ready:
+                patched.undo()
+                front.model.engine.state = EngineState.READY
+                front.model.engine.loop.call_soon_threadsafe(front.model.engine_ready)
+                assert client.post(PATH, json=BODY).status_code == 200
+            assert client.post(PATH, json=BODY).status_code == (200 if gets_ready else 503)
+    rows, (writer,) = stored(tmp_path), stored(tmp_path, WRITERS)
+    assert [row["code"] for row in rows[:2]] == ["loading", "loading"]
+    assert len(rows) == front.ledger.writers[0].written == (4 if gets_ready else 3)
+    minutes = [(writer["began"] // MINUTE) - row["minute"] for row in rows]
+    assert all(abs(each) <= 1 for each in minutes), "retention goes by them"
+    assert (writer["device_ns"] > 0) == gets_ready and exact(tmp_path)
 
 
 LOSING = {

@@ -24,7 +24,8 @@ class DeviceTime:
     def __init__(self, epoch: int) -> None:
         """epoch: Unix nanoseconds at the zero of the engine's clock."""
         self._epoch = epoch
-        self.until = 0  # all time up to here has its account; 0: no engine has been ready yet
+        self.started = False  # an engine has been ready
+        self.until = 0  # all time from then up to here has its account
         self._open = 0  # shares of requests without a row
         self._ended = 0  # of them, of requests that have ended: their rows are not made yet
         self._parts: dict[MinuteKey, MinutePart] = {}
@@ -33,9 +34,14 @@ class DeviceTime:
 
     def begin(self, now: int) -> None:
         """An engine is ready. What its predecessor did since its last message is lost."""
-        if self.until:
+        if self.started:
             self.lose(now)
-        self.until = max(self.until, now)
+        self.started, self.until = True, max(self.until, now)
+
+    def wait(self, now: int) -> None:
+        """Until an engine has been ready, time passes without an account."""
+        if not self.started:
+            self.until = max(self.until, now)
 
     def lose(self, now: int) -> None:
         """The engine has failed: nobody knows what became of the time since its last message, and
@@ -92,7 +98,7 @@ class DeviceTime:
 
     def idle(self, now: int) -> None:
         """The engine has nothing to do, and had nothing since its last step."""
-        if self.until and now > self.until:
+        if self.started and now > self.until:
             self._pass_idle(now)
             self.until = now
 

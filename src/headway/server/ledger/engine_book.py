@@ -75,8 +75,10 @@ class EngineBook:
     def take(self, number: int) -> Flush:
         """What was gathered since the last call, as the writer's flush of this number."""
         with self._lock:
+            now = self._now
+            self._device.wait(now)
             if self._is_idle:
-                self._device.idle(self._now)
+                self._device.idle(now)
             rows, self._rows = self._rows, []
             spend, self._charged = self._charged, Counter()
             parts, total, open = self._device.take()
@@ -91,7 +93,7 @@ class EngineBook:
         with self._lock:
             if self._is_idle:
                 self._device.idle(now)
-            if self._device.until:
+            if self._device.started:
                 self._device.lose(now)  # what is not idle, and shares whose rows never came
 
     # -- for those who fill it
@@ -114,6 +116,7 @@ class EngineBook:
             for row in rows if day else ():
                 if row["charged"]:
                     self._charged[SpendKey(day, row["key"], row["lane"])] += row["charged"]
+            self._device.wait(self._now)
             if len(self._rows) + len(rows) <= self._most:
                 for row in rows:  # in the same flush as the account that has its time
                     row["minute"] = self._device.keep(row["device_ns"], row["lane"])

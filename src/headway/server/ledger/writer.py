@@ -153,9 +153,8 @@ class LedgerWriter:
                 self._pending = replace(taken, since=since, open_before=open, closes=closes)
             flush = self._pending
             try:
-                if flush.until:  # else no engine has been ready yet
-                    self._register(flush)
-                    self._store.write(self._writer, flush, _unix() + LEASE)
+                self._register(flush)
+                self._store.write(self._writer, flush, _unix() + LEASE)
             except StoreError as error:
                 self._failed(error)
                 self._lighten(flush)
@@ -165,7 +164,7 @@ class LedgerWriter:
                 return True
 
     def _register(self, first: Flush) -> None:
-        """With the first flush: its time begins when the engine was ready."""
+        """With the first flush, also if no engine is ready yet."""
         if not self._registered:
             self._writer = replace(self._writer, began=first.until - first.device_ns)
             self._store.begin(self._writer, _unix() + LEASE)
@@ -173,11 +172,9 @@ class LedgerWriter:
 
     def _done(self, flush: Flush) -> None:
         self._pending, self._stubborn = None, 0
-        if not flush.until:
-            self._number -= 1
         self._stored_ns += flush.device_ns
         self._open_ns += flush.open_ns
-        self._until = flush.until or self._until
+        self._until = flush.until
         self.written += len(flush.requests)
         self.last_written = _unix()
         if self._is_failing:

@@ -35,7 +35,7 @@ PIECE = 1_000  # rows that one transaction deletes; of minutes and requests, and
 AT_ONCE = 50  # of them, by one statement
 DAY_NS = 86_400_000_000_000
 COUNTS = MinutePart.__slots__  # columns of ledger_minutes that are added up
-MOVED = ("flushes", "until", "alive_until", "closed", "device_ns", "open_ns")  # by a flush
+MOVED = ("flushes", "began", "until", "alive_until", "closed", "device_ns", "open_ns")  # by a flush
 
 # Statements that each flush runs are made once: to make and to look up one takes longer than
 # SQLite takes to run it.
@@ -52,7 +52,7 @@ class Writer:
     id: str
     host: str  # and
     pid: int  # of its process
-    began: int  # Unix nanoseconds
+    began: int  # Unix nanoseconds; moves on until an engine is ready
     per_hour: int  # what an hour of the device costs, in billionths
 
 
@@ -96,11 +96,14 @@ class LedgerStore:
             row = connection.execute(FIND_WRITER, {"writer": writer.id}).one()
             if row.flushes >= flush.number:
                 return  # its answer was lost the last time
-            device_ns = row.device_ns + flush.device_ns
-            if row.closed:
+            device_ns, began = row.device_ns + flush.device_ns, row.began
+            if not row.device_ns:  # its time begins once an engine is ready
+                began = flush.until - device_ns
+            elif row.closed:
                 device_ns -= self._reopen(connection, row, flush)
             values = {
                 "flushes": flush.number,
+                "began": began,
                 "until": flush.until,
                 "alive_until": alive_until,
                 "closed": flush.closes,
@@ -161,7 +164,7 @@ class LedgerStore:
             return list(connection.execute(wanted).scalars())
 
     def _close(self, connection: Connection, row: Any, now: int) -> None:
-        lost = max(0, now - row.until)
+        lost = max(0, now - row.until) if row.device_ns else 0  # else no engine had been ready
         self._move(connection, row, row.until, (-row.open_ns, lost + row.open_ns))
         until = row.until + lost
         values = {"closed": True, "until": until, "open_ns": 0, "device_ns": row.device_ns + lost}
