@@ -1,10 +1,15 @@
 """PostgreSQL for the tests of the store: one server for each worker, and new databases in it."""
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from threading import Event
 
 import pytest
 
 from tests.postgresql import postgresql
+from tests.server.running_server import until
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +26,38 @@ def new_postgres():
             return url.replace("/postgres?", f"/{name}?")
 
         yield new
+
+
+@pytest.fixture
+def together(monkeypatch):
+    """Calls first and second in transactions of PostgreSQL that overlap. The first is held where it
+    calls module.name, until the second waits for it or is there too. Gives what they return, and
+    whether the second waited."""
+
+    def run(url, module, name, first, second):
+        import psycopg
+
+        entered, go, real = [], Event(), getattr(module, name)
+
+        def held(*given):
+            entered.append(given)
+            assert go.wait(60)
+            return real(*given)
+
+        monkeypatch.setattr(module, name, held)
+        with psycopg.connect(url, autocommit=True) as looking, ThreadPoolExecutor(2) as threads:
+
+            def waits():
+                return looking.execute(WAITING).fetchone()[0] > 0
+
+            try:
+                calls = [threads.submit(first)]
+                until(lambda: entered)
+                calls.append(threads.submit(second))
+                until(lambda: len(entered) == 2 or waits())
+                waited = len(entered) == 1
+            finally:
+                go.set()
+            return [each.result() for each in calls], waited
+
+    return run

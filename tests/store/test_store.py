@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from headway.errors import SettingError
+from headway.store import migrate
 from headway.store.database import Database, StoreError, url_of
 from headway.store.deliveries import Deliveries, add_deliveries, delivery_id
 from headway.store.endings import Endings
@@ -99,6 +100,14 @@ def test_a_store_of_a_newer_headway_is_refused(tmp_path):
     newer.close()
     with pytest.raises(SettingError, match="written by a newer headway"):
         Database(where)
+
+
+def test_servers_that_begin_at_once_make_the_tables_once(new_postgres, together):
+    url = new_postgres()
+    opened, waited = together(url, migrate.command, "upgrade", *[lambda: Database(url)] * 2)
+    for each in opened:
+        each.close()
+    assert waited
 
 
 def test_a_file_of_sqlite_belongs_to_one_process(tmp_path):

@@ -9,6 +9,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection
 
 from headway.errors import SettingError
+from headway.store.turns import Turn, take_turn
 
 FOLDER = Path(__file__).parent / "migrations"
 
@@ -18,6 +19,7 @@ def upgrade(connection: Connection) -> None:
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(FOLDER))
     scripts = ScriptDirectory.from_config(config)
+    take_turn(connection, Turn.MIGRATING)  # before the revision is read
     found = MigrationContext.configure(connection).get_current_revision()
     if found == scripts.get_current_head():
         return
