@@ -2,6 +2,7 @@
 
 import pytest
 
+from headway.store import versions as module
 from headway.store.database import Database
 from headway.store.versions import (
     ON_TRIAL,
@@ -56,3 +57,45 @@ def test_a_version_is_taken_back_whole_or_not_at_all(database):
     gone, put = versions.take_back(2, given[0], 1, given[1])
     assert [(each.number, each.state) for each in (gone, put)] == [(2, ROLLED_BACK), (1, PROMOTED)]
     assert [each.state for each in versions.all("m")] == [PROMOTED, ROLLED_BACK, PROPOSED]
+
+
+@pytest.fixture
+def servers(new_postgres):
+    """The versions of two servers on one store, and its URL."""
+    url = new_postgres()
+    databases = [Database(url) for _ in range(2)]
+    yield [Versions(each) for each in databases], url
+    for each in databases:
+        each.close()
+
+
+def test_of_two_that_are_promoted_at_once_one_is_replaced(servers, together):
+    (one, other), url = servers
+    for digest in ("d1", "d2"):
+        one.add(CONTENT, digest, event(PROPOSED))
+    promotions = [
+        lambda: one.happen(1, event(PROMOTED), (PROPOSED,)),
+        lambda: other.happen(2, event(PROMOTED), (PROPOSED,)),
+    ]
+    assert together(url, module, "_append", *promotions)[1]
+    assert [each.state for each in one.all("m")] == [REPLACED, PROMOTED]
+
+
+def test_a_version_is_taken_back_before_or_after_another_is_promoted(servers, together):
+    (one, other), url = servers
+    for digest, state in (("d1", PROMOTED), ("d2", PROMOTED), ("d3", PROPOSED)):
+        one.add(CONTENT, digest, event(state))
+    changes = [
+        lambda: one.take_back(2, event(ROLLED_BACK), 1, event(PROMOTED)),
+        lambda: other.happen(3, event(PROMOTED), (PROPOSED,)),
+    ]
+    assert together(url, module, "_append", *changes)[1]
+    assert [each.state for each in one.all("m")] == [REPLACED, ROLLED_BACK, PROMOTED]
+
+
+def test_two_that_are_added_at_once_have_two_numbers(servers, together):
+    (one, other), url = servers
+    adding = [
+        lambda each=each: each.add(CONTENT, "d", event(PROPOSED)).number for each in (one, other)
+    ]
+    assert together(url, module, "_happen", *adding)[0] == [1, 2]

@@ -10,7 +10,8 @@ that of the latest.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,7 @@ from sqlalchemy import Connection, Row, func, insert, select
 
 from headway.store.database import Database
 from headway.store.tables import VERSION_EVENTS, VERSIONS
+from headway.store.turns import Turn, take_turn
 
 PROPOSED, ON_TRIAL, PROMOTED = "proposed", "on trial", "promoted"
 ROLLED_BACK, REJECTED, REPLACED = "rolled back", "rejected", "replaced"
@@ -69,7 +71,7 @@ class Versions:
         self, content: Mapping[str, Any], digest: str, event: VersionEvent, *, is_file: bool = False
     ) -> StoredVersion:
         """A new one, in the state of this event. One that begins as promoted replaces another."""
-        with self._database.begin() as connection:
+        with self._change() as connection:
             latest = connection.execute(select(func.max(VERSIONS.c.number))).scalar() or 0
             values = {"content": json.dumps(content), "digest": digest, "is_file": is_file}
             row = values | {"number": latest + 1, "created_at": event.at}
@@ -82,7 +84,7 @@ class Versions:
     ) -> StoredVersion | None:
         """Note what happens to a version; None if there is none of this number. before: the states
         from which it may; empty: any. Raises VersionConflictError."""
-        with self._database.begin() as connection:
+        with self._change() as connection:
             found = _find(connection, number)
             if found is None:
                 return None
@@ -96,7 +98,7 @@ class Versions:
     ) -> tuple[StoredVersion, StoredVersion]:
         """The promoted version goes, and the replaced one before it comes: both or neither. Raises
         VersionConflictError."""
-        with self._database.begin() as connection:
+        with self._change() as connection:
             for each, event, state in ((number, gone, PROMOTED), (before, put, REPLACED)):
                 if (found := _get(connection, each)).state != state:
                     raise VersionConflictError(f"version {each} is {found.state}")
@@ -111,6 +113,13 @@ class Versions:
         """Those of a model, by number."""
         with self._database.begin() as connection:
             return _all(connection, model)
+
+    @contextmanager
+    def _change(self) -> Iterator[Connection]:
+        """A transaction that goes by what it reads, so others wait with theirs."""
+        with self._database.begin() as connection:
+            take_turn(connection, Turn.CHANGING_VERSIONS)
+            yield connection
 
 
 def _happen(connection: Connection, number: int, event: VersionEvent) -> None:
