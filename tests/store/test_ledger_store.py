@@ -336,6 +336,17 @@ def test_a_ledger_that_is_not_there(tmp_path):
         LedgerReader(str(tmp_path / "empty.db"))
 
 
+@pytest.mark.parametrize("folder", ["a#b", "a?b", "a%41b", "a b", "\xe4"])
+def test_a_ledger_is_read_wherever_it_lies(tmp_path, folder):
+    (tmp_path / folder).mkdir()
+    where = str(tmp_path / folder / "ledger.db")
+    database = Database(where)
+    run = Run(LedgerStore(database))
+    run.write(run.flush(1, 30, [20]))
+    assert problems(where) == [] and count(database, REQUESTS) == 1
+    database.close()
+
+
 def test_a_writer_that_is_killed_leaves_whole_flushes(where, database):
     with database.begin() as connection:
         for table in (REQUESTS, MINUTES, WRITERS):

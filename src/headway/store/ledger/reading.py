@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from sqlalchemy import URL, Connection, Engine, Select, create_engine, inspect, or_, select
 from sqlalchemy.exc import SQLAlchemyError
@@ -71,5 +72,7 @@ def _reading_engine(url: URL, name: str) -> Engine:
     path = Path(url.database or "")
     if not path.is_file():
         raise SettingError(f"there is no ledger {name}")
-    file = URL.create("sqlite", database=f"file:{path}", query={"mode": "ro", "uri": "true"})
+    file = URL.create(
+        "sqlite", database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"}
+    )
     return create_engine(file, connect_args={"timeout": PATIENCE})
