@@ -114,12 +114,12 @@ class Server:
             loop.add_signal_handler(each, self.leave)
         watching = self._watch_configuration(loop)
         web = loop.create_task(self.web.serve([listening]))
+        if self.ledger:
+            self.ledger.start()  # refusals while it loads are kept, too
         try:
             self._loading = loop.create_task(self._load())
             with suppress(asyncio.CancelledError):  # by a signal
                 self._greet(await self._loading, listening)
-                if self.ledger:
-                    self.ledger.start()
                 if self.jobs:
                     await self.jobs.start(self._app)
                 self._standing = loop.create_task(self._stand())

@@ -19,6 +19,7 @@ from headway.errors import SettingError
 from headway.models import display_name
 from headway.server.listening.sockets import UNREAD, listen
 from tests.commands.small_cost_model import CALIBRATION
+from tests.server.ledger.kept import exact, stored
 
 CODE = """
 if __name__ == "__main__":  # which the engine process, that imports this module, does not run
@@ -96,6 +97,35 @@ def test_a_signal_while_loading_ends_the_server(tmp_path):
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "serves" not in out and "Traceback" not in err
+
+
+UNLOADED = """
+import asyncio
+from headway.server import run
+
+async def start(*given):
+    await asyncio.Event().wait()
+
+def listen(*given):
+    found = real(*given)
+    print(found.getsockname()[1], flush=True)
+    return found
+
+run.Backends.start, real, run.listen = start, run.listen, listen
+"""
+
+
+def test_what_is_refused_while_loading_is_in_the_ledger_of_a_server_that_ends_then(tmp_path):
+    where, script = str(tmp_path / "ledger.db"), tmp_path / "served.py"
+    ledger = f"ledger={{'url': {where!r}, 'flush': '60s'}}"
+    script.write_text(UNLOADED + CODE.replace("...", ledger))
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as process:
+        url = f"http://127.0.0.1:{int(process.stdout.readline())}/v1/completions"
+        assert httpx2.post(url, json={"prompt": "x"}, timeout=60).status_code == 503
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert [row["code"] for row in stored(tmp_path)] == ["loading"] and exact(tmp_path)
 
 
 def test_a_port_in_use_is_reported_at_once():
