@@ -1,6 +1,8 @@
 """The store, in SQLite and in PostgreSQL."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
+from threading import Event
 
 import pytest
 from alembic.autogenerate import compare_metadata
@@ -10,14 +12,16 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from headway.errors import SettingError
-from headway.store import migrate
+from headway.store import endings, migrate
 from headway.store.database import Database, StoreError, url_of
 from headway.store.deliveries import Deliveries, add_deliveries, delivery_id
 from headway.store.endings import Endings
 from headway.store.files import Files, StoredFile
 from headway.store.items import MOST_ATTEMPTS, GivenBack, Items, NewItem, Result, add_item
-from headway.store.jobs import IN_PROGRESS, Job, Jobs
+from headway.store.jobs import IN_PROGRESS, Job, Jobs, lock_jobs
+from headway.store.lines import unanswered_line
 from headway.store.tables import FILES, ITEMS, METADATA, WORKERS
+from tests.server.running_server import until
 
 NOW = 1_800_000_000
 
@@ -349,6 +353,100 @@ def test_a_batch_that_is_broken_off_keeps_what_was_answered(database, how):
     assert len({each["custom_id"] for each in errors}) == 2_099
     store.jobs.cancel("batch_1", NOW)
     assert store.find() == job
+
+
+@pytest.fixture
+def sharing(new_postgres):
+    """Three servers on one PostgreSQL."""
+    url = new_postgres()
+    made = [Store(Database(url)) for _ in range(3)]
+    yield made
+    for each in made:
+        each.database.close()
+
+
+def until_waiting(connection, count):
+    """Until so many other connections wait for a lock."""
+    waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+    until(lambda: connection.execute(waits).scalar_one() == count)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_a_job_that_two_servers_end_at_once_ends_once(sharing, monkeypatch, count):
+    first, second, other = sharing
+    begun, go = Event(), Event()
+
+    def held(*given):
+        if not begun.is_set():
+            begun.set()
+            assert go.wait(60)
+        return unanswered_line(*given)
+
+    def ends(store):
+        while store.endings.end_some(job):
+            pass
+
+    monkeypatch.setattr(endings, "unanswered_line", held)
+    monkeypatch.setattr(endings, "PAGE", 2)
+    first.batch(count)
+    first.jobs.cancel("batch_1", NOW)
+    job = first.find()
+    with ThreadPoolExecutor(2) as pool:
+        one = pool.submit(ends, first)
+        assert begun.wait(60)
+        two = pool.submit(ends, second)
+        try:
+            with other.database.begin() as connection:
+                until_waiting(connection, 1)
+        finally:
+            go.set()
+        one.result(), two.result()
+    assert first.announced + second.announced == [("batch_1", "cancelled")]
+    job = first.find()
+    assert (job.failed, first.workers[0].count_waiting()) == (count, 0)
+    assert [each.id for each in first.files.page("t", "", "", 9)] == [job.error_file]
+    assert len(first.content(job.error_file).splitlines()) == count
+
+
+def at_once(other, ids, *works):
+    """Do all of these in threads, once each of them waits for one of these jobs."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        with other.database.begin() as connection:
+            lock_jobs(connection, ids)
+            done = []
+            for work in works:
+                done.append(pool.submit(*work))
+                until_waiting(connection, len(done))
+        return [each.result() for each in done]
+
+
+def test_results_in_opposite_orders_block_nobody(sharing):
+    first, second, other = sharing
+    first.batch(2, "batch_1")
+    first.batch(2, "batch_2")
+    a, b = first.workers[0], second.workers[1]
+    given = [a.exchange([], [], 9, resting_jobs=[f"batch_{each}"]) for each in (2, 1)]
+    back = [GivenBack(job[1]) for job in given]
+    a.exchange([], back, 0)
+    others = b.exchange([], [], 9)
+    mine = [answered(job[0]) for job in given]
+    theirs = [answered(each) for each in reversed(others)]
+    at_once(other, ["batch_1", "batch_2"], (a.exchange, mine, [], 0), (b.exchange, theirs, [], 0))
+    assert {first.find(f"batch_{each}").status for each in (1, 2)} == {"completed"}
+
+
+@pytest.mark.parametrize("is_back", [False, True])
+def test_a_result_of_a_job_that_is_cancelled_blocks_nobody(sharing, is_back):
+    first, second, other = sharing
+    first.batch(2)
+    taken = first.workers[0].exchange([], [], 2)
+    results = [] if is_back else [answered(each) for each in taken]
+    back = [GivenBack(each) for each in reversed(taken)] if is_back else []
+    first.jobs.cancel("batch_1", NOW)
+    ending = second.endings.end_some, first.find()
+    at_once(other, ["batch_1"], ending, (first.workers[0].exchange, results, back, 0))
+    job = first.find()
+    assert (job.status, job.completed, job.failed) == ("cancelled", 0, 2)
 
 
 def test_a_call_is_cancelled(database):

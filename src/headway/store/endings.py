@@ -64,7 +64,7 @@ class Endings:
         """End the next items of a job that is cancelled or has expired, and at last the job. False:
         there was nothing left to do."""
         with self._database.begin() as connection:
-            current = job_of(connection, job.id)
+            current = job_of(connection, job.id, locked=True)  # another server may end it now
             if not current or current.status not in (CANCELLING, FINALIZING):
                 return False
             open = and_(ITEMS.c.job == job.id, ITEMS.c.state == ItemState.WAITING)
@@ -94,11 +94,13 @@ class Endings:
         values: dict[str, object] = {"status": status, f"{status}_at": now}
         if status == COMPLETED:
             values["finalizing_at"] = now
+        if not change_job(connection, job.id, (job.status,), values):
+            return
         if job.is_batch:
-            answered, failed = (ItemState.ANSWERED,), NOT_ANSWERED
-            values["output_file"] = self._results(connection, job, answered, now)
-            values["error_file"] = self._results(connection, job, failed, now)
-        change_job(connection, job.id, (job.status,), values)
+            answered = self._results(connection, job, (ItemState.ANSWERED,), now)
+            failed = self._results(connection, job, NOT_ANSWERED, now)
+            files = {"output_file": answered, "error_file": failed}
+            change_job(connection, job.id, (status,), files)
         ended = job_of(connection, job.id)
         assert ended
         self._announce(connection, ended, now)

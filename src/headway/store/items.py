@@ -19,7 +19,7 @@ from sqlalchemy import (
 )
 
 from headway.store.database import Database
-from headway.store.jobs import IN_PROGRESS, VALIDATING, Job, change_job
+from headway.store.jobs import IN_PROGRESS, VALIDATING, Job, change_job, lock_jobs
 from headway.store.tables import ITEMS, JOBS, WORKERS, ItemState
 
 MOST_ATTEMPTS = 10  # of an item at whose end the process ended too
@@ -142,6 +142,7 @@ class Items:
         """Store these results, give these items back, and take as many others, none of the resting
         tenants and jobs. One transaction for all."""
         with self._database.begin() as connection:
+            lock_jobs(connection, {one.job for one in results} | {one.item.job for one in back})
             self._record(connection, results)
             for each in back:
                 attempts = ITEMS.c.attempts - (0 if each.counts else 1)
@@ -220,8 +221,7 @@ class Items:
         for job, found in counts.items():
             more = {name: JOBS.c[name] + count for name, count in found.items()}
             connection.execute(update(JOBS).where(JOBS.c.id == job).values(more))
-        if counts:
-            self._finish(connection, set(counts))
+        self._finish(connection, set(counts))
 
     def _take(
         self,

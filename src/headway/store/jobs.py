@@ -8,7 +8,7 @@ validating --> in_progress --> completed, of a call also failed
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -180,10 +180,19 @@ def add_job(connection: Connection, job: Job) -> None:
     connection.execute(insert(JOBS).values(values))
 
 
-def job_of(connection: Connection, id: str) -> Job | None:
-    """Within a transaction."""
-    row = connection.execute(select(JOBS).where(JOBS.c.id == id)).one_or_none()
+def job_of(connection: Connection, id: str, *, locked: bool = False) -> Job | None:
+    """Within a transaction. locked: nobody else changes it until the transaction ends."""
+    wanted = select(JOBS).where(JOBS.c.id == id)
+    row = connection.execute(wanted.with_for_update() if locked else wanted).one_or_none()
     return _job(row) if row else None
+
+
+def lock_jobs(connection: Connection, ids: Collection[str]) -> None:
+    """Within a transaction, before it changes their items. All lock them in one order, so that no
+    two servers wait for each other."""
+    if ids:
+        wanted = select(JOBS.c.id).where(JOBS.c.id.in_(ids)).order_by(JOBS.c.id)
+        connection.execute(wanted.with_for_update()).all()
 
 
 def same_job(connection: Connection, job: Job) -> Job | None:
