@@ -2,7 +2,7 @@
 
 import json
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx2
@@ -478,15 +478,25 @@ SECRET = "whsec_" + "c2VjcmV0" * 5
 
 @contextmanager
 def receiver(*statuses):
-    """Gives its URL and what it was sent. statuses: of its answers; then 204."""
-    heard, answers = [], list(statuses)
+    """Gives its URL and what it was sent. statuses: of its answers; then 204. /slow/head and
+    /slow/body send theirs byte by byte, without an end."""
+    heard, answers, is_over = [], list(statuses), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self):
             body = self.rfile.read(int(self.headers["content-length"]))
             heard.append((self.path, dict(self.headers), body))
-            self.send_response(answers.pop(0) if answers else 204)
-            self.end_headers()
+            self.send_response(
+                answers.pop(0) if answers else 204 if "slow" not in self.path else 200
+            )
+            if self.path == "/slow/head":
+                self.send_header("x-slow", "")
+                self.flush_headers()
+            else:
+                self.end_headers()
+            with suppress(OSError):  # the client has enough
+                while "slow" in self.path and not is_over.wait(0.01):
+                    self.wfile.write(b"a")
 
         def log_message(self, *values):
             pass
@@ -496,6 +506,7 @@ def receiver(*statuses):
     try:
         yield f"http://127.0.0.1:{server.server_port}", heard
     finally:
+        is_over.set()
         server.shutdown()
         server.server_close()
 
@@ -533,6 +544,46 @@ def test_webhooks_are_signed_and_repeated(tmp_path, monkeypatch):
             _, headers, body = next(each for each in heard if each[0] == "/batches")
             with openai.OpenAI(api_key="x", webhook_secret=SECRET) as verifier:
                 assert verifier.webhooks.unwrap(body, headers).type == "batch.completed"
+
+
+@contextmanager
+def telling(tmp_path, hooks):
+    """Gives a function: a call ends, and this path of the receiver is told. It returns another one,
+    which looks the delivery up."""
+    wanted = [{"url": f"{hooks}/*", "secret": SECRET}]
+    with serving(config_of(tmp_path, webhooks=wanted), fake) as (url, front):
+        store = front.jobs.store
+
+        def tell(path):
+            job = later(url, chat("a"), **{"x-headway-callback": f"{hooks}{path}"}).json()["id"]
+            of_job = store.deliveries.of_job
+            until(lambda: store._thread.submit(of_job, job).result())
+            return lambda: store._thread.submit(of_job, job).result()[0]
+
+        yield tell
+
+
+def test_an_endpoint_that_does_not_answer_holds_up_no_other(tmp_path):
+    with receiver() as (hooks, heard), telling(tmp_path, hooks) as tell:
+        slow = tell("/slow/head")
+        until(lambda: heard)
+        good = tell("/good")
+        until(lambda: good().delivered_at)
+        assert (slow().attempts, slow().problem) == (1, "")  # its attempt has not ended
+
+
+def test_a_status_is_enough_of_an_answer(tmp_path):
+    with receiver() as (hooks, _), telling(tmp_path, hooks) as tell:
+        endless = tell("/slow/body")
+        until(lambda: endless().delivered_at)
+
+
+def test_an_answer_that_comes_too_slowly(tmp_path, monkeypatch):
+    monkeypatch.setattr(webhooks, "TIMEOUT", 0.05)
+    with receiver() as (hooks, _), telling(tmp_path, hooks) as tell:
+        slow = tell("/slow/head")
+        until(lambda: slow().problem)
+        assert slow().problem == "no answer within 0.05 s" and slow().due_at
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import hmac
 import json
 import random
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 
-from httpx2 import AsyncClient, HTTPError, Response
+from httpx2 import AsyncClient, Response
 from sqlalchemy import Connection
 
 from headway.errors import first_line
@@ -88,23 +88,33 @@ class WebhookSender:
     ) -> None:
         self._store, self._endpoints = store, endpoints
         self._metrics, self._log = metrics, log
+        self._running: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
-        async with AsyncClient(timeout=TIMEOUT, follow_redirects=False) as client:
+        """Until it is cancelled. An attempt waits for no other one, unless AT_ONCE run."""
+        client = AsyncClient(timeout=None, follow_redirects=False)
+        async with client, asyncio.TaskGroup() as group:
             while True:
                 with suppress(StoreError):  # its other users say so
-                    due = await self._store.ask(self._store.deliveries.due, clock.unix(), AT_ONCE)
-                    await asyncio.gather(*[self._deliver(client, each) for each in due])
-                    if due:
-                        continue
-                await asyncio.sleep(LOOK)
+                    async for each in self._begun(AT_ONCE - len(self._running)):
+                        task = group.create_task(self._deliver(client, each))
+                        self._running.add(task)
+                        task.add_done_callback(self._running.discard)
+                if self._running:
+                    first = asyncio.FIRST_COMPLETED
+                    await asyncio.wait(self._running, timeout=LOOK, return_when=first)
+                else:
+                    await asyncio.sleep(LOOK)
+
+    async def _begun(self, most: int) -> AsyncIterator[Delivery]:
+        """Those that are due and that this server attempts now."""
+        deliveries, now = self._store.deliveries, clock.unix()
+        for each in await self._store.ask(deliveries.due, now, most) if most else ():
+            if await self._store.ask(deliveries.begin, each, now + HELD):
+                yield replace(each, attempts=each.attempts + 1)
 
     async def _deliver(self, client: AsyncClient, delivery: Delivery) -> None:
-        deliveries, now = self._store.deliveries, clock.unix()
-        if not await self._store.ask(deliveries.begin, delivery, now + HELD):
-            return
-        ends = await self._attempt(client, replace(delivery, attempts=delivery.attempts + 1))
+        ends = await self._attempt(client, delivery)
         about = {"url": delivery.url, "event": delivery.event, "job": delivery.job}
         outcome = "delivered" if ends.delivered_at else "again" if ends.due_at else "given_up"
         self._metrics.webhooks[outcome] += 1
@@ -114,14 +124,15 @@ class WebhookSender:
             self._log.warning("webhook failed", **about, why=ends.problem, final=not ends.due_at)
 
         def end() -> None:
-            deliveries.end(
+            self._store.deliveries.end(
                 delivery.id,
                 due_at=ends.due_at,
                 delivered_at=ends.delivered_at,
                 problem=ends.problem,
             )
 
-        await self._store.ask(end)
+        with suppress(StoreError):  # it is due again when its time as begun is over
+            await self._store.ask(end)
 
     async def _attempt(self, client: AsyncClient, delivery: Delivery) -> Delivery:
         """The delivery as it is after one more attempt."""
@@ -130,10 +141,18 @@ class WebhookSender:
             return replace(delivery, due_at=None, problem="jobs.webhooks has it no more")
         body = delivery.body.encode()
         headers = signed(endpoint.secret, delivery.id, now, body)
+        why = ""
         try:
-            answer = await client.post(delivery.url, content=body, headers=headers)
-        except HTTPError as error:
+            async with (
+                asyncio.timeout(TIMEOUT),
+                client.stream("POST", delivery.url, content=body, headers=headers) as answer,
+            ):
+                pass  # what it says beyond its status is not read
+        except TimeoutError:
+            why = f"no answer within {TIMEOUT:g} s"
+        except Exception as error:  # the attempt's edge: the others go on
             why = f"{type(error).__name__}: {first_line(error)}"
+        if why:
             return replace(delivery, due_at=again(delivery.attempts, now), problem=why)
         if answer.is_success:
             return replace(delivery, due_at=None, delivered_at=now, problem="")
