@@ -942,6 +942,9 @@ def test_impossible_limits_of_connections_are_refused(load, said, words):
     assert words in refusal(load, f"server: {said}")
 
 
+HOOK = {"url": "https://x/", "secret": SECRET}
+
+
 def test_secrets_of_jobs_are_shown_to_nobody():
     hook = {"url": "https://example.com/hook", "secret": SECRET}
     store = "postgresql://me:password@host/name"
@@ -964,6 +967,15 @@ def test_secrets_of_jobs_are_shown_to_nobody():
         ({"webhooks": [{"url": "https://x/", "secret": "whsec_YWJj"}]}, "this one has 3"),
         ({"webhooks": [{"url": "https://x/", "secret": SECRET, "events": ["end"]}]}, "no event"),
         ({"webhooks": [{"url": "https://x/", "secret": SECRET, "events": []}]}, "names none"),
+        (
+            {"webhooks": [HOOK, HOOK]},
+            r"webhooks\[1\].url: https://x/ comes twice for batch.cancell",
+        ),
+        ({"webhooks": [{**HOOK, "url": "http://x:abc/y"}]}, "url: it cannot be called: Port could"),
+        ({"webhooks": [{**HOOK, "url": "http://x:99999/*"}]}, "url: it cannot be called: Port out"),
+        ({"webhooks": [{**HOOK, "url": "http://[::1/"}]}, "url: it cannot be called: Invalid IPv6"),
+        ({"webhooks": [{**HOOK, "url": "http://x:0/"}]}, "url: it names no port"),
+        ({"webhooks": [{**HOOK, "url": "http://:80/"}]}, "url: it names no host"),
         ({"keep": "0"}, "keep"),
     ],
 )

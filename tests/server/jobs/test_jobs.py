@@ -13,6 +13,7 @@ from standardwebhooks import Webhook
 
 from headway.server import clock
 from headway.server.config.config import ServerConfig
+from headway.server.config.sections.jobs import new_secret
 from headway.server.config.sections.keys import digest
 from headway.server.jobs import keeper, runner, webhooks
 from headway.store.database import StoreError
@@ -544,6 +545,46 @@ def test_webhooks_are_signed_and_repeated(tmp_path, monkeypatch):
             _, headers, body = next(each for each in heard if each[0] == "/batches")
             with openai.OpenAI(api_key="x", webhook_secret=SECRET) as verifier:
                 assert verifier.webhooks.unwrap(body, headers).type == "batch.completed"
+
+
+def test_each_endpoint_has_its_own_secret(tmp_path):
+    secrets = [SECRET, *(new_secret() for _ in range(4))]
+    with receiver() as (hooks, heard):
+        urls = ["*", "mine/*", "all", "twice", "twice"]
+        wanted = [
+            {"url": f"{hooks}/{url}", "secret": secret}
+            for url, secret in zip(urls, secrets, strict=True)
+        ]
+        wanted[3]["events"], wanted[4]["events"] = ["batch.completed"], ["job.completed"]
+        with (
+            serving(config_of(tmp_path, webhooks=wanted), fake) as (url, _),
+            client_of(url) as client,
+        ):
+            later(url, chat("a"), **{"x-headway-callback": f"{hooks}/mine/1"})
+            begun(client, GOOD, extra_headers={"x-headway-callback": f"{hooks}/other"})
+            until(lambda: len(heard) == 6)
+            refused = later(url, chat("a"), **{"x-headway-callback": f"{hooks}/all"})
+            assert refused.json()["error"]["param"] == "X-Headway-Callback"
+    signed = {"/mine/1": secrets[1], "/other": secrets[0], "/all": secrets[2]}
+    twice = {"batch.completed": secrets[3], "job.completed": secrets[4]}
+    for path, headers, body in heard:
+        secret = signed.get(path) or twice[json.loads(body)["type"]]
+        Webhook(secret).verify(body, {name.lower(): value for name, value in headers.items()})
+
+
+def test_an_endpoint_that_cannot_be_called_stops_no_other(tmp_path):
+    with receiver() as (hooks, heard):
+        urls = "http://\u2603.net/", f"{hooks}/good"
+        wanted = [{"url": each, "secret": SECRET} for each in urls]
+        with serving(config_of(tmp_path, webhooks=wanted), fake) as (url, front):
+            store = front.jobs.store
+
+            def has_failed(job):
+                found = store._thread.submit(store.deliveries.of_job, job).result()
+                return any(each.problem and each.due_at for each in found)
+
+            first, second = (later(url, chat("a")).json()["id"] for _ in range(2))
+            until(lambda: has_failed(first) and has_failed(second) and len(heard) == 2)
 
 
 @contextmanager

@@ -48,7 +48,7 @@ class Endpoints:
         event = f"{'batch' if job.is_batch else 'job'}.{job.status}"
         takers = [each for each in self._settings if each.takes(event)]
         urls = [each.url for each in takers if not each.is_chosen]
-        if job.callback and self.of(job.callback) in takers:
+        if job.callback and self.of(job.callback, event) in takers:
             urls.append(job.callback)
         bodies = []
         for url in urls:
@@ -57,12 +57,15 @@ class Endpoints:
             bodies.append((id, url, json.dumps({**body, "data": {"id": job.id}})))
         add_deliveries(connection, job.id, event, bodies, now)
 
-    def of(self, url: str) -> WebhookSettings | None:
-        """The endpoint that this URL belongs to."""
-        for each in self._settings:
-            if each.url == url or (each.is_chosen and url.startswith(each.url.removesuffix(ANY))):
-                return each
-        return None
+    def of(self, url: str, event: str = "") -> WebhookSettings | None:
+        """The endpoint that this URL belongs to: the one with exactly this URL, else the one whose
+        beginning is the longest. event: by which those with the same URL differ."""
+        found = [each for each in self._settings if each.matches(url)]
+
+        def closeness(each: WebhookSettings) -> tuple[bool, int, bool]:
+            return not each.is_chosen, len(each.url), each.takes(event)
+
+        return max(found, key=closeness, default=None)
 
     def check(self, url: str) -> str:
         """A caller's own URL. Raises Problem unless the operator allows what begins so.
@@ -73,7 +76,7 @@ class Endpoints:
         name = "X-Headway-Callback"
         found = self.of(url) if url.isascii() and url.isprintable() and " " not in url else None
         if found is None or not found.is_chosen:
-            raise wrong(f"{name}: this server's jobs.webhooks have no URL that begins so", name)
+            raise wrong(f"{name}: this server's jobs.webhooks let nobody choose this URL", name)
         rest = url.removeprefix(found.url.removesuffix(ANY)).lower().replace("%2e", ".")
         if ".." in rest.replace("\\", "/").split("/") or len(url) > 2_000:
             raise wrong(f"{name}: the path must not lead upward, nor be very long", name)
@@ -136,7 +139,7 @@ class WebhookSender:
 
     async def _attempt(self, client: AsyncClient, delivery: Delivery) -> Delivery:
         """The delivery as it is after one more attempt."""
-        endpoint, now = self._endpoints.of(delivery.url), clock.unix()
+        endpoint, now = self._endpoints.of(delivery.url, delivery.event), clock.unix()
         if endpoint is None:
             return replace(delivery, due_at=None, problem="jobs.webhooks has it no more")
         body = delivery.body.encode()

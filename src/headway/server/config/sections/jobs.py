@@ -5,10 +5,11 @@ from base64 import b64decode, b64encode
 from binascii import Error as NotBase64
 from secrets import token_bytes
 from typing import Annotated
+from urllib.parse import urlsplit
 
 from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
 
-from headway.errors import SettingError
+from headway.errors import SettingError, first_line
 from headway.server.config.durations import SECOND, Limit
 from headway.server.config.sections.section import Count, Section, SettingAtError, Some
 
@@ -81,6 +82,13 @@ class WebhookSettings(Section):
     def check(self) -> None:
         if strange := set(self.events) - EVENTS:
             raise SettingAtError(("events",), f"there is no event {sorted(strange)[0]!r}")
+        try:
+            parts = urlsplit(self.url.removesuffix(ANY))
+            host, port = parts.hostname, parts.port
+        except ValueError as error:
+            raise SettingAtError(("url",), f"it cannot be called: {first_line(error)}") from None
+        if not host or port == 0:
+            raise SettingAtError(("url",), f"it names no {'port' if host else 'host'}")
         if self.is_chosen and not self.url.removesuffix(ANY).endswith("/"):
             raise SettingAtError(("url",), "before the * comes a /, so that it names one host")
 
@@ -92,6 +100,10 @@ class WebhookSettings(Section):
     def takes(self, event: str) -> bool:
         """Whether it is told of this event."""
         return not self.events or event in self.events
+
+    def matches(self, url: str) -> bool:
+        """Whether the URL is its own, or one that callers may choose."""
+        return url == self.url or (self.is_chosen and url.startswith(self.url.removesuffix(ANY)))
 
 
 class JobSettings(Section):
@@ -128,6 +140,16 @@ class JobSettings(Section):
         tuple[WebhookSettings, ...],
         Field(description="Endpoints that are told how jobs end. Default: none."),
     ] = ()
+
+    def check(self) -> None:
+        """A delivery is known by its URL and event: both together say which secret signs it."""
+        known = set[tuple[str, str]]()
+        for at, each in enumerate(self.webhooks):
+            for event in filter(each.takes, sorted(EVENTS)):
+                if (each.url, event) in known:
+                    why = f"{each.url} comes twice for {event}: give each event one secret"
+                    raise SettingAtError(("webhooks", at, "url"), why)
+                known.add((each.url, event))
 
 
 class VersionSettings(Section):
