@@ -543,11 +543,35 @@ def test_an_ended_job_is_forgotten_with_its_results(database):
     [item] = store.workers[0].exchange([], [], 1)
     store.workers[0].exchange([answered(item)], [], 0)
     store.batch(1, "batch_2")
-    assert store.jobs.forget(NOW + 61) == 1
+    assert store.jobs.forget(NOW + 61, NOW + 59) == 0  # its file is promised until NOW + 60
+    assert store.jobs.forget(NOW + 61, NOW + 60) == 1
     assert store.find() is None and store.find("batch_2")
     with database.begin() as connection:
         assert connection.execute(select(FILES)).all() == []
         assert connection.execute(select(ITEMS.c.job)).scalars().all() == ["batch_2"]
+
+
+def test_a_job_is_not_forgotten_before_its_webhooks(database):
+    store, deliveries = Store(database), Deliveries(database)
+    for each in ("job_1", "job_2"):
+        store.call(each)
+        store.workers[0].exchange([answered(*store.workers[0].exchange([], [], 1))], [], 0)
+    id = delivery_id(NOW)
+    with database.begin() as connection:
+        add_deliveries(connection, "job_1", "job.completed", [(id, "https://x", "{}")], NOW)
+    assert store.jobs.forget(NOW + 99, NOW + 99) == 1 and store.find("job_1")
+    assert [each.id for each in deliveries.due(NOW + 99, 9)] == [id]
+    deliveries.end(id, due_at=None, problem="status 410")
+    assert store.jobs.forget(NOW + 99, NOW + 99) == 1 and not store.find("job_1")
+
+
+def test_without_endpoints_no_job_waits_for_its_webhooks(database):
+    store = Store(database)
+    store.call("job_1")
+    store.workers[0].exchange([answered(*store.workers[0].exchange([], [], 1))], [], 0)
+    with database.begin() as connection:
+        add_deliveries(connection, "job_1", "job.completed", [("evt_1", "https://x", "{}")], NOW)
+    assert store.jobs.forget(NOW + 99, NOW + 99, delivers=False) == 1
 
 
 def test_deliveries(database):

@@ -16,7 +16,7 @@ from sqlalchemy import Connection, Row, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 
 from headway.store.database import Database, StoreError
-from headway.store.tables import FILES, JOBS
+from headway.store.tables import DELIVERIES, FILES, JOBS
 
 VALIDATING, IN_PROGRESS, FINALIZING = "validating", "in_progress", "finalizing"
 COMPLETED, FAILED, EXPIRED = "completed", "failed", "expired"
@@ -166,9 +166,16 @@ class Jobs:
         with self._database.begin() as connection:
             return set(connection.execute(select(JOBS.c.id).where(mine)).scalars())
 
-    def forget(self, before: int) -> int:
-        """Drop the jobs whose time was over before then, with their results. Returns how many."""
+    def forget(self, before: int, now: int, *, delivers: bool = True) -> int:
+        """Drop the jobs whose time was over before then, with their results. One stays as long as
+        one of its files, and until its webhooks were delivered or given up. delivers: whether
+        anybody does that. Returns how many."""
+        kept = select(FILES.c.job).where(FILES.c.job.is_not(None), FILES.c.expires_at > now)
+        due = select(DELIVERIES.c.job).where(DELIVERIES.c.due_at.is_not(None))
         old = select(JOBS.c.id).where(JOBS.c.expires_at < before, JOBS.c.status.in_(ENDED))
+        old = old.where(JOBS.c.id.not_in(kept))
+        if delivers:
+            old = old.where(JOBS.c.id.not_in(due))
         with self._database.begin() as connection:
             connection.execute(delete(FILES).where(FILES.c.job.in_(old)))
             return connection.execute(delete(JOBS).where(JOBS.c.id.in_(old))).rowcount

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from functools import partial
 
 from headway.server import clock
 from headway.server.config.durations import SECOND
@@ -35,6 +36,7 @@ class Keeper:
     ) -> None:
         self._store, self._runner, self._metrics, self._log = store, runner, metrics, log
         self._keep = settings.keep // SECOND
+        self._told = {"delivers": bool(settings.webhooks)}
         self._renew_at = self._clean_at = 0
         self._work = asyncio.Event()
         self.leased = asyncio.Event()  # other servers know that this one is alive
@@ -75,5 +77,5 @@ class Keeper:
             self._log.error("items given up", items=len(results), job=crashed[0].job, why=why)
         if now >= self._clean_at:
             await store.ask(store.files.delete_expired, now, now - UPLOAD)
-            await store.ask(store.jobs.forget, now - self._keep)
+            await store.ask(partial(store.jobs.forget, now - self._keep, now, **self._told))
             self._clean_at = now + CLEANED
