@@ -4,6 +4,7 @@ import re
 from itertools import count
 from secrets import token_hex
 
+NUL = "\0"  # PostgreSQL has none in a text, and refuses to look for one
 _made = count()
 
 

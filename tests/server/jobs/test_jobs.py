@@ -19,6 +19,7 @@ from headway.server.jobs import keeper, runner, webhooks
 from headway.store.database import StoreError
 from headway.store.items import Items
 from headway.store.tables import WORKERS
+from tests.postgresql import postgresql
 from tests.server.running_server import Permitted, embedded, fake, serving, until
 
 CHAT = "/v1/chat/completions"
@@ -385,6 +386,27 @@ def test_what_is_not_there(url):
         assert httpx2.get(f"{url}/v1/{path}").status_code == 404, path
     for path in ("batches/x/cancel", "jobs/x/cancel"):
         assert httpx2.post(f"{url}/v1/{path}").status_code == 404, path
+
+
+def test_an_id_with_a_nul_is_none(url):
+    with (
+        postgresql() as store,
+        serving(ServerConfig(jobs={"store": store}), fake) as (other, _),
+    ):
+        batch = {"input_file_id": "a\0", "endpoint": CHAT, "completion_window": "1h"}
+        for base in (url, other):
+            for path in ("files/a%00", "files/a%00/content", "batches/a%00", "jobs/a%00/result"):
+                assert httpx2.get(f"{base}/v1/{path}").status_code == 404, path
+            for path in ("files", "batches", "jobs"):
+                answer = httpx2.get(f"{base}/v1/{path}?after=%00")
+                assert (answer.status_code, answer.json()["error"]["param"]) == (404, "after")
+            for path in ("batches", "jobs"):
+                assert httpx2.post(f"{base}/v1/{path}/a%00/cancel").status_code == 404
+            assert httpx2.delete(f"{base}/v1/files/a%00").status_code == 404
+            error = httpx2.get(f"{base}/v1/files?purpose=%00").json()["error"]
+            assert (error["param"], error["message"]) == ("purpose", "'purpose' has a NUL")
+            answer = httpx2.post(f"{base}/v1/batches", json=batch)
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_such_file")
 
 
 def test_without_a_store_there_are_no_jobs():

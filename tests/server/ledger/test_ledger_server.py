@@ -18,6 +18,7 @@ from headway.server.protocol.problem import Problem
 from headway.store.database import StoreError
 from headway.store.ledger.flush import MINUTE
 from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, WRITERS
+from tests.postgresql import postgresql
 from tests.server.http.raw_client import HEAD, Hostile
 from tests.server.ledger.kept import exact, stored
 from tests.server.running_server import Permitted, fake, serving, until
@@ -149,6 +150,18 @@ def test_every_id_that_is_accepted_can_be_asked_for(tmp_path, id):
             assert other.get(path).json()["request_id"] == id, "from the store"
             given = {"x-request-id": "q" * 256}
             assert other.post(PATH, json=BODY, headers=given).headers["x-request-id"][:4] == "req-"
+
+
+def test_an_id_with_a_nul_is_none():
+    with (
+        postgresql() as ledger,
+        serving(ServerConfig(ledger={"url": ledger}), fake) as (url, _),
+        client_of(url) as client,
+    ):
+        assert client.get("/v1/requests/a%00b").status_code == 404
+        for kind in ("request", "workflow"):
+            answer = client.post("/v1/outcomes", json={kind: "a\0b", "label": "good"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (404, f"no_such_{kind}")
 
 
 def test_every_rule_and_stage_has_words():

@@ -24,6 +24,8 @@ from headway.server.jobs.webhooks import Endpoints, WebhookSender
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import SOON, jittered
+from headway.store.files import StoredFile
+from headway.store.ids import is_id
 from headway.store.jobs import Job
 
 MOST_OPEN = 10_000  # jobs of a tenant that have not ended
@@ -118,11 +120,21 @@ class JobService:
 
     async def find(self, tenant: Tenant, id: str, *, is_batch: bool, param: str = "id") -> Job:
         """One of the caller's jobs. param: that names it. Raises Problem."""
-        job = await self.store.ask(self.store.jobs.get, tenant.name, id)
+        what, job = "batch" if is_batch else "job", None
+        if is_id(id, f"{what}_"):
+            job = await self.store.ask(self.store.jobs.get, tenant.name, id)
         if job is None or job.is_batch != is_batch:
-            what = "batch" if is_batch else "job"
             raise Problem(404, f"there is no {what} {id[:100]!r}", param, f"no_such_{what}")
         return job
+
+    async def file(self, tenant: Tenant, id: str, param: str = "id") -> StoredFile:
+        """One of the caller's files. param: that names it. Raises Problem."""
+        file = None
+        if is_id(id, "file-"):
+            file = await self.store.ask(self.store.files.get, tenant.name, id)
+        if file is None:
+            raise no_such_file(id, param)
+        return file
 
     async def cancel(self, tenant: Tenant, id: str, *, is_batch: bool) -> Job:
         """Begin to cancel it. One that has ended stays as it is. Raises Problem."""
@@ -166,3 +178,8 @@ class JobService:
         except Exception:  # the task's edge
             self._log.critical("jobs have stopped", exc_info=True)
             raise
+
+
+def no_such_file(id: str, param: str) -> Problem:
+    """A file that the caller does not have. param: that names it."""
+    return Problem(404, f"there is no file {id[:100]!r}", param, "no_such_file")

@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
+from headway.store.ids import NUL
 from headway.store.items import NewItem
 
 MOST_ERRORS = 100
-NUL = "\0"  # PostgreSQL stores none in a text
 MOST_ID = 512  # characters of a custom_id
 KNOWN = frozenset({"custom_id", "method", "url", "body"})
 

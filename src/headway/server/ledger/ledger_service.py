@@ -16,6 +16,7 @@ from headway.server.ledger.writer import LedgerWriter
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import Problem
 from headway.store.database import Database, StoreError, url_of
+from headway.store.ids import NUL
 from headway.store.ledger.outcomes import REQUEST, Outcome, Outcomes
 
 T = TypeVar("T")
@@ -63,7 +64,8 @@ class LedgerService:
 
     async def rows_of(self, tenant: str, id: str) -> Sequence[Row]:
         """The stored rows of a call. Raises Problem."""
-        call = await self._ask(self._outcomes.call_of, tenant, id)
+        if not (call := await self._stored_call(tenant, id)):
+            return ()
         return await self._ask(self._outcomes.rows_of, tenant, call)
 
     async def add_outcome(
@@ -84,9 +86,14 @@ class LedgerService:
     async def _call(self, tenant: str, id: str) -> str:
         if rows := self.books.find(tenant, id):
             return str(rows[0]["call"])
-        return await self._ask(self._outcomes.call_of, tenant, id)
+        return await self._stored_call(tenant, id)
+
+    async def _stored_call(self, tenant: str, id: str) -> str:
+        return "" if NUL in id else await self._ask(self._outcomes.call_of, tenant, id)
 
     async def _workflow(self, tenant: str, workflow: str) -> str:
+        if NUL in workflow:
+            return ""
         if self.books.knows_workflow(tenant, workflow):
             return workflow
         return workflow if await self._ask(self._outcomes.has_workflow, tenant, workflow) else ""

@@ -18,7 +18,7 @@ from headway.server.http.openapi import request_of, responses
 from headway.server.jobs.routes.objects import batch_object, list_object
 from headway.server.jobs.routes.query import page_of
 from headway.server.jobs.service import JobService
-from headway.server.protocol.problem import Problem, wrong
+from headway.server.protocol.problem import wrong
 from headway.server.protocol.reading import read
 from headway.store.ids import new_id
 from headway.store.jobs import Job
@@ -68,9 +68,7 @@ def batch_routes(jobs: JobService, bodies: BodyReader) -> APIRouter:
         async with bodies.read(request, MOST_BODY) as raw:
             body, hashed = read(BatchBody, raw), sha256(raw).hexdigest()
         jobs.may_add(tenant, body.endpoint)
-        if await store.ask(store.files.get, tenant.name, body.input_file_id) is None:
-            why = f"there is no file {body.input_file_id[:100]!r}"
-            raise Problem(404, why, "input_file_id", "no_such_file")
+        await jobs.file(tenant, body.input_file_id, "input_file_id")
         job = await jobs.add(_new(jobs, request, tenant, body, hashed))
         return JSONResponse(batch_object(job))
 

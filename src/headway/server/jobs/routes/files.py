@@ -11,10 +11,10 @@ from headway.server.http.openapi import responses
 from headway.server.jobs.routes.objects import file_object, list_object
 from headway.server.jobs.routes.query import one_of, page_of
 from headway.server.jobs.routes.upload import Upload
-from headway.server.jobs.service import JobService
-from headway.server.protocol.problem import Problem
+from headway.server.jobs.service import JobService, no_such_file
+from headway.server.protocol.problem import Problem, wrong
 from headway.store.files import StoredFile
-from headway.store.ids import is_id
+from headway.store.ids import NUL, is_id
 
 FILES = "/v1/files"
 MOST = 10_000
@@ -48,10 +48,7 @@ def file_routes(jobs: JobService) -> APIRouter:
     _add_lists(router, jobs)
 
     async def found(request: Request, id: str) -> StoredFile:
-        tenant = jobs.caller(request)
-        if (file := await store.ask(store.files.get, tenant.name, id)) is None:
-            raise _no_such_file(id, "id")
-        return file
+        return await jobs.file(jobs.caller(request), id)
 
     @router.get(f"{FILES}/{{id}}", responses=responses(401, 404, 503))
     async def file(request: Request, id: str) -> JSONResponse:
@@ -100,18 +97,15 @@ def _add_lists(router: APIRouter, jobs: JobService) -> None:
         tenant, query = jobs.caller(request), request.query_params
         after, limit = page_of(query, MOST, MOST, ("order", "purpose"))
         if after and not is_id(after, "file-"):  # one that was listed may be deleted by now
-            raise _no_such_file(after, "after")
+            raise no_such_file(after, "after")
         oldest_first = one_of(query, "order", ("desc", "asc")) == "asc"
-        purpose = query.get("purpose", "")
+        if NUL in (purpose := query.get("purpose", "")):
+            raise wrong("'purpose' has a NUL", "purpose", "invalid_value")
         asked = tenant.name, purpose, after, limit + 1
         page = partial(store.files.page, *asked, oldest_first=oldest_first)
         rows = await store.ask(page)
         data = [file_object(each) for each in rows[:limit]]
         return JSONResponse(list_object(data, has_more=len(rows) > limit))
-
-
-def _no_such_file(id: str, param: str) -> Problem:
-    return Problem(404, f"there is no file {id[:100]!r}", param, "no_such_file")
 
 
 async def _pieces(jobs: JobService, pieces: Iterator[bytes]) -> AsyncIterator[bytes]:
