@@ -17,6 +17,7 @@ from headway.server.config.sections.jobs import new_secret
 from headway.server.config.sections.keys import digest
 from headway.server.jobs import keeper, runner, webhooks
 from headway.store.database import StoreError
+from headway.store.deliveries import add_deliveries, delivery_id
 from headway.store.items import Items
 from headway.store.tables import WORKERS
 from tests.postgresql import postgresql
@@ -755,6 +756,24 @@ def test_results_wait_for_a_store_that_is_away(tmp_path):
         assert client.batches.retrieve(batch.id).request_counts.completed == 0
         store.items.exchange = exchange
         assert ended(client, batch).request_counts.completed == 6
+
+
+def test_an_end_that_is_not_committed_is_not_counted(tmp_path, monkeypatch):
+    announce, failed = webhooks.Endpoints.announce, []
+
+    def unstorable(endpoints, connection, job, now):
+        announce(endpoints, connection, job, now)
+        if len(failed) < 2:  # a delivery of no job, which only the commit finds
+            failed.append(job.id)
+            connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
+            add_deliveries(connection, "none", "x", [(delivery_id(now), "", "")], now)
+
+    monkeypatch.setattr(webhooks.Endpoints, "announce", unstorable)
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        batch = ended(client, begun(client, GOOD))
+        assert (batch.status, failed) == ("completed", [batch.id] * 2)
+        until(lambda: front.jobs.metrics.jobs)
+        assert front.jobs.metrics.jobs == {("batch", "completed"): 1}
 
 
 def away(*given):

@@ -44,7 +44,7 @@ class JobService:
         self.body_bytes = server.limits.body_bytes
         self.keep = settings.keep // SECOND
         self.webhooks = Endpoints(settings.webhooks)
-        self.store = JobStore(settings, self._announce)
+        self.store = JobStore(settings, self.webhooks.announce, self._count_end)
         self.metrics = JobMetrics()
         self.runner: Runner | None = None
         self.validator: Validator | None = None
@@ -156,11 +156,10 @@ class JobService:
             raise wrong(f"an Idempotency-Key has {MOST_KEY} characters at most", "idempotency-key")
         return key or None
 
-    def _announce(self, connection: Connection, job: Job, now: int) -> None:
+    def _count_end(self, job: Job, now: int) -> None:
         counts = {"requests": job.total, "failed": job.failed}
         self._log.info("job ended", job=job.id, status=job.status, **counts, s=now - job.created_at)
         self.metrics.jobs["batch" if job.is_batch else "call", job.status] += 1
-        self.webhooks.announce(connection, job, now)
 
     def _reader(self, endpoint: str) -> InputReader:
         lines, takes_objects = self.settings.lines, endpoint in self.host.objects

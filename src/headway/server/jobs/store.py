@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from sqlalchemy import Connection
+
 from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.jobs import JobSettings
@@ -14,7 +16,7 @@ from headway.store.endings import Endings
 from headway.store.files import Files
 from headway.store.ids import new_id
 from headway.store.items import Items
-from headway.store.jobs import Jobs
+from headway.store.jobs import Job, Jobs
 
 Found = TypeVar("Found")
 
@@ -23,24 +25,41 @@ class JobStore:
     """Opened once, by one server. Raises SettingError if it cannot be.
 
     All of its parts are used in its thread: `await store.ask(store.jobs.get, tenant, id)`.
-    announce: told of jobs that have ended, within the transaction that ends them.
+    announce: told of jobs that have ended, within the transaction that ends them. told: likewise,
+    once they are stored; in the store's thread.
     """
 
-    def __init__(self, settings: JobSettings, announce: Announce) -> None:
+    def __init__(
+        self, settings: JobSettings, announce: Announce, told: Callable[[Job, int], None]
+    ) -> None:
+        self._announce, self._told = announce, told
+        self._ended: list[tuple[Job, int]] = []  # in what is asked now
         self._database = Database(settings.store)
         self.is_alone = self._database.is_file
         self.name = self._database.name
         self.files, self.jobs = Files(self._database), Jobs(self._database)
         self.deliveries = Deliveries(self._database)
         keep = settings.keep // SECOND
-        self.endings = Endings(self._database, announce, clock.unix, keep)
+        self.endings = Endings(self._database, self._end, clock.unix, keep)
         self.worker = new_id("worker-", clock.unix())
         self.items = Items(self._database, self.worker, self.endings.finish)
         self._thread = ThreadPoolExecutor(1, "store")
 
     async def ask(self, function: Callable[..., Found], *given: object) -> Found:
         """Call it in the store's thread. Raises StoreError."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._call, function, *given)
+
+    def _call(self, function: Callable[..., Found], *given: object) -> Found:
+        self._ended.clear()
+        found = function(*given)
+        for job, now in self._ended:
+            self._told(job, now)
+        return found
+
+    def _end(self, connection: Connection, job: Job, now: int) -> None:
+        self._announce(connection, job, now)
+        self._ended.append((job, now))
 
     async def next_of(self, pieces: Iterator[bytes]) -> bytes:
         """The next piece of a file; empty at its end. Raises StoreError."""
