@@ -1,9 +1,11 @@
 """Files, batches and later calls: a real server on loopback, the real `openai` client."""
 
+import asyncio
 import json
 import threading
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import httpx2
 import openai
@@ -16,9 +18,12 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.jobs import new_secret
 from headway.server.config.sections.keys import digest
 from headway.server.jobs import keeper, runner, webhooks
+from headway.server.jobs.metrics import JobMetrics
+from headway.server.jobs.store import JobStore
 from headway.store.database import StoreError
 from headway.store.deliveries import add_deliveries, delivery_id
 from headway.store.items import Items
+from headway.store.jobs import Job
 from headway.store.tables import WORKERS
 from tests.postgresql import postgresql
 from tests.server.running_server import Permitted, embedded, fake, serving, until
@@ -774,6 +779,33 @@ def test_an_end_that_is_not_committed_is_not_counted(tmp_path, monkeypatch):
         assert (batch.status, failed) == ("completed", [batch.id] * 2)
         until(lambda: front.jobs.metrics.jobs)
         assert front.jobs.metrics.jobs == {("batch", "completed"): 1}
+
+
+def test_the_lease_is_renewed_while_many_jobs_end(tmp_path, monkeypatch):
+    today, lease = [clock.unix()], []
+    monkeypatch.setattr(clock, "unix", lambda: today[0])
+    settings = config_of(tmp_path).jobs
+    store = JobStore(settings, lambda *given: None, lambda *given: None)
+    about = {"window": 1, "created_at": 0, "expires_at": 1, "status": "cancelling"}
+    for at in range(9):
+        store.jobs.add(Job(f"job_{at}", "t", "k", False, CHAT, ends_as="cancelled", **about))
+    end_some = store.endings.end_some
+
+    def slowly(job):
+        with store._database.begin() as connection:
+            lease.append(connection.execute(select(WORKERS.c.alive_until)).scalar_one() - today[0])
+        today[0] += 5
+        return end_some(job)
+
+    store.endings.end_some = slowly
+
+    async def main():
+        nobody = SimpleNamespace(running={})
+        await keeper.Keeper(store, nobody, settings, JobMetrics(), None)._look(today[0])
+        await store.close()
+
+    asyncio.run(main())
+    assert len(lease) == 18 and min(lease) > 0
 
 
 def away(*given):

@@ -57,17 +57,23 @@ class Keeper:
                 async with asyncio.timeout(LOOK):
                     await self._work.wait()
 
+    async def _renew(self, now: int) -> None:
+        """The lease, if it is time."""
+        if now < self._renew_at:
+            return
+        store = self._store
+        await store.ask(store.items.keep_alive, now, now + LEASE)
+        self._renew_at = now + RENEWED
+        self.leased.set()
+        self._metrics.waiting = await store.ask(store.items.count_waiting)
+
     async def _look(self, now: int) -> None:
         store = self._store
-        if now >= self._renew_at:
-            await store.ask(store.items.keep_alive, now, now + LEASE)
-            self._renew_at = now + RENEWED
-            self.leased.set()
-            self._metrics.waiting = await store.ask(store.items.count_waiting)
+        await self._renew(now)
         await store.ask(store.jobs.expire, now)
         for job in await store.ask(store.jobs.having, CANCELLING, FINALIZING):
             while await store.ask(store.endings.end_some, job):
-                pass
+                await self._renew(clock.unix())  # many may end in one look
         if ids := {item.job for item in self._runner.running.values()}:
             self._runner.cancel(ids - await store.ask(store.jobs.running, ids))
         if crashed := await store.ask(store.items.crashed):
