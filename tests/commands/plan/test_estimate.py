@@ -73,6 +73,16 @@ def test_the_memorys_batch_is_the_most_that_run_without_a_preemption():
     assert peak_batch(steady(1, 33, 64), 301, 16).value == 301 // 6
 
 
+@pytest.mark.parametrize(("prompt", "answer"), [(100, 1), (100, 100), (40_000, 1)])
+def test_batches_that_would_take_minutes_are_not_simulated(prompt, answer, monkeypatch):
+    monkeypatch.setattr(checks, "serve", lambda *_: pytest.fail("it was simulated"))
+    machine = Machine(replace(COST, pieces=((0, 1_000),)), 16, num_blocks=400_000)
+    for checked in checks.check_memory(machine, steady(1, prompt, answer)):
+        assert checked.simulated is None and checked.method == checks.TOO_MANY
+    tpot = checks.check_tpot(machine, steady(1, 100, max(2, answer)), 400_000_000)
+    assert tpot.simulated is None and tpot.method == checks.TOO_MANY
+
+
 def test_a_full_memory_runs_as_many_requests_as_it_holds_on_average():
     machine = Machine(COST, 16, num_blocks=1_500)
     draw = Random(1)

@@ -38,6 +38,9 @@ GROUPS = 600  # requests, at most, that padding is measured over
 PLAYED = 4  # times as many requests of a trace, at most, as of Poisson arrivals
 TRIALS = 7  # of a bisection by simulation
 LARGE = 1_000_000  # tokens of answers beyond which nothing is simulated
+MANY = 50_000  # requests at once, likewise: some seconds
+LONG = 20_000_000  # tokens of their prompts, likewise: half a gigabyte
+TOO_MANY = "not simulated: so many requests at once would take the simulator minutes or gigabytes"
 CLIMB = 1_000  # times a guess: the highest rate that is tried
 
 
@@ -51,15 +54,15 @@ def check_memory(machine: Machine, traffic: PlannedTraffic) -> list[CheckedEstim
     machine = replace(machine, num_blocks=machine.fit or machine.num_blocks)
     peak = peak_batch(traffic, machine.num_blocks, machine.block_size)
     mean = mean_batch(traffic, machine.num_blocks, machine.block_size)
-    if max(peak.value, mean.value) * traffic.answer * 2 > LARGE:
-        why = "not simulated: so many answers at once would take the simulator minutes"
-        return [CheckedEstimate(peak, None, why), CheckedEstimate(mean, None, why)]
+    wide = max(2, round(2 * mean.value))
+    is_large = max(peak.value, mean.value) * traffic.answer * 2 > LARGE
+    if is_large or _are_too_many(4 * wide, traffic.prompt):
+        return [CheckedEstimate(peak, None, TOO_MANY), CheckedEstimate(mean, None, TOO_MANY)]
 
     def fits(size: int) -> bool:
         run = _full(machine, traffic, size, size)
         return not run.preemptions and len({row.first_scheduled for row in run.requests}) == 1
 
-    wide = max(2, round(2 * mean.value))
     run = _full(machine, traffic, wide, max(4 * wide, 200))
     running = run.crowded_mean(lambda row: row.running)
     return [
@@ -72,6 +75,14 @@ def check_memory(machine: Machine, traffic: PlannedTraffic) -> list[CheckedEstim
             mean, running, f"mean number while others wait, {run.preemptions} preemptions"
         ),
     ]
+
+
+def _are_too_many(requests: int, prompt: float) -> bool:
+    """Whether so many requests at once, of a prompt of so many tokens, take too long to simulate.
+
+    Their answers count apart: each of their tokens is a row of a step.
+    """
+    return requests > MANY or requests * prompt > LONG
 
 
 def _full(machine: Machine, traffic: PlannedTraffic, size: int, requests: int) -> SimulatedRun:
@@ -87,11 +98,11 @@ def check_tpot(machine: Machine, traffic: PlannedTraffic, tpot: int) -> CheckedE
     single request is too slow.
     """
     estimate = largest_batch(StepTimes(machine.cost), traffic, tpot, machine.slots)
-    if estimate.value * traffic.answer * 4 > LARGE or traffic.answer < 2:
-        why = "not simulated: so many answers at once would take the simulator minutes"
-        return CheckedEstimate(
-            estimate, None, why if traffic.answer >= 2 else "answers have one token"
-        )
+    if traffic.answer < 2:
+        return CheckedEstimate(estimate, None, "answers have one token")
+    is_large = estimate.value * traffic.answer * 4 > LARGE
+    if is_large or _are_too_many(2 * round(estimate.value), traffic.context):
+        return CheckedEstimate(estimate, None, TOO_MANY)
     answer = max(2, round(traffic.answer))
     one = steady(1.0, max(1, round(traffic.context - answer / 2)), answer)
 
