@@ -11,6 +11,7 @@ HeadwayError
 |-- MemoryPlanError            what was asked for does not fit into the free memory
 |-- GrammarCheckError          the check of a grammar was cut off: try again
 |-- StuckError                 a simulation in which nothing can ever happen again
+|-- WorkerLostError            a worker process of a command was killed
 |-- DeadlineError              a request missed its own deadline (also a TimeoutError)
 |-- UnansweredError            some requests of a generate() failed; it has all the answers
 `-- EngineError                the engine could not finish a request that it had begun
@@ -75,6 +76,10 @@ class GrammarCheckError(HeadwayError):
 
 class StuckError(HeadwayError):
     """A simulation is stuck: requests wait, and nothing can ever happen again."""
+
+
+class WorkerLostError(HeadwayError):
+    """A worker process was killed, most often by the system for lack of memory."""
 
 
 class DeadlineError(HeadwayError, TimeoutError):

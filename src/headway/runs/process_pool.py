@@ -5,6 +5,7 @@ import multiprocessing.connection
 import signal
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -13,8 +14,12 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.text import Text
 
+from headway.errors import WorkerLostError
+
 J = TypeVar("J")
 R = TypeVar("R")
+
+LOST = "a worker was killed, perhaps for lack of memory: take fewer --workers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,7 @@ class WorkerPool:
         """Run the jobs, each with the text that is shown when it is done.
 
         keep: called with each result as it comes, in any order. What a job raises is raised here.
+        Raises WorkerLostError, after every result that came, if a worker dies.
         """
         named = list(jobs)
         with _counted(console, title, len(named)) as report_done:
@@ -42,10 +48,19 @@ class WorkerPool:
                     keep(work(job))
                     report_done(name)
                 return
-            futures = {self.pool.submit(work, job): name for name, job in named}
+            try:
+                futures = {self.pool.submit(work, job): name for name, job in named}
+            except BrokenProcessPool:
+                raise WorkerLostError(LOST) from None
+            is_lost = False
             for future in as_completed(futures):
+                if isinstance(future.exception(), BrokenProcessPool):
+                    is_lost = True  # results that came before may still be among the others
+                    continue
                 keep(future.result())
                 report_done(futures[future])
+            if is_lost:
+                raise WorkerLostError(LOST)
 
 
 @contextmanager

@@ -8,6 +8,7 @@ from io import StringIO
 from math import inf
 from multiprocessing import active_children
 from multiprocessing.connection import wait
+from signal import SIGKILL, raise_signal
 from time import sleep
 
 import pytest
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from headway.commands.compare.compare import CompareOptions
-from headway.commands.simulate import sweep_charts, sweep_page, sweep_report, sweep_verdict
+from headway.commands.simulate import sweep, sweep_charts, sweep_page, sweep_report, sweep_verdict
 from headway.commands.simulate.capacity_table import capacity_table
 from headway.commands.simulate.capacity_text import Found, Scope, capacity_sentence
 from headway.commands.simulate.simulate import SimulateOptions, run_simulate
@@ -34,7 +35,7 @@ from headway.core.policies.join import Continuous, Dynamic
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.costing.token_cost import TokenCost
-from headway.errors import SettingError
+from headway.errors import SettingError, WorkerLostError
 from headway.figures.capacity import Capacity, TriedRate
 from headway.figures.capacity_interval import CapacityInterval
 from headway.figures.knee import find_knee
@@ -447,6 +448,26 @@ def test_ctrl_c_keeps_the_points_that_are_done(tmp_path, monkeypatch):
     assert len(plain["points"]) == 1 and plain["complete"] is False
     html = (tmp_path / "sweep.html").read_text()
     assert "Broken off: " in html and "Capacity at" not in html
+
+
+def dies_at_8(job):
+    """In the worker: it is killed, as the system does that has no memory left."""
+    if job.value == 8:
+        raise_signal(SIGKILL)
+    return simulate_point(job)
+
+
+def test_a_killed_worker_is_said_in_one_line_and_the_points_that_are_done_are_kept(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sweep, "simulate_point", dies_at_8)
+    before = set(active_children())
+    with pytest.raises(WorkerLostError, match="a worker was killed, perhaps for lack of memory"):
+        swept(tmp_path, "rate=4,8,16", workers=1)
+    assert has_ended(set(active_children()) - before)
+    plain = sweep_report.read(tmp_path / "sweep.json")
+    assert [each["value"] for each in plain["points"]] == [4] and plain["complete"] is False
+    assert "Broken off: " in (tmp_path / "sweep.html").read_text()
 
 
 # -- presenting the JSON

@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from io import StringIO
+from signal import SIGKILL, raise_signal
 from types import SimpleNamespace
 
 import pytest
@@ -30,7 +31,7 @@ from headway.core.ledger import StepRow
 from headway.core.request import NEVER
 from headway.costing.calibration import write_cost_file
 from headway.costing.token_cost import TokenCost
-from headway.errors import SettingError
+from headway.errors import SettingError, WorkerLostError
 from headway.strategies.window import Window
 from headway.traffic.endpoint import UnloadedLatency
 from tests.commands.small_cost_model import CALIBRATION, LANES, lanes
@@ -130,6 +131,26 @@ def test_an_interrupted_search_keeps_the_best_so_far(tmp_path, few, monkeypatch)
     assert status == 130 and "was not checked" in " ".join(said.split())
     assert "NOT CHECKED" in options.out.read_text()
     read_back(options.out)
+
+
+def dies(job):
+    """In the worker: it is killed, as the system does that has no memory left."""
+    raise_signal(SIGKILL)
+
+
+def test_a_killed_worker_is_said_in_one_line_and_the_best_so_far_is_kept(
+    tmp_path, few, monkeypatch
+):
+    descended = search.Search._descend
+
+    def descend(self, *given):
+        monkeypatch.setattr(search, "_scored", dies)
+        descended(self, *given)
+
+    monkeypatch.setattr(search.Search, "_descend", descend)
+    with pytest.raises(WorkerLostError, match="take fewer --workers"):
+        tuned(tmp_path, workers=2)
+    assert "NOT CHECKED" in (tmp_path / "headway.yaml").read_text()
 
 
 def test_interrupted_before_anything_is_known_it_writes_nothing(tmp_path, few, monkeypatch):

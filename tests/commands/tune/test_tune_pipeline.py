@@ -33,8 +33,9 @@ from headway.commands.tune.pipeline.trial import (
 from headway.commands.tune.pipeline.tune_pipeline import fastest, plan_named, run_tune_pipeline
 from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import write_cost_file
-from headway.errors import SettingError
+from headway.errors import SettingError, WorkerLostError
 from headway.pipelines.simulated.plan import Plan, plan_of, read_plan
+from headway.runs.process_pool import LOST
 from headway.traffic.trace import Arrival
 from tests.commands.small_cost_model import CALIBRATION
 
@@ -182,6 +183,16 @@ def test_interrupted_it_keeps_the_best_so_far(tmp_path, monkeypatch):
         patch.setattr(search.Search, "begin", lambda *_: interrupted(None))
         status, said, options = tuned(tmp_path, monkeypatch)
     assert status == 130 and "no file" in said and not options.out.exists()
+
+
+def test_a_killed_worker_leaves_the_best_so_far(tmp_path, monkeypatch):
+    def lost(self):
+        raise WorkerLostError(LOST)
+
+    monkeypatch.setattr(search.Search, "climb", lost)
+    with pytest.raises(WorkerLostError, match="take fewer --workers"):
+        tuned(tmp_path, monkeypatch)
+    assert "not checked" in (tmp_path / "out.yaml").read_text()
 
 
 def test_a_plan_or_a_pipeline_of_a_module(tmp_path, monkeypatch):

@@ -32,7 +32,7 @@ from headway.commands.simulate.sweep_setting import (
 )
 from headway.commands.simulate.sweep_verdict import verdict
 from headway.costing.calibration import Calibration
-from headway.errors import SettingError
+from headway.errors import SettingError, WorkerLostError
 from headway.figures.capacity import REQUIRED_ATTAINMENT, TriedRate, search_capacity
 from headway.figures.capacity_interval import capacity_interval
 from headway.report.terminal_tables import print_notes
@@ -143,21 +143,19 @@ class SweepRun:
     def run(self) -> int:
         """Simulate everything and return the exit status.
 
-        sweep.json is written after each result. An interrupted sweep leaves both files, with what
-        was done.
+        sweep.json is written after each result. A sweep that is interrupted, or loses a worker,
+        leaves both files, with what was done. Raises WorkerLostError.
         """
         try:
             self._simulate_points()
             if self.range:
                 self._search_capacities(self.range)
         except KeyboardInterrupt as end:
-            if self.points or self.capacities:
-                self.keep(complete=False)
-                self._write_page()
-            done = f"{len(self.points)} of {len(self.sweep.values)} points"
-            where = f" What is done is in {self.folder / 'sweep.html'}." if self.points else ""
-            self.console.print(Text(f"Broken off after {done}.{where}", style="yellow"))
+            self._break_off()
             return exit_status(end)
+        except WorkerLostError:
+            self._break_off()
+            raise
         self.keep(complete=True)
         for line in self._write_page():
             self.console.print(Text(line, style="bold"))
@@ -165,6 +163,15 @@ class SweepRun:
         files = f"The curves are in {self.folder / 'sweep.html'}, their values in sweep.json."
         self.console.print(Text(files))
         return 0
+
+    def _break_off(self) -> None:
+        """Write the page of what was done, and say where it is."""
+        if self.points or self.capacities:
+            self.keep(complete=False)
+            self._write_page()
+        done = f"{len(self.points)} of {len(self.sweep.values)} points"
+        where = f" What is done is in {self.folder / 'sweep.html'}." if self.points else ""
+        self.console.print(Text(f"Broken off after {done}.{where}", style="yellow"))
 
     def _print_capacities(self) -> None:
         """Print a table of the capacities with a number, and a line for each of the others."""

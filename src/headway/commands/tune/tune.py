@@ -12,7 +12,7 @@ from headway.commands.tune.recommendation import UNIT, Recommendation
 from headway.commands.tune.tune_report import check_outs, keep, show
 from headway.commands.tune.tuning import Tuning, prepare_tuning
 from headway.costing.machine import cores
-from headway.errors import HeadwayError
+from headway.errors import HeadwayError, WorkerLostError
 from headway.runs.process_pool import worker_pool
 from headway.runs.provenance import provenance_of, provenance_sentence
 
@@ -21,7 +21,7 @@ def run_tune(options: TuneOptions, console: Console) -> int:
     """Search, write the files, print the answer; return the exit status.
 
     1: the recommendation does not keep every lane on the held-out windows, or live. Raises
-    SettingError for what cannot be tuned, with the remedy.
+    SettingError for what cannot be tuned, with the remedy, and WorkerLostError.
     """
     check_outs(options.out, options.json)
     tuning = prepare_tuning(options)
@@ -38,7 +38,11 @@ def run_tune(options: TuneOptions, console: Console) -> int:
             with worker_pool(workers if workers > 1 else 0) as pool:
                 found = tuning.run(pool, console)
         except KeyboardInterrupt as end:
-            return _broken_off(tuning, options, console, exit_status(end))
+            _break_off(tuning, options, console)
+            return exit_status(end)
+        except WorkerLostError:
+            _break_off(tuning, options, console)
+            raise
         found = replace(found, live=LiveCheck(why_not or "it was broken off"))
         keep(found, options.out, options.json)
         try:
@@ -69,13 +73,12 @@ def _checked_live(
         return replace(found, live=LiveCheck(str(error)))
 
 
-def _broken_off(tuning: Tuning, options: TuneOptions, console: Console, status: int) -> int:
-    """Keep the best so far; return the exit status."""
+def _break_off(tuning: Tuning, options: TuneOptions, console: Console) -> None:
+    """Keep the best so far."""
     if (found := tuning.so_far()) is None:
         text = "Broken off before a candidate was measured on every tuning window: no file."
         console.print(Text(text, style="yellow"))
-        return status
+        return
     keep(found, options.out, options.json)
     text = f"Broken off: the best so far is in {options.out}, and it was not checked."
     console.print(Text(text, style="yellow"))
-    return status

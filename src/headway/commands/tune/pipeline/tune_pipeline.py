@@ -17,7 +17,7 @@ from headway.commands.tune.pipeline.sizing import sized, sizing_of
 from headway.commands.tune.pipeline.trial import Course, drawn_windows, trace_windows
 from headway.commands.tune.tune_report import check_outs
 from headway.costing.machine import cores
-from headway.errors import SettingError, first_line
+from headway.errors import SettingError, WorkerLostError, first_line
 from headway.pipelines.simulated.llm_stage import SimulatedLLM
 from headway.pipelines.simulated.plan import Plan, read_plan
 from headway.runs.process_pool import worker_pool
@@ -28,7 +28,7 @@ def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
     """Search, write the files, print the answer; return the exit status.
 
     1: no rate is kept on the tuning windows, so that there is no file, or on the held-out ones.
-    Raises SettingError.
+    Raises SettingError and WorkerLostError.
     """
     check_outs(options.out, options.json)
     plan = plan_named(options.pipeline)
@@ -54,7 +54,11 @@ def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
                 search = Search(course, pool, console)
                 found = _searched(search, processes, traffic)
         except KeyboardInterrupt as end:
-            return _broken_off(search, processes, traffic, options, console, exit_status(end))
+            _break_off(search, processes, traffic, options, console)
+            return exit_status(end)
+        except WorkerLostError:
+            _break_off(search, processes, traffic, options, console)
+            raise
     if not found.best.rate:
         why = f"No rate keeps 95 % of the workflows within {1e3 * plan.deadline:g} ms"
         console.print(Text(f"{why}: no file.", "yellow"))
@@ -86,21 +90,16 @@ def _found(search: Search, processes: int, traffic: str) -> Found:
     )
 
 
-def _broken_off(
-    search: Search,
-    processes: int,
-    traffic: str,
-    options: PipelineOptions,
-    console: Console,
-    status: int,
-) -> int:
+def _break_off(
+    search: Search, processes: int, traffic: str, options: PipelineOptions, console: Console
+) -> None:
+    """Keep the best so far."""
     if search.best is None:
         console.print(Text("Broken off before anything was measured: no file.", "yellow"))
-        return status
+        return
     keep(_found(search, processes, traffic), options.out, options.json)
     text = f"Broken off: the best so far is in {options.out}, and it was not checked."
     console.print(Text(text, "yellow"))
-    return status
 
 
 def fastest(plan: Plan, processes: int) -> float:
