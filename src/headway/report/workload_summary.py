@@ -47,27 +47,33 @@ def refuse_nobody(experiment: Experiment) -> None:
 
 
 def too_few(experiment: Experiment) -> str:
-    """Which percentiles will not be said, and what would help; empty: p95 will be."""
+    """Which percentiles will not be said, and what would help, if anything; empty: p95 will be."""
     counts, paced = experiment.counted(), experiment.counted(2)
     with_requests = {each.name for each in experiment.endpoints if counts[each.name]}
     few = {name: counts[name] for name in with_requests if counts[name] < ENOUGH_REQUESTS}
-    slow = {
+    unpaced = sorted(name for name in with_requests - few.keys() if not paced[name])
+    few |= {
         f"TPOT of {name}": paced[name]
-        for name in with_requests - few.keys()
+        for name in with_requests - few.keys() - set(unpaced)
         if paced[name] < ENOUGH_REQUESTS
     }
-    if not few and not slow:
-        return ""
-    text = (
-        f"Too few requests for p95, which needs {ENOUGH_REQUESTS} after the warm-up: "
-        f"{_listed(few | slow)}."
-    )
+    lines = []
+    if few:
+        lines.append(
+            f"Too few requests for p95, which needs {ENOUGH_REQUESTS} after the warm-up: "
+            f"{_listed(few)}. {_remedy(experiment, min(few.values()))}"
+        )
+    if unpaced:  # more requests would not help
+        lines.append(f"No answer of {', '.join(unpaced)} has two tokens, so there is no TPOT.")
+    return " ".join(lines)
+
+
+def _remedy(experiment: Experiment, least: int) -> str:
+    """What would bring enough requests where there were so few."""
     if experiment.work.trace_ends:
-        return f"{text} A longer trace would have them."
-    seconds = experiment.about["asked"]["span_ns"] / 1e9
-    least = min((each for each in [*few.values(), *slow.values()] if each), default=1)
-    more = seconds_for_enough(seconds, least)
-    return f"{text} --seconds {more} would have about {ENOUGH_REQUESTS}."
+        return "A longer trace would have them."
+    seconds = seconds_for_enough(experiment.about["asked"]["span_ns"] / 1e9, least)
+    return f"--seconds {seconds} would have about {ENOUGH_REQUESTS}."
 
 
 def _listed(counts: Mapping[str, int]) -> str:

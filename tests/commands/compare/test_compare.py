@@ -348,6 +348,17 @@ def test_the_output_begins_with_the_rate_and_says_if_requests_are_too_few(tmp_pa
     assert "--seconds" not in words[words.index("Too few") : words.index("Endpoints")]
 
 
+def test_no_seconds_are_advised_for_the_tpot_of_one_token_answers(tmp_path):
+    rows = "".join(f"{at / 20},40,1\n" for at in range(200))
+    (tmp_path / "labels.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
+    services = endpoints_from_traces([tmp_path / "labels.csv"])
+    wishes = {"strategies": "one-by-one", "rate": 20.0, "seconds": 8.0}
+    _, said = compared(tmp_path, services=services, **wishes)
+    opening = " ".join(said.split("Endpoints")[0].split())
+    assert "No answer of labels has two tokens, so there is no TPOT." in opening
+    assert "--seconds" not in opening and "Too few" not in opening
+
+
 def test_a_comparison_without_requests_is_refused(tmp_path):
     rows = "".join(f"{at},40,4\n" for at in (0, 0.2, 30, 31))
     (tmp_path / "pause.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")

@@ -334,6 +334,18 @@ def test_a_capacity_of_too_few_requests_is_no_number_and_says_how_many_it_needs(
     assert more in html and 'class="dots line mark' not in html
 
 
+def test_drawn_lanes_are_not_judged_by_their_lowest_rate(tmp_path):
+    path = tmp_path / "drawn.yaml"
+    path.write_text("chat: {arrivals: poisson, prompt: 40, answer: 4, budget: {ttft: 900}}\n")
+    wishes = {"lanes": path, "strategies": "continuous-mixed", "seconds": 20.0}
+    _, said, plain = swept(tmp_path, capacity=True, **wishes)
+    assert plain["capacity"]["continuous-mixed"]["n"] > 100 and "Too few" not in said
+    _, said, _ = swept(tmp_path, "rate=1,16", **wishes)
+    words = " ".join(said.split())
+    assert "At rate 1: too few requests for p95, which needs 100" in words
+    assert "At rate 16" not in words and "Too few" not in words
+
+
 def two_a_second(folder, count=60):
     """Lanes of a trace whose first request arrives at once."""
     rows = "".join(f"{at / 2},40,4\n" for at in range(count))

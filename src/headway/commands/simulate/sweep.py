@@ -106,7 +106,7 @@ class SweepRun:
             self.range = sweep_range(self.job(0.0), services)
             first = self.sweep.values[0] if self.sweep.values else self.range.low
             options = options_at(self.options, self.sweep.setting, first)
-            self._check_amount(simulated_experiment(options, self.calibration, services))
+            self._check_amount(simulated_experiment(options, self.calibration, services), services)
 
     @property
     def first_options(self) -> CompareOptions:
@@ -115,14 +115,27 @@ class SweepRun:
             return self.options
         return options_at(self.options, self.sweep.setting, self.sweep.values[0])
 
-    def _check_amount(self, experiment: Experiment) -> None:
-        """Refuse traffic without requests, and print what limits the figures at every rate."""
+    def _check_amount(self, experiment: Experiment, services: Sequence[EndpointTraffic]) -> None:
+        """Refuse traffic without requests, and print what limits the figures.
+
+        experiment: at the lowest rate or load.
+        """
         refuse_nobody(experiment)
         self.trace_ends = experiment.work.trace_ends
         self.console.print(Text(f"Every rate has {room(experiment.testbed)}."))
-        for remark in (*remarks(experiment), too_few(experiment)):
+        for remark in (*remarks(experiment), self._too_few(experiment, services)):
             if remark:
                 self.console.print(Text(remark, style="yellow"))
+
+    def _too_few(self, experiment: Experiment, services: Sequence[EndpointTraffic]) -> str:
+        """Which percentiles will not be said. A higher rate has more requests only if all lanes are
+        drawn."""
+        few = too_few(experiment)
+        if not few or any(each.is_recorded for each in services):
+            return few
+        if not self.sweep.values:
+            return ""  # each capacity says its own n
+        return f"At {self.sweep.setting} {self.sweep.values[0]:g}: {few[0].lower()}{few[1:]}"
 
     def _check_policies(self, services: Sequence[EndpointTraffic]) -> None:
         """Raise SettingError unless the setting applies to at least one strategy."""
