@@ -31,7 +31,7 @@ Cost = Annotated[
     Path, typer.Option(metavar="FILE", help="A cost file, as headway calibrate writes it.")
 ]
 PricePerHour = Annotated[
-    float,
+    float | None,
     typer.Option(
         min=0,
         metavar="PRICE",

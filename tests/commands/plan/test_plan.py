@@ -76,6 +76,16 @@ def test_a_plan_for_poisson_arrivals_of_one_length(cost):
     assert "Burstiness" not in said, "given a rate, arrivals are Poisson"
 
 
+def test_a_price_of_0_is_a_price(cost):
+    def price(**wishes):
+        asked = PlanOptions(cost(), rate=5, prompt=120, answer=20, as_json=True, **wishes)
+        answers = json.loads(printed(asked))["answers"]
+        return [each["estimate"]["value"] for each in answers if "cost" in str(each["estimate"])]
+
+    own, free = price(), price(price_per_hour=0.0)
+    assert own[-1] > 0 and free[-1] == 0 and len(own) == len(free)
+
+
 def test_a_plan_for_a_trace_measures_its_bursts(cost, trace):
     plain = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=200, as_json=True)))
     assert plain["work"]["rate"] == pytest.approx(240 / 78)

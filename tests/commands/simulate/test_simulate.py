@@ -30,12 +30,13 @@ from tests.commands.small_cost_model import CALIBRATION, lanes
 FEW = "dynamic-lanes,continuous-chunk-64"
 
 
-def simulated(folder, calibration=CALIBRATION, **wishes):
+def simulated(folder, calibration=CALIBRATION, price=None, **wishes):
     """Run it; gives the exit status, the output and the report as bytes."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder), "rate": 8.0} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
     status = run_simulate(
-        SimulateOptions(CompareOptions(out=folder, **wishes), calibration), screen
+        SimulateOptions(CompareOptions(out=folder, **wishes), calibration, price_per_hour=price),
+        screen,
     )
     return status, screen.file.getvalue(), (folder / "report.json").read_bytes()
 
@@ -43,7 +44,7 @@ def simulated(folder, calibration=CALIBRATION, **wishes):
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("simulate")
-    status, said, kept = simulated(folder, repeat=2, price_per_hour=0.0)
+    status, said, kept = simulated(folder, repeat=2)
     assert status == 0
     return folder, said, kept
 
@@ -180,14 +181,17 @@ def test_budgets_do_not_depend_on_the_luck_of_a_seed(tmp_path):
 
 def test_the_price_is_the_cost_files_by_default(ran, tmp_path):
     assert json.loads(ran[2])["price_per_hour"] == 0.25
-    assert json.loads(simulated(tmp_path, price_per_hour=2.0)[2])["price_per_hour"] == 2.0
+    for price in (2.0, 0.0):
+        assert json.loads(simulated(tmp_path, price=price)[2])["price_per_hour"] == price
+    unstated = replace(CALIBRATION, price_per_hour=0.0)
+    assert json.loads(simulated(tmp_path, unstated)[2])["price_per_hour"] == 1.0
 
 
 AGAIN = """
 import sys
 from pathlib import Path
 from tests.commands.simulate.test_simulate import simulated
-simulated(Path(sys.argv[1]), repeat=2, price_per_hour=0.0)
+simulated(Path(sys.argv[1]), repeat=2)
 """
 
 

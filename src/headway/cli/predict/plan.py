@@ -47,7 +47,7 @@ def plan(
     batch: Annotated[
         int, typer.Option(min=1, metavar="N", help="Requests of a padded group.")
     ] = 16,
-    price_per_hour: PricePerHour = 0.0,
+    price_per_hour: PricePerHour = None,
     token_scale: TokenScale = 1.0,
     model: Annotated[
         str | None,

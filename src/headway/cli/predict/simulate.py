@@ -64,7 +64,7 @@ def simulate(
     ] = None,
     repeat: Repeat = 1,
     seed: Seed = 0,
-    price_per_hour: PricePerHour = 0.0,
+    price_per_hour: PricePerHour = None,
     enforce: Enforce = False,
     sweep: Sweep = "",
     capacity: Annotated[
@@ -100,10 +100,15 @@ def simulate(
         seed=seed,
         model=model,
         enforce=enforce,
-        price_per_hour=price_per_hour,
         out=out,
     )
     options = SimulateOptions(
-        comparison, calibration.read_cost_file(cost), sweep, capacity, workers, like
+        comparison,
+        calibration.read_cost_file(cost),
+        sweep,
+        capacity,
+        workers,
+        like,
+        price_per_hour,
     )
     raise typer.Exit(run_simulate(options, screen()))

@@ -61,7 +61,7 @@ class PlanOptions:
     tpot: float = 0.0  # ms; 0: no limit
     buckets: str = ""  # widths, separated by commas
     batch: int = 16  # requests of a padded group
-    price_per_hour: float = 0.0  # 0: the cost file's
+    price_per_hour: float | None = None  # None: the cost file's, if it states one
     token_scale: float = 1.0  # the trace's token counts are divided by this
     seed: int = 0
     as_json: bool = False
@@ -80,7 +80,8 @@ class PlanResult:
 def run_plan(options: PlanOptions, console: Console) -> int:
     """Print the plan and return 0. Raises SettingError for impossible options, with the remedy."""
     for name in NUMBERS:
-        number(getattr(options, name), f"--{name.replace('_', '-')}")
+        if (value := getattr(options, name)) is not None:
+            number(value, f"--{name.replace('_', '-')}")
     if 0 < options.rate < LEAST_RATE:
         raise SettingError(f"--rate is {options.rate}; it must be {LEAST_RATE} or more")
     if options.batch > MOST_BATCH:
@@ -97,17 +98,18 @@ def run_plan(options: PlanOptions, console: Console) -> int:
         options.seed,
         calibration.fit,
     )
-    price = options.price_per_hour or calibration.price_per_hour
+    if options.price_per_hour is None and calibration.price_per_hour:
+        options = replace(options, price_per_hour=calibration.price_per_hour)
     kv, left_out = kv_or_why_not(options.model, calibration)
     notes += [left_out] if left_out else []
     if doubt := calibration.doubt:
         notes.append(f"The cost file is unreliable: {doubt}")
     if options.as_json:
-        planned = plan(machine, traffic, replace(options, price_per_hour=price), _print_progress)
+        planned = plan(machine, traffic, options, _print_progress)
         console.file.write(json.dumps(_json(calibration, traffic, planned, kv, notes)) + "\n")
         return 0
     with _progress(console) as show:
-        planned = plan(machine, traffic, replace(options, price_per_hour=price), show)
+        planned = plan(machine, traffic, options, show)
     print_head(console, calibration, traffic, planned.headline, notes)
     for title, answers in {"KV memory": kv, **planned.answers}.items():
         print_answers(console, title, answers)
@@ -170,7 +172,7 @@ def plan(
                 burstiness = measure_burstiness(machine, traffic, ttft, full)
             except SettingError as error:
                 notes.append(f"Bursts were not measured: {error}.")
-    if options.price_per_hour:
+    if options.price_per_hour is not None:
         answers["Cost"] = check_cost(traffic, options.price_per_hour, run, full)
     if not ttft:
         notes.append("Without --ttft, the highest rate and the effect of bursts are left out.")

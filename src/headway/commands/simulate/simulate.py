@@ -39,12 +39,13 @@ from headway.traffic.endpoint_traffic import EndpointTraffic
 class SimulateOptions:
     """The options of the command line."""
 
-    comparison: CompareOptions  # a model, if one is named, must be the cost file's
+    comparison: CompareOptions  # a model must be the cost file's; its price is not read
     calibration: Calibration
     sweep: str = ""  # `rate=1,2,4`, `slots=4..32:8`; empty: one simulation
     capacity: bool = False  # search for the capacity; needs no sweep
     workers: int = 0  # processes of a sweep; 0: one per core
     like: Path | None = None  # a report whose traffic is offered again
+    price_per_hour: float | None = None  # None: the cost file's; 1 if it states none
 
 
 def run_simulate(options: SimulateOptions, console: Console) -> int:
@@ -102,7 +103,9 @@ def _checked(options: SimulateOptions) -> CompareOptions:
         )
     if options.like is not None:
         given = _with_traffic_of(like(options.like), given)
-    price = given.price_per_hour or calibration.price_per_hour or 1.0
+    price = options.price_per_hour
+    if price is None:
+        price = calibration.price_per_hour or 1.0
     return replace(
         given, strategies=given.strategies or ",".join(DEFAULT_STRATEGIES), price_per_hour=price
     )
