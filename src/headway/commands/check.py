@@ -296,5 +296,5 @@ def _room_rows(room: Room) -> dict[str, str]:
         "blocks": f"{room.blocks:,} of {room.block_size} tokens (bound by {room.bound}: "
         f"{room.fit:,} fit, {room.usable:,} usable by default)",
         "largest batch": f"{room.batch:,} requests of {room.prompt_tokens:,} + "
-        f"{room.answer_tokens:,} tokens",
+        f"{room.answer_tokens:,} tokens, if all blocks that fit are used",
     }

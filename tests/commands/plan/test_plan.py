@@ -118,6 +118,16 @@ def test_the_answer_comes_first_then_why_other_estimates_differ(cost, trace):
     assert page.startswith(first) and page.index(second) < page.index("KV memory")
 
 
+def test_a_trace_of_requests_far_apart_is_refused_unless_a_rate_is_given(cost, tmp_path):
+    path = tmp_path / "rare.csv"
+    rows = [f"{at},100,9" for at in (0, 10**12, 2 * 10**12)]
+    path.write_text("\n".join(["arrival_s,input_tokens,output_tokens", *rows]))
+    asked = PlanOptions(cost(), trace=str(path), as_json=True)
+    with pytest.raises(SettingError, match=r"rare\.csv has .*e-12 requests per second; a plan"):
+        printed(asked)
+    assert json.loads(printed(replace(asked, rate=1.0)))
+
+
 def test_a_rate_that_is_too_high_is_refused(cost):
     asked = PlanOptions(cost(), rate=20, prompt=300, answer=20, ttft=60, as_json=True)
     first, second, *_ = json.loads(printed(asked))["headline"]

@@ -216,6 +216,11 @@ def _planned_traffic(options: PlanOptions, context: int) -> tuple[PlannedTraffic
             f"{lost:.0%} of the trace's tokens were cut off at a context of {context}: "
             "--token-scale divides all of them instead"
         )
+    if traffic.rate < LEAST_RATE and not options.rate:
+        raise SettingError(
+            f"{name} has {traffic.rate:.2g} requests per second; a plan needs {LEAST_RATE:g} or "
+            "more: give a --rate"
+        )
     if options.rate:
         notes.append(f"the trace's own rate is {traffic.rate:.4g} requests/s")
         traffic = replace(traffic, rate=options.rate)

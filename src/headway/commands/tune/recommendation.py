@@ -106,9 +106,7 @@ class Recommendation:
         """The rule of thumb, and whether the search came to the same."""
         rule = self.rule
         agrees = self.candidate.strategy in rule.strategies
-        end = (
-            "the search agrees" if agrees else f"the search found {self.candidate.strategy} better"
-        )
+        end = "the search agrees" if agrees else f"the search chose {self.candidate.strategy}"
         return f"{rule.text} (docs/strategies.md, {rule.section}); {end}"
 
     def wait_text(self, each: LegalWait) -> str:
