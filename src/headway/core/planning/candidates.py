@@ -131,8 +131,9 @@ class Future:
     def close(self, tried: int) -> None:
         """Nobody else is tried in this step. tried: how many were, and did not join. If it has
         refused them all, and no lane kept anybody out, it need not be asked in the next steps."""
-        all_tried = self.is_full or tried == self._view.waiting
-        if 0 < self._count == tried and all_tried and not self._limits.holding:
+        if not 0 < self._count == tried or self._limits.holding:
+            return
+        if self.is_full or tried == self._view.waiting:
             self._limits.roster.lull.begin(self._moves, self._view, self._steps)
 
     def has_room(self, joining: Sequence) -> bool:
