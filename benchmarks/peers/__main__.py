@@ -3,23 +3,23 @@
 One machine, the same cores, one random model in the shape of Qwen2.5-0.5B, token ids in, greedy,
 answers of a fixed length. First the bound: how fast the memory is read, how long all products of a
 step take by each library at hand, and so the most tokens a second of each workload (workloads.py).
-Then each engine in 16 bits and with weights in int8, a process of its own for each round, in turn:
-start-up from a warm file cache to the first token, a warm-up, ten seconds of rest, all workloads. A
-peer that cannot be had is a row that says why.
+Then each engine in 16 bits and with weights in int8. One stream is answered in turns: the engines
+of a precision stay in memory, and answer one after the other (turns.py). All other workloads have
+rounds: a process of each engine, one after the other, from a warm file cache to the first token, a
+warm-up, ten seconds of rest, all workloads. A peer that cannot be had is a row that says why.
 
-    python -m benchmarks.peers [--check] [--rounds 3] [--engines headway,llama-cpp]
+    python -m benchmarks.peers [--check] [--turns 12] [--rounds 3] [--engines headway,llama-cpp]
                                [--workloads single,batch32] [--bound]
 
 Peers and models are made at the first run, under `.build/peers` (--out): some 7 GB and ten minutes.
 vLLM is taken from `.venv-vllm`, which `make vllm` makes (--vllm). `--bound` ends after the bound.
-`--quick` is one round with a tenth of the tokens: it shows that all of it runs.
+`--quick` is one turn and one round with a tenth of the tokens: it shows that all of it runs.
 
-`..._vs_best` is ours over the peer with the highest median in that column, round by round;
-`..._of_bound` is ours over the bound of this run. Rates are output tokens over the whole time.
-Memory is not read equally fast at all times: two processors of a virtual machine share one path to
-it in one minute and have two in the next, and read 1.7 times as fast. So every process also reads
-memory just before and after its one stream, and `single_..._of_own_reads` is the share of the
-faster of the two; `..._of_own_reads_vs_best` is ours over the best peer's.
+`..._vs_best` is ours over the peer with the highest median in that column, turn by turn or round by
+round; `..._of_bound` is ours over the bound. Rates are output tokens over the whole time. Memory is
+not read equally fast at all times: two processors of a virtual machine share one path to it in one
+minute and have two in the next. So the bound of one stream is what its own process could read just
+before or just after it, the faster of the two, by the bytes of the weights.
 `host_headway_...` is the share of the time of batch32 in which our model computes nothing: the
 scheduler, Python, inputs and results.
 `others_at_work` is the most of the cores that other processes took in any run: repeat the
@@ -40,7 +40,8 @@ from benchmarks.peers.compared import Bounds, figures, print_products, print_row
 from benchmarks.peers.contestants import ENGINES, PRECISIONS, Contestant, Stage
 from benchmarks.peers.environments import MissingError, last_words, offline
 from benchmarks.peers.model import weight_bytes
-from benchmarks.peers.workloads import NAMES, Workload, draw
+from benchmarks.peers.turns import in_turns
+from benchmarks.peers.workloads import NAMES, SINGLE, Workload, draw
 from benchmarks.report import finish, machine
 
 SEED = 0
@@ -62,8 +63,13 @@ def main() -> int:
     stage = Stage(options.out.resolve(), len(cores), options.limit, options.vllm)
     stage.root.mkdir(parents=True, exist_ok=True)
     contestants = stage.contestants(options.engines.split(","))
-    for number in range(1 if options.quick else options.rounds):
-        one_round(stage, contestants, workloads, number)
+    for one in (each for each in workloads if each.name == SINGLE):
+        for precision in PRECISIONS:
+            same = [each for each in contestants if each.precision == precision]
+            in_turns(stage, same, one, 1 if options.quick else options.turns)
+    others = [each for each in workloads if each.name != SINGLE]
+    for number in range(1 if options.quick else options.rounds) if others else ():
+        one_round(stage, contestants, others, number)
     print_rows(contestants, bounds)
     found = figures(contestants, bounds)
     absent = unmeasured(found)
@@ -143,19 +149,20 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--bound", action="store_true", help="only the bound")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--turns", type=int, default=12, help="of one stream")
+    parser.add_argument("--rounds", type=int, default=3, help="of all others")
     parser.add_argument("--engines", default=",".join(ENGINES), help="separated by commas")
     parser.add_argument("--workloads", default=",".join(NAMES), help="separated by commas")
     parser.add_argument("--threads", type=int, default=0, help="0: one for each core")
-    parser.add_argument("--limit", type=float, default=900.0, help="seconds of one process")
+    parser.add_argument("--limit", type=float, default=900.0, help="seconds of a process or a turn")
     parser.add_argument("--vllm", type=Path, default=Path(".venv-vllm"))
     parser.add_argument("--out", type=Path, default=Path(".build/peers"))
     options = parser.parse_args()
     for asked, known in ((options.engines, ENGINES), (options.workloads, NAMES)):
         if unknown := set(asked.split(",")) - set(known):
             parser.error(f"{', '.join(sorted(unknown))}: there are {', '.join(known)}")
-    if options.rounds < 1 or options.threads < 0:
-        parser.error("rounds are 1 or more, threads 0 or more")
+    if min(options.rounds, options.turns) < 1 or options.threads < 0:
+        parser.error("turns and rounds are 1 or more, threads 0 or more")
     return options
 
 

@@ -8,9 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.peers.bound import Products
-from benchmarks.peers.contestants import OURS, PRECISIONS, Contestant
+from benchmarks.peers.contestants import OURS, Contestant
 from benchmarks.peers.model import weight_bytes
-from benchmarks.peers.workloads import NAMES
+from benchmarks.peers.workloads import NAMES, SINGLE
 from benchmarks.report import Figure
 
 AIMS = {  # least ratio of ours to the best peer
@@ -42,16 +42,13 @@ def figures(contestants: Sequence[Contestant], bounds: Bounds) -> list[Figure]:
     found = list[Figure]()
     for name, aim in AIMS.items():
         workload, precision = name.rsplit("_", 1)
-        ours = _rates(contestants, precision, workload, ours=True)
-        peers = _rates(contestants, precision, workload, ours=False)
+        ours, *peers = _those(contestants, precision)
+        mine, theirs = ours.rates(workload), [each.rates(workload) for each in peers]
         label = "prefix32" if name == "prefix32_16bit" else name
-        found.append(Figure(f"{label}_vs_best", ratios(ours[0], peers), None, "x", least=aim))
-        if name in SHARES and (workload, precision) in bounds:
-            bound = bounds[workload, precision]
-            shares = [rate / bound for rate in ours[0]]
+        found.append(Figure(f"{label}_vs_best", ratios(mine, theirs), None, "x", least=aim))
+        if name in SHARES:
+            shares = shares_of(ours, workload, bounds)
             found.append(Figure(f"{name}_of_bound", shares, None, "x", least=SHARES[name]))
-    for precision in PRECISIONS:
-        found += _by_own_reads(contestants, precision)
     for each in contestants:
         most = START if each.engine == OURS else None
         starts = [run["start"] for run in each.runs]
@@ -61,6 +58,17 @@ def figures(contestants: Sequence[Contestant], bounds: Bounds) -> list[Figure]:
     others = [run["others"] for each in contestants for run in each.runs]
     found.append(Figure("others_at_work", [max(others)] if others else [], None, "of the cores"))
     return [figure for figure in found if figure.samples]
+
+
+def shares_of(each: Contestant, workload: str, bounds: Bounds) -> list[float]:
+    """Its rates over the bound: for one stream, over what its process could read in that turn."""
+    if workload == SINGLE:
+        weights = weight_bytes(each.precision)
+        return [
+            (turn["tokens"] - 1) * weights / turn["seconds"] / turn["read"] for turn in each.turns
+        ]
+    bound = bounds.get((workload, each.precision))
+    return [rate / bound for rate in each.rates(workload)] if bound else []
 
 
 def _has_host(run: Mapping[str, Any]) -> bool:
@@ -92,8 +100,8 @@ def rows(contestants: Sequence[Contestant], bounds: Bounds) -> list[list[str]]:
         for name in ("start", "load"):
             cells.append(f"{median(run[name] for run in each.runs):.1f}")
         for workload in NAMES:
-            rates, bound = each.rates(workload), bounds.get((workload, each.precision))
-            share = f" ({median(rates) / bound:.2f})" if rates and bound else ""
+            rates, shares = each.rates(workload), shares_of(each, workload, bounds)
+            share = f" ({median(shares):.2f})" if shares else ""
             cells.append(f"{median(rates):.4g}{share}" if rates else "-")
         table.append(cells)
     return table
@@ -141,36 +149,11 @@ def print_rows(contestants: Sequence[Contestant], bounds: Bounds) -> None:
         print("the answer to single begins as headway's in 16 bits: " + ", ".join(lines))
 
 
-def _rates(
-    contestants: Sequence[Contestant], precision: str, workload: str, ours: bool
-) -> list[list[float]]:
-    found = [
-        each.rates(workload)
-        for each in contestants
-        if each.precision == precision and (each.engine == OURS) is ours
-    ]
-    return found or [[]]
-
-
-def _by_own_reads(contestants: Sequence[Contestant], precision: str) -> list[Figure]:
-    """One stream as a share of what its process could read just before and after it: ours, and ours
-    over the peer with the highest median. Weights have as many bytes for everybody."""
-    ours, peers = list[float](), list[list[float]]()
-    for each in contestants:
-        shares = []
-        for run in each.runs if each.precision == precision else ():
-            if one := run["workloads"].get("single"):
-                read = (one["tokens"] - 1) * weight_bytes(precision) / one["seconds"]
-                shares.append(read / run["read"])
-        if each.engine == OURS:
-            ours += shares
-        else:
-            peers.append(shares)
-    name = f"single_{precision}_of_own_reads"
-    return [
-        Figure(name, ours, None, "x", least=SHARES[f"single_{precision}"]),
-        Figure(f"{name}_vs_best", ratios(ours, peers), None, "x", least=1.0),
-    ]
+def _those(contestants: Sequence[Contestant], precision: str) -> list[Contestant]:
+    """Ours first, empty where it is not there, and the peers."""
+    same = [each for each in contestants if each.precision == precision]
+    ours = [each for each in same if each.engine == OURS] or [Contestant(OURS, precision)]
+    return [*ours, *(each for each in same if each.engine != OURS)]
 
 
 def _word(each: Contestant) -> str:

@@ -22,7 +22,7 @@ from benchmarks.peers.environments import (
     run_module,
 )
 from benchmarks.peers.model import warm, write_model
-from benchmarks.peers.workloads import Workload, warm_up
+from benchmarks.peers.workloads import SINGLE, Workload, warm_up
 from headway.costing.machine import Neighbours
 from headway.executor.torch.config.processor import cpu_flags
 
@@ -40,15 +40,21 @@ class Contestant:
     python: Path = Path()
     model: Path = Path()
     missing: str = ""  # why it is not measured
-    runs: list[dict[str, Any]] = field(default_factory=list)  # one a round, as its driver writes
+    runs: list[dict[str, Any]] = field(default_factory=list)  # one a process, as its driver writes
 
     @property
     def name(self) -> str:
         return f"{self.engine} {self.precision}"
 
+    @property
+    def turns(self) -> list[dict[str, float]]:
+        """Each time that it answered one stream, in its turn."""
+        return [turn for run in self.runs for turn in run.get("turns", ())]
+
     def rates(self, workload: str) -> list[float]:
-        """Output tokens a second, of each round that has them."""
+        """Output tokens a second, of each turn or round that has them."""
         found = [run["workloads"].get(workload) for run in self.runs]
+        found = self.turns if workload == SINGLE else found
         return [each["tokens"] / each["seconds"] for each in found if each]
 
 
@@ -113,10 +119,19 @@ class Stage:
 
         Raises MissingError if it has measured nothing.
         """
+        out = self.job(each, workloads, number)
+        others = Neighbours()
+        why = self._driven(each, out)
+        each.runs.append(written(out, why) | {"others": others.cores() / (os.cpu_count() or 1)})
+
+    def job(
+        self, each: Contestant, workloads: Sequence[Workload], number: int, turns: bool = False
+    ) -> Path:
+        """Write what its driver is told, with its files in memory. Where the driver is to write."""
         warm(each.model.parent if each.model.is_file() else each.model)
-        stem = f"{each.engine}-{each.precision}-{number}"
-        job, out = self.root / "runs" / f"{stem}.job", self.root / "runs" / f"{stem}.json"
-        job.parent.mkdir(exist_ok=True)
+        stem = f"{each.engine}-{each.precision}-{'turns' if turns else number}"
+        out = self.root / "runs" / f"{stem}.json"
+        out.parent.mkdir(exist_ok=True)
         out.unlink(missing_ok=True)
         about = {
             "model": str(each.model),
@@ -124,39 +139,47 @@ class Stage:
             "threads": self.threads,
             "warm_up": warm_up(number).to_json(),
             "workloads": [workload.to_json() for workload in workloads],
+            "turns": turns,
         }
-        job.write_text(json.dumps(about | {"began": time.time()}))
-        others = Neighbours()
-        why = self._driven(each, job, out)
-        if not out.is_file():
-            raise MissingError(why or "it has measured nothing")
-        share = others.cores() / (os.cpu_count() or 1)
-        each.runs.append(json.loads(out.read_text()) | {"ended": why, "others": share})
+        out.with_suffix(".job").write_text(json.dumps(about | {"began": time.time()}))
+        return out
 
-    def _driven(self, each: Contestant, job: Path, out: Path) -> str:
-        """Run the driver. Why it did not end well; empty: it did."""
+    def start(self, each: Contestant, out: Path, **streams: Any) -> "subprocess.Popen[str]":
+        """Its driver, in a session of its own."""
         module = f"benchmarks.peers.drivers.{each.engine.replace('-', '_')}"
-        command = [str(each.python), "-m", module, str(job), str(out)]
+        command = [str(each.python), "-m", module, str(out.with_suffix(".job")), str(out)]
+        variables = {**os.environ, **offline(), "OMP_NUM_THREADS": str(self.threads)}
+        return subprocess.Popen(
+            command, env=variables, start_new_session=True, text=True, **streams
+        )
+
+    def _driven(self, each: Contestant, out: Path) -> str:
+        """Run the driver. Why it did not end well; empty: it did."""
         with out.with_suffix(".log").open("w+") as log:
-            variables = {**os.environ, **offline(), "OMP_NUM_THREADS": str(self.threads)}
-            process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=variables,
-                start_new_session=True,
-            )
+            process = self.start(each, out, stdout=log, stderr=subprocess.STDOUT)
             try:
                 status = process.wait(self.limit)
             except subprocess.TimeoutExpired:
                 return f"it took more than {self.limit:.0f} s"
             finally:
-                _end(process)
+                end(process)
             log.seek(0)
-            said = log.read()
-            if status < 0:
-                said += f"\nit was ended by {signal.Signals(-status).name}"
-            return last_words(said) if status else ""
+            return why_it_ended(status, log.read())
+
+
+def why_it_ended(status: int, said: str) -> str:
+    """Empty: it ended well."""
+    if status < 0:
+        said += f"\nit was ended by {signal.Signals(-status).name}"
+    return last_words(said) if status else ""
+
+
+def written(out: Path, why: str) -> dict[str, Any]:
+    """What its driver has written. Raises MissingError: nothing."""
+    if not out.is_file():
+        raise MissingError(why or "it has measured nothing")
+    found: dict[str, Any] = json.loads(out.read_text())
+    return found | {"ended": why}
 
 
 def _half() -> str:
@@ -164,7 +187,7 @@ def _half() -> str:
     return "bf16" if {"avx512_bf16", "amx_bf16"} & cpu_flags() else "f16"
 
 
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def end(process: "subprocess.Popen[str]") -> None:
     """It and the workers that it has started: they are in a session of their own."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

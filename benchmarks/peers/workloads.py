@@ -15,7 +15,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 VOCAB = 150_000  # ids are drawn below it: special tokens lie above
-NAMES = ("single", "conc8", "batch32", "prefix32", "prefix32_warm")
+SINGLE = "single"  # answered in turns, all others in rounds
+NAMES = (SINGLE, "conc8", "batch32", "prefix32", "prefix32_warm")
 CONTEXT = 1_024
 
 
@@ -71,7 +72,7 @@ def draw(seed: int, scale: float = 1.0) -> list[Workload]:
     lengths = [(rng.randint(64, 512), few(rng.randint(16, 256))) for _ in range(32)]
     prefix = ids(512)
     parts: Sequence[tuple[str, list[Request], int]] = (
-        ("single", [Request(ids(32), few(128))], 1),
+        (SINGLE, [Request(ids(32), few(128))], 1),
         ("conc8", [Request(ids(prompt), answer) for prompt, answer in lengths], 8),
         ("batch32", [Request(ids(prompt), answer) for prompt, answer in lengths], 32),
         ("prefix32", [Request(prefix + ids(16), few(32)) for _ in range(32)], 32),

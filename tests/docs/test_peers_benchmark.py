@@ -1,5 +1,8 @@
 """benchmarks.peers draws its workloads, bounds them and compares; a missing peer is a row."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,8 +13,9 @@ from benchmarks.peers.compared import agreement, figures, ratios, rows, unmeasur
 from benchmarks.peers.contestants import Contestant, Stage
 from benchmarks.peers.drivers import job
 from benchmarks.peers.drivers.job import Stepped
-from benchmarks.peers.environments import Kit, MissingError, environment, last_words
+from benchmarks.peers.environments import Kit, MissingError, environment, last_words, offline
 from benchmarks.peers.model import tensor_shapes, weight_bytes
+from benchmarks.peers.turns import in_turns
 from benchmarks.peers.workloads import NAMES, Request, Workload, draw, from_json
 
 MADE = {each.name: each for each in draw(0)}
@@ -24,7 +28,7 @@ def workload(*lengths, most=32, name="some", prompt=4):
     return Workload(name, tuple(requests), most)
 
 
-def measured(engine, precision, *rates, workload="single", **more):
+def measured(engine, precision, *rates, workload="batch32", **more):
     runs = [
         {
             "about": {"version": "1.0", "computes": "bfloat16"},
@@ -32,7 +36,6 @@ def measured(engine, precision, *rates, workload="single", **more):
             "start": 3.0,
             "load": 1.0,
             "others": 0.25,
-            "read": 1e9,
             **more,
         }
         for rate in rates
@@ -112,6 +115,13 @@ def test_a_ratio_is_to_the_peer_with_the_highest_median_round_by_round():
     assert ratios([12], [[]]) == ratios([], [[3]]) == ratios([], []) == []
 
 
+def in_turns_at(engine, precision, *rates, read=1e9):
+    turns = [{"seconds": 10 / rate, "tokens": 10, "read": read} for rate in rates]
+    about = {"version": "1.0", "computes": "bfloat16"}
+    run = {"about": about, "workloads": {}, "start": 3.0, "load": 1.0, "others": 0.0}
+    return Contestant(engine, precision, runs=[run | {"turns": turns}])
+
+
 def test_figures_are_judged_and_what_is_missing_is_named():
     found = figures(
         [
@@ -121,35 +131,99 @@ def test_figures_are_judged_and_what_is_missing_is_named():
             measured("llama-cpp", "int8", 50, 50),
             Contestant("headway", "int8", missing="LLM has no quantize="),
         ],
-        {("single", "16bit"): 40.0},
+        {("batch32", "16bit"): 40.0},
     )
     by_name = {each.name: each for each in found}
-    assert by_name["single_16bit_vs_best"].samples == [1.0, 1.1]
-    assert by_name["single_16bit_of_bound"].samples == [0.75, 0.825]
-    assert by_name["single_16bit_of_bound"].falls_short
+    assert by_name["batch32_16bit_vs_best"].samples == [1.0, 1.1]
+    assert by_name["batch32_16bit_of_bound"].samples == [0.75, 0.825]
+    assert by_name["batch32_16bit_of_bound"].falls_short
     assert by_name["start_headway_16bit"].most == 4
     assert by_name["start_vllm_16bit"].most is None
     assert by_name["others_at_work"].value == 0.25
     absent = unmeasured(found)
-    assert "single_16bit_vs_best" not in absent
-    assert {"single_int8_vs_best", "prefix32_vs_best", "batch32_16bit_of_bound"} <= set(absent)
+    assert "batch32_16bit_vs_best" not in absent
+    assert {"batch32_int8_vs_best", "prefix32_vs_best", "single_16bit_of_bound"} <= set(absent)
 
 
-def test_a_share_of_own_reads_is_of_what_that_process_could_read():
+def test_one_stream_is_compared_turn_by_turn_and_bound_by_what_was_read_in_it():
     bytes_each = weight_bytes("16bit")
-    found = figures(
-        [
-            measured("headway", "16bit", 8, 10, read=10 * bytes_each),
-            measured("vllm", "16bit", 12, 12, read=24 * bytes_each),
-        ],
-        {},
-    )
+    ours = in_turns_at("headway", "16bit", 8, 10, read=10 * bytes_each)
+    ours.runs[0]["turns"][1]["read"] = 20 * bytes_each
+    peers = [in_turns_at("vllm", "16bit", 12, 16), in_turns_at("llama-cpp", "16bit", 4, 4)]
+    found = figures([ours, *peers], {("single", "16bit"): 100.0})
     by_name = {each.name: each for each in found}
-    assert by_name["single_16bit_of_own_reads"].samples == pytest.approx([0.72, 0.9])
-    assert by_name["single_16bit_of_own_reads"].least == 0.9
-    assert by_name["single_16bit_of_own_reads_vs_best"].samples == pytest.approx([1.6, 2.0])
-    assert by_name["single_16bit_vs_best"].samples == pytest.approx([8 / 12, 10 / 12])
-    assert "single_int8_of_own_reads" not in by_name
+    assert by_name["single_16bit_vs_best"].samples == pytest.approx([8 / 12, 10 / 16])
+    assert by_name["single_16bit_of_bound"].samples == pytest.approx([0.72, 0.45])
+    assert by_name["single_16bit_of_bound"].least == 0.9
+    assert rows([ours], {})[0][5] == "9 (0.58)"
+
+
+DRIVER = """
+import sys
+from benchmarks.peers.drivers import job
+
+class Engine(job.Stepped):
+    about = {"version": "1", "computes": "nothing"}
+
+    def __init__(self, told):
+        kind = open(told.model).read()
+        if kind == "refuses":
+            raise SystemExit("ValueError: no such model")
+        # the first token, the warm-up, one stream that is not timed, two turns
+        self.steps = 1 + 8 + 1 + 2 if kind == "tires" else 1_000
+        self.asked = []
+
+    def add(self, number, request):
+        self.asked.append((number, request.answer))
+
+    def step(self):
+        if not self.steps:
+            raise SystemExit("ValueError: tired")
+        self.steps -= 1
+        number, answer = self.asked.pop()
+        return {number: [7] * answer}
+
+job.REST, job.READ = 0.0, 1 << 20
+job.drive(Engine)
+"""
+
+
+class ScriptedStage(Stage):
+    def start(self, each, out, **streams):
+        told = [str(out.with_suffix(".job")), str(out)]
+        command = [sys.executable, str(self.root / "driver.py"), *told]
+        environment = {**os.environ, **offline()}
+        return subprocess.Popen(
+            command, env=environment, start_new_session=True, text=True, **streams
+        )
+
+
+def test_one_stream_is_answered_in_turns_and_who_fails_keeps_what_was_measured(tmp_path, capsys):
+    (tmp_path / "driver.py").write_text(DRIVER)
+    contestants = []
+    for kind in ("answers", "tires", "refuses"):
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / "model").write_text(kind)
+        contestants.append(Contestant(kind, "16bit", model=tmp_path / kind / "model"))
+    contestants.append(Contestant("absent", "16bit", missing="not made"))
+    in_turns(ScriptedStage(tmp_path, 1, 60.0, tmp_path), contestants, workload(3, most=1), 4)
+    answers, tires, refuses, absent = contestants
+    assert len(answers.rates("single")) == 4
+    assert answers.runs[0]["answer"] == [7, 7, 7]
+    assert answers.runs[0]["ended"] == ""
+    assert refuses.missing == "ValueError: no such model" and not refuses.runs
+    assert absent.missing == "not made"
+    assert len(tires.turns) == 2 and tires.runs[0]["ended"] == "ValueError: tired"
+    assert "is not measured: not made" in capsys.readouterr().out
+
+
+def test_an_engine_that_never_loads_is_given_up(tmp_path):
+    (tmp_path / "driver.py").write_text("import time\ntime.sleep(600)\n")
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "file").touch()
+    stuck = Contestant("stuck", "16bit", model=tmp_path / "model" / "file")
+    in_turns(ScriptedStage(tmp_path, 1, 1.0, tmp_path), [stuck], workload(3, most=1), 2)
+    assert stuck.missing == "it took more than 1 s"
 
 
 def test_how_fast_memory_is_read_is_measured(monkeypatch):
@@ -163,11 +237,11 @@ def test_who_is_missing_or_was_cut_short_is_a_row_that_says_so():
             Contestant("vllm", "16bit", missing="make vllm"),
             measured("llama-cpp", "int8", 20, 40, ended="it took more than 900 s"),
         ],
-        {("single", "int8"): 60.0},
+        {("batch32", "int8"): 60.0},
     )
     assert table[0][:3] == ["vllm", "16bit", "make vllm"]
     assert table[1][2] == "1.0: bfloat16; it took more than 900 s"
-    assert table[1][3:] == ["3.0", "1.0", "30 (0.50)", "-", "-", "-", "-"]
+    assert table[1][3:] == ["3.0", "1.0", "-", "-", "30 (0.50)", "-", "-"]
     assert len(table[0]) == len(table[1])
 
 

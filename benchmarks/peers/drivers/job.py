@@ -2,7 +2,8 @@
 
 A driver runs in its engine's own environment, as `python -m benchmarks.peers.drivers.NAME JOB OUT`:
 it imports the standard library, its engine, this, and numpy, which all of them have. OUT is written
-after each workload, so that what was measured is kept when the time is up.
+after each workload, so that what was measured is kept when the time is up. A job in turns has one
+workload, which is answered once for each line of the input.
 """
 
 import json
@@ -20,6 +21,7 @@ from benchmarks.peers.workloads import Request, Workload, from_json
 
 REST = 10.0  # seconds after the warm-up: what an engine does once, and in the background, is done
 READ, TURNS = 256 << 20, 5  # bytes that each thread reads at once, and how often
+READY = "ready for a turn"  # what a driver in turns prints
 
 
 class Engine(Protocol):
@@ -41,6 +43,7 @@ class Job:
     began: float  # time.time() when the process was started
     warm_up: Workload
     workloads: tuple[Workload, ...]
+    turns: bool  # answer the only workload whenever a line is read, until the input ends
 
     @classmethod
     def read(cls, path: Path) -> "Job":
@@ -62,17 +65,32 @@ def drive(load: Callable[[Job], Engine]) -> None:
     found |= {"start": ended - job.began, "load": ended - imported}
     _counted(engine, job.warm_up)
     time.sleep(REST)
+    if job.turns:
+        return _turns(engine, job, found, out)
     for workload in job.workloads:
-        if workload.name == "single":
-            found["read"] = bytes_read(job.threads)
         began = time.perf_counter()
-        answers = _counted(engine, workload)
+        _counted(engine, workload)
         seconds = time.perf_counter() - began
         found["workloads"][workload.name] = {"seconds": seconds, "tokens": workload.answers}
-        if workload.name == "single":
-            found["answer"] = answers[0]
-            found["read"] = max(found["read"], bytes_read(job.threads))
         out.write_text(json.dumps(found))
+
+
+def _turns(engine: Engine, job: Job, found: dict[str, Any], out: Path) -> None:
+    """A turn for each line. Memory is read just before and after it: the faster one counts."""
+    (workload,) = job.workloads
+    found["answer"] = _counted(engine, workload)[0]
+    found["turns"] = turns = list[dict[str, float]]()
+    out.write_text(json.dumps(found))
+    print(READY, flush=True)
+    for _ in sys.stdin:
+        before = bytes_read(job.threads)
+        began = time.perf_counter()
+        _counted(engine, workload)
+        seconds = time.perf_counter() - began
+        read = max(before, bytes_read(job.threads))
+        turns.append({"seconds": seconds, "tokens": workload.answers, "read": read})
+        out.write_text(json.dumps(found))
+        print(READY, flush=True)
 
 
 def bytes_read(threads: int) -> float:
