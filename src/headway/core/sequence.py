@@ -207,7 +207,8 @@ def due_before(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
     return [
         s
         for s in sequences
-        if s.tier == TIMED
+        if s.tpot != NEVER
+        and s.tier == TIMED
         and s.first_seen + (len(s.tokens) - s.prompt) * s.tpot < time
         and len(s.tokens) - s.scheduled == 1
     ]
@@ -220,6 +221,6 @@ def due_after(sequences: Iterable[Sequence], time: int) -> list[Sequence]:
         for s in sequences
         if s.tier == TIMED
         and s.first_seen != NEVER
-        and s.first_seen + (len(s.tokens) - s.prompt) * s.tpot > time
+        and (s.tpot == NEVER or s.first_seen + (len(s.tokens) - s.prompt) * s.tpot > time)
         and len(s.tokens) - s.scheduled == 1
     ]
