@@ -147,7 +147,7 @@ class Plan:
 
     def _give_singles(self, singles: list[Sequence]) -> None:
         """A token for each of these, as long as there is room, and an empty list."""
-        if not self._give_at_once(singles):
+        if self.rest.has_any(single=True) and not self._give_at_once(singles):
             half = len(singles) // 2 if len(singles) > FEW else 0
             for part in (singles[:half], singles[half:]) if half else ():
                 self._give_singles(part)
