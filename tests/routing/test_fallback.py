@@ -149,10 +149,12 @@ def test_hanging_targets_open_circuits_but_an_unfair_time_does_not():
     settings = CircuitSettings(failures=2, pause=60)
     ends, rows = decided(fallback(hangs, B, timeout=0.05, circuit=settings), x(), x(), x(), x(0.04))
     assert [row.e2e // MS for row in rows] == [60, 60, 10, 10]
-    # Without a timeout its own estimate is what is fair: 10 ms of the 20 that it had.
-    ends, rows = decided(fallback(hangs, circuit=settings), *[x(0.02)] * 3)
+    ends, rows = decided(fallback(hangs, timeout=0.02, circuit=settings), *[x()] * 3)
     assert [type(end) for end in ends] == [DeadlineError, DeadlineError, RefusedError]
     assert ends[2].retry_at > 60 * SECOND
+    # Without a timeout only the caller has set a limit, though it is longer than the estimate.
+    ends, rows = decided(fallback(hangs, circuit=settings), *[x(0.02)] * 3)
+    assert [type(end) for end in ends] == [DeadlineError] * 3
     # It was predicted to take 300 ms and had 100: that is no failure.
     slow = target("slow", 300)
     ends, rows = decided(fallback(slow, circuit=CircuitSettings(1)), x(0.1), x(0.1))

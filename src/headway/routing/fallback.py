@@ -88,7 +88,6 @@ class _Run:
         self._error: BaseException | None = None  # the last that was no refusal
         self._refusal: RefusedError | None = None  # the last
         self._unheard: list[Attempt] = []  # whose end nobody knows yet
-        self._fair: dict[Attempt, int] = {}  # nanoseconds that each may take
         self._blamed = set[Attempt]()  # whose circuit knows that they are late
         self.limit = NEVER  # when the latest attempt is late
 
@@ -115,10 +114,8 @@ class _Run:
         deadline = self._attempts.request.deadline
         if not self._fallback.hedge and not self._attempts.streams:  # of a stream, the first piece
             deadline = min(deadline, self.limit)
-        fair = self._likely(target) if timeout == NEVER else timeout
         attempt = self._attempts.start(target, why, words, deadline=deadline)
         self._unheard.append(attempt)
-        self._fair[attempt] = fair
         return True
 
     def _askable(self) -> Iterator[Target]:
@@ -199,12 +196,14 @@ class _Run:
         return (loop_now() - attempt.began) / 1e9
 
     def _blame(self, attempt: Attempt) -> None:
-        """Its circuit hears that it is late, if it has had the time that it may take."""
+        """Its circuit hears that it is late, if it has had its whole timeout. Without one, only the
+        caller has set a limit, which says nothing of the target."""
         if attempt in self._blamed:
             return
         self._blamed.add(attempt)
-        if loop_now() - attempt.began >= self._fair[attempt]:
-            self._fallback.circuits[attempt.target.name].failed(loop_now())
+        name = attempt.target.name
+        if loop_now() - attempt.began >= self._fallback.timeouts[name]:
+            self._fallback.circuits[name].failed(loop_now())
         else:
             self._excuse(attempt)
 

@@ -127,6 +127,23 @@ def test_a_model_that_is_loading_is_passed_over_and_refusals_have_a_time():
     asyncio.run(main())
 
 
+def test_a_callers_short_deadlines_open_no_circuit_for_others():
+    keys, timed = [key("hasty"), key("calm")], {"x-headway-timeout-ms": "20"}
+    expects = timed | {"x-headway-expected-tokens": "1"}
+
+    async def main():
+        gate = Permitted()
+        async with serving([fake, gate.engine], keys=keys) as (client, _):
+            for headers in [timed, expects] * 5:
+                late = await ask(client, "safe", "hasty", headers)
+                assert late.status_code == 408, late.text
+            gate.permits.release(1_000)
+            calm = await ask(client, "safe", "calm")
+            assert (calm.status_code, calm.json()["model"]) == (200, "large")
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_later_request_supersedes_all_attempts(stream):
     async def main():
