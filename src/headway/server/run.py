@@ -82,7 +82,7 @@ class Server:
         functions = self.backends.functions
         self.service = Service(config, *self.backends.engines, functions=functions)
         for engine, model in zip(self.backends.engines, self.service.models, strict=True):
-            engine.renewed = model.engine_ready
+            engine.renewed, engine.gave_up = model.engine_ready, model.engine_lost
         self.functions = FunctionsPart(self.service, functions) if functions else None
         self.jobs = open_jobs(config, self._job_host, self.log)
         self.ledger = open_ledger(self.service, self.log, self._function_books)

@@ -304,12 +304,14 @@ def test_a_restarted_engine_takes_no_requests_before_its_model_is_checked(played
 
 
 def test_the_first_fault_is_final_without_restarts_or_if_the_process_cannot_be_killed(played):
-    engine = played.made(0)
+    engine, heard = played.made(0), []
+    engine.gave_up = lambda: heard.append(engine.state)
 
     async def scene(standing):
         played.remotes[-1].fail("why")
 
     stood(engine, scene)
+    assert heard == [EngineState.DOWN]
     assert (engine.state, engine.down, played.pauses) == (EngineState.DOWN, "why", [])
 
     engine = played.made(3)

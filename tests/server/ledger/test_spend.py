@@ -1,5 +1,9 @@
 """Caps of keys: on max_tokens and n, and on the money of a day, across restarts and outages."""
 
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
 import httpx2
 import pytest
 from hypothesis import given
@@ -16,6 +20,7 @@ from headway.server.protocol.fields import ChatBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import chat_request
 from headway.store.database import StoreError
+from tests.server import served_process
 from tests.server.running_server import fake, serving, until
 
 PATH = "/v1/completions"
@@ -42,14 +47,18 @@ def client_of(url):
     return httpx2.Client(base_url=url, headers={"authorization": "Bearer ci"}, timeout=30)
 
 
-def post(client, tokens=None, **more):
+def post(client, tokens=None, id="", **more):
     body = {
         "prompt": "def f(",
         "ignore_eos": True,
         **({} if tokens is None else {"max_tokens": tokens}),
         **more,
     }
-    return client.post(PATH, json=body)
+    return client.post(PATH, json=body, headers={"x-request-id": id} if id else None)
+
+
+def waiting(client):
+    return sum(lane["waiting"] for lane in client.get("/v1/lanes").json()["data"])
 
 
 def refusal(answer):
@@ -128,6 +137,39 @@ def test_while_the_ledger_is_away(tmp_path, monkeypatch, when_away, status):
             assert post(client, 60).status_code in (429, 503), "by the last known totals"
         until(lambda: not front.spend.is_away())
         assert post(client, 5).status_code == 200
+
+
+def test_an_engine_that_is_down_for_good_keeps_no_money(tmp_path):
+    config = {
+        "models": [{"name": "whole"}, {"name": "broken", "engine": {"restart": 0}}],
+        "engine": {"slots": 2, "context": 256, "threads": 1},
+        "routes": {"only": {"rules": [{"to": "broken"}]}},
+        "prices": PRICES,
+        "keys": [key_of(money_per_day=1.0)],
+        "ledger": {"url": str(tmp_path / "ledger.db")},
+    }
+    with (
+        served_process.served(config, tmp_path) as server,
+        client_of(server.url) as client,
+        ThreadPoolExecutor() as pool,
+    ):
+        pid = server.said["engine_pids"]["broken"]
+        before = left(post(client, 1, model="whole"))
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            asking = [
+                pool.submit(post, client, 200, name, model=name) for name in ("broken", "only")
+            ]
+            until(lambda: waiting(client) == 2)
+            for name in ("broken", "only"):
+                assert client.post(f"/v1/requests/{name}/cancel").status_code == 200
+            assert [each.result().status_code for each in asking] == [409, 409]
+            assert left(post(client, 1, model="whole")) < before - 800, "it is reserved"
+        finally:
+            os.kill(pid, signal.SIGKILL)
+        until(lambda: [each for each in server.lines if each["event"] == "engine down for good"])
+        assert before - 50 < left(post(client, 1, model="whole")) < before
+        assert client.get("/v1/routes").json()["data"][0]["decisions"] == 1
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,9 @@ class Watched:
     def ready(self) -> None:
         self._failed.clear()
 
+    def lost(self) -> None:
+        self._failed.clear()
+
     def entered(self, call: Call) -> None:
         self.calls[call.id] = call
 

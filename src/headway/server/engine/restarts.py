@@ -65,6 +65,7 @@ class Restarting(Generic[C, W]):
     def __init__(self, most: int, log: Log, what: str = "engine") -> None:
         self._most, self._log, self._what = most, log, what
         self.renewed: Callable[[], object] = lambda: None  # called when the next one is ready
+        self.gave_up: Callable[[], object] = lambda: None  # called when no next one will come
         self._between = False  # one has failed, and the next is not ready yet
         self._leaving = False
         self._fault = ""  # why the last one failed, until the next is ready
@@ -132,6 +133,7 @@ class Restarting(Generic[C, W]):
     def _give_up(self, restarts: int) -> None:
         self._between = False
         self._log.critical(f"{self._what} down for good", cause=self._fault, restarts=restarts)
+        self.gave_up()
 
     async def _renew(self, count: int) -> None:
         """Start the next process. One that cannot start counts as failed, and its `down` says why.

@@ -62,10 +62,19 @@ class Admission:
 
     def engine_ready(self) -> None:
         """An engine is ready: no more rows come from an earlier one."""
-        for call in self._leaving.give_up():
-            self._settle(call)
+        self._give_up_rows()
         for each in self.watchers:
             each.ready()
+
+    def engine_lost(self) -> None:
+        """The engine has failed, and no other one will come: nor will rows."""
+        self._give_up_rows()
+        for each in self.watchers:
+            each.lost()
+
+    def _give_up_rows(self) -> None:
+        for call in self._leaving.give_up():
+            self._settle(call)
 
     def refuse_early(self, refusal: Refusal) -> None:
         """Tell the watchers of a request that never became a call."""

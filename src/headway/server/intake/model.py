@@ -87,6 +87,10 @@ class Model:
         """An engine is ready: the first one, or the next one after a fault."""
         self.admission.engine_ready()
 
+    def engine_lost(self) -> None:
+        """The engine has failed, and no other one will come."""
+        self.admission.engine_lost()
+
     def watch(self, watcher: Watcher) -> None:
         """Tell it of calls, of the ledger's rows and of engines, from now on."""
         self.admission.watchers.append(watcher)

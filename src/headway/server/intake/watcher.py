@@ -16,6 +16,10 @@ class Watcher(Protocol):
         """An engine is ready: the first one, or the next one after a fault."""
         ...
 
+    def lost(self) -> None:
+        """The engine has failed, and no other one will come: nor will rows."""
+        ...
+
     def entered(self, call: Call) -> None:
         """It is in its lane."""
         ...

@@ -37,9 +37,14 @@ class Book(EngineBook):
         """An engine is ready. Calls of its predecessor will hear no more of it."""
         with self._lock:
             self._device.begin(self._now)
-        for known in self._stranded():
-            known.rowless = True
-            self._end(known)
+        self._end_stranded()
+
+    def lost(self) -> None:
+        """No other engine will come: of the time since its last message nothing is known."""
+        with self._lock:
+            if self._device.started:
+                self._device.lose(self._now)
+        self._end_stranded()
 
     def entered(self, call: Call) -> None:
         known = self._calls[call.id] = OpenCall(call)
@@ -128,8 +133,11 @@ class Book(EngineBook):
         waits = any(lane.waiting for lane in load.lanes.values())
         return self._is_up and not load.running and not waits
 
-    def _stranded(self) -> list[OpenCall]:
-        return [known for known in self._calls.values() if known.left != NEVER]
+    def _end_stranded(self) -> None:
+        """Calls that have left hear no more of the engine."""
+        for known in [each for each in self._calls.values() if each.left != NEVER]:
+            known.rowless = True
+            self._end(known)
 
     def _end(self, known: OpenCall) -> None:
         """If all is known of a call, make its rows, and settle what its key was charged."""

@@ -127,6 +127,9 @@ class Spans:
 
     def ready(self) -> None:
         """A new engine is ready: write the traces that waited for rows of the one before it."""
+        self.lost()
+
+    def lost(self) -> None:
         for trace in [trace for trace in self._open.values() if trace.over]:
             if next(iter(trace.call.choices)) in self._open:  # a trace is there once per choice
                 self._say(trace)

@@ -100,6 +100,9 @@ class EngineWatcher:
     def ready(self) -> None:
         """An engine is ready."""
 
+    def lost(self) -> None:
+        """No other engine will come."""
+
     def entered(self, call: Call) -> None:
         for each in call.requests:
             given = each.id, each.lane, each.arrived, len(each.prompt), self._place

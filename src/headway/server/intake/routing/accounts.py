@@ -55,6 +55,10 @@ class Accounts:
 
     def ready(self) -> None:
         """Another engine is there: of the one before it no more rows come."""
+        self.lost()
+
+    def lost(self) -> None:
+        """No more rows come of those that are open."""
         for account in self._open.values():
             account.close()
         self._open.clear()

@@ -59,6 +59,10 @@ class ModelMetrics:
         self._earlier_preemptions += self._preemptions
         self._preemptions = 0
 
+    def lost(self) -> None:
+        """The engine has failed, and no other one will come."""
+        self._requests.begin()
+
     def loaded(self, work: DeviceWork, load_ns: int) -> None:
         """The model of the engine that will be ready next: its work, and how long it took."""
         self._device.loaded(work, load_ns)
