@@ -33,10 +33,10 @@ def key(name, **more):
 
 
 @asynccontextmanager
-async def serving(engines=(fake, fake), routes=ROUTES, **sections):
+async def serving(engines=(fake, fake), routes=ROUTES, models=TWO, **sections):
     """A client of the application, and its service. engines: make them of their configurations."""
-    config = ServerConfig(models=TWO, routes=routes, **sections)
-    made = [make(entry) for make, entry in zip(engines, config.entries, strict=True)]
+    config = ServerConfig(models=models, routes=routes, **sections)
+    made = [make(entry) for make, entry in zip(engines, config.engines, strict=True)]
     service = Service(config, *made)
     for model in service.models:
         words = AsyncTokenizer(tokenizer(), EMBEDDED)
@@ -178,6 +178,27 @@ def test_a_drain_lets_a_route_ask_its_next_model():
             gate.permits.release(1_000)
             assert (await begun).json()["model"] == "large"
             assert 0 < await draining <= 30
+
+    asyncio.run(main())
+
+
+def test_a_replica_that_is_renewed_leaves_the_costs_of_the_others():
+    models, routes = [{"name": "small", "replicas": 2}], {"only": {"rules": [{"to": "small"}]}}
+
+    async def main():
+        gates = [Permitted(), Permitted()]
+        engines = [gate.engine for gate in gates]
+        async with serving(engines, routes, models) as (client, service):
+            asking = asyncio.create_task(ask(client, "only"))
+            await holds(lambda: any(gate.asked for gate in gates))
+            for gate, model in zip(gates, service.models, strict=True):
+                if not gate.asked:
+                    model.engine_ready()
+                gate.permits.release(1_000)
+            assert (await asking).status_code == 200
+            await holds(lambda: service.routes.decisions.rows["only"])
+            (row,) = service.routes.decisions.rows["only"]
+            assert row.attempts[0].is_measured and row.nanoseconds > 0
 
     asyncio.run(main())
 

@@ -1,6 +1,6 @@
 """ModelTarget: one of the server's own models, for its routes."""
 
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from math import nan
 
@@ -14,6 +14,7 @@ from headway.routing.targets.target import Estimate, TargetLoad
 from headway.server import clock
 from headway.server.answering.call import Call
 from headway.server.engine.handle import EngineState
+from headway.server.intake.model import Model
 from headway.server.intake.replicas import Replicas
 from headway.server.intake.routing.accounts import Account, Accounts
 from headway.server.intake.routing.asked import Asked
@@ -48,7 +49,9 @@ class ModelTarget:
 
     streams = True
 
-    def __init__(self, replicas: Replicas, name: str, accounts: Accounts, price: Price) -> None:
+    def __init__(
+        self, replicas: Replicas, name: str, accounts: Mapping[Model, Accounts], price: Price
+    ) -> None:
         self.replicas, self.name = replicas, name
         self._accounts, self._price = accounts, price
         self._outstanding = 0
@@ -117,7 +120,7 @@ class ModelTarget:
             call = await model.call(routed, AttemptClient(), asked.size)
         except Problem as problem:
             raise failure(problem, asked) from problem
-        return call, self._accounts.open(call, bill, self._price)
+        return call, self._accounts[model].open(call, bill, self._price)
 
     @contextmanager
     def _counted(self) -> Iterator[None]:

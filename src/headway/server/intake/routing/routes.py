@@ -126,19 +126,19 @@ class Routes:
         self._idle = asyncio.Event()
         self._idle.set()
         self._finishing = set[asyncio.Task[None]]()
-        accounts: dict[Replicas, Accounts] = {}
+        accounts: dict[Model, Accounts] = {}  # one for each engine: each is renewed by itself
         an_hour = config.prices.per_hour
         price = Price(device_second=an_hour / HOUR * 1e9) if an_hour else Price()
         targets: dict[str, ModelTarget] = {}
 
         def model_target(name: str) -> ModelTarget:
             if name not in targets:
-                model = models[name]
-                if model not in accounts:
-                    accounts[model] = Accounts()
-                    for each in model.models:
-                        each.watch(accounts[model])
-                targets[name] = ModelTarget(model, name, accounts[model], price)
+                replicas = models[name]
+                for each in replicas.models:
+                    if each not in accounts:
+                        accounts[each] = Accounts()
+                        each.watch(accounts[each])
+                targets[name] = ModelTarget(replicas, name, accounts, price)
             return targets[name]
 
         made = make_routes(config.routes, model_target, self.decisions.take)
