@@ -1,6 +1,7 @@
 """Routes over engines that compute nothing: keys, quotas, refusals, ends, settings."""
 
 import asyncio
+import json
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -15,9 +16,11 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.config.validate import check_files
 from headway.server.engine.handle import EngineState
+from headway.server.http import sse
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
-from tests.server.running_server import Permitted, fake, tokenizer
+from tests.server.running_server import Permitted, fake, tokenizer, until
+from tests.server.running_server import serving as running
 
 TWO = [{"name": "small"}, {"name": "large"}]
 ROUTES = {
@@ -201,6 +204,40 @@ def test_a_replica_that_is_renewed_leaves_the_costs_of_the_others():
             assert row.attempts[0].is_measured and row.nanoseconds > 0
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("route", ["safe", "up", "vote"])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_stream_of_a_route_is_not_silent_before_its_first_token(route, fails, monkeypatch):
+    monkeypatch.setattr(sse, "KEEPALIVE", 0.01)
+    config, gates = ServerConfig(models=TWO, routes=ROUTES), []
+
+    def gated(entry):
+        gates.append(Permitted())
+        return gates[-1].engine(entry)
+
+    with (
+        running(config, gated) as (url, service),
+        httpx2.Client(base_url=url, timeout=60) as client,
+    ):
+        headers = {"x-request-id": "mine"}
+        asked = {"json": {**ASK, "model": route, "stream": True}, "headers": headers}
+        with client.stream("POST", "/v1/completions", **asked) as answer:
+            lines = answer.iter_lines()
+            assert [next(lines) for _ in range(3)] == [": waiting", "", ": waiting"]
+            assert answer.status_code == 200 and answer.headers["x-headway-route"] == route
+            assert "x-headway-route-target" not in answer.headers
+            if fails:
+                assert client.post("/v1/requests/mine/cancel").status_code == 200
+            for gate in gates:
+                gate.permits.release(1_000)
+            data = [line.removeprefix("data: ") for line in lines if line.startswith("data")]
+        assert data[-1] == "[DONE]"
+        if fails:
+            assert json.loads(data[0])["error"]["code"] == "cancelled" and len(data) == 2
+        else:
+            assert json.loads(data[0])["model"] in ("small", "large") and "error" not in data[0]
+        until(lambda: service.open == 0)
 
 
 def test_attempts_are_a_workflow_in_the_ledger():

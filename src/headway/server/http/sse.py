@@ -3,7 +3,9 @@ would go unseen.
 """
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
+from typing import Any
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -11,7 +13,9 @@ from starlette.types import Receive, Scope, Send
 from headway.server.answering.call import SLOW, Call
 from headway.server.http.direct_send import direct
 from headway.server.http.disconnect import Client
+from headway.server.http.errors import note
 from headway.server.protocol.chunks import DONE, WAITING, failed
+from headway.server.protocol.problem import Problem
 
 KEEPALIVE = 10.0  # seconds of silence, then a comment is sent: proxies close silent connections
 HEADERS = {
@@ -34,16 +38,58 @@ async def stream_answer(call: Call, client: Client) -> Response:
     return EventStream(call, client)
 
 
+async def stream_route(asking: Coroutine[Any, Any, Call], client: Client, route: str) -> Response:
+    """As stream_answer, for a route. asking: gives the call of the model that answers, with its
+    first token. route: its name."""
+    task = asyncio.create_task(asking)
+    try:
+        await asyncio.wait([task], timeout=KEEPALIVE)
+    except asyncio.CancelledError:
+        task.cancel()
+        raise
+    if not task.done():
+        return WaitingStream(task, client, route)
+    return await stream_answer(task.result(), client)
+
+
+class WaitingStream(Response):
+    """Of a route, from before it is known which model answers: its headers do not say it."""
+
+    def __init__(self, task: asyncio.Task[Call], client: Client, route: str) -> None:
+        super().__init__(b"", 200, HEADERS | {"x-headway-route": route})
+        del self.headers["content-length"]
+        self._task, self._client = task, client
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
+            await send(start)
+            while not self._task.done():
+                await send({"type": "http.response.body", "body": WAITING, "more_body": True})
+                await asyncio.wait([self._task], timeout=KEEPALIVE)
+            try:
+                call = self._task.result()
+            except Problem as problem:
+                note(problem)
+                await send({"type": "http.response.body", "body": failed(problem) + DONE})
+            else:
+                await EventStream(call, self._client, begun=True)(scope, receive, send)
+        finally:
+            self._task.cancel()
+            self._client.close()
+
+
 class EventStream(Response):
     """Each send waits for the client; the call collects what comes in the meantime.
 
-    A call that has collected too much cancels this task, and uvicorn closes the connection.
+    A call that has collected too much cancels this task, and uvicorn closes the connection. begun:
+    the response's start has been sent.
     """
 
-    def __init__(self, call: Call, client: Client) -> None:
+    def __init__(self, call: Call, client: Client, begun: bool = False) -> None:
         super().__init__(b"", 200, HEADERS | call.headers)
         del self.headers["content-length"]
-        self._call, self._client = call, client
+        self._call, self._client, self._begun = call, client, begun
         client.waited = 0
         self._loop = asyncio.get_running_loop()
         self._last_sent = self._loop.time()
@@ -63,7 +109,8 @@ class EventStream(Response):
         call, time = self._call, self._loop.time
         start = {"type": "http.response.start", "status": 200, "headers": self.raw_headers}
         try:
-            await send_start(start)
+            if not self._begun:
+                await send_start(start)
             if not (call.out or call.done):
                 await send({"type": "http.response.body", "body": WAITING, "more_body": True})
             self._keep_alive()

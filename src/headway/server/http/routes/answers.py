@@ -12,7 +12,7 @@ from headway.server.http.body import BodyReader
 from headway.server.http.disconnect import Client
 from headway.server.http.json_answer import json_answer
 from headway.server.http.openapi import generation, responses
-from headway.server.http.sse import stream_answer
+from headway.server.http.sse import stream_answer, stream_route
 from headway.server.intake.service import Service
 from headway.server.protocol.fields import ChatBody, CompletionBody, GenerationBody
 from headway.server.protocol.problem import Problem
@@ -75,7 +75,10 @@ async def answer(
         parsed = api_request(body, limits, found.model.vectors)
         del body
         client = Client(request.receive, permit, found.model.sent)
-        call = await service.call(arrival, parsed, found, client, size)
+        asking = service.call(arrival, parsed, found, client, size)
+        if found.route and parsed.stream:
+            return await stream_route(asking, client, found.name)
+        call = await asking
         return await (stream_answer if parsed.stream else json_answer)(call, client)
     except BaseException:
         if client:
