@@ -170,6 +170,13 @@ def test_an_engine_that_is_down_for_good_keeps_no_money(tmp_path):
         until(lambda: [each for each in server.lines if each["event"] == "engine down for good"])
         assert before - 50 < left(post(client, 1, model="whole")) < before
         assert client.get("/v1/routes").json()["data"][0]["decisions"] == 1
+        broken = [each for each in client.get("/metrics").text.splitlines() if '"broken"' in each]
+        for name, label in (
+            ("headway_requests_total", "cancelled"),
+            ("vllm:request_success", "abort"),
+        ):
+            counted = [each for each in broken if each.startswith(name) and f'"{label}"' in each]
+            assert sum(float(each.split()[-1]) for each in counted) == 2, name
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from headway.server.answering.call import SLOW, Call
 from headway.server.answering.refusal import Refusal
 from headway.server.engine.device_work import DeviceWork
 from headway.server.engine.handle import EngineHandle, EngineState
+from headway.server.intake.leaving import ENDED_BY_SERVER
 from headway.server.observe.metrics.batches import Batches
 from headway.server.observe.metrics.device import Device
 from headway.server.observe.metrics.edges import Edges
@@ -55,13 +56,13 @@ class ModelMetrics:
     def ready(self) -> None:
         """An engine is ready: the first one, or the next one after a fault."""
         self._steps.begin(self._now())
-        self._requests.begin()
+        self._requests.no_more_rows()
         self._earlier_preemptions += self._preemptions
         self._preemptions = 0
 
     def lost(self) -> None:
         """The engine has failed, and no other one will come."""
-        self._requests.begin()
+        self._requests.no_more_rows()
 
     def loaded(self, work: DeviceWork, load_ns: int) -> None:
         """The model of the engine that will be ready next: its work, and how long it took."""
@@ -100,8 +101,12 @@ class ModelMetrics:
         self._requests.abandoned(call.routed.lane, reason, len(silent))
         if reason == SLOW:
             self._edges.cut(call.routed.lane)
-        if reason in FAILED:  # except where the row came already, ahead of the step's events
-            self._requests.failed(call.routed.lane, [id for id in open if id not in call.rows])
+        # Except where the row came already, ahead of the step's events.
+        lane, rowless = call.routed.lane, [id for id in open if id not in call.rows]
+        if reason in FAILED:
+            self._requests.failed(lane, rowless)
+        else:
+            self._requests.leaving(lane, ENDED_BY_SERVER.get(reason, Finish.CANCELLED), rowless)
 
     def settled(self, call: Call, begun: int) -> None:
         """Count the tokens of a call that is over. begun: of its prompts, those begun."""

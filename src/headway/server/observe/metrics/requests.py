@@ -56,9 +56,15 @@ class Requests:
         # Ids of failed requests whose row may still come. The set stays small: a call fails once,
         # and a failed engine takes no further requests.
         self._failed = set[str]()
+        self._leaving: dict[str, tuple[str, Finish]] = {}  # until their row: lane and end, by id
 
-    def begin(self) -> None:
-        """An engine is ready: no more rows come from an earlier one."""
+    def no_more_rows(self) -> None:
+        """The engine has failed: count the requests of calls that had left it."""
+        for lane, finish in self._leaving.values():
+            self._outcomes[lane, OUTCOMES[finish]] += 1
+            if finish in FINISHES:
+                self._finished[FINISHES[finish],] += 1
+        self._leaving.clear()
         self._failed.clear()
 
     def refused(self, lane: str, reason: str, count: int) -> None:
@@ -89,9 +95,15 @@ class Requests:
         self._finished["error",] += len(ids)
         self._failed.update(ids)
 
+    def leaving(self, lane: str, finish: Finish, ids: Iterable[str]) -> None:
+        """Requests of a call that has left. They are counted by their rows, or as having this
+        finish if none comes."""
+        self._leaving.update(dict.fromkeys(ids, (lane, finish)))
+
     def ended(self, row: RequestRow) -> None:
         """Count a request by its row."""
         lane, finish = row.lane, row.finish
+        self._leaving.pop(row.id, None)
         if row.id in self._failed:
             self._failed.remove(row.id)
             self._count_cost(row)
