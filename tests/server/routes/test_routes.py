@@ -265,6 +265,9 @@ def test_a_client_that_leaves_cancels_every_attempt(served):
     assert last["error"] == "the caller left"
     assert [each["outcome"] for each in last["attempts"]] == ["cancelled"] * 3
     assert all(each["measured"] for each in last["attempts"])
+    until(lambda: [line for line in served.lines if line.get("status") == 499])
+    (logged,) = [line for line in served.lines if line.get("status") == 499]
+    assert logged["code"] == "client_gone"
     with served.http.stream(
         "POST", "/v1/completions", json={"model": "safe", "stream": True} | long
     ) as stream:

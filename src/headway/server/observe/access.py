@@ -99,7 +99,9 @@ def _learned(record: AccessRecord) -> dict[str, object]:
         problem, routed = call.problem, call.routed
         values |= {"route": routed.route, "decision": routed.reason}
         tokens_in, tokens_out = call.tokens
-        values |= {"code": problem.code if problem else "", "answer": call.id}
+        if problem and not record.code:  # of a route the last attempt may have ended otherwise
+            values["code"] = problem.code
+        values["answer"] = call.id
         values |= {"tokens_in": tokens_in, "tokens_out": tokens_out}
         firsts = [row.first_token for row in call.rows.values() if row.first_token != NEVER]
         values |= {f"eta_{name}_ms": value for name, value in call.eta.ms.items()}
