@@ -19,7 +19,8 @@ def served(config, folder):
     process. Modules of the tests can be imported there.
     """
     path = folder / "headway.yaml"
-    process_wide = {"logs": {"format": "json"}, "server": {"port": 0}}
+    server = config.get("server", {}) | {"port": 0}
+    process_wide = {"logs": {"format": "json"}, "server": server}
     path.write_text(yaml.safe_dump(config | process_wide))
     command = [sys.executable, "-m", "headway.cli", "serve", "--config", path]
     places = {"PYTHONPATH": os.pathsep.join([os.getcwd(), *sys.path])}

@@ -112,9 +112,10 @@ class Backends:
         """Of the processes that run."""
         return [each.pid for each in self if each.pid]
 
-    async def drain(self, timeout: float) -> None:
-        """Let them finish what they were given, within so many seconds."""
-        await asyncio.gather(*[each.drain(timeout) for each in self])
+    async def drain(self, timeout: float, whole: float) -> None:
+        """Let them finish what they were given, within so many seconds. whole: seconds of the
+        server's drain, of which these are left."""
+        await asyncio.gather(*[each.drain(timeout, whole) for each in self])
 
     async def close(self) -> None:
         """End them now."""

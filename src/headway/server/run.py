@@ -200,7 +200,7 @@ class Server:
         if self.jobs:
             await self.jobs.drain()
         left = await self.service.drain_routes(timeout / SECOND)
-        await self.backends.drain(left)
+        await self.backends.drain(left, timeout / SECOND)
         self.web.should_exit = True
 
     @property

@@ -124,7 +124,7 @@ class Played:
         self.options, self.state, self.down, self.load = options, EngineState.LOADING, "", Load()
         self.pid, self.fault, self.ends, self.ended = 1, None, True, False
         self._over = asyncio.Event()
-        self.welcome = SimpleNamespace(folder="f", eos=frozenset(), context=512)
+        self.welcome = SimpleNamespace(folder="f", eos=frozenset(), context=512, capacity=500)
         self.starts(self)
 
     async def start(self, progress=None):
@@ -144,7 +144,7 @@ class Played:
         self.ended = True
         return self.ends
 
-    async def drain(self, timeout):
+    async def drain(self, timeout, whole):
         self.state = EngineState.DOWN if self.down else EngineState.DRAINING
         self._over.set()
 
@@ -328,7 +328,7 @@ def test_between_two_engines_nothing_runs_and_a_drain_prevents_the_next_start(pl
         states.append(engine.state)
         with pytest.raises(EngineDownError, match="first"):
             engine.submit([], None)
-        assert engine.load == Load()
+        assert engine.load == Load(capacity=500)
         await engine.drain(1)
         states.append(engine.state)
 

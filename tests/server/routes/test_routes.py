@@ -324,6 +324,28 @@ def test_decisions_are_counted_logged_and_readable(served):
     assert said and said[-1]["model"] in ("small", "large") and said[-1]["decision"]
 
 
+def test_what_a_drain_cuts_off_is_told_the_whole_timeout(tmp_path):
+    config = {**CONFIG, "routes": {"only": {"rules": [{"to": "small"}]}}}
+    config["server"] = {"drain_timeout": "1s"}
+    found = {}
+    with (
+        served_process.served(config, tmp_path) as own,
+        httpx2.Client(base_url=own.url, timeout=60) as http,
+    ):
+        body = {"model": "only", "prompt": "x"}
+
+        def ask():
+            found["answer"] = http.post("/v1/completions", json=body)
+
+        os.kill(own.said["engine_pids"]["small"], signal.SIGSTOP)
+        thread = threading.Thread(target=ask)
+        thread.start()
+        until(lambda: running(SimpleNamespace(http=http)) == 1)
+        own.process.terminate()
+        thread.join(60)
+    assert "this did not end within 1 s" in found["answer"].text
+
+
 def test_a_killed_engine_makes_the_fallback_work(served):
     """The last test: it changes the engine's process."""
     found = {}
@@ -340,6 +362,7 @@ def test_a_killed_engine_makes_the_fallback_work(served):
     answer = found["answer"]
     assert (answer.status_code, answer.json()["model"]) == (200, "small")
     assert answer.headers["x-headway-route-decision"].startswith("after_error: large")
+    assert served.http.get("/v1/models/large").json()["max_model_len"] == 256
     for route in ("safe", "spread", "strict"):  # while it is away
         again = post(served, model=route, stream=route == "safe")
         assert again.headers["x-headway-route-target"] == "small", again.text

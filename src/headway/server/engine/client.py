@@ -109,14 +109,18 @@ class EngineClient:
     def retune(self, retune: Retune) -> None:
         self._send([retune])
 
-    async def drain(self, timeout: float) -> None:
-        """Finish what was accepted, and close. What has not ended by then fails: DrainingError."""
+    async def drain(self, timeout: float, whole: float = 0.0) -> None:
+        """Finish what was accepted, and close. What has not ended by then fails: DrainingError.
+
+        whole: seconds of the server's drain, of which these are left; 0: these are all.
+        """
         if self._state is EngineState.READY:
             self._leave()
             self._send([Close()])
             if not await self._ends_within(timeout):
                 left = self._callers.open
-                why = f"the server is closing, and this did not end within {timeout:g} s"
+                seconds = whole or timeout
+                why = f"the server is closing, and this did not end within {seconds:g} s"
                 self._callers.fail(DrainingError(why))
                 self.cancel(left)
                 await self._ends_within(GRACE)

@@ -44,7 +44,7 @@ class Client(Protocol):
     async def over(self) -> None: ...
     async def end(self) -> bool: ...
     def fail(self, fault: str) -> None: ...
-    async def drain(self, timeout: float) -> None: ...
+    async def drain(self, timeout: float, whole: float = 0.0) -> None: ...
     async def close(self) -> None: ...
 
 
@@ -160,10 +160,10 @@ class Restarting(Generic[C, W]):
         log = self._log.error if colon and level in ERRORS else self._log.warning
         log(rest if colon and level in LEVELS else line, source=self._what)
 
-    async def drain(self, timeout: float) -> None:
+    async def drain(self, timeout: float, whole: float = 0.0) -> None:
         """As the client's; no other is started."""
         self._leaving = True
-        await self._client.drain(timeout)
+        await self._client.drain(timeout, whole)
 
     async def close(self) -> None:
         """Close the current one. No other is started after it."""
@@ -198,7 +198,9 @@ class RestartingEngine(Restarting[EngineClient, Welcome]):
 
     @property
     def load(self) -> Load:
-        return Load() if self._between else self._client.load
+        """After a fault it keeps what a request may hold, which is known until the next engine."""
+        load = Load() if self._between else self._client.load
+        return load._replace(capacity=self._welcome.capacity) if self._fault else load
 
     def submit(
         self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()

@@ -162,8 +162,8 @@ class FunctionClient:
         self._over.set()
         self._tell_all(EngineDownError(self.down))
 
-    async def drain(self, timeout: float) -> None:
-        """Finish what was accepted, and close."""
+    async def drain(self, timeout: float, whole: float = 0.0) -> None:
+        """Finish what was accepted, and close. whole: as of EngineClient."""
         self._leave()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
