@@ -10,13 +10,14 @@ one takes memory that later ones reuse. `front_mb` and `engine_mb` are resident 
 
 Then three times the capacity arrives for a minute, as a Poisson process, however many still wait. A
 caller that is refused comes back once, after `retry-after-ms`. That is done ROUNDS times, with a
-capacity measured in between. `goodput_share` is the rate of answers with status 200 over the
-capacity before and after that minute, in windows of ten seconds. All answers count, late ones too:
-at three times the capacity a line that may be 30 s long keeps no budget of 2 s to the first token.
-`answer_p50_ms`, counted from when a request was due, shows that. `refusals_with_retry_after` is the
-share of a 429 or 503 with Retry-After among all answers of the whole run that are not a 200. A 408
-or a broken connection is among those without. `first_retries_served` is about all retries that were
-due after the minute.
+capacity measured in between. `answered_share` is the rate of answers with status 200 over the
+capacity before and after that minute, in windows of ten seconds. Late ones count too.
+`goodput_share` is the same of the good ones alone: inside the limits that the server has for the
+answer's lane, where the first token counts from when the request was due. It has no aim: a line
+that may be 30 s long keeps no budget of 2 s to the first token. `answer_p50_ms`, counted likewise,
+shows that. `refusals_with_retry_after` is the share of a 429 or 503 with Retry-After among all
+answers of the whole run that are not a 200. A 408 or a broken connection is among those without.
+`first_retries_served` is about all retries that were due after the minute.
 
 `memory_mb_per_min` is the least-squares slope of what front and engine have resident together,
 twice a second, from SETTLE seconds after the first refusal, when the line has filled, to the
@@ -34,7 +35,7 @@ import subprocess
 import sys
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,7 @@ from benchmarks.report import Figure, finish
 from benchmarks.server_overhead.served import PAGE, Served, children, serving
 from headway.figures.percentile import percentile
 from headway.server.config.config import ServerConfig
+from headway.server.config.sections.lanes import LaneSettings
 
 SEED, OVER = 0, 3.0
 FLOOD, CAPACITY, WINDOW = 40.0, 20.0, 10.0  # seconds
@@ -61,6 +63,17 @@ class Answer(NamedTuple):
     status: int  # 0: the connection broke
     told: float  # seconds to stay away; 0: nothing was said
     attempt: int  # 0, or 1: it has come back
+    lane: str = ""  # as all that follows: empty or 0 where there was no answer
+    decode: float = 0.0  # seconds from its first token to its last, as the server has them
+    tpot: float = 0.0  # seconds, likewise
+
+    def is_good(self, lanes: Mapping[str, LaneSettings]) -> bool:
+        """Whether it was answered inside every limit of its lane."""
+        if self.status != 200:
+            return False
+        lane, e2e = lanes[self.lane], self.ended - self.due
+        limits = (e2e - self.decode, lane.ttft), (self.tpot, lane.tpot), (e2e, lane.e2e)
+        return all(1e9 * seconds <= most for seconds, most in limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,10 @@ class Asked:
     cpu: float  # seconds, of the client
 
     def served(self, begin: float, end: float) -> int:
-        return sum(each.status == 200 and begin <= each.ended < end for each in self.answers)
+        return sum(each.status == 200 for each in self.ended(begin, end))
+
+    def ended(self, begin: float, end: float) -> list[Answer]:
+        return [each for each in self.answers if begin <= each.ended < end]
 
 
 def ask(server: Served, seed: int, how: str, seconds: float, many: float) -> Asked:
@@ -152,11 +168,12 @@ class Round:
     def refused(self) -> list[Answer]:
         return [each for each in self.asked.answers if each.status != 200]
 
-    def shares(self) -> list[float]:
-        """Of the capacity, window by window."""
+    def shares(self, counts: Callable[[Answer], bool]) -> list[float]:
+        """The answers that count, over the capacity, window by window."""
         rate = median([*self.before, *self.after])
         windows = [self.begin + i * WINDOW for i in range(int(MINUTE / WINDOW))]
-        return [self.asked.served(at, at + WINDOW) / WINDOW / rate for at in windows]
+        ended = [self.asked.ended(at, at + WINDOW) for at in windows]
+        return [sum(map(counts, each)) / WINDOW / rate for each in ended]
 
     def retries(self, *, later: bool) -> list[Answer]:
         """That were due after the minute, or in it."""
@@ -183,12 +200,7 @@ def figures(rounds: Sequence[Round]) -> list[Figure]:
     slopes = [(slope(times, mine), slope(times, its)) for times, mine, its, *_ in watched]
     return [
         Figure("capacity_req_s", [each for some in capacities for each in some], unit="req/s"),
-        Figure(
-            "goodput_share",
-            [each for turn in rounds for each in turn.shares()],
-            least=0.9,
-            unit="of capacity",
-        ),
+        *shares(rounds),
         Figure("memory_mb_per_min", [sum(both) for both in slopes], most=1.0, unit="MB/min"),
         Figure("front_mb_per_min", [front for front, _ in slopes], unit="MB/min"),
         Figure("engine_mb_per_min", [engine for _, engine in slopes], unit="MB/min"),
@@ -208,6 +220,17 @@ def figures(rounds: Sequence[Round]) -> list[Figure]:
         ),
         Figure("client_core", clients, unit="of a core"),
         Figure("late_ms", [1e3 * max(each.sent - each.due for each in answers)], unit="ms"),
+    ]
+
+
+def shares(rounds: Sequence[Round]) -> list[Figure]:
+    """Of the capacity: of all answers, and of the good ones."""
+    lanes = ServerConfig().lanes
+    answered = [each for turn in rounds for each in turn.shares(lambda got: got.status == 200)]
+    good = [each for turn in rounds for each in turn.shares(lambda got: got.is_good(lanes))]
+    return [
+        Figure("answered_share", answered, least=0.9, unit="of capacity"),
+        Figure("goodput_share", good, unit="of capacity"),
     ]
 
 

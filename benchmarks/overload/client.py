@@ -24,7 +24,26 @@ HEAD = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: applic
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: (\d+)")
 RETRY = re.compile(rb"(?i)\r\nretry-after-ms: (\d+)")
 SECONDS = re.compile(rb"(?i)\r\nretry-after: (\d+)")
+LANE = re.compile(rb"(?i)\r\nx-headway-lane: (\S+)")
+DECODE, TPOT = (
+    re.compile(rb'"%s":([\d.]+)' % name) for name in (b"generation_time_ms", b"mean_itl_ms")
+)
 BROKEN = 0  # in a status's place
+
+
+Told = tuple[int, float, str, float, float]
+NOTHING: Told = BROKEN, 0.0, "", 0.0, 0.0
+
+
+def told(head: bytes, body: bytes) -> Told:
+    """Of an answer: its status, and for how many seconds the caller should stay away (0: it was not
+    told); its lane, its decode time and its TPOT in seconds, as the server has them."""
+    retry, seconds, lane = RETRY.search(head), SECONDS.search(head), LANE.search(head)
+    away = int(retry[1]) / 1e3 if retry else float(seconds[1]) if seconds else 0.0
+    decode, tpot = (
+        float(found[1]) / 1e3 if (found := each.search(body)) else 0.0 for each in (DECODE, TPOT)
+    )
+    return int(head[9:12]), away, lane[1].decode() if lane else "", decode, tpot
 
 
 class Connection(asyncio.Protocol):
@@ -32,11 +51,10 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, free: "list[Connection]") -> None:
         self._free, self._said = free, b""
-        self._answer: asyncio.Future[tuple[int, float]] | None = None
+        self._answer: asyncio.Future[Told] | None = None
         self._transport: asyncio.WriteTransport | None = None
 
-    async def ask(self, request: bytes) -> tuple[int, float]:
-        """Its status, and for how many seconds it should stay away: 0 if it was not told."""
+    async def ask(self, request: bytes) -> Told:
         assert self._transport
         self._answer = asyncio.get_running_loop().create_future()
         self._transport.write(request)
@@ -52,29 +70,27 @@ class Connection(asyncio.Protocol):
         length = LENGTH.search(self._said)
         if end < 0 or not length or len(self._said) < end + 4 + int(length[1]):
             return
-        head, self._said = self._said[:end], b""
-        retry, seconds = RETRY.search(head), SECONDS.search(head)
-        told = int(retry[1]) / 1e3 if retry else float(seconds[1]) if seconds else 0.0
+        head, body, self._said = self._said[:end], self._said[end:], b""
         self._free.append(self)
-        self._end(int(head[9:12]), told)
+        self._end(told(head, body))
 
     def connection_lost(self, error: Exception | None) -> None:
         if self in self._free:
             self._free.remove(self)
-        self._end(BROKEN, 0.0)
+        self._end(NOTHING)
 
-    def _end(self, status: int, told: float) -> None:
+    def _end(self, told: Told) -> None:
         answer, self._answer = self._answer, None
         if answer and not answer.done():
-            answer.set_result((status, told))
+            answer.set_result(told)
 
 
 class Callers:
-    """answers: [due, sent, ended, status, told to stay away, attempt] of each request."""
+    """answers: of each request, the fields of Answer in __main__.py."""
 
     def __init__(self, port: int, seed: int) -> None:
         self.port, self.random, self.words = port, random.Random(seed), read_corpus().split()
-        self.answers: list[tuple[float, float, float, int, float, int]] = []
+        self.answers: list[tuple[float, float, float, int, float, int, str, float, float]] = []
         self._free: list[Connection] = []
 
     def request(self) -> bytes:
@@ -95,9 +111,10 @@ class Callers:
             )
         else:
             connection = self._free.pop()
-        status, told = await connection.ask(request)
-        self.answers.append((due, sent, monotonic(), status, told, attempt))
-        return told
+        status, away, lane, decode, tpot = await connection.ask(request)
+        ended = monotonic()
+        self.answers.append((due, sent, ended, status, away, attempt, lane, decode, tpot))
+        return away
 
     async def closed(self, seconds: float, callers: int) -> None:
         end = monotonic() + seconds
@@ -117,9 +134,9 @@ class Callers:
         await asyncio.gather(*asked)
 
     async def _arrive(self, request: bytes, due: float, returning: bool) -> None:
-        if (told := await self.ask(request, due, 0)) and returning:
-            due = monotonic() + told
-            await asyncio.sleep(told)
+        if (away := await self.ask(request, due, 0)) and returning:
+            due = monotonic() + away
+            await asyncio.sleep(away)
             await self.ask(request, due, 1)
 
 
