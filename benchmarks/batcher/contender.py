@@ -5,7 +5,6 @@ Ray's function sleeps in its event loop, since a blocking one would hold up the 
 
 import asyncio
 import json
-import math
 import random
 import sys
 import time
@@ -13,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-SIZE, BASE, EACH, WAIT = 32, 0.005, 0.0002, 0.005  # seconds
+SIZE, BASE, EACH = 32, 0.005, 0.0002  # items; seconds
 IDEAL = SIZE / (BASE + SIZE * EACH)
 LOADS = (0.8, 1.5)  # of the ideal
 WARM = 2.0  # seconds at the beginning that are not counted
@@ -26,27 +25,37 @@ class Full(Exception):
     """The batcher had no place for the item."""
 
 
+class NotSent(Exception):
+    """The client had no connection for the item: the server has never heard of it."""
+
+
 def function(items: list[int]) -> list[int]:
     time.sleep(BASE + EACH * len(items))
     return items
 
 
 async def offer(ask: Ask, rate: float, seconds: float, seed: int) -> dict[str, float]:
-    """Poisson arrivals. Times count from the scheduled arrival, of those that come after WARM."""
+    """Poisson arrivals. Times count from the scheduled arrival, of those that come after WARM.
+
+    Ends the process where none of them was answered: their p95 would be no number.
+    """
     draw, loop = random.Random(seed), asyncio.get_running_loop()
     begin = loop.time() + 0.1
     due, end = begin, begin + WARM + seconds
-    times, ends, refused, counted = list[float](), list[float](), 0, 0
+    times, ends, refused, not_sent, counted = list[float](), list[float](), 0, 0, 0
     tasks = set[asyncio.Task[None]]()
 
     async def one(item: int, due: float) -> None:
-        nonlocal refused, counted
+        nonlocal refused, not_sent, counted
         counts = due >= begin + WARM
         counted += counts
         try:
             await ask(item)
         except Full:
             refused += counts
+            return
+        except NotSent:
+            not_sent += counts
             return
         now = loop.time()
         ends.append(now)
@@ -63,20 +72,20 @@ async def offer(ask: Ask, rate: float, seconds: float, seed: int) -> dict[str, f
             item += 1
             due += draw.expovariate(rate)
     await asyncio.gather(*tasks)
+    if not times:
+        raise SystemExit(f"none of {counted} items was answered")
     ranked = sorted(times)
     inside = sum([begin + WARM <= each < end for each in ends])
-    ranks = {
-        f"p{share}": 1e3 * ranked[len(ranked) * share // 100] if ranked else math.nan
-        for share in (50, 95, 99)
-    }
-    return {"rate": inside / seconds, "refused": refused / counted, **ranks}
+    shares = {"refused": refused / counted, "not_sent": not_sent / counted}
+    ranks = {f"p{share}": 1e3 * ranked[len(ranked) * share // 100] for share in (50, 95, 99)}
+    return {"rate": inside / seconds, **shares, **ranks}
 
 
-async def headway(window: float, rate: float, seconds: float, seed: int) -> dict[str, float]:
+async def headway(wait: float, rate: float, seconds: float, seed: int) -> dict[str, float]:
     from headway import Batcher
     from headway.errors import RefusedError
 
-    with Batcher(function, size=SIZE, window=window, max_waiting=MOST_WAITING) as batcher:
+    with Batcher(function, size=SIZE, window=wait, max_waiting=MOST_WAITING) as batcher:
 
         async def ask(item: int) -> Any:
             try:
@@ -87,21 +96,21 @@ async def headway(window: float, rate: float, seconds: float, seed: int) -> dict
         return await offer(ask, rate, seconds, seed)
 
 
-async def batched(rate: float, seconds: float, seed: int) -> dict[str, float]:
+async def batched(wait: float, rate: float, seconds: float, seed: int) -> dict[str, float]:
     from batched import aio
 
-    decorated = aio.dynamically(function, batch_size=SIZE, timeout_ms=1e3 * WAIT)
+    decorated = aio.dynamically(function, batch_size=SIZE, timeout_ms=1e3 * wait)
     return await offer(decorated, rate, seconds, seed)
 
 
-def ray_serve(rate: float, seconds: float, seed: int) -> dict[str, float]:
+def ray_serve(wait: float, rate: float, seconds: float, seed: int) -> dict[str, float]:
     from ray import serve
 
     async def called(self: Any, items: list[int]) -> list[int]:
         await asyncio.sleep(BASE + EACH * len(items))
         return items
 
-    batch = serve.batch(max_batch_size=SIZE, batch_wait_timeout_s=WAIT)
+    batch = serve.batch(max_batch_size=SIZE, batch_wait_timeout_s=wait)
     deployed = serve.deployment(max_ongoing_requests=10_000)(
         type("Deployed", (), {"__call__": batch(called)})
     )
@@ -117,15 +126,12 @@ def ray_serve(rate: float, seconds: float, seed: int) -> dict[str, float]:
 
 
 def main() -> None:
-    name, load, length, number, said = sys.argv[1:]
-    rate, seconds, seed = float(load) * IDEAL, float(length), int(number)
+    name, wait, load, length, number, said = sys.argv[1:]
+    given = float(wait) / 1e3, float(load) * IDEAL, float(length), int(number)
     if name == "ray-serve":
-        answer = ray_serve(rate, seconds, seed)
-    elif name == "batched":
-        answer = asyncio.run(batched(rate, seconds, seed))
+        answer = ray_serve(*given)
     else:
-        window = 0.0 if name == "headway" else WAIT
-        answer = asyncio.run(headway(window, rate, seconds, seed))
+        answer = asyncio.run((batched if name == "batched" else headway)(*given))
     Path(said).write_text(json.dumps(answer))
 
 

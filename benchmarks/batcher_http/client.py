@@ -10,7 +10,7 @@ import sys
 from collections import deque
 from pathlib import Path
 
-from benchmarks.batcher.contender import Full, offer
+from benchmarks.batcher.contender import Full, NotSent, offer
 
 MOST = 1_000  # connections
 
@@ -44,7 +44,7 @@ class Connection(asyncio.Protocol):
 
 
 class Client:
-    """Takes a free connection for each request, or makes one more."""
+    """Takes a free connection for each request, or makes one more, up to MOST."""
 
     def __init__(self, port: int, path: str) -> None:
         self._port, self._free, self._count = port, deque[Connection](), 0
@@ -53,7 +53,7 @@ class Client:
         ).encode()
 
     async def ask(self, item: int) -> int:
-        """Raises Full for a refusal."""
+        """Raises Full for a refusal, and NotSent where all connections are taken."""
         connection = self._free.popleft() if self._free else await self._made()
         body = str(item).encode()
         waiter = connection.waiter = asyncio.get_running_loop().create_future()
@@ -68,7 +68,7 @@ class Client:
 
     async def _made(self) -> Connection:
         if self._count >= MOST:
-            raise Full
+            raise NotSent
         self._count += 1
         loop = asyncio.get_running_loop()
         return (await loop.create_connection(Connection, "127.0.0.1", self._port))[1]

@@ -1,11 +1,13 @@
 """The function as an API of litserve, in litserve's own environment."""
 
+import os
 import sys
 import time
 
 import litserve
 
-SIZE, BASE, EACH, WAIT = 32, 0.005, 0.0002, 0.005  # seconds
+SIZE, BASE, EACH = 32, 0.005, 0.0002  # items; seconds
+WAIT = float(os.environ["WAIT_MS"]) / 1e3
 
 
 class Work(litserve.LitAPI):  # type: ignore[misc]

@@ -1,10 +1,12 @@
 """The function as a worker of mosec, in mosec's own environment."""
 
+import os
 import time
 
 from mosec import Server, Worker
 
-SIZE, BASE, EACH, WAIT = 32, 0.005, 0.0002, 5  # seconds; milliseconds
+SIZE, BASE, EACH = 32, 0.005, 0.0002  # items; seconds
+WAIT = int(os.environ["WAIT_MS"])  # it takes whole milliseconds
 
 
 class Work(Worker):  # type: ignore[misc]

@@ -4,6 +4,7 @@ It sleeps in the replica's event loop, since a blocking one would hold up the re
 """
 
 import asyncio
+import os
 import signal
 import sys
 from typing import Any
@@ -12,7 +13,8 @@ import ray
 from ray import serve
 from starlette.responses import JSONResponse
 
-SIZE, BASE, EACH, WAIT = 32, 0.005, 0.0002, 0.005  # seconds
+SIZE, BASE, EACH = 32, 0.005, 0.0002  # items; seconds
+WAIT = float(os.environ["WAIT_MS"]) / 1e3
 ONGOING = 10_000  # requests of the replica: more than the client has connections
 
 
