@@ -12,9 +12,11 @@ by pair. Both take whoever came first, with the same bound on a step's tokens.
 `vllm_goodput_ratio`: the requests arrive as recorded, at 1.2 times what vLLM's server answers at
 once. Budgets are fixed before that: five times each lane's p50 of TTFT and TPOT on vLLM's idle
 server (no TPOT where most answers have one token). Requests inside budget, headway's over vLLM's,
-where vLLM's is the best of first-come and priority with max-num-batched-tokens of STEPS, found in
-one sweep. headway goes by budgets, with a cost file that it has measured beforehand. In every other
-pair headway is first.
+where vLLM's setting is the best of one sweep: first come and either lane first, with
+max-num-batched-tokens of STEPS, and both orders with callers who hang up when their first token has
+not come after 0.5, 0.7 or 0.9 of its budget. The sweep has 13 runs, and says how long it took.
+headway goes by budgets, with a cost file that it has measured beforehand. In every other pair
+headway is first.
 
     .venv-vllm/bin/python -m benchmarks.vllm [--check] [--pairs 3] [--part throughput|goodput]
 
@@ -32,19 +34,20 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import monotonic
 
 from benchmarks.report import Figure, finish
 from benchmarks.vllm import traffic
 from benchmarks.vllm.served import HALF_B, QUICK, Servers, calibrate, write_checkpoint
+from benchmarks.vllm.sweep import STEPS, Setting, sweep
 from benchmarks.vllm.traffic import AT_ONCE, Budgets, Traffic
 from headway.core.ledger import RequestRow
 
 SEED, SCALE = 0, 16.0
 EACH, ALONE = 100, 12  # requests of each lane: of a run, and of the idle server
-STEPS = (256, 512, 2_048)  # max-num-batched-tokens of the sweep; the last is vLLM's default
+DEFAULT = Setting(STEPS[-1])
 OVERLOAD, TIMES = 1.2, 5.0  # of the capacity; of the idle server's medians
 CALIBRATING = 1_500.0  # seconds: a step of a long prompt takes some
-PRIORITY = {False: "first-come", True: "priority"}
 
 
 @dataclass(slots=True)
@@ -103,29 +106,33 @@ class Bench:
         rate, budgets = OVERLOAD * self.capacity(), self.budgets()
         cost = str(self.cost or calibrate(self.servers, self.seconds))
         say(f"{rate:.3g} requests/s; budgets in ms {json.dumps(budgets)}")
-        sweep = {}
-        for priority in PRIORITY:
-            for step in self.steps:
-                out = f"sweep-{PRIORITY[priority]}-{step}"
-                with self._vllm(step, priority) as url:
-                    sweep[step, priority] = self._inside(url, out, rate, budgets)
-        step, priority = max(sweep, key=lambda each: (sweep[each], -each[0], not each[1]))
-        say(f"the best of vLLM: {PRIORITY[priority]}, {step} tokens a step")
+        began, runs = monotonic(), 0
+
+        def inside(setting: Setting) -> int:
+            nonlocal runs
+            runs += 1
+            with self._vllm(setting, budgets) as url:
+                return self._inside(url, f"sweep-{setting}", rate, budgets)
+
+        setting = sweep(self.steps, inside)
+        say(f"the best of {runs} in {(monotonic() - began) / 60:.0f} min of vLLM: {setting}")
         ratios = []
         for pair in range(self.pairs):
             found = {}
             for name in ordered(pair):
                 ours = name == "headway"
                 server = (
-                    self.servers.headway(0, budgets, cost) if ours else self._vllm(step, priority)
+                    self.servers.headway(0, budgets, cost) if ours else self._vllm(setting, budgets)
                 )
                 with server as url:
                     found[name] = self._inside(url, f"loaded-{name}-{pair}", rate, budgets)
             ratios.append(found["headway"] / max(1, found["vllm"]))
         return ratios
 
-    def _vllm(self, step: int = STEPS[-1], priority: bool = False) -> AbstractContextManager[str]:
-        return self.servers.vllm(step, priority)
+    def _vllm(
+        self, setting: Setting = DEFAULT, budgets: Budgets | None = None
+    ) -> AbstractContextManager[str]:
+        return self.servers.vllm(setting.step, setting.first, setting.limits(budgets or {}))
 
     def _warmed(self, url: str) -> None:
         """A few requests before those that count: kernels are chosen at their first use."""

@@ -4,20 +4,19 @@
 """
 
 import json
+import os
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from benchmarks.vllm.traffic import LANES
-
 Message = MutableMapping[str, Any]
-PRIORITIES = {name.encode(): at for at, name in enumerate(LANES)}  # the lower, the earlier
+FIRST = "FIRST_LANE"  # a variable
 
 
 class LanePriority:
-    """ASGI middleware for `vllm serve --middleware`. The first of LANES comes first."""
+    """ASGI middleware for `vllm serve --middleware`. The lane that FIRST names comes first."""
 
     def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
-        self.app = app
+        self.app, self.first = app, os.environ[FIRST].encode()
 
     async def __call__(
         self,
@@ -27,7 +26,7 @@ class LanePriority:
     ) -> None:
         headers = dict(scope.get("headers", ()))
         lane = headers.get(b"x-headway-lane")
-        if scope["type"] != "http" or lane not in PRIORITIES:
+        if scope["type"] != "http" or not lane:
             await self.app(scope, receive, send)
             return
         whole, more = b"", True
@@ -35,7 +34,7 @@ class LanePriority:
             message = await receive()
             whole += message.get("body", b"")
             more = message.get("more_body", False)
-        said = json.loads(whole) | {"priority": PRIORITIES[lane]}
+        said = json.loads(whole) | {"priority": int(lane != self.first)}
         body, told = json.dumps(said).encode(), False
         headers[b"content-length"] = str(len(body)).encode()
 

