@@ -1,7 +1,8 @@
 """What every benchmark prints at its end: a table for people and one JSON line for machines.
 
 With --check each figure that has an aim is printed with its bound, n and spread, and the exit
-status is 1 when one falls short.
+status is 1 when one falls short. A figure that is not a finite number falls short of any aim, and
+the JSON line has null for it. A run without figures has the exit status 1.
 """
 
 import json
@@ -10,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isfinite, isnan, nan
 from statistics import median
 
 from rich.console import Console
@@ -28,10 +30,13 @@ class Figure:
 
     @property
     def value(self) -> float:
-        return median(self.samples)
+        """NaN where a sample is: such samples have no order."""
+        return nan if any(map(isnan, self.samples)) else median(self.samples)
 
     @property
     def falls_short(self) -> bool:
+        if self.bound and not isfinite(self.value):
+            return True
         over = self.most is not None and self.value > self.most
         return over or (self.least is not None and self.value < self.least)
 
@@ -63,6 +68,9 @@ def commit() -> str:
 
 def finish(benchmark: str, question: str, seed: int, figures: Sequence[Figure]) -> int:
     """Print the table and the JSON line; the exit status."""
+    if not figures:
+        print(f"{benchmark}: nothing was measured", file=sys.stderr)
+        return 1
     check = "--check" in sys.argv[1:]
     table = Table(title=question.strip().splitlines()[0], title_justify="left")
     columns = ["figure", "median", "unit", "aim", "n", "least", "most", ""]
@@ -79,7 +87,10 @@ def finish(benchmark: str, question: str, seed: int, figures: Sequence[Figure]) 
         "commit": commit(),
         "machine": machine(),
         "seed": seed,
-        "figures": {figure.name: round(figure.value, 6) for figure in figures},
+        "figures": {
+            figure.name: round(figure.value, 6) if isfinite(figure.value) else None
+            for figure in figures
+        },
     }
-    print(json.dumps(line))
+    print(json.dumps(line, allow_nan=False))
     return int(check and any(figure.falls_short for figure in figures))

@@ -115,6 +115,7 @@ def main() -> int:
             document.write_text(refreshed(document.read_text(), parts))
         if asked.part in BESIDE:
             keep(asked.part, figures)
+    figures.append(Figure("tables", [sum(len(part.tables) for part in parts.values())]))
     return finish("textbook", __doc__ or "", SEED, figures)
 
 
