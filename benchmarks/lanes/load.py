@@ -69,8 +69,8 @@ class Run:
         return [each for each in self.seen if each.ask.lane in lanes]
 
     def refused(self, lanes: Collection[str] = INTERACTIVE) -> int:
-        """Requests that got 408 or 429."""
-        return sum(each.status in (408, 429) for each in self.of(lanes))
+        """Requests that were not answered with 200, whatever the reason."""
+        return sum(each.status != 200 for each in self.of(lanes))
 
     def good(self, lanes: Collection[str] = INTERACTIVE) -> float:
         """Share of the offered requests."""
@@ -78,13 +78,17 @@ class Run:
         return sum(each.good for each in mine) / len(mine)
 
     def ttft(self, until: float = inf) -> float:
-        """95th percentile, nearest rank, of the interactive requests that were served, in seconds.
+        """95th percentile, nearest rank, of the interactive requests, in seconds.
 
-        Infinite if none was. until: only those that were due by then.
+        Who was not served has waited for ever. until: only those that were due by then; infinite if
+        there are none.
         """
-        mine = [each for each in self.of() if each.status == 200 and each.ask.due <= until]
-        waits = sorted(each.ttft for each in mine)
-        return waits[ceil(0.95 * len(waits)) - 1] if waits else inf
+        return _p95([each.ttft for each in self.of() if each.ask.due <= until])
+
+    @property
+    def served_ttft(self) -> float:
+        """Likewise, of those that were served; infinite if none was."""
+        return _p95([each.ttft for each in self.of() if each.status == 200])
 
     @property
     def flooded(self) -> float:
@@ -96,6 +100,10 @@ class Run:
         """The nightly job's tokens per second, until its last one."""
         done = sum(each.ask.tokens for each in self.of(NIGHTLY) if each.status == 200)
         return done / (self.flooded - FLOOD)
+
+
+def _p95(waits: list[float]) -> float:
+    return sorted(waits)[ceil(0.95 * len(waits)) - 1] if waits else inf
 
 
 def prompts() -> Callable[[random.Random], str]:

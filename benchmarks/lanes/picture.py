@@ -62,7 +62,7 @@ def headline(name: str, run: Run) -> str:
 
 def finding(run: Run) -> str:
     """What the callers saw, in one line."""
-    refused, count, wait = run.refused(), len(run.of()), run.ttft()
+    refused, count, wait = run.refused(), len(run.of()), run.served_ttft
     if isinf(wait):
         told = f"all {count} told no"
     elif refused:

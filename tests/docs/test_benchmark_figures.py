@@ -5,6 +5,8 @@ from math import inf, nan
 
 import pytest
 
+from benchmarks.lanes.__main__ import figures as figures_of_lanes
+from benchmarks.lanes.load import Ask, Run, Seen
 from benchmarks.report import Figure, finish
 
 
@@ -31,3 +33,35 @@ def test_what_is_no_finite_number_falls_short_of_any_aim(samples, aim, capsys):
 
 def test_a_run_without_figures_has_failed(capsys):
     assert finished([], capsys) == (1, {})
+
+
+def laned(status=200, good=True, share=0.95):
+    """A nightly job, then voice and chat, of which this share ends so; the others are in time."""
+    seen = [Seen(Ask(0.5, "nightly", 1_900, ""), 200, 0.6, 20.0, True)]
+    for number in range(100):
+        due, lane = 2 + 0.16 * number, ("voice", "chat")[number % 2]
+        if number < 100 * share:
+            seen.append(Seen(Ask(due, lane, 9, ""), status, due + 0.02, due + 9, good))
+        else:
+            seen.append(Seen(Ask(due, lane, 9, ""), 200, due + 0.02, due + 0.2, True))
+    return Run(seen, 0.0)
+
+
+def short(figures):
+    return [each.name for each in figures if each.falls_short]
+
+
+def test_lanes_count_who_is_not_answered_and_who_breaks_a_budget():
+    well, failed, late = laned(), laned(500, False), laned(good=False)
+    assert short(figures_of_lanes(laned(429, False), well, well, 0.005)) == []
+    lost = ["voice_good", "chat_good", "told_no"]
+    more = ["flooded_ttft_p95_more"]
+    found = figures_of_lanes(well, failed, well, 0.005)
+    assert short(found) == [f"after_{name}" for name in lost] + more
+    assert {each.name: each.value for each in found}["after_ttft_p95"] == inf
+    assert short(figures_of_lanes(well, well, failed, 0.005)) == [f"alone_{n}" for n in lost] + more
+    found = figures_of_lanes(well, late, late, 0.005)
+    both = [f"{run}_{lane}_good" for run in ("after", "alone") for lane in ("voice", "chat")]
+    assert short(found) == both
+    few = laned(500, False, share=0.03)
+    assert short(figures_of_lanes(well, few, well, 0.005)) == ["after_told_no"]
