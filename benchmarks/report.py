@@ -49,6 +49,11 @@ class Figure:
         return f">= {self.least:g}" if self.least is not None else ""
 
 
+def sampled(figures: Sequence[Figure]) -> list[Figure]:
+    """Those that were measured: the others are left out, and are not 0."""
+    return [each for each in figures if each.samples]
+
+
 def machine() -> str:
     """The processor in words: no name of a host."""
     try:

@@ -23,7 +23,7 @@ from functools import partial
 from random import Random
 from time import monotonic
 
-from benchmarks.report import Figure, finish
+from benchmarks.report import Figure, finish, sampled
 from benchmarks.trials.chance import ALPHA, binomial_bound, exact_interval
 from benchmarks.trials.simulated import JOBS, added, planted, serve
 from benchmarks.trials.traffic import NAMES, SECONDS, SEED, recorded_folder, window
@@ -148,6 +148,12 @@ def main() -> int:
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
     results = list(measured(given.runs, given.orders, given.planted, given.seconds))
+    found = figures(results, given.runs * given.orders, given.planted)
+    return finish("trials.split", __doc__ or "", SEED, found)
+
+
+def figures(results: Sequence[Result], equals: int, planteds: int) -> list[Figure]:
+    """equals, planteds: trials of each that were to be made."""
     of = {kind: [r for r in results if r.kind == kind] for kind in (EQUAL, FIXED, PLANTED)}
     tripped = {kind: [r for r in some if r.outcome == Outcome.TRIPPED] for kind, some in of.items()}
     right = [each for each in tripped[PLANTED] if each.tripped_lane == each.lane]
@@ -158,9 +164,8 @@ def main() -> int:
         count = len(of[kind.partition(",")[0]])
         low, high = exact_interval(len(some), count)
         print(f"{kind}: {len(some)} of {count} taken back; 95 % (exact): {low:.3f} to {high:.3f}")
-    minutes = sorted([each.seconds / 60 for each in right]) or [0.0]
-    figures = [
-        Figure("split_trials_of_equals", [len(of[EQUAL])]),
+    found = [
+        Figure("split_trials_of_equals", [len(of[EQUAL])], least=equals),
         Figure(
             "false_rollbacks",
             [len(tripped[EQUAL])],
@@ -168,12 +173,16 @@ def main() -> int:
         ),
         Figure("machines_blamed_if_fixed", [len(tripped[FIXED])]),
         Figure("of_fixed", [len(of[FIXED])]),
-        Figure("split_trials_planted", [len(of[PLANTED])]),
-        Figure("caught_in_its_lane_pct", [100 * len(right) / max(1, len(of[PLANTED]))], least=95),
-        Figure("minutes_until_caught", minutes, unit="min"),
-        Figure("spread_of_a_pair", [each.spread for each in of[EQUAL]] or [0.0]),
+        Figure("split_trials_planted", [len(of[PLANTED])], least=planteds),
+        Figure(
+            "caught_in_its_lane_pct",
+            [100 * len(right) / len(of[PLANTED])] if of[PLANTED] else [],
+            least=95,
+        ),
+        Figure("minutes_until_caught", [each.seconds / 60 for each in right], unit="min"),
+        Figure("spread_of_a_pair", [each.spread for each in of[EQUAL]]),
     ]
-    return finish("trials.split", __doc__ or "", SEED, figures)
+    return sampled(found)
 
 
 if __name__ == "__main__":

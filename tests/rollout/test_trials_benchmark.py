@@ -11,11 +11,14 @@ from time import monotonic_ns
 import httpx2
 import pytest
 
+import benchmarks.trials.__main__ as trials
 from benchmarks.server_overhead.served import serving
+from benchmarks.trials import split
 from benchmarks.trials.chance import at_most, binomial_bound, exact_interval
 from benchmarks.trials.late import LateChannel, Planted
 from benchmarks.trials.live import LiveTrial, config, proposal, start
 from benchmarks.trials.paced import Machine, Tally
+from benchmarks.trials.simulated import Result, Run
 from benchmarks.trials.traffic import LOAD, NAMES, SECONDS, window
 from headway.core.batch import Event
 from headway.core.commands import Add, Retune
@@ -101,6 +104,51 @@ def test_a_trial_is_void_where_the_machine_or_the_client_was_late():
     assert "3 requests failed" in ended(failed=3).void
     assert "the client was late" in ended(lag=1.6).void
     assert "not ended" in LiveTrial(1, "").void
+
+
+def short(figures):
+    return {each.name for each in figures if each.falls_short}
+
+
+@pytest.mark.parametrize("caught", [0, 3, 4])
+def test_live_trials_that_catch_too_few_fall_short(caught, monkeypatch):
+    """Of five; none caught has no figure of minutes."""
+
+    def made(wanted, together, folder):
+        for number, (run, lane) in enumerate(wanted):
+            found = {"outcome": "tripped", "why": f"ttft_p95 of lane {lane} is more", "minutes": 9}
+            yield LiveTrial(run, lane, **(found if number < caught else {"outcome": "ended"}))
+
+    monkeypatch.setattr(trials, "live_trials", made)
+    found = trials.live(range(5), 4, True, None)
+    assert short(found) == (set() if caught == 4 else {"live_caught"})
+    assert ("live_minutes_until_caught" in {each.name for each in found}) == (caught > 0)
+
+
+def test_trials_of_runs_that_did_not_end_are_missing(monkeypatch):
+    ended = Result(0, "", "ended", 1_800.0, "", "")
+    caught = Result(0, "chat", "tripped", 600.0, "ttft_p95", "chat")
+    runs = [Run(LOAD, 0.9, 9_000, (ended, ended, caught))]
+    monkeypatch.setattr(trials, "measured", lambda *_: iter(runs))
+    monkeypatch.setattr(trials, "switched", lambda *_: 0)
+    assert short(trials.simulated(range(1), 2, 1, 60.0, None)) == set()
+    assert short(trials.simulated(range(20), 2, 20, 60.0, None)) == {
+        "trials_of_equals",
+        "trials_planted",
+    }
+    runs.clear()
+    names = {each.name for each in trials.simulated(range(20), 2, 20, 60.0, None)}
+    assert not names & {"minutes_until_caught", "minutes_of_the_slowest_95", "least_load"}
+
+
+def test_split_trials_of_runs_that_did_not_end_are_missing():
+    equal = split.Result(0, split.EQUAL, "", "ended", 1_800.0, "", 0.1)
+    caught = split.Result(0, split.PLANTED, "chat", "tripped", 600.0, "chat", 0.1)
+    assert short(split.figures([equal, caught], 1, 1)) == set()
+    counts = {"split_trials_of_equals", "split_trials_planted"}
+    assert short(split.figures([equal, caught], 20, 10)) == counts
+    names = {each.name for each in split.figures([], 20, 10)}
+    assert not names & {"minutes_until_caught", "spread_of_a_pair"}
 
 
 def test_the_server_on_a_clock_tries_a_version_that_says_what_is_in_force(tmp_path):
