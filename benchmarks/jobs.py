@@ -5,8 +5,9 @@ ended by SIGKILL, thirty times, and started again. Then every acknowledged reque
 result, and no more. The memory of the last server is looked at while it runs another such batch.
 
 Beside: callers of the interactive lane send requests at Poisson arrivals, first alone and then
-while a batch keeps the engine full, in turns. Their first tokens may come later by one full step,
-or by 5 %. What a full batch makes of their next tokens is printed without an aim: steps are shared.
+while a batch keeps the engine full, in turns. None may fail, and their first tokens may come later
+by one full step, or by 5 %. What a full batch makes of their next tokens is printed without an aim:
+steps are shared.
 
     python -m benchmarks.jobs [--part killed|beside] [--kills 30] [--items 10000] [--check]
 """
@@ -22,6 +23,7 @@ from argparse import ArgumentParser
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from math import nan
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -153,21 +155,30 @@ class Interactive:
             each.start()
         for each in threads:
             each.join()
+        self.failed = len(threads) - len(self.firsts)  # refused, cut off, or without a second token
 
     def _call(self, at: float, number: int) -> None:
         asked = body(number, TOKENS) | {"stream": True, "ignore_eos": True}
         lane, times = {"x-headway-lane": "interactive"}, list[float]()
         sleep(max(0.0, at - monotonic()))
-        with self.client.stream("POST", PATH, json=asked, headers=lane) as answer:
-            for line in answer.raise_for_status().iter_lines():
-                if line.startswith("data: {"):
-                    times.append(monotonic())
+        try:
+            with self.client.stream("POST", PATH, json=asked, headers=lane) as answer:
+                for line in answer.raise_for_status().iter_lines():
+                    if line.startswith('data: {"error"'):
+                        return
+                    if line.startswith("data: {"):
+                        times.append(monotonic())
+        except httpx2.HTTPError:
+            return
+        if len(times) < 2:
+            return
         self.firsts.append(times[0] - at)
         self.nexts.append((times[-1] - times[0]) / (len(times) - 1))
 
 
 def p95(values: Sequence[float]) -> float:
-    return sorted(values)[int(len(values) * 0.95)] * 1_000
+    """Milliseconds; NaN: there are none."""
+    return sorted(values)[int(len(values) * 0.95)] * 1_000 if values else nan
 
 
 @contextmanager
@@ -212,7 +223,7 @@ def beside(folder: Path) -> list[Figure]:
     }
     firsts: dict[bool, list[float]] = {False: [], True: []}
     nexts: dict[bool, list[float]] = {False: [], True: []}
-    excess, steps = list[float](), list[float]()
+    excess, steps, failed = list[float](), list[float](), 0
     with serving(config, folder, log=folder / "log") as served, client_of(served) as client:
         for turn in range(TURNS):
             for is_busy in (False, True):
@@ -220,6 +231,7 @@ def beside(folder: Path) -> list[Figure]:
                     before = steps_so_far(client)
                     run = Interactive(client, TURN, SEED + turn)
                     after = steps_so_far(client)
+                failed += run.failed
                 firsts[is_busy].append(p95(run.firsts))
                 nexts[is_busy].append(p95(run.nexts))
                 if is_busy:
@@ -227,6 +239,7 @@ def beside(folder: Path) -> list[Figure]:
             excess.append(firsts[True][-1] - firsts[False][-1])
     allowed = max(0.05 * median(firsts[False]), median(steps))
     return [
+        Figure("interactive_failed", [failed], most=0),
         Figure("first_p95_alone", firsts[False], unit="ms"),
         Figure("first_p95_beside", firsts[True], unit="ms"),
         Figure("first_p95_excess", excess, most=allowed, unit="ms"),

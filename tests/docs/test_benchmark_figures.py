@@ -1,10 +1,15 @@
 """Benchmarks fall short where something was not measured, not answered, or answered wrongly."""
 
 import json
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from math import inf, nan
 
+import httpx2
 import pytest
 
+from benchmarks import jobs
 from benchmarks.lanes.__main__ import figures as figures_of_lanes
 from benchmarks.lanes.load import Ask, Run, Seen
 from benchmarks.report import Figure, finish
@@ -65,3 +70,48 @@ def test_lanes_count_who_is_not_answered_and_who_breaks_a_budget():
     assert short(found) == both
     few = laned(500, False, share=0.03)
     assert short(figures_of_lanes(well, few, well, 0.005)) == ["after_told_no"]
+
+
+@contextmanager
+def answering(answer):
+    """A server's port; answer: of each call the status and the bytes of its body."""
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def log_message(self, *_):
+            pass
+
+        def do_POST(self):
+            self.rfile.read(int(self.headers["content-length"]))
+            status, said = answer()
+            self.send_response(status)
+            self.send_header("content-length", str(len(said)))
+            self.end_headers()
+            self.wfile.write(said)
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_port
+        server.shutdown()
+        thread.join()
+
+
+def test_interactive_calls_that_fail_are_counted(monkeypatch):
+    monkeypatch.setattr(jobs, "RATE", 400.0)
+    token, end = b'data: {"choices": []}\n\n', b"data: [DONE]\n\n"
+    kinds = [(429, b""), (500, b""), (200, 5 * token + end), (200, token + end)]
+    kinds.append((200, 3 * token + b'data: {"error": {}}\n\n' + end))
+    said, turn = [], threading.Lock()
+
+    def answer():
+        with turn:
+            said.append(kinds[len(said) % len(kinds)])
+            return said[-1]
+
+    with answering(answer) as port, httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        run = jobs.Interactive(client, 0.1, 1)
+    well = said.count(kinds[2])
+    assert len(said) > 10 and len(run.firsts) == len(run.nexts) == well
+    assert run.failed == len(said) - well
