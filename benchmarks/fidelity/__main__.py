@@ -4,7 +4,9 @@ Serves a window of recorded traffic live, simulates the same window, and prints 
 TTFT and TPOT (below 0: simulated too short), by endpoint and of all, at 50, 80 and 95 % of the live
 capacity, and of the capacity itself. Beside each stands the spread of two live runs. Judged are
 p50 and p90 up to 80 % load: TPOT within the larger of 5 % and the spread, TTFT within the larger of
-10 % and the spread. The capacity is judged within 5 %. The rest is only reported.
+10 % and the spread. An error is infinite where nothing was served. A load is judged by all lanes
+together at least, and by each lane that has requests enough. The capacity is judged within 5 %. The
+rest is only reported.
 
 A machine's speed changes within seconds, and a simulator cannot know what it was a minute ago. So a
 live run and its clock are halted every few dozen steps. For as long, a second engine serves traffic
@@ -39,11 +41,12 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.fidelity.compared import Error, attainments, errors, unsaid
+from benchmarks.fidelity.compared import Error, attainments, errors, judged, unsaid
 from benchmarks.fidelity.grid import Grid
 from benchmarks.fidelity.stage import SCALES, Lived, Stage, staged
 from benchmarks.report import Figure, finish
 from headway.core.cost.features import NONE, row_features
+from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.executor.load import EXECUTORS, TORCH
 from headway.figures.capacity import search_capacity
@@ -166,13 +169,17 @@ def show(rows: list[Error], title: str) -> None:
             each.lane or "all",
             f"{each.metric} p{each.percent}",
             f"{each.load} %",
-            " / ".join(f"{value / 1e6:.2f}" for value in each.live),
-            f"{each.simulated / 1e6:.2f}",
+            " / ".join(map(_ms, each.live)),
+            _ms(each.simulated),
             f"{each.signed:+.1%}",
             f"{each.spread:.1%}",
             verdict,
         )
     CONSOLE.print(table)
+
+
+def _ms(nanoseconds: int) -> str:
+    return "never" if nanoseconds == NEVER else f"{nanoseconds / 1e6:.2f}"
 
 
 def of_capacity(live: Grid, level: Grid, paced: Grid) -> list[Figure]:
@@ -189,6 +196,24 @@ def of_capacity(live: Grid, level: Grid, paced: Grid) -> list[Figure]:
         Figure("err_capacity", [error], least=-0.05, most=0.05),
         Figure("err_capacity_paced", [at_pace]),
         Figure("spread_capacity", [spread]),
+    ]
+
+
+def of_errors(rows: Sequence[Error], paced: Sequence[Error], loads: Sequence[int]) -> list[Figure]:
+    """At each load that is judged there are enough requests for those of all lanes together."""
+    figures = list[Figure]()
+    if least := len(judged((), loads)):
+        count = sum(each.is_judged for each in rows)
+        figures += [
+            Figure("judged", [count], least=least),
+            Figure("within", [within(rows)], unit=f"of {count}"),
+            Figure("within_paced", [within(paced)], unit=f"of {count}"),
+        ]
+    return figures + [
+        Figure(each.name, [each.signed], least=-each.limit, most=each.limit)
+        if each.is_judged
+        else Figure(each.name, [each.signed])
+        for each in rows
     ]
 
 
@@ -249,19 +274,8 @@ def measured(bench: Bench, asked: Namespace) -> int:
         rows += level
         paced += at_pace
     if few := unsaid([lane.name for lane in bench.stage.lanes], loads, rows):
-        CONSOLE.print(f"Too few requests were served to say {', '.join(few)}: more rounds.")
-    if any(each.is_judged for each in rows):
-        unit = f"of {sum(each.is_judged for each in rows)}"
-        figures += [
-            Figure("within", [within(rows)], unit=unit),
-            Figure("within_paced", [within(paced)], unit=unit),
-        ]
-    figures += [
-        Figure(each.name, [each.signed], least=-each.limit, most=each.limit)
-        if each.is_judged
-        else Figure(each.name, [each.signed])
-        for each in rows
-    ]
+        CONSOLE.print(f"There were too few requests to say {', '.join(few)}: more rounds.")
+    figures += of_errors(rows, paced, loads)
     figures += [*bench.speeds, Figure("spread_levels", [bench.disagreement()])]
     name = f"fidelity_{asked.part}" + ("" if asked.executor == TORCH else f"_{asked.executor}")
     return finish(name, __doc__ or "", asked.seed, figures)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from statistics import mean
 
 from headway.core.request import NEVER
@@ -22,12 +23,18 @@ class Error:
     metric: str
     percent: int
     load: int  # percent of the capacity
-    live: tuple[int, ...]  # nanoseconds: of each of the two, of all its rounds
-    simulated: int  # of all rounds and seeds
+    live: tuple[int, ...]  # nanoseconds: of each of the two, of all its rounds; NEVER: not served
+    simulated: int  # of all rounds and seeds; NEVER: not served
+
+    @property
+    def is_served(self) -> bool:
+        return NEVER not in (*self.live, self.simulated)
 
     @property
     def signed(self) -> float:
-        """Below 0: simulated too short."""
+        """Below 0: simulated too short. Infinite where it was not served, live or simulated."""
+        if not self.is_served:
+            return inf
         return self.simulated / mean(self.live) - 1
 
     @property
@@ -59,7 +66,7 @@ def errors(
     simulated: Sequence[Outcome],
 ) -> list[Error]:
     """live: of each of the two, its rounds. Of all their requests together, where there are enough
-    for the percentile and they were served."""
+    for the percentile. Those that were not served are left out where they are not judged."""
     found = list[Error]()
     for lane in ("", *lanes):
         for metric in METRICS:
@@ -67,12 +74,14 @@ def errors(
                 said = [_percentile(rounds, lane, metric, percent) for rounds in (*live, simulated)]
                 if all(said):
                     *real, priced = said
-                    found.append(Error(lane, metric, percent, load, tuple(real), priced))
+                    error = Error(lane, metric, percent, load, tuple(real), priced)
+                    if error.is_judged or error.is_served:
+                        found.append(error)
     return found
 
 
-def unsaid(lanes: Sequence[str], loads: Iterable[int], rows: Iterable[Error]) -> list[str]:
-    """Names of those that would be judged, and for which there were too few requests."""
+def judged(lanes: Iterable[str], loads: Iterable[int]) -> list[str]:
+    """Names of those that are judged where there are enough requests."""
     wanted = [
         Error(lane, metric, percent, load, (), 0)
         for load in loads
@@ -80,15 +89,25 @@ def unsaid(lanes: Sequence[str], loads: Iterable[int], rows: Iterable[Error]) ->
         for metric in METRICS
         for percent in PERCENTS
     ]
+    return [each.name for each in wanted if each.is_judged]
+
+
+def unsaid(lanes: Iterable[str], loads: Iterable[int], rows: Iterable[Error]) -> list[str]:
+    """Names of those that would be judged, and for which there were too few requests."""
     said = {each.name for each in rows}
-    return [each.name for each in wanted if each.is_judged and each.name not in said]
+    return [name for name in judged(lanes, loads) if name not in said]
 
 
-def _percentile(outcomes: Iterable[Outcome], lane: str, metric: str, percent: int) -> int:
-    """Nanoseconds; 0: there are too few, or it is of those that were never served."""
-    all_of_them = [each for outcome in outcomes for each in values(outcome, lane, metric)]
-    found = percentile(all_of_them, percent)
-    return 0 if found is None or found == NEVER else found
+def _percentile(outcomes: Sequence[Outcome], lane: str, metric: str, percent: int) -> int:
+    """Nanoseconds; 0: there are too few; NEVER: it is of those that were not served."""
+    found = percentile(_all(outcomes, lane, metric), percent)
+    if found is None and (first := percentile(_all(outcomes, lane, "ttft"), percent)) == NEVER:
+        return first  # enough were asked, and too few had a second token
+    return 0 if found is None else found
+
+
+def _all(outcomes: Iterable[Outcome], lane: str, metric: str) -> list[int]:
+    return [each for outcome in outcomes for each in values(outcome, lane, metric)]
 
 
 def values(outcome: Outcome, lane: str, metric: str) -> list[int]:

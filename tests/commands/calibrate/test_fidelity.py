@@ -5,6 +5,7 @@ from itertools import pairwise
 
 import pytest
 
+from benchmarks.fidelity.__main__ import of_errors
 from benchmarks.fidelity.compared import errors, unsaid
 from benchmarks.fidelity.grid import FURTHEST, STEP, Grid
 from benchmarks.fidelity.pace import Pace, pace, paced_testbed, split
@@ -16,7 +17,7 @@ from headway.core.cost.step_cost import Residuals, StepCost
 from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow
 from headway.core.policies.policies import Policies
-from headway.core.request import Finish, Request
+from headway.core.request import NEVER, Finish, Request
 from headway.errors import SettingError
 from headway.runs.outcome import Outcome
 from headway.runs.run import Run
@@ -138,6 +139,35 @@ def test_percentiles_of_too_few_requests_are_left_out_and_named():
     few = errors(lanes, 80, two, [outcome(10, 22)])
     assert "err_ttft_p90_at80_chat" in unsaid(lanes, [80], few)
     assert unsaid(lanes, [95], []) == [], "not judged"
+
+
+def unserved(count):
+    rows = [served("chat", 20, generated=0)] * count
+    rows = [replace(row, first_token=NEVER, last_token=NEVER) for row in rows]
+    return Outcome({}, tuple(rows), (), 0, complete=False)
+
+
+def short(figures):
+    return [each.name for each in figures if each.falls_short]
+
+
+def test_a_simulator_that_serves_nothing_is_infinitely_far_off():
+    lanes, names = ["chat"], [f"err_{m}_p{p}_at80" for m in ("ttft", "tpot") for p in (50, 90)]
+    two = [[outcome(50, 20)], [outcome(50, 24)]]
+    found = errors(lanes, 80, two, [unserved(100)])
+    assert unsaid(lanes, [80], found) == []
+    assert short(of_errors(found, found, [80])) == names + [f"{name}_chat" for name in names]
+    alive = errors(lanes, 80, two, [outcome(50, 22)])
+    assert short(of_errors(alive, alive, [80])) == []
+    dead = errors(lanes, 80, [[unserved(100)], two[1]], [outcome(50, 22)])
+    assert "err_ttft_p50_at80" in short(of_errors(dead, dead, [80])), "so is a live run"
+    assert errors(lanes, 95, two, [unserved(100)]) == [], "not judged"
+
+
+def test_where_nothing_is_judged_the_run_falls_short():
+    few = errors(["chat"], 80, [[outcome(2, 20)]] * 2, [outcome(2, 22)])
+    assert short(of_errors(few, few, [80])) == ["judged"]
+    assert short(of_errors([], [], [95])) == [], "no load of them is judged"
 
 
 def step(began, nanoseconds):
