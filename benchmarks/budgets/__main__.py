@@ -6,10 +6,10 @@ H100; or, with --machine embedded, with the measured one of the embedded model o
 each, at several loads: a load divides the times of arrival. All variants (variants.py) are offered
 the same requests. First come has the chunk that is best for it at that load; first come with a
 queue timeout the best timeout and chunk. Shares are of the requests whose lane has a budget, all
-windows together; lower bounds are 95 %, by a paired bootstrap over windows. Each step takes as long
-as predicted and each answer is as long as its max_tokens, so no figure has a wrong prediction in
-it, but for `slower`: there the machine takes 1.3 times as long as the cost model says, until the
-drift is learned.
+windows together; lower bounds are 95 %, by a paired bootstrap over windows, and are judged where
+there are five windows or more. Each step takes as long as predicted and each answer is as long as
+its max_tokens, so no figure has a wrong prediction in it, but for `slower`: there the machine takes
+1.3 times as long as the cost model says, until the drift is learned.
 
 Then the flood (flood.py): offline answers hold all slots when interactive requests come.
 
@@ -40,7 +40,7 @@ from benchmarks.budgets.live import live
 from benchmarks.budgets.machine import EmbeddedModel, place
 from benchmarks.budgets.mixes import MIXES, SEED, SHARED, Mix
 from benchmarks.budgets.picture import picture
-from benchmarks.budgets.tables import capacity, judged, part_of
+from benchmarks.budgets.tables import LEAST_WINDOWS, capacity, judged, part_of
 from benchmarks.report import Figure, finish
 from benchmarks.textbook.document import DOCUMENT, refreshed
 from headway.errors import HeadwayError, SettingError
@@ -69,7 +69,9 @@ def parsed() -> argparse.Namespace:
     parser.add_argument(
         "--quick", action="store_true", help="loads 1 and 1.5; two windows, of the long mix one"
     )
-    parser.add_argument("--raw", type=Path, help="scores as JSON lines: what it has is not run")
+    parser.add_argument(
+        "--raw", type=Path, help="scores as JSON lines: a window that it has is not run"
+    )
     parser.add_argument("--told", action="store_true", help="run no variant: tell what --raw has")
     parser.add_argument("--write", nargs="?", type=Path, const=DOCUMENT, help=f"into {DOCUMENT}")
     parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
@@ -141,7 +143,9 @@ def run(given: argparse.Namespace) -> int:
     whole = "_whole" if given.whole else ""
     title = ("budgets_embedded" if is_embedded else "budgets") + whole
     places = model.places(windows) if is_embedded else {}
-    kept = Kept(given.raw, (model.name if is_embedded else DATA_SHEET) + whole)
+    kept = Kept(given.raw, (model.name if is_embedded else DATA_SHEET) + whole, windows)
+    if given.part != "flood" and given.windows < LEAST_WINDOWS:
+        CONSOLE.print(f"Lower bounds are not judged: that takes {LEAST_WINDOWS} windows or more.")
     figures = list[Figure]()
     found = Ablation(windows, given.loads, given.workers, CONSOLE, kept, places)
     if given.part in (None, "ablation"):

@@ -1,24 +1,32 @@
 """The scores of all windows: pooled, paired and bounded from below."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
 
+from benchmarks.budgets.mixes import Source
 from benchmarks.budgets.trial import Done, Job, Score
 
 DATA_SHEET = "h100"
 DRAWS, BOUND = 10_000, 0.05  # of the bootstrap over windows; the share of draws below the bound
+Window = tuple[str, float, float]  # the traces' name; seconds: its beginning, its length
+
+
+def window_of(source: Source) -> Window:
+    name = source.folder.resolve().name if source.folder else "shipped"
+    return name, source.begin, source.seconds
 
 
 @dataclass(slots=True)
 class Kept:
-    """By mix, load and variant: a score for each window, by the window's beginning."""
+    """By mix, load and variant: a score for each window."""
 
     path: Path | None = None  # where each is written as it comes, and read from at the beginning
     machine: str = DATA_SHEET  # that served them; rows of the file from others are left out
-    scores: dict[tuple[str, float, str], dict[float, Score]] = field(default_factory=dict)
+    asked: Mapping[str, Sequence[Source]] | None = None  # by mix; rows of others are left out, too
+    scores: dict[tuple[str, float, str], dict[Window, Score]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.path and self.path.exists():
@@ -27,16 +35,20 @@ class Kept:
                 if row.pop("machine", DATA_SHEET) != self.machine:
                     continue
                 place = row.pop("mix"), row.pop("load"), row.pop("variant")
-                begin = row.pop("begin")
-                self.scores.setdefault(place, {})[begin] = Score(**row)
+                window = row.pop("traces", ""), row.pop("begin"), row.pop("seconds", 0.0)
+                if self._is_asked(place[0], window):
+                    self.scores.setdefault(place, {})[window] = Score(**row)
+
+    def _is_asked(self, mix: str, window: Window) -> bool:
+        return self.asked is None or window in map(window_of, self.asked.get(mix, ()))
 
     def keep(self, done: Done) -> None:
-        job = done.job
+        job, window = done.job, window_of(done.job.source)
         for name, score in done.scores.items():
-            self.scores.setdefault((job.mix, job.load, name), {})[job.source.begin] = score
+            self.scores.setdefault((job.mix, job.load, name), {})[window] = score
             if self.path:
-                row = {"mix": job.mix, "load": job.load, "variant": name, "begin": job.source.begin}
-                row["machine"] = self.machine
+                row = {"mix": job.mix, "load": job.load, "variant": name, "machine": self.machine}
+                row |= zip(("traces", "begin", "seconds"), window, strict=True)
                 with self.path.open("a") as file:
                     file.write(json.dumps(row | asdict(score)) + "\n")
 
@@ -45,7 +57,7 @@ class Kept:
         lacking = [
             each
             for each in job.variants
-            if job.source.begin not in self.scores.get((job.mix, job.load, each.name), ())
+            if window_of(job.source) not in self.scores.get((job.mix, job.load, each.name), ())
         ]
         return replace(job, variants=tuple(lacking))
 
@@ -53,10 +65,14 @@ class Kept:
         """Whether there is any score of it."""
         return (mix, load, variant) in self.scores
 
+    def has_all(self, mix: str, load: float, variant: str, windows: Iterable[Source]) -> bool:
+        """Whether there is a score of it for each of these windows, and for no other."""
+        return self.scores.get((mix, load, variant), {}).keys() == set(map(window_of, windows))
+
     def windows(self, mix: str, load: float, variant: str) -> list[Score]:
         """In their order, which is the same for all variants."""
         found = self.scores[mix, load, variant]
-        return [found[begin] for begin in sorted(found)]
+        return [found[window] for window in sorted(found)]
 
     def names(self, mix: str, load: float) -> list[str]:
         """The variants that were tried there."""

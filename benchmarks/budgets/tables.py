@@ -1,6 +1,7 @@
 """What the ablation says: tables for people and for the document, figures for machines."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import nan
 
 from benchmarks.budgets.ablation import CAPACITY_OF, Ablation
 from benchmarks.budgets.kept import Pair, least_ratio
@@ -21,6 +22,7 @@ JUDGED_MIX, JUDGED_LOAD, OURS = "bursty", 1.5, "budgets"
 BASELINES = (FIRST_COME, TIMEOUT)
 LEAST_RATIO = {FIRST_COME: 2.5, TIMEOUT: 1.05}  # at the judged load of the judged mix
 LEAST_POINTS, LEAST_CAPACITY = -1.0, 1.4
+LEAST_WINDOWS = 5  # with fewer a lower bound is not judged: of one window it is the value itself
 ALIKE = 0.01  # a mix of which all variants keep nearly everything, within this, tells none apart
 NONE = "-"  # not run
 
@@ -94,11 +96,11 @@ def _is_alike(found: Ablation, mix: str, load: float, titles: Sequence[str]) -> 
 
 def pair(found: Ablation, mix: str, load: float, title: str) -> Pair | None:
     """Budgets beside this variant; None where one of them was not run on all windows."""
-    name = found.name(mix, load, title)
-    if not name or not found.kept.has(mix, load, OURS):
+    both = OURS, found.name(mix, load, title)
+    if not all(found.kept.has_all(mix, load, each, found.windows[mix]) for each in both):
         return None
-    ours, theirs = (found.kept.windows(mix, load, each) for each in (OURS, name))
-    return Pair(ours, theirs) if len(ours) == len(theirs) else None
+    ours, theirs = (found.kept.windows(mix, load, each) for each in both)
+    return Pair(ours, theirs)
 
 
 def _lanes(found: Ablation) -> Table:
@@ -120,24 +122,41 @@ def _lanes(found: Ablation) -> Table:
 
 
 def judged(found: Ablation) -> list[Figure]:
-    """What is asked of budgets holds for lower 95 % bounds over the windows."""
+    """What is asked of budgets holds for lower 95 % bounds over the windows. It falls short where
+    a variant that is judged was not run on all of them."""
     figures = list[Figure]()
-    for mix in found.windows:
+    for mix, windows in found.windows.items():
         for title in BASELINES:
             pairs = {load: pair(found, mix, load, title) for load in found.loads}
-            ran = {load: each for load, each in pairs.items() if each is not None}
-            for load, each in ran.items():
+            for load, each in pairs.items():
                 is_judged = (mix, load) == (JUDGED_MIX, JUDGED_LOAD)
-                least = LEAST_RATIO[title] if is_judged else None
-                key = f"over_{_key(mix, title, load)}"
-                figures.append(Figure(key, [each.ratio]))
-                figures.append(Figure(f"{key}_least", [each.least_ratio], least=least))
-            if mix == JUDGED_MIX and ran:
-                worst = min(each.least_points for each in ran.values())
-                key = f"worst_points_over_{title.replace(' ', '_')}"
-                figures.append(Figure(key, [min(each.points for each in ran.values())]))
-                figures.append(Figure(f"{key}_least", [worst], least=LEAST_POINTS))
+                key, least = f"over_{_key(mix, title, load)}", LEAST_RATIO[title]
+                if each:
+                    figures.append(Figure(key, [each.ratio]))
+                    least_of = least if is_judged else None
+                    figures.append(_bound(key, each.least_ratio, least_of, len(windows)))
+                elif is_judged:
+                    figures.append(Figure(f"{key}_least", [nan], least=least))
+            if mix == JUDGED_MIX:
+                figures += _worst(title, pairs, len(windows))
     return figures
+
+
+def _worst(title: str, pairs: Mapping[float, Pair | None], windows: int) -> list[Figure]:
+    """At the load where budgets has the fewest points more."""
+    key = f"worst_points_over_{title.replace(' ', '_')}"
+    ran = [each for each in pairs.values() if each]
+    if len(ran) < len(pairs):
+        return [Figure(f"{key}_least", [nan], least=LEAST_POINTS)]
+    worst = min(each.least_points for each in ran)
+    return [
+        Figure(key, [min(each.points for each in ran)]),
+        _bound(key, worst, LEAST_POINTS, windows),
+    ]
+
+
+def _bound(key: str, value: float, least: float | None, windows: int) -> Figure:
+    return Figure(f"{key}_least", [value], least=least if windows >= LEAST_WINDOWS else None)
 
 
 def capacity(ours: list[float], theirs: list[float]) -> list[Figure]:
@@ -148,5 +167,5 @@ def capacity(ours: list[float], theirs: list[float]) -> list[Figure]:
         Figure(f"{key}_budgets", ours, unit="load"),
         Figure(f"{key}_first_come", theirs, unit="load"),
         Figure(f"{key}_ratio", [ratio]),
-        Figure(f"{key}_ratio_least", [low], least=LEAST_CAPACITY),
+        _bound(f"{key}_ratio", low, LEAST_CAPACITY, len(ours)),
     ]

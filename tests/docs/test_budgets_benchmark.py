@@ -1,13 +1,16 @@
 """benchmarks.budgets pools, pairs and bounds its windows, and goes on from what it has kept."""
 
+from dataclasses import replace
+from math import isnan
+
 import pytest
 from rich.console import Console
 
 from benchmarks.budgets.ablation import Ablation
-from benchmarks.budgets.kept import Kept, Pair, least_ratio
+from benchmarks.budgets.kept import Kept, Pair, least_ratio, window_of
 from benchmarks.budgets.mixes import MIXES
 from benchmarks.budgets.picture import SERIES, picture
-from benchmarks.budgets.tables import judged, part_of
+from benchmarks.budgets.tables import capacity, judged, pair, part_of
 from benchmarks.budgets.trial import Done, Job, Score, work
 from benchmarks.budgets.variants import first_come, parts
 from headway.errors import SettingError
@@ -51,13 +54,70 @@ def test_what_is_kept_is_not_run_again(tmp_path):
     assert again.lacks(job).variants == job.variants[1:]
 
 
+def test_a_score_is_of_one_cut_of_the_same_traces(tmp_path):
+    mix, raw = MIXES["smooth"], tmp_path / "raw.jsonl"
+    six, sixty = (mix.windows(None, count) for count in (6, 60))
+    assert (six[0].begin, six[0].seconds) != (sixty[0].begin, sixty[0].seconds)
+    kept = Kept(raw)
+    job = Job("smooth", six[0], 1.0, (first_come(4, 256),))
+    name = job.variants[0].name
+    kept.keep(Done(job, {name: score(3)}))
+    elsewhere = replace(six[0], folder=tmp_path)
+    for other in (sixty[0], elsewhere):
+        assert Kept(raw).lacks(replace(job, source=other)).variants == job.variants
+        again = Kept(raw, asked={"smooth": [other]})
+        assert not again.has("smooth", 1.0, name), "a row of other windows is not pooled"
+    assert Kept(raw, asked={"smooth": six}).windows("smooth", 1.0, name) == [score(3)]
+
+
+def ablation(windows, loads=(1.5,)):
+    return Ablation({"bursty": windows}, loads, 1, Console(), Kept())
+
+
+def fill(found, at, loads=(1.5,), **goods):
+    """Scores of the windows at these places, by variant."""
+    for load in loads:
+        for name, good in goods.items():
+            rows = found.kept.scores.setdefault(("bursty", load, name.replace("_", " ")), {})
+            rows.update({window_of(found.windows["bursty"][each]): score(good) for each in at})
+
+
+def test_only_the_same_windows_are_paired_and_a_judged_pair_must_be_there():
+    windows = MIXES["bursty"].windows(None, 6)
+    found = ablation(windows)
+    least = ("over_bursty_first_come_1_5_least", "worst_points_over_first_come_least")
+    assert {each.name for each in judged(found) if each.falls_short} > set(least)
+    fill(found, (0, 1), budgets=9)
+    fill(found, (2, 3), first_come_chunk_256=3)
+    assert pair(found, "bursty", 1.5, "first come") is None
+    fill(found, range(6), budgets=9, first_come_chunk_256=3)
+    assert pair(found, "bursty", 1.5, "first come").ratio == pytest.approx(3)
+    assert not {each.name for each in judged(found) if each.falls_short} & set(least)
+    found.loads = (1.5, 3.0)
+    figures = {each.name: each for each in judged(found)}
+    assert isnan(figures[least[1]].value) and figures[least[1]].falls_short
+    assert not figures[least[0]].falls_short
+
+
+@pytest.mark.parametrize("count, is_judged", [(1, False), (4, False), (5, True)])
+def test_a_bound_over_few_windows_is_not_judged(count, is_judged):
+    found = ablation(MIXES["bursty"].windows(None, count))
+    names = {"budgets": 2, "first_come_chunk_256": 3, "queue_timeout_0.3_chunk_256": 3}
+    fill(found, range(count), **names)
+    figures = judged(found)
+    assert bool([each.name for each in figures if each.least is not None]) == is_judged
+    assert bool([each.name for each in figures if each.falls_short]) == is_judged
+    assert capacity([1.0] * count, [1.0] * count)[-1].falls_short == is_judged
+
+
 def test_tables_and_picture_leave_out_what_was_not_run():
     kept = Kept()
-    source = MIXES["bursty"].windows(None, 6)[0]
+    windows = MIXES["bursty"].windows(None, 6)
     budgets = next(each for each in parts(4, 256) if each.name == "budgets")
-    job = Job("bursty", source, 1.5, (first_come(4, 256), budgets))
-    kept.keep(Done(job, {job.variants[0].name: score(3), "budgets": score(9)}))
-    found = Ablation({"bursty": [source]}, [1.5], 1, Console(), kept)
+    for source in windows:
+        job = Job("bursty", source, 1.5, (first_come(4, 256), budgets))
+        kept.keep(Done(job, {job.variants[0].name: score(3), "budgets": score(9)}))
+    found = Ablation({"bursty": windows}, [1.5], 1, Console(), kept)
     part = part_of(found)
     rows = {row[0]: row[1:] for row in part.tables[0].rows}
     assert rows["first come"] == ["30.0 (256)"]
