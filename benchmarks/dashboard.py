@@ -119,7 +119,7 @@ def seen(page: Watched, now: int) -> View:
 
 
 def main() -> int:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--check", action="store_true")
     parser.parse_args()
     return finish("dashboard", __doc__ or "", SEED, [*steps(), *looks()])

@@ -36,7 +36,9 @@ SHAPES = {
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0], allow_abbrev=False
+    )
     parser.add_argument("--texts", type=int, default=400)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--check", action="store_true")

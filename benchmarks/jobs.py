@@ -250,7 +250,7 @@ def beside(folder: Path) -> list[Figure]:
 
 
 def main() -> int:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--part", choices=["killed", "beside"])
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--items", type=int, default=10_000)

@@ -194,7 +194,9 @@ def kept(scheduler: Scheduler) -> Kept:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.promise", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.promise", description=__doc__, allow_abbrev=False
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--traces", type=Path, default=SHARED, help=f"folder; default: {SHARED}")
     parser.add_argument("--traffic", default=",".join(TRAFFIC), help="of " + ", ".join(TRAFFIC))

@@ -364,7 +364,7 @@ PARTS = {
 
 
 def main() -> int:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--part", choices=[*PARTS])
     parser.add_argument("--check", action="store_true")
     asked, figures = parser.parse_args(), list[Figure]()

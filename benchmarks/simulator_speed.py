@@ -147,7 +147,7 @@ def show(seen: Counter[str]) -> None:
 
 
 def main() -> int:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--trace", type=Path, default=TRACE)
     parser.add_argument("--check", action="store_true")
     asked = parser.parse_args()

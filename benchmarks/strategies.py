@@ -213,7 +213,9 @@ def kept_runs() -> dict[int, kept.Kept]:
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.strategies", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.strategies", description=__doc__, allow_abbrev=False
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--threads", type=int, choices=[*THREADS], help="default: as many as pay on this machine"

@@ -54,7 +54,9 @@ CONSOLE = Console(width=130)
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.budgets", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.budgets", description=__doc__, allow_abbrev=False
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--part", choices=["ablation", "capacity", "flood"], help="default: all")
     parser.add_argument("--traces", type=Path, help=f"folder; default: {SHARED}, or the shipped")

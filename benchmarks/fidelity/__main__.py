@@ -223,7 +223,7 @@ def within(rows: Sequence[Error]) -> int:
 
 
 def main() -> int:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--part", choices=list(SCALES), default="tiny")
     parser.add_argument("--executor", choices=EXECUTORS, default=TORCH)
     parser.add_argument("--seed", type=int, default=0)

@@ -98,7 +98,7 @@ SCENES: dict[str, Callable[[Path], list[Figure]]] = {
 
 
 def main() -> int:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--attack", choices=[*ATTACKS, *SCENES], action="append")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()

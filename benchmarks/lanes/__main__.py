@@ -87,7 +87,9 @@ def figures(before: Run, after: Run, alone: Run, step: float) -> list[Figure]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = argparse.ArgumentParser(
+        description=(__doc__ or "").splitlines()[0], allow_abbrev=False
+    )
     parser.add_argument("--write", action="store_true", help=f"draw {PICTURE}")
     parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
     given = parser.parse_args()

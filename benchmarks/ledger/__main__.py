@@ -37,7 +37,7 @@ PARTS = ("kill", "away", "explain", "overhead", "cost")
 
 
 def main() -> int:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--part", choices=PARTS)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=60.0, help="of away")

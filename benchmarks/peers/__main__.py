@@ -145,7 +145,7 @@ def _times(found: dict[str, float]) -> dict[int, float]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers")
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", allow_abbrev=False)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--bound", action="store_true", help="only the bound")

@@ -99,7 +99,7 @@ class Turns:
 
 
 def main() -> int:
-    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser = ArgumentParser(description=(__doc__ or "").splitlines()[0], allow_abbrev=False)
     parser.add_argument("--part", choices=list(SCALES), default="tiny")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--turns", type=int, default=4, help="of each, in pairs")

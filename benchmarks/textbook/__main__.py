@@ -90,7 +90,9 @@ def keep(name: str, figures: list[Figure]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.textbook", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.textbook", description=__doc__, allow_abbrev=False
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument(
         "--part", choices=[*CERTAIN, *BESIDE, *CLOCKED], help="default: all that ship and no clock"

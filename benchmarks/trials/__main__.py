@@ -126,7 +126,7 @@ def _p95(results: Sequence[Result]) -> list[float]:
 
 
 def main() -> int:
-    parser = ArgumentParser(description=__doc__)
+    parser = ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--orders", type=int, default=10)
     parser.add_argument("--planted", type=int, default=100)

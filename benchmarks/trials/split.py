@@ -140,7 +140,7 @@ def measured(runs: int, orders: int, count: int, seconds: float) -> Iterator[Res
 
 
 def main() -> int:
-    parser = ArgumentParser(description=__doc__)
+    parser = ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--runs", type=int, default=25)
     parser.add_argument("--orders", type=int, default=8)
     parser.add_argument("--planted", type=int, default=100)

@@ -82,7 +82,9 @@ CASES = {
 
 
 def parsed() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.tune", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.tune", description=__doc__, allow_abbrev=False
+    )
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--check", action="store_true", help="exit 1 where a figure falls short")
     parser.add_argument("--cases", default="two,three", help="of two and three; default: both")

@@ -119,6 +119,7 @@ def test_a_live_run_counts_from_its_beginning_and_serves_all(monkeypatch):
         (["--machine", "embedded", "--write"], "tables are of the h100"),
         (["--live", "--part", "flood"], "takes no --part"),
         (["--live", "--loads", "2"], "takes no --loads"),
+        (["--chec"], "unrecognized arguments: --chec"),
     ],
 )
 def test_what_would_be_ignored_is_refused(said, why, monkeypatch, capsys):
