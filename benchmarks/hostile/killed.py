@@ -72,7 +72,7 @@ def killed(folder: Path) -> list[Figure]:
                 sleep(PAUSE)
             for each in callers:
                 each.join(PATIENCE)
-        right = text(served) == others.right
+        right = others.is_right(text(served))
     heard = [each.at - began if each.at else PATIENCE for each in callers]
     return [
         Figure("killed_heard_s", [max(heard)], most=HEARD, unit="s"),

@@ -58,7 +58,11 @@ class Others:
         self.memory.append(resident(self.served))
 
     def call(self) -> None:
-        self.same.append(text(self.served) == self.right)
+        self.same.append(self.is_right(text(self.served)))
+
+    def is_right(self, said: str) -> bool:
+        """As before the attack. Nothing is, if there was no answer then."""
+        return bool(self.right) and said == self.right
 
     def at_work(self) -> AbstractContextManager[None]:
         """Both again and again, until the block is left."""

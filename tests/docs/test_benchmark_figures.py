@@ -1,6 +1,7 @@
 """Benchmarks fall short where something was not measured, not answered, or answered wrongly."""
 
 import json
+import os
 import threading
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,9 +11,11 @@ import httpx2
 import pytest
 
 from benchmarks import jobs
+from benchmarks.hostile.others import Others
 from benchmarks.lanes.__main__ import figures as figures_of_lanes
 from benchmarks.lanes.load import Ask, Run, Seen
 from benchmarks.report import Figure, finish
+from benchmarks.server_overhead.served import Served
 
 
 def finished(figures, capsys):
@@ -115,3 +118,19 @@ def test_interactive_calls_that_fail_are_counted(monkeypatch):
     well = said.count(kinds[2])
     assert len(said) > 10 and len(run.firsts) == len(run.nexts) == well
     assert run.failed == len(said) - well
+
+
+@pytest.mark.parametrize(
+    "answers, same",
+    [
+        ([(500, b"")] * 3, [False, False]),
+        ([(200, b'{"choices": [{"text": "a"}]}')] * 2 + [(500, b"")], [True, False]),
+    ],
+)
+def test_an_answer_that_never_came_is_not_the_same(answers, same):
+    said = iter(answers)
+    with answering(lambda: next(said)) as port:
+        others = Others(Served(os.getpid(), "127.0.0.1", port))
+        others.call()
+        others.call()
+    assert others.same == same
