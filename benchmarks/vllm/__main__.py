@@ -162,7 +162,7 @@ def _ends(rows: Sequence[RequestRow]) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], allow_abbrev=False)
     parser.add_argument("--check", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--pairs", type=int, default=3)
