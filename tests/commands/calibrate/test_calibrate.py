@@ -140,12 +140,13 @@ def test_a_short_context_has_designs_too_and_none_without_tokens(context):
 
 
 def test_designs_fit_into_the_memory_and_reach_all_slots():
-    for slots, blocks in ((1, 40), (8, 300), (64, 8_192)):
+    for slots, blocks in ((1, 40), (2, 80), (8, 300), (64, 8_192)):
         made = designs(slots, 1_024, blocks, 16, seed=3)
         assert len(set(made)) == len(made) > 5
         assert all(sum(-(-length // 16) for length in each.lengths) <= blocks for each in made)
         assert all(max(each.lengths) <= 1_024 for each in made)
         assert max(len(each.decodes) for each in made) == slots
+        assert max(len(each.lengths) + each.held for each in made) == slots
         assert [each.tokens for each in made] == sorted(each.tokens for each in made)
 
 

@@ -101,10 +101,21 @@ def test_what_is_learned_quickly_tells_how_far_steps_lie_from_it():
     assert 900 < low <= 1_000 <= high < 1_100
 
 
-def test_designs_fit_into_a_small_memory():
-    for design in few_designs(2, 256, 40, 16):
-        assert max(design.lengths) <= 256
-        assert sum(-(-length // 16) for length in design.lengths) <= 40
+def test_designs_fit_into_a_small_memory_and_have_no_more_rows_than_slots():
+    for slots in (1, 2, 3, 16):
+        made = few_designs(slots, 256, 40 * slots, 16)
+        for design in made:
+            assert max(design.lengths) <= 256
+            assert sum(-(-length // 16) for length in design.lengths) <= 40 * slots
+        assert max(len(design.lengths) for design in made) == slots
+
+
+def test_no_step_of_a_quick_measurement_has_more_rows_than_slots():
+    testbed, rows = fake_testbed(), list[int]()
+    submit = testbed.executor.submit
+    testbed.executor.submit = lambda batch: rows.append(len(batch.rows)) or submit(batch)
+    learn_quickly(testbed, 0, 4.0)
+    assert max(rows) == testbed.slots
 
 
 def test_the_file_that_is_named_is_taken_and_another_models_is_refused(tmp_path):

@@ -39,6 +39,12 @@ class Design:
         own = len(self.decodes) + sum(length for _, length in self.prompts)
         return max(own, self.width * (len(self.decodes) + len(self.prompts) + self.held))
 
+    def fits(self, slots: int, context: int, blocks: int, block_size: int) -> bool:
+        """Whether an engine with so many slots and blocks could submit it."""
+        rows = len(self.decodes) + len(self.prompts) + self.held
+        needed = sum(-(-length // block_size) for length in self.lengths)
+        return rows <= slots and max(self.lengths) <= context and needed <= blocks
+
     def varied(self, share: float) -> "Design":
         """This design with its prompts cut to a share of their length, at least 2 tokens.
 
@@ -71,11 +77,10 @@ def designs(
         *_edges(tile),
     ]
 
-    def fits(design: Design) -> bool:
-        needed = sum(-(-length // block_size) for length in design.lengths)
-        return max(design.lengths) <= context and needed <= blocks
-
-    return sorted(filter(fits, dict.fromkeys(candidates)), key=lambda design: design.tokens)
+    fitting = [
+        each for each in dict.fromkeys(candidates) if each.fits(slots, context, blocks, block_size)
+    ]
+    return sorted(fitting, key=lambda design: design.tokens)
 
 
 def counts(slots: int) -> list[int]:

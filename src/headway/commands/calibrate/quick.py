@@ -56,14 +56,12 @@ def few_designs(slots: int, context: int, blocks: int, block_size: int) -> list[
         made.append(Design(prompts=((context // 4, length),), unfinished=True))
     made += [Design(prompts=((0, SHORT),) * count) for count in several[1:]]
     for length in CHUNKS:
-        for count in several:
+        for count in (*several[:-1], slots - 1):  # the prompt takes a slot, too
             made.append(Design((context // 8,) * count, ((0, length),)))
-
-    def fits(design: Design) -> bool:
-        needed = sum(-(-length // block_size) for length in design.lengths)
-        return max(design.lengths) <= context and needed <= blocks
-
-    return sorted(filter(fits, dict.fromkeys(made)), key=lambda design: design.tokens)
+    fitting = [
+        each for each in dict.fromkeys(made) if each.fits(slots, context, blocks, block_size)
+    ]
+    return sorted(fitting, key=lambda design: design.tokens)
 
 
 def _residuals(shares: Sequence[float]) -> Residuals:
