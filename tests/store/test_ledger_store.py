@@ -321,6 +321,22 @@ def test_outcomes_are_idempotent(where, database):
     reader.close()
 
 
+def test_the_attempt_whose_answer_was_sent_counts_and_of_requests_the_latest(where, database):
+    run, sent = Run(LedgerStore(database)), {"stages": '{"sending": 25}'}
+    flush = run.flush(1, 90, [20, 20, 20, 30])
+    more = [{"call": "c.1"}, {"call": "c.2", **sent}, {"call": "c.3"}, {"call": "d"}]
+    arrived = [1, 2, 3, 0]
+    for row, each, at in zip(flush.requests, more, arrived, strict=True):
+        row |= {"tenant": "acme", "request_id": "r8", "arrived": BEGAN + at, **each}
+    run.write(flush)
+    outcomes, reader = Outcomes(database), LedgerReader(where)
+    for id, call in (("r8", "c.2"), ("c.1", "c.1"), ("d", "d"), ("none", "")):
+        assert outcomes.call_of("acme", id) == call
+        with reader.begin() as connection:
+            assert [row["call"] for row in rows_of_call(connection, id)] == [call][: len(call)]
+    reader.close()
+
+
 def test_money_is_divided_without_a_rest():
     parts = {MinuteKey(m, Account.IDLE): MinutePart(7) for m in range(1_000)}
     divide_money(parts, HOUR // 3, 5)

@@ -16,6 +16,7 @@ from headway.server.ledger.rows.open_call import OpenCall
 from headway.server.ledger.rows.request_rows import Row, charged, request_rows
 from headway.server.protocol.labels import Labels, labels_of
 from headway.server.protocol.problem import Problem
+from headway.store.ledger.named_call import NamedCall
 
 NOT_HERE = frozenset({"engine_down", "draining"})  # codes of calls whose rows may never come
 
@@ -106,13 +107,15 @@ class Book(EngineBook):
             known.sent = min(known.left, clock.now()) if lost else clock.now()
             self._end(known)
 
-    def find_open(self, tenant: str, id: str) -> OpenCall | None:
-        """A call of this tenant that has not ended, by its id or its X-Request-Id."""
+    def find_open(self, tenant: str, id: str) -> dict[NamedCall, OpenCall]:
+        """The calls of this tenant that have not ended, by their id or their X-Request-Id."""
+        found = {}
         for known in self._calls.values():
-            routed = known.call.routed
-            if routed.tenant.name == tenant and id in (known.call.id, routed.request_id):
-                return known
-        return None
+            call, routed = known.call, known.call.routed
+            if routed.tenant.name == tenant and id in (call.id, routed.request_id):
+                sent = known.left < known.sent < NEVER
+                found[NamedCall(call.id, self._epoch + call.arrived, sent)] = known
+        return found
 
     # -- inside
 

@@ -9,6 +9,7 @@ from headway.server.ledger.book import Book
 from headway.server.ledger.engine_book import EngineBook
 from headway.server.ledger.rows.open_call import OpenCall
 from headway.server.ledger.rows.request_rows import Row
+from headway.store.ledger.named_call import NamedCall, latest
 
 
 class Books:
@@ -29,17 +30,26 @@ class Books:
             each.sent(call, lost)
 
     def find(self, tenant: str, id: str) -> Sequence[Row]:
-        """The rows of a call that has ended, if it is remembered."""
-        return next((rows for each in self.all if (rows := each.find(tenant, id))), ())
+        """The rows of a call that has ended, if it is remembered: as `latest` says, where several
+        have this X-Request-Id."""
+        found = self._ended(tenant, id)
+        return found[latest(found, id)] if found else ()
 
     def find_open(self, tenant: str, id: str) -> OpenCall | None:
-        """A call of this tenant that has not ended, by its id or its X-Request-Id."""
-        return next((call for each in self.all if (call := each.find_open(tenant, id))), None)
+        """A call of this tenant that has not ended, by its id or its X-Request-Id. None, too, where
+        one that has ended counts instead."""
+        open = {key: call for each in self.all for key, call in each.find_open(tenant, id).items()}
+        if not open:
+            return None
+        return open.get(latest([*open, *self._ended(tenant, id)], id))
+
+    def _ended(self, tenant: str, id: str) -> dict[NamedCall, Sequence[Row]]:
+        return {key: rows for each in self.all for key, rows in each.find(tenant, id).items()}
 
     def latest(self, tenant: str) -> Iterator[Sequence[Row]]:
         """The rows of the tenant's calls that are remembered, the latest end first. Without calls
         that were refused."""
-        return merge(*[each.latest(tenant) for each in self.all], key=_ended, reverse=True)
+        return merge(*[each.latest(tenant) for each in self.all], key=_end, reverse=True)
 
     def knows_workflow(self, tenant: str, workflow: str) -> bool:
         """Whether a call that is remembered belongs to this workflow."""
@@ -60,5 +70,5 @@ def model_books(service: Service, *, keeps: bool, most: int) -> list[EngineBook]
     return list(books)
 
 
-def _ended(rows: Sequence[Row]) -> int:
+def _end(rows: Sequence[Row]) -> int:
     return max([int(row["arrived"] + row["wall_ns"]) for row in rows])

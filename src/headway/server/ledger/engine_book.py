@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from uuid import uuid4
 
 from headway.core.request import Finish
@@ -16,6 +17,7 @@ from headway.server.ledger.rows.recent import Recent
 from headway.server.ledger.rows.request_rows import Row, unmeasured
 from headway.server.protocol.labels import Labels
 from headway.store.ledger.flush import Flush, SpendKey, divide_money
+from headway.store.ledger.named_call import NamedCall, named
 
 REMEMBERED, REFUSALS = 2_048, 512  # calls that can be explained without the store
 
@@ -53,9 +55,10 @@ class EngineBook:
 
     # -- what is asked of it
 
-    def find(self, tenant: str, id: str) -> Sequence[Row]:
-        """The rows of a call that has ended, if it is remembered."""
-        return self._recent.find(tenant, id) or self._refusals.find(tenant, id)
+    def find(self, tenant: str, id: str) -> dict[NamedCall, Sequence[Row]]:
+        """The rows of each call with this id or X-Request-Id that has ended and is remembered."""
+        found = chain(self._recent.find(tenant, id), self._refusals.find(tenant, id))
+        return {named(rows[0]): rows for rows in found}
 
     def latest(self, tenant: str) -> Iterator[Sequence[Row]]:
         """The rows of the tenant's calls that are remembered, the latest first. Without calls that
@@ -66,9 +69,9 @@ class EngineBook:
         """Whether a call that is remembered belongs to this workflow."""
         return self._recent.has_workflow(tenant, workflow)
 
-    def find_open(self, tenant: str, id: str) -> OpenCall | None:
-        """A call of this tenant that has not ended, by its id or its X-Request-Id."""
-        return None
+    def find_open(self, tenant: str, id: str) -> dict[NamedCall, OpenCall]:
+        """The calls of this tenant that have not ended, by their id or their X-Request-Id."""
+        return {}
 
     # -- the writer's thread
 

@@ -7,6 +7,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from headway.store.database import Database
 from headway.store.ledger.ledger_tables import OUTCOMES, REQUESTS
+from headway.store.ledger.stored_call import latest_call
 
 REQUEST, WORKFLOW = "request", "workflow"
 MILLION = 1_000_000
@@ -41,12 +42,10 @@ class Outcomes:
             connection.execute(made.on_conflict_do_update(index_elements=keys, set_=again))
 
     def call_of(self, tenant: str, id: str) -> str:
-        """The id of the tenant's latest call with this id or X-Request-Id; empty: there is none."""
-        same = (REQUESTS.c.call == id) | (REQUESTS.c.request_id == id)
-        wanted = select(REQUESTS.c.call).where(REQUESTS.c.tenant == tenant, same)
+        """The id of the tenant's call with this id or X-Request-Id, as `latest` says; empty: there
+        is none."""
         with self._database.begin() as connection:
-            found = connection.execute(wanted.order_by(REQUESTS.c.arrived.desc()).limit(1))
-            return str(found.scalar() or "")
+            return latest_call(connection, id, REQUESTS.c.tenant == tenant)
 
     def rows_of(self, tenant: str, call: str) -> list[dict[str, object]]:
         """The rows of one of the tenant's calls, by column."""

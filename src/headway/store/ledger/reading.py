@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, Select, create_engine, inspect, or_, select
+from sqlalchemy import URL, Connection, Engine, Select, create_engine, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from headway.errors import SettingError
 from headway.store.database import PATIENCE, StoreError, cause, url_of
 from headway.store.ledger.ledger_tables import REQUESTS
+from headway.store.ledger.stored_call import latest_call
 
 PIECE = 10_000  # rows that are held at a time
 
@@ -45,10 +46,8 @@ class LedgerReader:
 
 
 def rows_of_call(connection: Connection, id: str) -> list[dict[str, Any]]:
-    """The rows of the latest call with this id or X-Request-Id, whoever's it is."""
-    same = or_(REQUESTS.c.call == id, REQUESTS.c.request_id == id)
-    latest = select(REQUESTS.c.call).where(same).order_by(REQUESTS.c.arrived.desc()).limit(1)
-    wanted = select(REQUESTS).where(REQUESTS.c.call == latest.scalar_subquery())
+    """The rows of the call with this id or X-Request-Id, whoever's it is; see `latest`."""
+    wanted = select(REQUESTS).where(REQUESTS.c.call == latest_call(connection, id))
     return [dict(row._mapping) for row in connection.execute(wanted.order_by(REQUESTS.c.id))]
 
 

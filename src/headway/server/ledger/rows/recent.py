@@ -10,28 +10,31 @@ MOST_ROWS = 4  # of a call, on average
 
 class Recent:
     """Bounded: the oldest calls are forgotten first. A call is known by its id and by the
-    X-Request-Id that it was sent with; of several with the same one, the latest counts."""
+    X-Request-Id that it was sent with, which others may share."""
 
     def __init__(self, most: int) -> None:
         """most: calls that are remembered."""
         self._most = most
         self._calls: OrderedDict[tuple[str, str], Sequence[Row]] = OrderedDict()  # tenant, id
-        self._names: dict[tuple[str, str], str] = {}  # tenant and X-Request-Id: the call's id
+        # By tenant and X-Request-Id: the ids of its calls, in their order.
+        self._names: dict[tuple[str, str], dict[str, None]] = {}
         self._rows = 0
 
     def add(self, rows: Sequence[Row]) -> None:
         """The rows of a call that has ended."""
         first = rows[0]
         self._calls[first["tenant"], first["call"]] = rows
-        self._names[first["tenant"], first["request_id"]] = first["call"]
+        self._names.setdefault((first["tenant"], first["request_id"]), {})[first["call"]] = None
         self._rows += len(rows)
         most = self._most * MOST_ROWS
         while len(self._calls) > self._most or (self._rows > most and len(self._calls) > 1):
             self._forget()
 
-    def find(self, tenant: str, id: str) -> Sequence[Row]:
-        """The rows of one of the tenant's calls; none: it is not remembered."""
-        return self._calls.get((tenant, self._names.get((tenant, id), id)), ())
+    def find(self, tenant: str, id: str) -> Iterator[Sequence[Row]]:
+        """The rows of each of the tenant's calls with this id or X-Request-Id."""
+        for call in {id: None} | self._names.get((tenant, id), {}):
+            if rows := self._calls.get((tenant, call)):
+                yield rows
 
     def latest(self, tenant: str) -> Iterator[Sequence[Row]]:
         """The rows of the tenant's calls, the latest first."""
@@ -48,5 +51,6 @@ class Recent:
         (tenant, call), rows = self._calls.popitem(last=False)
         self._rows -= len(rows)
         name = tenant, rows[0]["request_id"]
-        if self._names.get(name) == call:
+        self._names[name].pop(call, None)
+        if not self._names[name]:
             del self._names[name]
