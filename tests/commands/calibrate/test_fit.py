@@ -89,6 +89,20 @@ def test_the_fit_finds_the_price_of_a_tile():
     assert flat.tile < 10_000_000 and max(off(flat, priced_flat)) < 0.01, "there are none"
 
 
+def test_one_step_faster_than_its_tiles_does_not_spoil_the_fit():
+    rounding = Rounding(tile=32)
+    cost = replace(COST, tile=4_000_000_000, rounding=rounding)
+    samples = [Sample(each.features, round(each.nanoseconds), 0) for each in points(cost)]
+    fast = min(samples, key=lambda sample: sample.nanoseconds)
+    at = samples.index(fast)
+    samples[at] = replace(fast, nanoseconds=fast.nanoseconds // 3)
+    found = fit_steps(samples, rounding, cost.tile)
+    others = samples[:at] + samples[at + 1 :]
+    assert all(
+        found.predict(each.features) == pytest.approx(each.nanoseconds, rel=0.02) for each in others
+    )
+
+
 def test_steps_slowed_by_a_neighbour_do_not_spoil_the_fit(priced):
     random = Random(0)
     disturbed = [

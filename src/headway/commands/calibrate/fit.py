@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TURNS = 8  # of the reweighting
 FAR = 4.0  # times the typical error; samples beyond it weigh less
 SMALL = 1e-12  # an error that counts as 0
-LEAST = 0.1  # of the measured time: predictions below it count as this share
+LEAST = 0.1  # of the measured time: predictions and remainders below it count as this share
 SMALLEST = 8  # tokens at the first knot: below it, tokens and rows are hard to tell apart
 DEVICE = ("step", "row", "prompt", "read", "pair", "logit", "decode", "prefill", "head")
 HOST = ("step", "token", *DEVICE[1:])
@@ -77,9 +77,11 @@ def fit_steps(
     of its tiles; None: that is fitted, too. Raises SettingError if scipy is missing.
     """
     known = StepCost(tile=tile or 0, rounding=rounding)
-    device = [
+    device = [  # without the floor, a step as fast as its tiles would weigh more than all others
         Observation(
-            s.features, max(1, s.nanoseconds - s.host - known.predict(s.features)), s.weight
+            s.features,
+            max(LEAST * s.nanoseconds, s.nanoseconds - s.host - known.predict(s.features)),
+            s.weight,
         )
         for s in samples
     ]
