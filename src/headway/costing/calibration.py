@@ -64,6 +64,14 @@ class Calibration:
                 f"run headway calibrate --executor {executor}"
             )
 
+    def check_device(self, device: str) -> None:
+        """SettingError unless its steps ran on such a device, whatever its number."""
+        if _kind(device) != _kind(self.device):
+            raise SettingError(
+                f"this cost file is of a model on {self.device}, and this one runs on {device}: "
+                "run headway calibrate here"
+            )
+
 
 def doubt(about: Mapping[str, Any]) -> str:
     """How far the cost model was off in traffic it was not fitted on; empty if that is acceptable.
@@ -158,6 +166,10 @@ def _check(calibration: Calibration) -> None:
         raise ValueError(
             f"{CORES_AT_WORK_FOR_OTHERS} is {calibration.about[CORES_AT_WORK_FOR_OTHERS]!r}"
         )
+
+
+def _kind(device: str) -> str:
+    return device.partition(":")[0]
 
 
 def _are_whole(numbers: Iterable[Any], least: float = 0) -> bool:

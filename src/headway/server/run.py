@@ -226,9 +226,8 @@ class Server:
         port, config = listening.getsockname()[1], self.config
         warnings = list(config.warnings)
         for entry, welcome in zip(config.engines, welcomes, strict=True):
-            if welcome.doubt:
-                whose = f"{entry.model.served_name}: " if not config.is_one else ""
-                warnings.append(f"{whose}the cost file is unreliable: {welcome.doubt}")
+            whose = f"{entry.model.served_name}: " if not config.is_one else ""
+            warnings += [f"{whose}{warning}" for warning in welcome.cost_warnings]
         if self._banner:
             self.logs.say(banner(config, welcomes, port))
             for warning in warnings:

@@ -59,6 +59,7 @@ def test_the_banner_says_that_a_cost_file_is_unreliable_and_the_first_signal_dra
     with running(tmp_path, more) as (process, url):
         said = next(line for line in process.stdout if "unreliable" in line)
         assert "the cost file is unreliable" in said and "-50% in the median step" in said
+        assert "measured elsewhere or otherwise: processor Abacus 3 (here" in next(process.stdout)
         asked = {"prompt": "x", "max_tokens": 200, "ignore_eos": True, "stream": True}
         with httpx2.stream("POST", f"{url}/completions", json=asked, timeout=60) as answer:
             lines = answer.iter_lines()

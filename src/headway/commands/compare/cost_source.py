@@ -85,11 +85,7 @@ def with_cost(
     if cost is not None:
         found = read_cost_file(cost)
         found.check_model(testbed.model, testbed.dtype, testbed.kind)
-        if found.device != testbed.device:
-            raise SettingError(
-                f"{cost.name} is of a model on {found.device}, and this one runs on "
-                f"{testbed.device}: run headway calibrate here"
-            )
+        found.check_device(testbed.device)
         testbed = replace(testbed, cost=found.cost, cost_source=_of_file(cost, found))
     elif not names:
         return experiment

@@ -88,6 +88,8 @@ def _check_entry(config: ServerConfig) -> tuple[str, ...]:
     if engine.cost:
         cost = read_cost_file(Path(engine.cost))
         cost.check_model(display_name(config.model.path or None), executor=engine.executor)
+        if config.model.device and not cost.analytical:
+            cost.check_device(config.model.device)
         if config.policies.predicting and not cost.cost.is_known:
             raise SettingError(f"{engine.cost} prices every step at nothing: calibrate again")
     if engine.executor != TORCH:

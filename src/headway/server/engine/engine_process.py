@@ -17,7 +17,6 @@ from secrets import token_bytes
 
 from headway.core.accounts.accounts import Accounts
 from headway.core.commands import Add, Command
-from headway.core.cost.step_cost import StepCost
 from headway.core.grammar import Grammar
 from headway.core.policies.chunk import Whole
 from headway.core.policies.policies import Policies
@@ -42,6 +41,7 @@ from headway.journal.file import JournalFile, begun, check
 from headway.live.clock import WallClock, date
 from headway.live.inbox import LiveInbox
 from headway.models import EMBEDDED, display_name
+from headway.server.engine.cost_file import cost_warnings, step_cost
 from headway.server.engine.device_work import device_work
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 from headway.server.engine.own_process import set_up
@@ -123,6 +123,12 @@ def _set_threads(asked: int, weights: int, engines: int) -> None:
         set_thread_count(threads)
 
 
+def _threads_of(loaded: Loaded) -> int:
+    from headway.executor.torch.threads import thread_count
+
+    return loaded.threads or thread_count()
+
+
 class EngineProcess:
     """Makes the engine from its options and runs it to its last step."""
 
@@ -171,10 +177,7 @@ class EngineProcess:
         read = reading.of(loaded.folder) if reading else None
         loaded.executor.on_failure(_end_process)
         policies = self._policies(loaded)
-        cost = StepCost()
-        if calibration:
-            calibration.check_model(name, loaded.dtype)
-            cost = calibration.cost
+        cost = step_cost(calibration, name, loaded)
         plan = loaded.plan
         if loaded.threads == 0:
             _set_threads(options.threads, plan.weights, options.engines)
@@ -204,7 +207,7 @@ class EngineProcess:
             card=read_card(loaded.folder),
             work=device_work(loaded, calibration),
             load_ns=self.inbox.clock.now() - self._began,
-            doubt=calibration.doubt if calibration else "",
+            cost_warnings=cost_warnings(calibration, loaded.device, _threads_of(loaded)),
         )
 
     def _policies(self, loaded: Loaded) -> Policies:

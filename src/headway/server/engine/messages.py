@@ -82,7 +82,7 @@ class Welcome:
     card: ModelCard = ModelCard()  # what the checkpoint says of its vectors
     work: DeviceWork = DeviceWork()  # what a step asks of the device
     load_ns: int = 0  # nanoseconds from the start of its process until it was ready
-    doubt: str = ""  # why the cost file's prices are unreliable; empty: they are not
+    cost_warnings: tuple[str, ...] = ()  # reasons to doubt the cost file's prices
 
 
 @dataclass(frozen=True, slots=True)

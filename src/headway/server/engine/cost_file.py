@@ -1,0 +1,47 @@
+"""An engine's cost file: its prices, and how far they may be from those of the steps here."""
+
+from headway.core.cost.step_cost import StepCost
+from headway.costing.calibration import Calibration
+from headway.costing.machine import cores, processor
+from headway.executor.loaded import Loaded
+
+
+def step_cost(calibration: Calibration | None, name: str, loaded: Loaded) -> StepCost:
+    """Its prices; none without one. name: of the model. Raises SettingError if it is of another
+    model, dtype or device. Data sheets are of a device that need not be here."""
+    if calibration is None:
+        return StepCost()
+    calibration.check_model(name, loaded.dtype)
+    if not calibration.analytical:
+        calibration.check_device(loaded.device)
+    return calibration.cost
+
+
+def cost_warnings(
+    calibration: Calibration | None, device: str = "", threads: int = 0
+) -> tuple[str, ...]:
+    """A sentence for each reason to doubt its prices. threads: that compute here; they count on a
+    CPU."""
+    if calibration is None:
+        return ()
+    said = [f"the cost file is unreliable: {calibration.doubt}"] if calibration.doubt else []
+    if calibration.analytical:
+        said.append(
+            f"the cost file was computed from the data sheet of {calibration.device}, not measured"
+        )
+        return tuple(said)
+    here: dict[str, str | int] = {"processor": processor(), "cores": cores()}
+    there = dict(calibration.machine)
+    if device == "cpu":
+        here["threads"], there["threads"] = threads, calibration.threads
+    other = [
+        f"{name} {there[name]} (here {own})"
+        for name, own in here.items()
+        if there.get(name, own) != own
+    ]
+    if other:
+        said.append(
+            f"the cost file was measured elsewhere or otherwise: {', '.join(other)}; "
+            "run headway calibrate here"
+        )
+    return tuple(said)
