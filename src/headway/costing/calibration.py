@@ -4,7 +4,9 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from math import inf
+from os.path import realpath
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from headway.core.cost.gathering import Gathering
@@ -95,11 +97,34 @@ def doubt(about: Mapping[str, Any]) -> str:
 
 
 def write_cost_file(calibration: Calibration, path: Path) -> None:
-    """Write the file whole or not at all."""
-    beside = path.with_suffix(".part")
+    """Write the file whole or not at all. A link stays: the file that it leads to is written.
+    Raises SettingError where that cannot be written."""
     plain = {"headway_cost": VERSION, **asdict(calibration)}
-    beside.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
-    beside.replace(path)
+    _write(path, json.dumps(plain, indent=1) + "\n")
+
+
+def check_writable(path: Path) -> None:
+    """SettingError where write_cost_file could write no file. Asked before minutes are spent."""
+    _write(path, "", keep=False)
+
+
+def _write(path: Path, text: str, keep: bool = True) -> None:
+    try:
+        target = Path(realpath(path))
+        if (target.exists() and not target.is_file()) or not target.parent.is_dir():
+            raise SettingError(
+                f"{path} cannot be written as a file; choose one with --out FILE.json"
+            )
+        beside = target.with_name(f".headway-{token_hex(8)}.part")
+        try:
+            with beside.open("x", encoding="utf-8") as file:
+                file.write(text)
+            if keep:
+                beside.replace(target)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}") from error
 
 
 def read_cost_file(path: Path) -> Calibration:

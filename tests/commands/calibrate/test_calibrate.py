@@ -13,12 +13,7 @@ from rich.console import Console
 pytest.importorskip("scipy")
 
 from headway.commands.calibrate import calibrate, learn
-from headway.commands.calibrate.calibrate import (
-    CalibrateOptions,
-    errors_table,
-    run_calibrate,
-    terms_table,
-)
+from headway.commands.calibrate.calibrate import CalibrateOptions, run_calibrate
 from headway.commands.calibrate.correlation import correlation_parts, normal_scores
 from headway.commands.calibrate.design import designs
 from headway.commands.calibrate.fit import fit_steps
@@ -38,6 +33,7 @@ from headway.commands.calibrate.observe import (
     serve_trace,
     with_calm_spells,
 )
+from headway.commands.calibrate.tables import errors_table, terms_table
 from headway.commands.calibrate.trials import Sample
 from headway.commands.calibrate.validate import (
     ENOUGH,
@@ -574,6 +570,7 @@ SHEET = CalibrateOptions(accelerator="l4", model="qwen2.5-0.5b")
         (replace(SHEET, seconds=60.0), "--accelerator measures nothing: leave out --seconds"),
         (replace(SHEET, seed=7), "--accelerator measures nothing: leave out --seed"),
         (replace(SHEET, force=True), "--accelerator measures nothing: leave out --force"),
+        (replace(SHEET, dtype="float32"), "--accelerator knows only bfloat16: leave out --dtype"),
         (CalibrateOptions(executor="vlm"), "there is no executor 'vlm'; did you mean vllm"),
         (CalibrateOptions(vllm={"quantization": "awq"}), "need the executor vllm"),
         (CalibrateOptions(executor="vllm", threads=2), "--threads needs the executor torch"),

@@ -7,16 +7,19 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn
-from rich.table import Table
 from rich.text import Text
 
 from headway.commands.calibrate.learn import SECONDS, ProgressCallback, calibrate_testbed
-from headway.core.cost.step_cost import WHOLE, StepCost
+from headway.commands.calibrate.tables import errors_table, terms_table
 from headway.costing import datasheet
-from headway.costing.calibration import CORES_AT_WORK_FOR_OTHERS, Calibration, write_cost_file
+from headway.costing.calibration import (
+    CORES_AT_WORK_FOR_OTHERS,
+    Calibration,
+    check_writable,
+    write_cost_file,
+)
 from headway.costing.datasheet import analytical_calibration, read_accelerator, read_shape
 from headway.costing.machine import NOISY_CORES
 from headway.errors import SettingError
@@ -31,11 +34,6 @@ from headway.strategies.strategy import SLOTS
 from headway.yaml_values import number
 
 INTERRUPTED = 130  # exit status after Ctrl-C
-ONCE = {
-    "decode": "if any row decodes",
-    "prefill": "if any prompt is computed",
-    "head": "if any token is sampled",
-}
 UNRELIABLE = 1  # exit status when the fit is too poor to be written
 NOTE = (
     "Predicted against measured step times, in live traffic of a trace that was held out of the "
@@ -163,14 +161,15 @@ def _check(options: CalibrateOptions) -> None:
         for name in ("threads", "seconds", "seed", "force"):
             if getattr(options, name) != getattr(defaults, name):
                 raise SettingError(f"--accelerator measures nothing: leave out --{name}")
+        if options.dtype not in ("", datasheet.DTYPE):
+            raise SettingError(
+                f"--accelerator knows only {datasheet.DTYPE}: leave out --dtype {options.dtype}"
+            )
     if options.accelerator and options.model is None:
         raise SettingError(
             "--accelerator needs a model: a shape's name, or a folder with config.json"
         )
-    if options.out.is_dir() or not options.out.parent.is_dir():
-        raise SettingError(
-            f"{options.out} cannot be written as a file; choose one with --out FILE.json"
-        )
+    check_writable(options.out)
 
 
 def _from_sheets(options: CalibrateOptions, console: Console) -> int:
@@ -206,62 +205,6 @@ def _print_result(calibration: Calibration, console: Console) -> None:
             "machine: calibrate again when they are done.",
         )
     print_notes(console, notes)
-
-
-def terms_table(calibration: Calibration) -> Table:
-    """A table of the coefficients that are not 0."""
-    title = f"What a step costs: {calibration.model}, {calibration.dtype}, {calibration.device}"
-    table = _table(title, ("", ""))
-    table.show_header = False
-    for name, text in terms(calibration.cost).items():
-        table.add_row(name, text)
-    table.add_row("compute-bound above", f"{calibration.cost.knee} tokens")
-    return table
-
-
-def terms(cost: StepCost) -> dict[str, str]:
-    """The coefficients that are not 0: a text with its unit, by the name of the term."""
-    texts = {}
-    parts = (("", cost.device), ("host, ", cost.host), ("between steps, ", cost.after))
-    for part, rates in parts:
-        for name in rates.__slots__:
-            if coefficient := getattr(rates, name):
-                texts[part + ONCE.get(name, f"per {name}")] = duration(coefficient / 1_000)
-    for begin, slope in cost.pieces:
-        texts[f"per token from {begin} on"] = duration(slope / 1_000)
-    if cost.tile:
-        texts[f"per {cost.rounding.tile} tokens begun"] = duration(cost.tile / 1_000)
-    if not cost.rounding.is_exact:
-        digits = f"to {cost.rounding.digits} binary digits" if cost.rounding.digits else "not"
-        texts["tokens are rounded up"] = f"{digits}, to at least {cost.rounding.least}"
-    if at_once := cost.gathering.at_once:
-        texts["rows are padded"] = f"in groups of up to {at_once} blocks of {cost.gathering.block}"
-    if cost.wake:
-        long = f" for {duration(cost.cooling)}" if cost.cooling else ""
-        woken = (cost.wake, *cost.wake_tail)
-        texts[f"after the engine slept{long}"] = ", then ".join(map(duration, woken))
-    if cost.turn:
-        texts["first step without prompts"] = duration(cost.turn)
-    return texts
-
-
-def errors_table(about: Mapping[str, Any]) -> Table:
-    """A table of the errors by regime: of the final fit, and of one to designed batches alone."""
-    columns = ("regime", "steps", "median", "p90", "sum", "p90 held")
-    table = _table("Errors on live traffic", columns)
-    for title, key in (("", "errors"), (", designed batches alone", "errors_of_designed_alone")):
-        for regime, each in about[key].items():
-            median, total = (f"{each[name] / WHOLE:+.1%}" for name in ("median", "total"))
-            p90, within = (f"{each[name] / WHOLE:.1%}" for name in ("p90", "within"))
-            table.add_row(f"{regime}{title}", f"{each['steps']:,}", median, p90, total, within)
-    return table
-
-
-def _table(title: str, columns: tuple[str, ...]) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for at, column in enumerate(columns):
-        table.add_column(column, justify="right" if at else "left", no_wrap=True)
-    return table
 
 
 @contextmanager
