@@ -1,7 +1,9 @@
 """`headway ledger` and `headway explain`, on the ledger of a server that has run."""
 
 import json
+import socket
 import sys
+import threading
 
 import httpx2
 import pytest
@@ -42,6 +44,40 @@ def ledger(tmp_path_factory):
 
 def run(*given, columns="80"):
     return CliRunner().invoke(app, list(map(str, given)), env={"COLUMNS": columns})
+
+
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        (b"SSH-2.0-OpenSSH_9\r\n", "cannot be asked: SSH-2.0"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{}", "cannot be asked: IncompleteRead"),
+        (b"HTTP/1.1 500 No\r\ncontent-length: 99\r\n\r\n{}", "status 500"),
+        (b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]", "does not answer as a server of head"),
+        (
+            b'HTTP/1.1 200 OK\r\ncontent-length: 7\r\n\r\n{"a":1}',
+            "does not answer as a server of head",
+        ),
+    ],
+)
+def test_whatever_answers_instead_of_a_server_is_one_line(said, why):
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            with listening.accept()[0] as connection:
+                connection.recv(9_999)
+                connection.sendall(said)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(SettingError, match=why):
+            from_server("x", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        thread.join()
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:80x", "nonsense", "http://127.0.0.1:1 "])
+def test_a_url_that_is_none_is_one_line(url):
+    with pytest.raises(SettingError, match="cannot be asked: "):
+        from_server("x", url)
 
 
 def test_spend_by_prompt_version(ledger):

@@ -2,6 +2,7 @@
 
 import json
 import os
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.parse import quote
@@ -16,6 +17,7 @@ from headway.report.formatting import duration
 
 KEY = "HEADWAY_API_KEY"
 PATIENCE = 10.0  # seconds
+OBJECT = "request.explanation"  # what is answered
 
 
 def run_explain(id: str, url: str, ledger: str, as_json: bool, console: Console) -> int:
@@ -33,23 +35,25 @@ def run_explain(id: str, url: str, ledger: str, as_json: bool, console: Console)
 def from_server(id: str, url: str) -> dict[str, Any]:
     """As GET /v1/requests/{id} answers, with the key in $HEADWAY_API_KEY. Raises SettingError."""
     base = url.rstrip("/").removesuffix("/v1")
-    asked = Request(f"{base}/v1/requests/{quote(id, safe='')}")
-    if key := os.environ.get(KEY):
-        asked.add_header("authorization", f"Bearer {key}")
     try:
+        asked = Request(f"{base}/v1/requests/{quote(id, safe='')}")
+        if key := os.environ.get(KEY):
+            asked.add_header("authorization", f"Bearer {key}")
         with urlopen(asked, timeout=PATIENCE) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+            found = json.load(answer)
     except HTTPError as error:
         raise SettingError(f"{base}: {_message(error)}") from None
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, HTTPException, OSError, ValueError, RecursionError) as error:
         raise SettingError(f"{base} cannot be asked: {first_line(error)}") from None
+    if not isinstance(found, dict) or found.get("object") != OBJECT:
+        raise SettingError(f"{base} does not answer as a server of headway does")
+    return found
 
 
 def _message(error: HTTPError) -> str:
     try:
         return str(json.load(error)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+    except (HTTPException, OSError, ValueError, RecursionError, KeyError, TypeError):
         return f"status {error.code}"
 
 
