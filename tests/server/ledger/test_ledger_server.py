@@ -113,7 +113,9 @@ def test_a_request_is_explained_while_it_waits_and_afterwards(tmp_path):
         until(lambda: front.model.admission.open == 2)
         with client_of(url) as client:
             open = client.get("/v1/requests/two").json()
-            assert open["status"] == "waiting" and open["lane"] == "chat"
+            assert open["status"] == "unanswered" and open["lane"] == "chat"
+            computed = client.get("/v1/requests/one").json()
+            assert computed["status"] == "unanswered", "its prompt is being computed"
             permitted.permits.release(1_000)
             for each in threads:
                 each.join(30)

@@ -111,12 +111,13 @@ def _choice(row: Row) -> dict[str, Any]:
 
 
 def open_explanation(known: OpenCall) -> dict[str, Any]:
-    """Of a call that is not over: what is known so far."""
+    """Of a call that is not over: what is known so far. Before its first token only the engine
+    knows whether it waits."""
     call = known.call
     return {
         "id": call.id,
         "object": "request.explanation",
-        "status": "running" if call.tokens[1] else "waiting",
+        "status": "running" if call.tokens[1] else "unanswered",
         "request_id": call.routed.request_id,
         "lane": call.routed.lane,
         "model": call.routed.served or call.routed.model,
