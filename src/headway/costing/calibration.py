@@ -136,7 +136,7 @@ def read_cost_file(path: Path) -> Calibration:
             f"the cost file {path.name} cannot be read: {error.strerror}; headway calibrate "
             "makes one"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingError(f"{path.name} is not JSON: {error}") from error
     if not isinstance(plain, dict) or "headway_cost" not in plain:
         raise SettingError(f"{path.name} is not a cost file; headway calibrate makes one")
@@ -187,10 +187,21 @@ def _check(calibration: Calibration) -> None:
         numbers += [designed[name] for name in ("samples", "largest_tokens", "mean_error")]
     if not _are_whole(numbers, least=-inf):
         raise ValueError("what is told about it has numbers that are none")
+    _check_ceilings(calibration.about)
     if not isinstance(calibration.about.get(CORES_AT_WORK_FOR_OTHERS, 0.0), int | float):
         raise ValueError(
             f"{CORES_AT_WORK_FOR_OTHERS} is {calibration.about[CORES_AT_WORK_FOR_OTHERS]!r}"
         )
+
+
+def _check_ceilings(about: Mapping[str, Any]) -> None:
+    """ValueError where those of `headway calibrate --profile` are no numbers."""
+    profile = about.get("profile", {})
+    ceilings = profile.get("ceilings", {}) if isinstance(profile, dict) else None
+    if not isinstance(ceilings, dict) or not all(
+        isinstance(each, int | float) and 0 <= each < inf for each in ceilings.values()
+    ):
+        raise ValueError(f"about.profile has no ceilings: {profile!r}")
 
 
 def _kind(device: str) -> str:
@@ -230,8 +241,9 @@ def _cost(plain: Mapping[str, Any]) -> StepCost:
     begins = [begin for begin, _ in cost.pieces]
     if begins != sorted(begins) or begins[:1] not in ([], [0]):
         raise ValueError("the pieces of the token's price do not ascend from 0")
-    if not all(each.quantiles and _are_whole(each.quantiles) for each in cost.residuals):
-        raise ValueError("the residuals of a regime are not thousandths, one or more of them")
+    drawn = [each.quantiles for each in cost.residuals]
+    if not all(each and _are_whole(each) and any(each) for each in drawn):
+        raise ValueError("the residuals of a regime are not thousandths, one or more above 0")
     shares = [each.share for each in cost.echoes]
     if not _are_whole([*shares, *(each.lasts for each in cost.echoes)]) or sum(shares) > WHOLE:
         raise ValueError(f"the shares of the echoes are not thousandths, at most {WHOLE:,} in all")

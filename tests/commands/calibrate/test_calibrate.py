@@ -362,6 +362,7 @@ def test_the_traffic_to_learn_from_lets_the_engine_sleep_now_and_then():
     "place, value, said",
     [
         ("cost.residuals.0.quantiles", [], "residuals of a regime"),
+        ("cost.residuals.0.quantiles", [0], "one or more above 0"),
         ("cost.residuals.1.quantiles", ["900", 1_100], "residuals of a regime"),
         ("cost.residuals", [{"quantiles": [1_000]}], "not enough values"),
         ("cost.echoes.0.share", 1_001, "shares of the echoes"),
@@ -389,6 +390,9 @@ def test_the_traffic_to_learn_from_lets_the_engine_sleep_now_and_then():
         ("about", [], "list"),
         ("about.errors", {"memory": {}}, "median"),
         ("about.designed", {"samples": 3}, "largest_tokens"),
+        ("about.profile", None, "about.profile has no ceilings"),
+        ("about.profile", {"ceilings": {"read": "x"}}, "about.profile has no ceilings"),
+        ("about.profile", {"ceilings": [1]}, "about.profile has no ceilings"),
         ("banana", 3, "banana"),
     ],
 )
@@ -404,6 +408,13 @@ def test_a_damaged_cost_file_is_refused_with_the_cause(place, value, said, tmp_p
     inner[last] = value
     path.write_text(json.dumps(plain))
     with pytest.raises(SettingError, match=rf"cost\.json is damaged .*{said}.*: calibrate again"):
+        read_cost_file(path)
+
+
+def test_a_cost_file_of_many_brackets_is_no_json(tmp_path):
+    path = tmp_path / "cost.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(SettingError, match=r"cost\.json is not JSON: "):
         read_cost_file(path)
 
 
