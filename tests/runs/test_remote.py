@@ -1,6 +1,7 @@
 """The client of `headway bench`: what it makes of bytes, and what a server's behaviour becomes."""
 
 import asyncio
+import errno
 import json
 import socket
 import threading
@@ -552,6 +553,27 @@ def test_an_answer_that_said_its_end_is_whole_though_its_connection_stays_open()
     listening.close()
     assert rows["a-1"].finish is Finish.LENGTH and not client["a-1"].error
     assert rows["a-1"].finished == rows["a-1"].last_token, "when its events came"
+
+
+def test_a_client_without_a_descriptor_or_port_is_at_fault_and_not_the_server(monkeypatch):
+    several = "Multiple exceptions: [Errno 111] Connect call failed, [Errno 99] Cannot assign"
+    for error, reason in (
+        (OSError(errno.EMFILE, "x"), "Too many open files"),
+        (OSError(errno.EADDRNOTAVAIL, "x"), "Cannot assign requested address"),
+        (OSError(several), several),
+    ):
+
+        async def refuse(self, *given, error=error, **more):
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr(asyncio.SelectorEventLoop, "create_connection", refuse)
+            _, client, _ = served("http://127.0.0.1:1", [Offer(request(1))])
+        assert client["a-1"].is_clients_fault
+        assert client["a-1"].error == f"the client itself: {reason}"
+    _, client, _ = served("http://127.0.0.1:1", [Offer(request(1))])
+    assert client["a-1"].error == "no connection: Connection refused"
+    assert not client["a-1"].is_clients_fault
 
 
 def test_a_failure_of_tls_is_said_in_its_own_words():

@@ -259,6 +259,31 @@ def test_a_run_whose_client_was_late_is_not_valid(tmp_path, monkeypatch):
     assert "Not valid" in (tmp_path / "report.html").read_text()
 
 
+def test_a_client_without_descriptors_is_not_valid_and_its_limit_is_raised_first(tmp_path):
+    program = (
+        "import resource, sys\n"
+        "from headway.cli import main\n"
+        "hard = int(sys.argv.pop(1))\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 30), hard))\n"
+        "main()\n"
+    )
+    said, statuses = [], []
+    with scheduled(lambda body, headers: Plan((2.0, 2.001))) as url:
+        for hard in (30, 1_000):
+            wishes = [url, "--poisson", "60", "--seconds", "1", "--answer", "2", "--text"]
+            done = subprocess.run(
+                [sys.executable, "-c", program, str(hard), "bench", *wishes, "--out", tmp_path],
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**os.environ, "COLUMNS": "200"},
+            )
+            said.append(" ".join(done.stdout.split()))
+            statuses.append(done.returncode)
+    assert statuses[0] == 1 and "Not valid: the client could not send" in said[0]
+    assert "(Too many open files)" in said[0] and "answered none of the last" not in said[0]
+    assert "could not send" not in said[1] and "Too many open files" not in said[1]
+
+
 def test_a_server_that_dies_leaves_the_rows_so_far_and_its_reason(tmp_path):
     asked = [0]
 

@@ -25,6 +25,7 @@ class ComputedRun:
 
     capacity, lag, broken_at = 50.0, 0, NEVER
     asked, gone_at, leave = (), NEVER, False
+    refusal = "no connection: Connection refused"
 
     def __init__(self, wording, offers, lanes, manner):
         self.offers, self.lanes, self.load = offers, {e.name: e for e in lanes}, ClientLoad(0.1, ())
@@ -48,8 +49,7 @@ class ComputedRun:
     def _refused(self):
         rows = tuple(self._row(offer.request, 1, Finish.ERROR) for offer in self.offers)
         client = tuple(
-            ClientRow(row.id, 0, 1, 0, "no connection: Connection refused", 2, False, ())
-            for row in rows
+            ClientRow(row.id, 0, 1, 0, ComputedRun.refusal, 2, False, ()) for row in rows
         )
         return Outcome({"poisson": len(rows)}, rows, (), rows[-1].finished, True, client)
 
@@ -178,6 +178,18 @@ def test_a_server_that_is_gone_ends_the_search_and_one_that_refuses_connections_
     assert status == 1 and all(each["rate"] < 30 for each in found["tried"]) and found["capacity"]
     assert found["ended_by"].endswith("h does not answer: no connection: Connection refused")
     assert f"The search ends: {found['ended_by']}." in said and "at least" in said
+
+
+def test_a_client_without_descriptors_ends_the_search_and_is_no_overloaded_server(
+    search, monkeypatch
+):
+    monkeypatch.setattr(ComputedRun, "gone_at", 30.0)
+    monkeypatch.setattr(ComputedRun, "refusal", "the client itself: Too many open files")
+    _, said, plain = search()
+    (found,) = plain.values()
+    assert found["ended_by"].endswith("had too few descriptors or ports: Too many open files")
+    assert found["tried"] and all(each["rate"] < 30 for each in found["tried"])
+    assert "at least" in said and all(each["attainment"]["poisson"] for each in found["tried"])
 
 
 def test_a_search_that_is_broken_off_keeps_what_it_tried(search, monkeypatch):

@@ -22,12 +22,14 @@ from headway.runs.remote.first_contact import Contact
 from headway.runs.remote.offer import Offer
 from headway.runs.remote.target import Target, read_target
 from headway.runs.remote.wording import Wording
+from headway.server.listening.descriptors import raise_limit
 from headway.yaml_values import number
 
 NUMBERS = (
     *("poisson", "ttft", "tpot", "e2e", "seconds", "rate", "speed", "token_scale"),
     *("warm_up", "drain", "find_capacity"),
 )  # options that are numbers
+DESCRIPTORS = 1 << 20  # a request takes one; as many as the system allows
 NO_REPORT = "Broken off before any request was sent: no report."
 
 
@@ -46,6 +48,7 @@ def run_bench(options: BenchOptions, console: Console) -> int:
     def tell(news: str) -> None:
         console.print(Text(news, style="yellow"))
 
+    raise_limit(DESCRIPTORS)
     with terminable():
         try:
             wordings = [

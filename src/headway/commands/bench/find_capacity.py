@@ -31,6 +31,7 @@ from headway.report.remote.client_doubts import MOST_LAG, lag_of
 from headway.report.report_json import plain_point, writable
 from headway.runs.outcome import Outcome
 from headway.runs.progress import show_progress
+from headway.runs.remote.client_row import OWN_FAULT
 from headway.runs.remote.client_run import ClientLoad, ClientRun, Manner
 from headway.runs.remote.first_contact import Contact
 from headway.runs.remote.wording import Wording
@@ -91,6 +92,11 @@ class CapacitySearch:
             outcome = run.serve(watch)
         if lag_of(outcome) > MOST_LAG:
             raise SearchEnd(f"at {rate:.3g} {UNIT} the client itself was late")
+        if own := [row.error for row in outcome.client if row.is_clients_fault]:
+            raise SearchEnd(
+                f"at {rate:.3g} {UNIT} the client had too few descriptors or ports: "
+                f"{own[0].removeprefix(OWN_FAULT)}"
+            )
         if any(row.error and not row.status for row in outcome.client):
             self._check_server(rate)
         counted = without_warm_up(outcome, work.warm_up)

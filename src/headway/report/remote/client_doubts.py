@@ -8,7 +8,7 @@ from headway.core.request import Finish
 from headway.report.analysis import Analysis
 from headway.report.formatting import duration
 from headway.runs.outcome import Outcome
-from headway.runs.remote.client_row import ClientRow
+from headway.runs.remote.client_row import OWN_FAULT, ClientRow
 
 Pair = tuple[RequestRow, ClientRow]
 
@@ -25,6 +25,8 @@ def lag_of(outcome: Outcome) -> int:
 
 def invalid(found: Analysis) -> str:
     """Why the run says nothing about the server; empty: it does."""
+    if short := _unsent(found):
+        return short
     late = {
         name: worst
         for name, runs in found.counted.items()
@@ -36,6 +38,22 @@ def invalid(found: Analysis) -> str:
     return (
         f"Not valid: the client sent its requests late (median {lags}; {duration(MOST_LAG)} is "
         "the most). It, not the server, was the bottleneck. Lower the rate, or give it a core."
+    )
+
+
+def _unsent(found: Analysis) -> str:
+    """Requests that the client had no descriptor or port for; empty: it had one for each."""
+    said = []
+    for name, runs in found.report.runs.items():
+        own = [row for run in runs for row in run.client if row.is_clients_fault]
+        if own:
+            reason = own[0].error.removeprefix(OWN_FAULT)
+            said.append(f"{len(own):,} requests to {name} ({reason})")
+    if not said:
+        return ""
+    return (
+        f"Not valid: the client could not send {', '.join(said)}. It, not the server, had no "
+        "descriptors or ports left. Raise its limit (ulimit -n), or lower the rate."
     )
 
 
@@ -83,8 +101,12 @@ def _unanswered(run: Outcome) -> list[Pair]:
     """The requests after the last one that was answered, in the order of their arrival."""
     pairs = zip(run.requests, run.client, strict=True)
     latest = sorted(pairs, key=lambda pair: (pair[0].arrived, pair[0].id), reverse=True)
-    tail = takewhile(lambda pair: not pair[1].status and (pair[1].error or pair[1].left), latest)
+    tail = takewhile(lambda pair: _is_unanswered(pair[1]), latest)
     return list(tail)[::-1]
+
+
+def _is_unanswered(row: ClientRow) -> bool:
+    return not row.status and bool(row.error or row.left) and not row.is_clients_fault
 
 
 def _silence(name: str, tail: list[Pair]) -> list[str]:
@@ -159,6 +181,6 @@ def doubts(found: Analysis) -> list[str]:
 
 
 def is_void(found: Analysis) -> bool:
-    """Whether the run says nothing: its client was late, or nobody was served."""
+    """Whether the run says nothing: its client was at fault, or nobody was served."""
     served = any(each.served for runs in found.engine.values() for each in runs)
     return not served or bool(invalid(found))

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+OWN_FAULT = "the client itself: "  # how the error of a request begins that could not be sent
+
 
 class ClientRow(NamedTuple):
     """One request as its client saw it, beside its RequestRow. Times in nanoseconds."""
@@ -14,3 +16,8 @@ class ClientRow(NamedTuple):
     asked: int  # tokens that its answer was to have
     left: bool  # its caller was made to leave before the end
     gaps: tuple[int, ...]  # between one piece of text and the next
+
+    @property
+    def is_clients_fault(self) -> bool:
+        """Whether the client itself had no descriptor or port for it."""
+        return self.error.startswith(OWN_FAULT)

@@ -1,14 +1,19 @@
 """The connections to one server (Connections): as many as there are requests at once."""
 
 import asyncio
+import errno
 import os
+import re
 import ssl
 
+from headway.runs.remote.client_row import OWN_FAULT
 from headway.runs.remote.connection import Broken, Connection, Exchange
 from headway.runs.remote.target import Target
 
 PATIENCE = 10.0  # seconds for a connection to be made
 AT_ONCE = 0.005  # seconds in which a kept connection is found closed
+NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)  # descriptors, and ports
+NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 class Connections:
@@ -61,7 +66,8 @@ class Connections:
         except TimeoutError as error:
             raise Broken(f"no connection within {PATIENCE:g} s", fresh=True) from error
         except OSError as error:
-            raise Broken(f"no connection: {_reason(error)}", fresh=True) from error
+            blamed = OWN_FAULT if _is_clients_fault(error) else "no connection: "
+            raise Broken(f"{blamed}{_reason(error)}", fresh=True) from error
         self._open.add(connection)
         return connection
 
@@ -69,6 +75,15 @@ class Connections:
         """Close all of them."""
         for connection in self._open:
             connection.close()
+
+
+def _is_clients_fault(error: OSError) -> bool:
+    """Whether this machine had no descriptor or port left.
+
+    Of several addresses the last one decides: one that the machine cannot reach at all comes first.
+    """
+    numbers = [error.errno] if error.errno else [int(each) for each in NUMBER.findall(str(error))]
+    return bool(numbers) and numbers[-1] in NONE_LEFT
 
 
 def _reason(error: OSError) -> str:
