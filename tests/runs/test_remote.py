@@ -398,6 +398,19 @@ def test_a_turn_comes_a_while_after_the_answer_with_all_that_was_said():
     assert all(row.good and row.arrived + row.ttft == row.first_token for row in rows.values())
 
 
+def test_every_turn_of_a_long_session_says_all_answers_again():
+    heard = []
+
+    def plan(body, headers):
+        heard.append(body["prompt"])
+        return Plan((0.001, 0.002))
+
+    with scheduled(plan) as url:
+        rows, _ = in_text(url, [session(1, turns=(1, 1, 1, 1), think=1)])
+    assert len(rows) == 5
+    assert heard[1:] == ["w0 w1 w2" + " word word w0" * turn for turn in range(1, 5)]
+
+
 def test_a_session_ends_with_a_failure_the_window_or_a_full_context():
     with scheduled(lambda body, headers: GOOD) as url:
         rows, _ = in_text(url, [session(1)], window=10 * MS)

@@ -129,8 +129,9 @@ class ClientRun:
         has no room any more.
         """
         tokens, before = self.wording.prompt_tokens(offer.request.prompt), list[str]()
+        turns = offer.turns
         seen, said = await self._one(caller, offer, request, due, tokens)
-        for at, turn in enumerate(offer.turns):
+        for at, turn in enumerate(turns):
             stream, due = seen.exchange.stream, seen.ended + turn.think
             prompt, answer = turn.request.prompt, turn.request.max_tokens
             tokens = said + self.wording.prompt_tokens(prompt)
@@ -141,7 +142,7 @@ class ClientRun:
             before += [self.wording.text_of(offer.request.prompt), stream.text]
             request = self.wording.request(prompt, answer, offer.headers, before)
             await asyncio.sleep(max(0, due - self.clock.now()) / 1e9)
-            offer = replace(offer, request=turn.request, turns=offer.turns[at + 1 :])
+            offer = replace(offer, request=turn.request, turns=turns[at + 1 :])
             seen, said = await self._one(caller, offer, request, due, tokens)
 
     async def _one(
