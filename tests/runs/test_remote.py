@@ -114,6 +114,38 @@ def test_an_error_in_a_stream_is_no_whole_answer():
     assert error_text(b"<html>") == "" and error_text(b"[1]") == ""
 
 
+@pytest.mark.parametrize(
+    "said, shown",
+    [
+        (r"half \ud83d here", "half ? here"),
+        (r"\u001b]0;own\u0007\u001b[2Jcleared", "]0;own[2Jcleared"),
+        (r"a\u009b2J \u202eb\u0000", "a2J b"),
+        (r"\ud83d\ude00 ü", "😀 ü"),
+    ],
+)
+def test_an_error_can_be_encoded_and_gives_a_terminal_no_orders(said, shown):
+    assert error_text(b'{"error": {"message": "%b"}}' % said.encode()) == shown
+
+
+DEEP = b"[" * 200_000
+
+
+def test_json_that_is_nested_too_deeply_is_an_error_without_a_text():
+    assert error_text(DEEP) == "" and error_text(b'{"error": ' + DEEP) == ""
+    stream = AnswerStream()
+    stream.feed(1, chunk("x") + b'data: {"error": ' + DEEP + b"\n\n")
+    assert stream.error == "the stream ended with an error"
+    head = b"HTTP/1.1 500 No\r\ncontent-length: %d\r\n\r\n" % len(DEEP)
+    with answering_once(head + DEEP) as url:
+        rows, client, _ = served(url, [Offer(request(1))])
+    assert rows["a-1"].finish is Finish.ERROR and client["a-1"].error == "status 500"
+    with (
+        answering_once(head.replace(b"500", b"404") + DEEP) as url,
+        pytest.raises(SettingError, match=r"models: it answers with status 404; say --model"),
+    ):
+        wording_of(url)
+
+
 DONE = b"data: [DONE]\n\n"
 
 

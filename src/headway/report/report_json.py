@@ -92,8 +92,13 @@ def write(
             for repeat, outcome in enumerate(repeats)
         ],
     }
+    write_whole(path, json.dumps(plain, separators=(",", ":")) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Whole or not at all: a report that is there is replaced once the new one is written."""
     beside = path.with_suffix(".part")
-    beside.write_text(json.dumps(plain, separators=(",", ":")) + "\n", encoding="utf-8")
+    beside.write_text(text, encoding="utf-8")
     beside.replace(path)
 
 

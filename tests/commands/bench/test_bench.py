@@ -16,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks.client_accuracy.scheduled_server import Plan, by_length
+from headway.commands.bench import bench_report
 from headway.commands.bench.bench import run_bench
 from headway.commands.bench.bench_traffic import bench_lanes, bench_work
 from headway.commands.bench.options import BenchOptions
@@ -257,6 +258,23 @@ def test_a_run_whose_client_was_late_is_not_valid(tmp_path, monkeypatch):
         status, said, _ = bench(tmp_path, url, poisson=50.0, answer="2")
     assert status == 1 and "Not valid: the client sent its requests late" in said
     assert "Not valid" in (tmp_path / "report.html").read_text()
+
+
+def test_a_report_has_whatever_a_server_says_and_replaces_the_old_one_whole(tmp_path, monkeypatch):
+    odd = r'{"error": {"message": "half \ud83d here, \u001b[2Jcleared"}}'
+
+    def refusing(body, headers):
+        return Plan((0.001,)) if body["max_tokens"] == 1 else Plan(status=500, body=odd)
+
+    with scheduled(refusing) as url:
+        status, said, _ = bench(tmp_path, url, poisson=20.0, answer="2")
+        assert status == 1 and "500: half ? here, [2Jcleared" in said and "\x1b" not in said
+        before = (tmp_path / "report.html").read_text()
+        assert "half ? here, [2Jcleared" in before
+        monkeypatch.setattr(bench_report, "page", lambda found: "half \ud83d")
+        with pytest.raises(UnicodeEncodeError):
+            bench(tmp_path, url, poisson=20.0, answer="2")
+    assert (tmp_path / "report.html").read_text() == before
 
 
 def test_a_client_without_descriptors_is_not_valid_and_its_limit_is_raised_first(tmp_path):

@@ -96,7 +96,7 @@ class BenchReport:
         """
         self.keep(complete)
         found = Analysis(report_json.read(self.folder / "report.json"))
-        (self.folder / "report.html").write_text(page(found), encoding="utf-8")
+        report_json.write_whole(self.folder / "report.html", page(found))
         print_results(found, self.console)
         text = f"The report is {self.folder / 'report.html'}; its rows, report.json."
         self.console.print(Text(text))

@@ -55,7 +55,7 @@ class AnswerStream:
     def end(self, now: int) -> None:
         """Take the end of the body. A last event counts without a line's end, if it is whole."""
         event = self._rest.removeprefix(b"data:")
-        if event.strip() == DONE or _parsed(event):
+        if event.strip() == DONE or parsed(event):
             self.feed(now, b"\n")
 
     def _event(self, now: int, event: bytes) -> None:
@@ -69,7 +69,7 @@ class AnswerStream:
             if self.finish not in REASONS:
                 self._fail(event, f"finish_reason {self.finish}")
         if USAGE.search(event):
-            usage = _parsed(event).get("usage")
+            usage = parsed(event).get("usage")
             self.usage = usage if isinstance(usage, dict) else {}
         elif event.strip() == DONE:
             self.done = True
@@ -85,7 +85,7 @@ class AnswerStream:
     @property
     def text(self) -> str:
         """All text so far, if it is kept."""
-        return "".join(_text(_parsed(event)) for event in self._kept or ())
+        return "".join(_text(parsed(event)) for event in self._kept or ())
 
     @property
     def is_whole(self) -> bool:
@@ -96,16 +96,22 @@ class AnswerStream:
 
 def error_text(body: bytes) -> str:
     """The message of an error body, in one line; empty: it has none."""
-    plain = _parsed(body)
+    plain = parsed(body)
     error = plain.get("error") or plain.get("detail") or plain.get("message") or ""
     message = error.get("message", "") if isinstance(error, dict) else error
     text = message if isinstance(message, str) else json.dumps(message)
-    return " ".join(text.split())[:SHOWN]
+    return printable(text)[:SHOWN]
+
+
+def printable(text: str) -> str:
+    """What a server says, in one line that can be encoded and gives a terminal no orders."""
+    encoded = text.encode("utf-8", "replace").decode()  # half a character becomes a ?
+    return " ".join("".join(c for c in encoded if c.isprintable() or c.isspace()).split())
 
 
 def _is_error(event: bytes) -> bool:
     """Of an event that has the word in quotes: an answer may be just that. No JSON is an error."""
-    plain = _parsed(event)
+    plain = parsed(event)
     return (
         not plain or bool(plain.get("error")) or "error" in (plain.get("object"), plain.get("type"))
     )
@@ -122,10 +128,11 @@ def _text(event: dict[str, Any]) -> str:
     return text if isinstance(text, str) else ""
 
 
-def _parsed(body: bytes) -> dict[str, Any]:
+def parsed(body: bytes) -> dict[str, Any]:
+    """The JSON object; empty: it is none."""
     try:
         plain = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):  # the second: nested too deeply
         return {}
     return plain if isinstance(plain, dict) else {}
 

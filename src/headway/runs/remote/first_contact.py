@@ -8,7 +8,7 @@ from typing import Any
 
 from headway.errors import SettingError
 from headway.runs.corpus import read_corpus, split_text
-from headway.runs.remote.answer_stream import error_text, tokens_of
+from headway.runs.remote.answer_stream import error_text, parsed, tokens_of
 from headway.runs.remote.connection import Broken, Exchange
 from headway.runs.remote.connections import Connections
 from headway.runs.remote.target import Target
@@ -96,7 +96,7 @@ class Contact:
         models = {
             str(each["id"]): each
             for each in (listed if isinstance(listed, list) else ())
-            if isinstance(each, dict) and each.get("id")
+            if isinstance(each, dict) and each.get("id") and str(each["id"]).isprintable()
         }
         url, has = self.target.url, ", ".join(models)
         plain_names = [name for name in models if _base(name, models) == name]
@@ -155,11 +155,7 @@ class Contact:
         """The status, and the JSON object of the answer; empty: there is none."""
         said = json.dumps(body).encode() if body else b""
         exchange = await self._ask(http_request(self.target, method, path, said, self.headers))
-        try:
-            plain = json.loads(exchange.body)
-        except ValueError:
-            plain = {}
-        return exchange.status, plain if isinstance(plain, dict) else {}
+        return exchange.status, parsed(exchange.body)
 
     async def _ask(self, request: bytes) -> Exchange:
         """The answer. A server that loads its model is asked again until it has done so."""
