@@ -366,7 +366,19 @@ def test_who_has_not_ended_after_the_drain_is_cut_off_and_counts_as_expired():
         rows, client, outcome = served(url, offers, drain=1_000 * MS)
     assert rows["a-1"].finish is Finish.EXPIRED and client["a-1"].error == "the run was over"
     assert rows["a-1"].generated == 1 and not rows["a-1"].good and rows["a-2"].good
-    assert outcome.nanoseconds >= 1_000 * MS
+    assert outcome.nanoseconds == max(100 * MS, rows["a-1"].last_token, rows["a-2"].finished)
+
+
+def test_the_seconds_of_a_run_are_its_window_and_the_answers_after_it_but_no_wait_for_the_cut():
+    plan, _ = answering(p1=[Plan((600.0,))], p2=[GOOD])
+    with scheduled(plan) as url:
+        offers = [Offer(request(n, prompt=n)) for n in (1, 2)]
+        _, _, outcome = served(url, offers, drain=100 * MS, window=600 * MS)
+        assert outcome.nanoseconds == 600 * MS
+        offers = [Offer(request(n, prompt=2)) for n in range(3)]
+        rows, _, outcome = served(url, offers, callers=1, window=60_000 * MS)
+    assert outcome.nanoseconds < 60_000 * MS, "they ran out"
+    assert outcome.nanoseconds >= max(row.finished for row in rows.values())
 
 
 def test_a_budget_is_the_lanes_and_headers_are_the_offers():

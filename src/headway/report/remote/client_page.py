@@ -16,8 +16,9 @@ NOTES = (
     "n: requests offered after the warm-up, without callers that were made to leave. In budget: "
     "the share of n that ended inside every limit; refused, failed and unfinished ones count "
     "against it. Its interval is by blocks, too; of all or of none by Clopper and Pearson.",
-    "s: seconds from the warm-up's end to the last answer's end; everything per second is of what "
-    "ended in these. Served and not served add up to n. Input tokens are those of served requests.",
+    "s: seconds from the warm-up's end to the last answer's end, and at least to the window's; to "
+    "wait for requests that were cut off is not in them. Everything per second is of what ended. "
+    "Served and not served add up to n. Input tokens are those of served requests.",
     "Lag: from the scheduled arrival until the client began to send the request; to open a "
     "connection counts as latency. cores: of the processor, used by the client; it can use one. "
     "left: callers made to leave. retried: requests with more than one of the attempts. short: "

@@ -14,8 +14,9 @@ from headway.report.verdict import caution, verdict
 ERRORS = 8  # kinds that are printed; all are in the report
 NOTE = (
     "Milliseconds from the scheduled arrival, warm-up excluded. n: requests offered, without "
-    "callers made to leave. ITL: each gap between two pieces of text. s: to the last answer's end; "
-    "all per second is of what ended in it. lag: until the client began to send."
+    "callers made to leave. ITL: each gap between two pieces of text. s: to the end of the "
+    "window or of the last answer, without the wait for what was cut off. lag: until the client "
+    "began to send."
 )
 
 

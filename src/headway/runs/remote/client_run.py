@@ -67,6 +67,8 @@ class ClientRun:
         self._asked = Counter[str]()
         self._begun = 0  # offers
         self._ran_out = 0
+        self._last = 0  # when the last request ended that was not cut, or the last text came
+        self._spent = 0  # nanoseconds until the run was over or broken off
         self._is_over = False
 
     def serve(self, watch: Callable[[Progress], object] = lambda progress: None) -> Outcome:
@@ -89,8 +91,8 @@ class ClientRun:
             ticking.cancel()
             connections.close()
             await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
-            spent = (self.clock.now() - self.began + LEAD) / 1e9
-            cores = (_processor_seconds() - used) / spent
+            self._spent = self.clock.now() - self.began
+            cores = (_processor_seconds() - used) * 1e9 / (self._spent + LEAD)
             self.load = ClientLoad(cores, tuple(self.stalls), self._ran_out)
 
     async def _open(self, caller: Caller, group: asyncio.TaskGroup) -> Tasks:
@@ -158,6 +160,9 @@ class ClientRun:
         row, client = rows_of(offer, seen, budget, self.began, tokens)
         self.rows.append(row)
         self.client.append(client)
+        end = row.last_token if seen.cut and not seen.is_whole else row.finished
+        if end != NEVER:
+            self._last = max(self._last, end)
         return seen, row.prompt + row.generated
 
     async def _drain(self, caller: Caller, tasks: Tasks) -> None:
@@ -179,6 +184,14 @@ class ClientRun:
             under_way = self._asked.total() - len(self.rows)
             watch(Progress(now - self.began, len(self.rows), 0, under_way))
 
+    @property
+    def _least(self) -> int:
+        """Nanoseconds that count though nothing came in them: the window, as far as it went."""
+        window = self.manner.window
+        if self._is_over and not self._ran_out:
+            return window
+        return max(0, min(window, self._spent))
+
     def outcome(self) -> Outcome:
         """The rows of the run so far, by scheduled arrival, with the requests that were offered."""
         both = zip(self.rows, self.client, strict=True)
@@ -190,7 +203,7 @@ class ClientRun:
             offered={name: counts[name] for name in self.budgets},
             requests=tuple(row for row, _ in ordered),
             steps=(),
-            nanoseconds=max((row.finished for row in self.rows), default=0),
+            nanoseconds=max(self._last, self._least),
             complete=self._is_over,
             client=tuple(row for _, row in ordered),
         )
