@@ -75,6 +75,19 @@ def test_what_never_came_has_no_ratio_and_two_of_them_are_not_compared():
     assert "TTFT" not in pressed(pressure_cards(both, ENDPOINTS)["a"])
 
 
+def test_runs_of_unequal_numbers_are_compared_by_the_highest_percentile_that_all_have():
+    def made(count, ttft):
+        rows = [request(f"r{i}", "support", ttft=ttft, gap=2 * MS) for i in range(count)]
+        rows.append(request("l", "labelling", ttft=1))
+        offered = {"support": count, "labelling": 1}
+        return Outcome(offered, tuple(rows), (), 500 * MS, complete=True)
+
+    cards = pressure_cards({"a": made(100, 90 * MS), "b": made(99, 30 * MS)}, ENDPOINTS)
+    assert "relieved the first-token wait of support (TTFT p50 30 ms: 3.0" in pressed(cards["b"])
+    cards = pressure_cards({"a": made(100, 90 * MS), "b": made(100, 30 * MS)}, ENDPOINTS)
+    assert "relieved the first-token wait of support (TTFT p95 30 ms: 3.0" in pressed(cards["b"])
+
+
 def test_the_device_time_of_an_answer_is_of_what_ended_after_the_warm_up():
     made = outcome(9, 2)
     late = [replace(row, finished=row.finished + 30 * MS) for row in made.requests[:4]]

@@ -75,9 +75,12 @@ def pressure_cards(
         return {}
     readings = [readings_of(outcome, endpoints) for outcome in outcomes.values()]
     shared = [gauge for gauge in readings[0] if all(gauge in each for each in readings)]
+    highest = dict[str, Metric]()  # by what it measures: the highest percentile that all have
+    for gauge in shared:
+        highest.setdefault(gauge.what, gauge)
     table = {
         gauge: dict(zip(outcomes, [each[gauge] for each in readings], strict=True))
-        for gauge in shared
+        for gauge in highest.values()
     }
     return {name: _card(name, table) for name in outcomes}
 
@@ -98,7 +101,7 @@ def _card(name: str, table: Mapping[Metric, Mapping[str, float]]) -> PressureCar
 
 
 def readings_of(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Metric, float]:
-    """The values of one run, by metric, where they can be told."""
+    """The values of one run, by metric, where they can be told; a higher percentile first."""
     readings: dict[Metric, float] = {}
     for endpoint in endpoints:
         name = endpoint.name
@@ -114,8 +117,8 @@ def readings_of(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Metri
             [(figures.tpot_p95, "TPOT p95"), (figures.tpot_p50, "TPOT p50")],
         )
         for what, both in (("first-token wait", waits), ("time per token", paces)):
-            value, words = next((each for each in both if each[0] is not None), both[0])
-            _read(readings, Metric(f"the {what} of {name}", words, "ns"), value)
+            for value, words in both:
+                _read(readings, Metric(f"the {what} of {name}", words, "ns"), value)
     engine = engine_figures(outcome)
     readings[Metric("computing for nobody", "waste", "share")] = engine.waste
     tokens = answered_tokens(outcome)
