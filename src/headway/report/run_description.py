@@ -125,7 +125,8 @@ def _lane(each: dict[str, Any]) -> str:
     shorter = cut_text(each["cut_to_context"])
     shorter = f", {shorter}" if shorter else ""
     if "trace" not in each:
-        return f"{each['offered']} synthetic requests{shorter}"
+        what = "sessions" if each.get("sessions") else "requests"
+        return f"{each['offered']} synthetic {what}{shorter}"
     ends = ", all there is" if each["trace_ends"] else ""
     zeros = each.get("raised_to_1")
     counted = f", {zeros} of which came to 0 and were raised to 1" if zeros else ""

@@ -111,7 +111,7 @@ def test_sessions_share_a_prefix_and_send_text_so_that_answers_can_be_said_again
         return Plan((0.001, 0.002, 0.003))
 
     with scheduled(plan) as url:
-        status, _, found = bench(tmp_path / "out", url, lanes=path, seconds=2.0)
+        status, said, found = bench(tmp_path / "out", url, lanes=path, seconds=2.0)
         path.write_text(path.read_text() + "  budget: {ttft: 50}\n")
         with pytest.raises(SettingError, match="the same requests at each rate: no sessions"):
             bench(tmp_path / "out", url, lanes=path, find_capacity=95.0)
@@ -125,6 +125,41 @@ def test_sessions_share_a_prefix_and_send_text_so_that_answers_can_be_said_again
     assert len(rows) > 2 * len(firsts) and all(row.prompt > 40 for row in rows)
     page = (tmp_path / "out" / "report.html").read_text()
     assert "sessions of 3 turns, 0.05 s of thought, 40 shared tokens" in page
+    assert f" sessions / s: {len(firsts)} sessions in 2 s." in said
+    assert f" sessions / s, {len(firsts)} in all" in page
+    assert f"talk: {len(firsts)} synthetic sessions" in page
+    assert found.report.about["workload"]["sessions"] == len(firsts)
+
+
+def test_of_mixed_lanes_the_opening_says_how_many_requests_begin_a_session(tmp_path):
+    path = tmp_path / "lanes.yaml"
+    lane = "  arrivals: poisson\n  rate: 10\n  prompt: 3\n  answer: 2\n"
+    path.write_text(f"talk:\n{lane}  sessions: {{turns: 2}}\nplain:\n{lane}")
+    with scheduled(lambda body, headers: Plan((0.001, 0.002))) as url:
+        _, said, found = bench(tmp_path / "out", url, lanes=path)
+    work = found.report.about["workload"]
+    assert 0 < work["sessions"] < work["requests"]
+    assert (
+        f" requests / s: {work['requests']} requests in 1 s, {work['sessions']} of which begin a "
+        "session." in " ".join(said.split())
+    )
+
+
+def test_servers_that_were_asked_different_requests_have_their_own_n_and_are_said_to(tmp_path):
+    def answering(seconds):
+        return scheduled(lambda body, headers: Plan((seconds, seconds)))
+
+    same = "2 servers, the same requests"
+    with answering(0.001) as fast, answering(0.4) as slow:
+        wishes = {"poisson": 200.0, "answer": "2", "ttft": 5_000.0}
+        _, _, found = bench(tmp_path, fast, slow, callers=2, **wishes)
+        page = (tmp_path / "report.html").read_text()
+        bench(tmp_path / "open", fast, slow, **{**wishes, "poisson": 20.0})
+        assert same in (tmp_path / "open" / "report.html").read_text()
+    counts = [found.latency[name]["poisson"][0].offered for name in found.strategies]
+    assert counts[0] > counts[1] > 0 and same not in page and "2 servers<" in page
+    for n in counts:
+        assert f"100 % n {n:,}</text>" in page
 
 
 def test_the_tables_follow_from_the_rows_of_the_json(tmp_path):

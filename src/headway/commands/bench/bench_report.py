@@ -17,7 +17,7 @@ from headway.figures.percentile import percentile
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.page.page import page
-from headway.report.remote.client_description import loop_text, server_text, time_text
+from headway.report.remote.client_description import asked_text, loop_text, server_text, time_text
 from headway.report.remote.client_doubts import is_void
 from headway.report.remote.client_terminal import print_results
 from headway.report.run_description import cut_text
@@ -59,9 +59,10 @@ class BenchReport:
     def opening(self) -> None:
         """What will be offered, before minutes are spent."""
         work = self.work.about
+        what, of_sessions = asked_text(work)
         first = (
-            f"{work['requests_per_second']:.3g} requests / s: {work['requests']:,} requests in "
-            f"{self.work.window / 1e9:.3g} s, to each of {len(self.wordings)} servers."
+            f"{work['requests_per_second']:.3g} {what} / s: {work['requests']:,} {what} in "
+            f"{self.work.window / 1e9:.3g} s{of_sessions}, to each of {len(self.wordings)} servers."
         )
         if len(self.wordings) == 1:
             first = first.replace(", to each of 1 servers", "")

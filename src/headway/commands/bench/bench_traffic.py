@@ -183,11 +183,15 @@ def bench_work(lanes: Sequence[BenchLane], options: BenchOptions, context: int) 
             f"all {len(offered.specs)} requests arrive in the warm-up of {warm_up / 1e9:.3g} s, "
             "which is not counted: take more --seconds"
         )
+    talking = {lane.traffic.name for lane in lanes if lane.calling.sessions.most > 1}
     about = {
         "requests": len(offered.specs),
+        "sessions": sum(spec.lane in talking for spec in offered.specs),  # that these begin
         "requests_per_second": len(offered.specs) * 1e9 / taken.window,
         "cut_to_context": asdict(truncation(offered.specs)),
-        "lanes": offered.about,
+        "lanes": {
+            name: {**each, "sessions": name in talking} for name, each in offered.about.items()
+        },
     }
     return BenchWork(tuple(offered.specs), taken.window, warm_up, about)
 

@@ -19,7 +19,7 @@ def header(found: Analysis) -> str:
     """The verdict, what it is of, and what stands against it."""
     about = found.report.about
     many = len(found.strategies)
-    served = f"1 {found.noun}" if many == 1 else f"{many} {found.nouns}, the same requests"
+    served = f"1 {found.noun}" if many == 1 else f"{many} {found.nouns}{_shared(found)}"
     doubt = f'<p class="note">{escape(text)}</p>' if (text := caution(found)) else ""
     warning = ""
     if "simulated" in about:
@@ -35,6 +35,15 @@ def header(found: Analysis) -> str:
         f"<h1>{escape(first)}{'.' if rest else ''}</h1>{lead}"
         f"{doubt}{warning}{_broken(found)}</header>"
     )
+
+
+def _shared(found: Analysis) -> str:
+    """That all served the same requests; empty: how many there were depended on the server."""
+    about = found.report.about
+    by_server = found.is_remote and (
+        about["asked"]["callers"] or about["workload"].get("sessions", 0)
+    )
+    return "" if by_server else ", the same requests"
 
 
 def _broken(found: Analysis) -> str:

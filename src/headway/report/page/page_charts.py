@@ -44,19 +44,32 @@ def attainment(found: Analysis, lanes: Sequence[str], names: Sequence[str], acro
     for number, lane in enumerate(lanes):
         top, left = number // across * tall, (number % across) * panel
         begin = label if across == 1 else label + left
-        room = panel - 66 - (label if across == 1 else 0)
         labelled = across == 1 or number % across == 0
-        offered = found.latency[names[0]][lane][0].offered
-        bars = [(found.title(name), kept_share(found, name, lane)) for name in names]
+        counted, bars = _bars_of(found, lane, names)
+        words = max(46, LETTER * max(len(text) for _, _, text in bars))
+        room = panel - 20 - words - (label if across == 1 else 0)
         parts.append(
             _bars(
-                (lane, f"n {offered:,}"),
-                [(name, part, share(part)) for name, part in bars],
+                (lane, counted),
+                bars,
                 (begin, top, room),
                 label if labelled else 0,
             )
         )
     return _picture(found, (width, down * tall), parts)
+
+
+def _bars_of(found: Analysis, lane: str, names: Sequence[str]) -> tuple[str, list[Bar]]:
+    """The number of requests, and the bars; where the numbers differ, each bar has its own."""
+    counts = {name: found.latency[name][lane][0].offered for name in names}
+    parts = {name: kept_share(found, name, lane) for name in names}
+    if len(set(counts.values())) == 1:
+        bars = [(found.title(name), part, share(part)) for name, part in parts.items()]
+        return f"n {counts[names[0]]:,}", bars
+    return "", [
+        (found.title(name), part, f"{share(part)} n {counts[name]:,}")
+        for name, part in parts.items()
+    ]
 
 
 def least_kept(found: Analysis, lanes: Sequence[str], names: Sequence[str]) -> str:

@@ -21,7 +21,8 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
     work, asked = about["workload"], about["asked"]
     machine = about["machine"]
     lines = [(f"Server {each['name']}", server_text(each)) for each in about["servers"]]
-    rate = f"{work['requests_per_second']:.3g} requests / s, {work['requests']:,} in all"
+    what, of_sessions = asked_text(work)
+    rate = f"{work['requests_per_second']:.3g} {what} / s, {work['requests']:,} in all{of_sessions}"
     if shorter := cut_text(work["cut_to_context"]):
         rate += f"; {shorter}"
     lines += [
@@ -36,6 +37,14 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
     if len(found.strategies) > 1:
         lines.append(("Baseline", found.baseline))
     return lines
+
+
+def asked_text(work: Mapping[str, Any]) -> tuple[str, str]:
+    """What arrives, requests or sessions, and how many of the requests begin a session."""
+    sessions = work.get("sessions", 0)
+    if sessions == work["requests"]:
+        return "sessions", ""
+    return "requests", f", {sessions:,} of which begin a session" if sessions else ""
 
 
 def time_text(work: Mapping[str, Any]) -> str:
