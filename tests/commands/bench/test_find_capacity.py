@@ -44,7 +44,7 @@ class ComputedRun:
             for row in rows
         ]
         end = max(row.finished for row in rows)
-        return Outcome({"poisson": len(rows)}, (*rows,), (), end, True, (*client,))
+        return Outcome({rows[0].lane: len(rows)}, (*rows,), (), end, True, (*client,))
 
     def _refused(self):
         rows = tuple(self._row(offer.request, 1, Finish.ERROR) for offer in self.offers)
@@ -107,6 +107,36 @@ def test_the_highest_kept_rate_is_bracketed_and_its_run_is_reported(search, tmp_
     assert f"capacity at 95 % {found['capacity']:.3g} requests / s (90 % interval" in said
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["workload"]["requests_per_second"] == found["capacity"]
+
+
+@pytest.mark.parametrize(
+    "wishes, source",
+    [
+        ({}, "synthetic: poisson, {:.3g} requests / s"),
+        (
+            {"poisson": 0.0, "gamma": "20,2", "seconds": 60.0},
+            "synthetic: gamma, {:.3g} requests / s, cv 2",
+        ),
+    ],
+)
+def test_the_report_states_the_rate_that_was_run(search, tmp_path, wishes, source):
+    _, _, plain = search(**wishes)
+    (found,) = plain.values()
+    stated = json.loads((tmp_path / "report.json").read_text())["endpoints"][0]["source"]
+    assert stated == source.format(found["capacity"])
+
+
+def test_the_report_states_the_pace_of_a_trace_that_was_run(search, tmp_path):
+    trace = tmp_path / "mine.csv"
+    lines = [f"{at},5,5\n" for at in range(400)]
+    trace.write_text("".join(["arrival_s,input_tokens,output_tokens\n", *lines]))
+    _, _, plain = search(poisson=0.0, traces=(trace,), seconds=400.0, rate=20.0)
+    (found,) = plain.values()
+    report = json.loads((tmp_path / "report.json").read_text())
+    lane = report["workload"]["lanes"]["mine"]
+    assert lane["time_scale"] == pytest.approx(found["capacity"], rel=0.01)
+    assert lane["portion"]["within"] == report["workload"]["window_ns"]
+    assert f"sped up {lane['time_scale']:.1f} times" in (tmp_path / "report.html").read_text()
 
 
 def test_the_page_draws_latency_and_throughput_against_the_rate_apart(search, tmp_path):

@@ -61,12 +61,32 @@ class BenchWork:
         """The same requests, faster or slower. The warm-up keeps its requests."""
         factor = self.rate / rate
         specs = tuple(replace(spec, at=round(spec.at * factor)) for spec in self.specs)
-        about = {**self.about, "requests_per_second": rate}
+        lanes = {name: _stretched(each, factor) for name, each in self.about["lanes"].items()}
+        about = {**self.about, "requests_per_second": rate, "lanes": lanes}
         return BenchWork(specs, round(self.window * factor), round(self.warm_up * factor), about)
 
     def count(self, lane: str) -> int:
         """How many requests this lane has."""
         return sum(spec.lane == lane for spec in self.specs)
+
+
+def _stretched(lane: Mapping[str, Any], factor: float) -> dict[str, Any]:
+    """What a lane was offered, where its requests come in so many times the time."""
+    scale = lane["time_scale"] / factor if "trace" in lane else lane["time_scale"]
+    within = round(lane["portion"]["within"] * factor)
+    return {**lane, "time_scale": scale, "portion": {**lane["portion"], "within": within}}
+
+
+def lanes_at_rate(
+    lanes: Sequence[BenchLane], options: BenchOptions, rate: float
+) -> list[BenchLane]:
+    """For the report of a run at that rate: the process of --poisson or --gamma states it."""
+    if options.poisson:
+        return _lanes(replace(options, poisson=float(f"{rate:.3g}")))
+    if options.gamma:
+        _, cv = options.gamma.split(",")
+        return _lanes(replace(options, gamma=f"{rate:.3g},{cv}"))
+    return list(lanes)
 
 
 def bench_lanes(options: BenchOptions) -> list[BenchLane]:

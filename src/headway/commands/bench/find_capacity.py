@@ -15,7 +15,7 @@ from rich.text import Text
 
 from headway.commands.bench.bench_offers import offers_of
 from headway.commands.bench.bench_report import VOID, BenchReport
-from headway.commands.bench.bench_traffic import BenchLane, BenchWork
+from headway.commands.bench.bench_traffic import BenchLane, BenchWork, lanes_at_rate
 from headway.commands.bench.options import BenchOptions
 from headway.commands.interruption import exit_status
 from headway.commands.simulate.capacity_table import NOTE, capacity_table, has_number
@@ -191,11 +191,9 @@ def _write(searches: dict[str, CapacitySearch], path: Path) -> None:
 
 def _report(search: CapacitySearch, folder: Path) -> None:
     """The report of the run at the capacity."""
-    ((work, outcome, load),) = search.kept.values()
-    quiet = Console(quiet=True)
-    report = BenchReport(
-        search.options, [search.wording], search.lanes, work, quiet, writable(folder)
-    )
+    ((rate, (work, outcome, load)),) = search.kept.items()
+    lanes, quiet = lanes_at_rate(search.lanes, search.options, rate), Console(quiet=True)
+    report = BenchReport(search.options, [search.wording], lanes, work, quiet, writable(folder))
     report.rates = [plain_point(point) for point in search.points.values()]
     report.add(search.wording.target.name, outcome, load)
     report.closing(complete=True)
