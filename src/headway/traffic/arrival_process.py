@@ -36,13 +36,14 @@ class ArrivalProcess:
     answer: Lengths
     cv: float = 1.0  # 1: Poisson
     at_once: bool = False
+    prefix: int = 0  # tokens that come before each prompt, and are not in its length
 
     def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
         """Yield requests for ever, by arrival. At a time scale of 1 they come one per second."""
-        random, at = Random(f"{seed} arrivals {lane}"), 0.0
+        random, at, room = Random(f"{seed} arrivals {lane}"), 0.0, context - self.prefix
         while True:
             if not self.at_once:
                 at += random.gammavariate(1 / self.cv**2, self.cv**2) if self.cv else 1.0
             answer = self.answer.draw(random)
             prompt = self.prompt.draw(random)
-            yield fit_to_context(RequestSpec(round(at * SECOND), lane, prompt, answer), context)
+            yield fit_to_context(RequestSpec(round(at * SECOND), lane, prompt, answer), room)

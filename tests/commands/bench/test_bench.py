@@ -18,6 +18,7 @@ from rich.console import Console
 from benchmarks.client_accuracy.scheduled_server import Plan, by_length
 from headway.commands.bench import bench_report
 from headway.commands.bench.bench import run_bench
+from headway.commands.bench.bench_offers import offers_of
 from headway.commands.bench.bench_traffic import bench_lanes, bench_work
 from headway.commands.bench.options import BenchOptions
 from headway.commands.report.report import read_report
@@ -30,6 +31,8 @@ from headway.report.formatting import share
 from headway.report.remote import client_doubts, client_tables
 from headway.runs.remote.answer_stream import AnswerStream
 from headway.runs.remote.caller import Caller
+from headway.runs.remote.target import read_target
+from headway.runs.remote.wording import Wording
 from tests.runs.recorded_servers import MODEL, recorded
 from tests.scheduled import scheduled
 from tests.server.running_server import serving, until
@@ -129,6 +132,25 @@ def test_sessions_share_a_prefix_and_send_text_so_that_answers_can_be_said_again
     assert f" sessions / s, {len(firsts)} in all" in page
     assert f"talk: {len(firsts)} synthetic sessions" in page
     assert found.report.about["workload"]["sessions"] == len(firsts)
+
+
+def test_the_prefix_of_sessions_is_within_the_context(tmp_path):
+    path = tmp_path / "lanes.yaml"
+    path.write_text(
+        "talk:\n  arrivals: poisson\n  rate: 9\n  prompt: 20\n  answer: 20\n"
+        "  sessions: {prefix: 140}\n"
+    )
+    options = BenchOptions(("http://h",), lanes=path)
+    work = bench_work(lanes := bench_lanes(options), options, 160)
+    assert {(spec.prompt, spec.answer) for spec in work.specs} == {(10, 10)}
+    assert work.about["cut_to_context"]["requests"] == len(work.specs)
+    wording = Wording(read_target("http://h"), "m", text=range(10_000))
+    offers = offers_of(work, lanes, wording, 0)
+    assert {len(each.request.prompt) + each.request.max_tokens for each in offers} == {160}
+    named = "talk: sessions: a prefix of 140 tokens leaves no room .* in the 141 that"
+    with pytest.raises(SettingError, match=named):
+        bench_work(lanes, options, 141)
+    assert bench_work(lanes, options, 142).specs
 
 
 def test_of_mixed_lanes_the_opening_says_how_many_requests_begin_a_session(tmp_path):

@@ -178,10 +178,11 @@ def _from_file(path: Path, scale: float) -> list[BenchLane]:
             raise SettingError(f"{where}: budget: say milliseconds, not multiples of unloaded")
         mine = read_calling(fields, where)
         if not mine.sessions.is_single:
-            if traffic.is_recorded:
+            if not isinstance(traffic.source, ArrivalProcess):
                 raise SettingError(f"{where}: sessions need arrivals; a trace has its own requests")
-            source = f"{endpoint.source}; {mine.sessions.words}"
-            traffic = replace(traffic, endpoint=replace(endpoint, source=source))
+            said = f"{endpoint.source}; {mine.sessions.words}"
+            arrivals = replace(traffic.source, prefix=mine.sessions.prefix)
+            traffic = replace(traffic, endpoint=replace(endpoint, source=said), source=arrivals)
         lanes.append(BenchLane(traffic, mine))
     return lanes
 
@@ -192,6 +193,12 @@ def bench_work(lanes: Sequence[BenchLane], options: BenchOptions, context: int) 
     SettingError where there would be none, or too many.
     """
     span, context = round(options.seconds * 1e9), context or UNKNOWN_CONTEXT
+    for lane in lanes:
+        if (prefix := lane.calling.sessions.prefix) > context - 2:
+            raise SettingError(
+                f"{lane.traffic.name}: sessions: a prefix of {prefix} tokens leaves no room for a "
+                f"prompt and an answer in the {context:,} that a request may have"
+            )
     services, demand = _paced([lane.traffic for lane in lanes], options, span, context)
     taken = select_requests(services, demand, TokenCost(0, 0), span, options.seed, context)
     offered = offered_traffic(services, taken, options.seed, context)
