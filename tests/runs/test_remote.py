@@ -17,7 +17,7 @@ from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER, Finish, Request
 from headway.errors import SettingError
 from headway.live.clock import WallClock
-from headway.runs.remote import connections, first_contact
+from headway.runs.remote import caller, connections, first_contact
 from headway.runs.remote.answer_stream import REASONS, AnswerStream, error_text
 from headway.runs.remote.client_run import ClientRun, Manner
 from headway.runs.remote.first_contact import Contact
@@ -320,6 +320,25 @@ def test_a_retry_obeys_retry_after_and_counts_from_the_scheduled_arrival():
     assert rows["a-2"].finish is Finish.REFUSED and client["a-2"].attempts == 3
     assert [client[f"a-{n}"].attempts for n in (3, 4, 5)] == [1, 1, 1]
     assert seen == {"p1": 2, "p2": 3, "p3": 1, "p4": 1, "p5": 1}
+
+
+def test_a_retry_obeys_a_date_and_what_the_server_says_of_retries(monkeypatch):
+    monkeypatch.setattr(caller, "unix_seconds", lambda: 0.0)
+    dates = [f"Thu, 01 Jan 1970 00:00:{second} GMT" for second in ("01", "00")]
+    dates += ["Fri, 02 Jan 1970 00:00:00 GMT", "soon"]
+    plan, _ = answering(
+        p1=[Plan(status=429, headers={"retry-after": dates[0]}), GOOD],
+        p2=[Plan(status=429, headers={"retry-after": dates[1]}), GOOD],
+        p3=[Plan(status=429, headers={"retry-after": dates[2]}), GOOD],
+        p4=[Plan(status=429, headers={"retry-after": dates[3]}), GOOD],
+        p5=[Plan(status=400, headers={"x-should-retry": "true"}), GOOD],
+        p6=[Plan(status=429, headers={"x-should-retry": "true", "retry-after": "999"}), GOOD],
+    )
+    with scheduled(plan) as url:
+        offers = [Offer(request(n, prompt=n)) for n in range(1, 7)]
+        rows, client, _ = served(url, offers, retries=1)
+    assert [client[f"a-{n}"].attempts for n in range(1, 7)] == [2, 2, 1, 2, 2, 1]
+    assert rows["a-1"].ttft >= 1_000 * MS, "at its date, which is later than a wait of its own"
 
 
 def test_a_caller_that_leaves_hangs_up_and_is_nobodys_failure():

@@ -1,15 +1,16 @@
 """Who asks a server (Caller): one request at a time goes through it, with its retries."""
 
 import asyncio
+from email.utils import mktime_tz, parsedate_tz
 from random import Random
 
-from headway.live.clock import WallClock
+from headway.live.clock import WallClock, unix_seconds
 from headway.runs.remote.answer_rows import REFUSALS, TOO_LATE, Seen
 from headway.runs.remote.connection import Broken, Exchange, Left
 from headway.runs.remote.connections import Connections
 from headway.runs.remote.offer import Offer
 
-CONFLICT, FAULTS = 409, 500  # the second, and all above it
+CONFLICT, FAILURES, FAULTS = 409, 400, 500  # the last two, and all above them
 MOST_WAIT = 120.0  # seconds; the openai client does not come back for more
 FIRST_WAIT, LAST_WAIT = 0.5, 8.0  # seconds, where the server names no time: doubled each time
 JITTER = 0.25  # of such a wait, that is left out at random
@@ -56,9 +57,9 @@ class Caller:
         """Seconds until the next attempt; None: there is none."""
         status, headers, stream = exchange.status, exchange.headers, exchange.stream
         again = status in (TOO_LATE, CONFLICT, *REFUSALS) or status >= FAULTS
+        if status >= FAILURES and (said := headers.get(b"x-should-retry")) in (b"true", b"false"):
+            again, broken = said == b"true", ""
         if attempts > self.retries or stream.times or stream.done or not (again or broken):
-            return None
-        if headers.get(b"x-should-retry") == b"false":
             return None
         told = _seconds(headers)
         if told is not None:
@@ -68,12 +69,20 @@ class Caller:
 
 
 def _seconds(headers: dict[bytes, bytes]) -> float | None:
-    """That the server says to wait; None: it does not say, or names a date."""
+    """That the server says to wait; None: it does not say, or that time is over."""
+    told = _told(headers)
+    return told if told is not None and told > 0 else None
+
+
+def _told(headers: dict[bytes, bytes]) -> float | None:
+    """In milliseconds, in seconds or as a date, as the openai client reads it."""
     for name, unit in ((b"retry-after-ms", 1e-3), (b"retry-after", 1.0)):
         try:
-            told = float(headers[name]) * unit
+            return float(headers[name]) * unit
         except (KeyError, ValueError):
             continue
-        if told > 0:
-            return told
-    return None
+    try:
+        date = parsedate_tz(headers.get(b"retry-after", b"").decode("latin-1"))
+        return mktime_tz(date) - unix_seconds() if date else None
+    except (TypeError, ValueError, OverflowError):
+        return None
