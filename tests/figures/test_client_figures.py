@@ -13,6 +13,7 @@ from headway.figures.client_figures import client_lane, client_totals
 from headway.figures.intervals.block_bootstrap import mean_interval, percentile_intervals
 from headway.figures.percentile import percentile
 from headway.figures.warm_up import without_warm_up
+from headway.report.analysis import values_of
 from headway.runs.outcome import Outcome
 from headway.runs.remote.client_row import ClientRow
 
@@ -70,6 +71,18 @@ def test_latencies_are_nearest_rank_with_those_that_never_came_at_the_end():
     interrupted = lane(pairs[:9], missing=11)
     assert interrupted.latency["ttft"].quantiles[0] == NEVER
     assert interrupted.attainment.low < 9 / 20 < interrupted.attainment.high == 1
+
+
+def test_a_run_that_was_broken_off_has_no_goodput_interval_and_counts_who_is_missing():
+    pairs = [pair(n) for n in range(12)]
+    assert not lane(pairs).goodput.is_empty
+    found = lane(pairs, missing=30)
+    assert found.goodput.is_empty and not found.attainment.is_empty
+    made = outcome(pairs, missing=30)
+    for metric in ("ttft", "e2e"):
+        values = values_of(made, "a", metric)
+        assert len(values) == 42 and values.count(NEVER) == 30
+    assert len(values_of(made, "a", "tpot")) == 12
 
 
 def test_callers_that_were_made_to_leave_are_counted_apart():

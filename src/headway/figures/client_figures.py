@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from headway.core.request import NEVER
 from headway.figures.engine_figures import SERVED
-from headway.figures.intervals.block_bootstrap import Interval, percentile_intervals
+from headway.figures.intervals.block_bootstrap import (
+    NO_INTERVAL,
+    Interval,
+    percentile_intervals,
+)
 from headway.figures.intervals.share_interval import share_interval
 from headway.figures.lane_figures import has_tpot
 from headway.figures.percentile import Quantile, percentile
@@ -34,7 +38,7 @@ class ClientLane:
 
     latency: dict[str, Latency]  # by METRICS
     attainment: Interval
-    goodput: Interval  # requests per second
+    goodput: Interval  # requests per second; empty: the run was broken off
     left: int  # callers that were made to leave, the warm-up's included
     retried: int  # requests that took more than one attempt
     attempts: int
@@ -78,12 +82,13 @@ def client_lane(outcome: Outcome, whole: Outcome, lane: str, window: tuple[int, 
     errors = Counter(_what(client.status, client.error) for client in seen if client.error)
     good = [(row.arrived, int(row.good)) for row in rows] + [(window[1], 0)] * missing
     ended = [(row.arrived, int(row.good)) for row in outcome.ended if row.lane == lane]
-    ended += [(window[1], 0)] * missing
     seconds = outcome.nanoseconds / 1e9
+    # In a run that was broken off nobody knows when the missing ones would have ended.
+    a_second = share_interval(ended, window).times(len(ended) / seconds if seconds else 0.0)
     return ClientLane(
         latency={name: _latency(each, window) for name, each in values.items()},
         attainment=share_interval(good, window),
-        goodput=share_interval(ended, window).times(len(ended) / seconds if seconds else 0.0),
+        goodput=a_second if outcome.complete else NO_INTERVAL,
         left=sum(client.left for client in whole.client if client.id in mine),
         retried=sum(client.attempts > 1 for client in seen),
         attempts=sum(client.attempts for client in seen),

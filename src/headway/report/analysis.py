@@ -266,11 +266,14 @@ class Analysis:
 
 def values_of(outcome: Outcome, lane: str, metric: str) -> list[int]:
     """Raw values of an endpoint's requests; TPOT is only of those that have one."""
+    mine = [row for row in outcome.requests if row.lane == lane]
+    if metric == "tpot":
+        return [row.tpot for row in mine if has_tpot(row)]
+    missing = [NEVER] * (outcome.offered[lane] - len(mine))  # only where a run was interrupted
     return [
         NEVER if metric == "e2e" and row.finish not in SERVED else getattr(row, metric)
-        for row in outcome.requests
-        if row.lane == lane and (metric != "tpot" or has_tpot(row))
-    ]
+        for row in mine
+    ] + missing
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
