@@ -16,10 +16,13 @@ from benchmarks.client_accuracy.scheduled_server import Plan, true_delays
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER, Finish, Request
 from headway.errors import SettingError
+from headway.figures.lane_figures import has_tpot
 from headway.live.clock import WallClock
 from headway.runs.remote import caller, connections, first_contact
+from headway.runs.remote.answer_rows import Seen, rows_of
 from headway.runs.remote.answer_stream import REASONS, AnswerStream, error_text
 from headway.runs.remote.client_run import ClientRun, Manner
+from headway.runs.remote.connection import Exchange
 from headway.runs.remote.first_contact import Contact
 from headway.runs.remote.offer import Offer
 from headway.runs.remote.session import Turn
@@ -147,6 +150,7 @@ def test_json_that_is_nested_too_deeply_is_an_error_without_a_text():
 
 
 DONE = b"data: [DONE]\n\n"
+USAGE = b'data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":8}}\n\n'
 
 
 @pytest.mark.parametrize(
@@ -543,6 +547,23 @@ def answering_once(*answers):
     yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     thread.join(30)
     listening.close()
+
+
+@pytest.mark.parametrize("pieces", [1, 2])
+def test_an_answer_in_one_piece_has_no_time_per_token(pieces):
+    async def exchanged():
+        exchange = Exchange()
+        exchange.status = 200
+        for at in range(pieces):
+            exchange.stream.feed((5 + at) * MS, chunk("some of it"))
+        exchange.stream.feed(9 * MS, chunk("", '"length"') + USAGE + DONE)
+        return exchange
+
+    seen = Seen(asyncio.run(exchanged()), due=0, sent=0, ended=9 * MS, attempts=1)
+    row, client = rows_of(Offer(request(1, answer=8)), seen, Budget(), 0, 10)
+    assert (row.generated, len(client.gaps), row.finished) == (8, pieces - 1, 9 * MS)
+    assert row.last_token == (5 * MS if pieces == 1 else 9 * MS)
+    assert has_tpot(row) is (pieces == 2)
 
 
 def test_an_answer_that_ends_with_its_connection_is_whole_and_one_that_is_no_http_is_not():

@@ -52,8 +52,11 @@ def rows_of(
     if generated is None:
         generated = len(times)
     # A token may have no text, a part of a character for one. The last one has come when the
-    # finish reason has; an answer without any text was first seen at its end.
-    first, last = (times[0], stream.finished or times[-1]) if times else (ended, ended)
+    # finish reason has; an answer without any text was first seen at its end. Of one piece nobody
+    # knows when its tokens came: they came at one moment.
+    first, last = (times[0], times[-1]) if times else (ended, ended)
+    if len(times) > 1 and stream.finished:
+        last = stream.finished
     spoke = bool(times) or (whole and generated > 0)
     details = stream.usage.get("prompt_tokens_details")
     cached = tokens_of(details, "cached_tokens") if isinstance(details, dict) else None
