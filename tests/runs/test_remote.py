@@ -18,7 +18,7 @@ from headway.core.request import NEVER, Finish, Request
 from headway.errors import SettingError
 from headway.figures.lane_figures import has_tpot
 from headway.live.clock import WallClock
-from headway.runs.remote import caller, connections, first_contact
+from headway.runs.remote import caller, connection, connections, first_contact
 from headway.runs.remote.answer_rows import Seen, rows_of
 from headway.runs.remote.answer_stream import REASONS, AnswerStream, error_text
 from headway.runs.remote.client_run import ClientRun, Manner
@@ -631,25 +631,53 @@ def test_an_answer_that_said_its_end_is_whole_whatever_comes_after(stream):
     assert client["a-1"].error == "the server hung up", "it may have had more to say"
 
 
-def test_an_answer_that_said_its_end_is_whole_though_its_connection_stays_open():
+@contextmanager
+def taking(*connections):
+    """A server that takes connections, sends the pieces of each for each request, and keeps them.
+
+    A connection is a number of requests and the pieces that answer each of them.
+    """
     over, listening = threading.Event(), socket.create_server(("127.0.0.1", 0))
 
     def serve():
-        taken, _ = listening.accept()
-        with taken:
-            taken.recv(1 << 16)
-            taken.sendall(CHUNKED + chunked(STREAM))
-            over.wait(60)
+        kept = []
+        for requests, *pieces in connections:
+            taken, _ = listening.accept()
+            kept.append(taken)
+            taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            for _ in range(requests):
+                taken.recv(1 << 16)
+                for piece in pieces:
+                    taken.sendall(piece)
+        over.wait(60)
+        for taken in kept:
+            taken.close()
 
     thread = threading.Thread(target=serve, daemon=True)
     thread.start()
-    url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    rows, client, _ = served(url, [Offer(request(1))], drain=2_000 * MS)
+    yield f"http://127.0.0.1:{listening.getsockname()[1]}"
     over.set()
     thread.join(30)
     listening.close()
-    assert rows["a-1"].finish is Finish.LENGTH and not client["a-1"].error
-    assert rows["a-1"].finished == rows["a-1"].last_token, "when its events came"
+
+
+def test_a_stream_that_said_its_end_and_stays_open_keeps_its_caller_from_nothing():
+    said = CHUNKED + chunked(STREAM)
+    offers = [Offer(request(1)), Offer(request(2))]
+    with taking((1, said), (1, said)) as url:
+        rows, client, _ = served(url, offers, callers=1, window=10_000 * MS, drain=1_000 * MS)
+    assert [row.finish for row in rows.values()] == [Finish.LENGTH] * 2
+    assert all(row.error == "" and row.attempts == 1 for row in client.values())
+    assert all(row.finished == row.last_token for row in rows.values()), "when its events came"
+
+
+def test_a_stream_whose_body_ends_after_it_said_so_leaves_its_connection_to_the_next(monkeypatch):
+    monkeypatch.setattr(connection, "AFTER_DONE", 30.0)
+    offers = [Offer(request(1)), Offer(request(2))]
+    with taking((2, CHUNKED + chunked(STREAM), b"0\r\n\r\n")) as url:
+        rows, client, _ = served(url, offers, callers=1, window=60_000 * MS)
+    assert [row.finish for row in rows.values()] == [Finish.LENGTH] * 2
+    assert [row.attempts for row in client.values()] == [1, 1]
 
 
 def test_a_client_without_a_descriptor_or_port_is_at_fault_and_not_the_server(monkeypatch):

@@ -13,6 +13,7 @@ from headway.runs.remote.answer_stream import AnswerStream
 
 BODY = 1 << 23  # bytes that are kept of an answer that is no stream
 EVENTS = b"text/event-stream"
+AFTER_DONE = 0.1  # seconds in which a stream that has said [DONE] is to end
 INTERIM = frozenset(range(100, 200)) - {101}  # statuses before that of the answer
 
 
@@ -108,6 +109,9 @@ class Connection(asyncio.Protocol):
             self._fail(f"the answer is no HTTP: {error}")
         except httptools.HttpParserUpgrade:  # that request has ended, with its status 101
             self.close()
+        if self._exchange and self._exchange.stream.done:  # most servers end the body apart
+            loop = asyncio.get_running_loop()
+            loop.call_later(AFTER_DONE, self._stop_waiting, self._exchange)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_open = False
@@ -120,6 +124,18 @@ class Connection(asyncio.Protocol):
     @staticmethod
     def _ends_by_closing(exchange: Exchange) -> bool:
         return not {b"content-length", b"transfer-encoding"} & exchange.headers.keys()
+
+    def _stop_waiting(self, exchange: Exchange) -> None:
+        """For the end of a body that has said [DONE]. No request can follow on this connection."""
+        if self._exchange is exchange:
+            self._finish()
+            self.close()
+
+    def _finish(self) -> None:
+        exchange, self._exchange = self._exchange, None
+        if exchange and not exchange.ended.done():
+            exchange.stream.end(self._now)
+            exchange.ended.set_result(None)
 
     def _fail(self, reason: str) -> None:
         exchange, self._exchange = self._exchange, None
@@ -145,9 +161,6 @@ class Connection(asyncio.Protocol):
         if self._exchange and self._exchange.status in INTERIM:  # its answer is still to come
             self._exchange.status, self._exchange.headers = 0, {}
             return
-        exchange, self._exchange = self._exchange, None
-        if exchange and not exchange.ended.done():
-            exchange.stream.end(self._now)
-            exchange.ended.set_result(None)
+        self._finish()
         if not self._parser.should_keep_alive():
             self.close()
