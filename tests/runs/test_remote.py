@@ -99,6 +99,21 @@ def test_a_piece_is_an_event_with_text(event, pieces):
     assert stream.times == [5] * pieces and not stream.usage and not stream.error
 
 
+@pytest.mark.parametrize(
+    "later",
+    [
+        b'{"choices":[],"x_groq":{"usage":{"queue_time":1}}}',
+        b'{"choices":[],"usage":null,"timings":{"usage":{"completion_tokens":1}}}',
+        b'{"choices":[],"usage":{}}',
+        b'{"choices":[],"usage":{no json}}',
+    ],
+)
+def test_the_counts_of_an_answer_outlast_what_only_reads_like_counts(later):
+    stream = AnswerStream()
+    stream.feed(1, chunk("x") + USAGE + b"data: " + later + b"\n\n")
+    assert stream.usage == {"prompt_tokens": 7, "completion_tokens": 8}
+
+
 def test_the_text_of_an_answer_is_that_of_its_first_choice_whatever_else_it_has():
     stream, odd = AnswerStream(keeps=True), b'data: {"choices":%b,"x":{"text":"y"}}\n\n'
     for choices in (b'["text"]', b'[{"delta":"content"}]', b"[]", b"{}", b"null", b'[{"text":1}]'):

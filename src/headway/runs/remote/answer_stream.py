@@ -70,7 +70,8 @@ class AnswerStream:
                 self._fail(event, f"finish_reason {self.finish}")
         if USAGE.search(event):
             usage = parsed(event).get("usage")
-            self.usage = usage if isinstance(usage, dict) else {}
+            if isinstance(usage, dict) and usage:  # that of another object is no count
+                self.usage = usage
         elif event.strip() == DONE:
             self.done = True
         if self._fails or ERROR.search(event):
