@@ -45,6 +45,9 @@ def test_the_metrics_of_a_request():
     assert (row.queue, row.ttft, row.tpot, row.e2e, row.good) == (10, 20, 5, 35, True)
     assert not replace(row, first_token=121).good, "a nanosecond late"
     assert not replace(row, finish=Finish.CANCELLED).good
+    taken_back = replace(row, generated=0, finish=Finish.STOP, first_token=121, last_token=121)
+    never = replace(taken_back, first_token=NEVER, last_token=NEVER)
+    assert taken_back.good and replace(never, finish=Finish.COMPUTED).good and not never.good
     assert replace(row, generated=1).tpot == 0
     refused = replace(row, finish=Finish.REFUSED, first_scheduled=NEVER, first_token=NEVER)
     assert refused.queue == refused.ttft == NEVER

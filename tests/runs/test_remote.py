@@ -564,6 +564,17 @@ def answering_once(*answers):
     listening.close()
 
 
+def test_an_empty_answer_misses_a_limit_of_the_first_token():
+    head = b"HTTP/1.0 200 OK\r\ncontent-type: text/event-stream\r\n\r\n"
+    empty = chunk("", '"stop"') + USAGE.replace(b"8}", b"0}") + DONE
+    for budget, good in ((Budget(ttft=20_000 * MS), False), (Budget(e2e=20_000 * MS), True)):
+        with answering_once(head + empty) as url:
+            rows, client, _ = served(url, [Offer(request(1))], [Lane("a", budget)])
+        row = rows["a-1"]
+        assert (row.finish, row.generated, row.ttft) == (Finish.STOP, 0, NEVER)
+        assert row.good is good and client["a-1"].asked == 3
+
+
 @pytest.mark.parametrize("pieces", [1, 2])
 def test_an_answer_in_one_piece_has_no_time_per_token(pieces):
     async def exchanged():

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headway.core.batch import Batch
 from headway.core.lane import Budget
-from headway.core.request import BY_ITSELF, NEVER, Finish, Request
+from headway.core.request import BY_ITSELF, COMPUTED, NEVER, Finish, Request
 from headway.core.sequence import Sequence
 
 
@@ -81,11 +81,18 @@ class RequestRow:
         return self.finish in BY_ITSELF
 
     @property
+    def _has_no_first(self) -> bool:
+        """Whether no first token was to come, or a stop string took it back. An answer that a
+        client asked for and got empty is neither."""
+        wanted_none = self.finish is COMPUTED or self.first_token != NEVER
+        return self.generated == 0 and wanted_none
+
+    @property
     def good(self) -> bool:
         """Whether it ended by itself, inside every limit of its lane."""
         return (
             self.is_whole
-            and (self.ttft <= self.budget.ttft or self.generated == 0)
+            and (self.ttft <= self.budget.ttft or self._has_no_first)
             and self.tpot <= self.budget.tpot
             and self.e2e <= self.budget.e2e
             and self.queue <= self.budget.queue
