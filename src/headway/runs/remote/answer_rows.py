@@ -6,7 +6,7 @@ from itertools import pairwise
 from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
-from headway.runs.remote.answer_stream import error_text, tokens_of
+from headway.runs.remote.answer_stream import AnswerStream, error_text, tokens_of
 from headway.runs.remote.client_row import ClientRow
 from headway.runs.remote.connection import Exchange
 from headway.runs.remote.offer import Offer
@@ -51,12 +51,7 @@ def rows_of(
     generated = tokens_of(stream.usage, "completion_tokens")
     if generated is None:
         generated = len(times)
-    # A token may have no text, a part of a character for one. The last one has come when the
-    # finish reason has; an answer without any text was first seen at its end. Of one piece nobody
-    # knows when its tokens came: they came at one moment.
-    first, last = (times[0], times[-1]) if times else (ended, ended)
-    if len(times) > 1 and stream.finished:
-        last = stream.finished
+    first, last = _first_and_last(stream, ended)
     spoke = bool(times) or (whole and generated > 0)
     details = stream.usage.get("prompt_tokens_details")
     cached = tokens_of(details, "cached_tokens") if isinstance(details, dict) else None
@@ -89,6 +84,19 @@ def rows_of(
         gaps=tuple(b - a for a, b in pairwise(times)),
     )
     return row, client
+
+
+def _first_and_last(stream: AnswerStream, ended: int) -> tuple[int, int]:
+    """When the first token came, and the last.
+
+    A token may have no text, a part of a character for one. The last one has come when the finish
+    reason has; an answer without any text was first seen at its end. Of one piece nobody knows when
+    its tokens came: they came at one moment.
+    """
+    times = stream.times
+    if not times:
+        return ended, ended
+    return times[0], (len(times) > 1 and stream.finished) or times[-1]
 
 
 def _finish(seen: Seen) -> Finish:
