@@ -97,9 +97,10 @@ def in_turns(stage: Stage, contestants: Sequence[Contestant], one: Workload, tur
                     _leave(player, ready=False)
             rates = [f"{each.contestant.name} {_rate(each):.4g}" for each in players]
             print(f"turn {turn}: {', '.join(rates)}", flush=True)
+        # Before they are ended: the time of a worker that is killed with its parent is nobody's.
+        share = others.cores() / (os.cpu_count() or 1)
         for player in players:
             _leave(player, ready=True)
-    share = others.cores() / (os.cpu_count() or 1)
     for each in contestants:
         for run in each.runs:
             run["others"] = share
