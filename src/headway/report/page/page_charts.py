@@ -46,7 +46,7 @@ def attainment(found: Analysis, lanes: Sequence[str], names: Sequence[str], acro
         begin = label if across == 1 else label + left
         labelled = across == 1 or number % across == 0
         counted, bars = _bars_of(found, lane, names)
-        words = max(46, LETTER * max(len(text) for _, _, text in bars))
+        words = max(46, 6 + LETTER * max(len(text) for _, _, text in bars))
         room = panel - 20 - words - (label if across == 1 else 0)
         parts.append(
             _bars(
