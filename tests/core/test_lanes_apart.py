@@ -318,6 +318,16 @@ def test_a_full_chunk_is_no_reason_to_miss_a_step():
     assert step(scheduler) == {"chatb": 2, "bulka": 1}
 
 
+def test_of_those_who_may_miss_a_step_the_first_has_the_only_token_left():
+    policies = Policies(Continuous(4), order=ByDeadline(), defer=WithoutDeadline(), step_tokens=6)
+    scheduler = scheduler_of(32, policies)
+    add(scheduler, "bulka", "bulkb", prompt=2)
+    step(scheduler)
+    add(scheduler, "chatc", prompt=5)
+    assert step(scheduler) == {"chatc": 5, "bulka": 1}
+    assert step(scheduler) == {"chatc": 1, "bulka": 1, "bulkb": 1}
+
+
 def test_prompts_without_a_deadline_share_the_chunk_with_the_others():
     policies = Policies(Continuous(4), chunk=Fixed(2), defer=WithoutDeadline(), step_tokens=9)
     scheduler = scheduler_of(32, policies)

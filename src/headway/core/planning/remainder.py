@@ -42,8 +42,9 @@ class Remainder:
             self._sizer.decode([sequence.scheduled for sequence in shares])
 
     def fits(self, singles: list[Sequence]) -> bool:
-        """Whether there are a token and the time for each of these. If so, the time is taken."""
-        if self.time_is_up or len(singles) > self.tokens:
+        """Whether there are a token and the time for each of these. If so, the time is taken. Asked
+        while its time is not up."""
+        if len(singles) > self.tokens:
             return False
         if self._sizer is None:
             return True
