@@ -7,10 +7,9 @@ aborts the request.
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
-Message = MutableMapping[str, Any]
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 LIMITS = "HANG_UP_AFTER"  # a variable: seconds by lane, as JSON
 OVER = b"the caller has hung up"
 
@@ -19,16 +18,11 @@ class HangUp:
     """ASGI middleware for `vllm serve --middleware`: a caller of a lane in LIMITS hangs up when its
     first token has not come so long after its request."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app = app
         self.limits: dict[str, float] = json.loads(os.environ[LIMITS])
 
-    async def __call__(
-        self,
-        scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         lane = dict(scope.get("headers", ())).get(b"x-headway-lane", b"").decode()
         if scope["type"] != "http" or lane not in self.limits:
             await self.app(scope, receive, send)
@@ -41,12 +35,7 @@ class HangUp:
 class Caller:
     """The connection of one, as the server sees it."""
 
-    def __init__(
-        self,
-        limit: float,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
+    def __init__(self, limit: float, receive: Receive, send: Send) -> None:
         self._receive, self._send, self._loop = receive, send, asyncio.get_running_loop()
         self._until = self._loop.time() + limit
         self._asked = self._begun = self._has_token = self._has_left = False

@@ -5,25 +5,19 @@
 
 import json
 import os
-from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
 
-Message = MutableMapping[str, Any]
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
 FIRST = "FIRST_LANE"  # a variable
 
 
 class LanePriority:
     """ASGI middleware for `vllm serve --middleware`. The lane that FIRST names comes first."""
 
-    def __init__(self, app: Callable[..., Awaitable[None]]) -> None:
+    def __init__(self, app: ASGIApp) -> None:
         self.app, self.first = app, os.environ[FIRST].encode()
 
-    async def __call__(
-        self,
-        scope: Message,
-        receive: Callable[[], Awaitable[Message]],
-        send: Callable[[Message], Awaitable[None]],
-    ) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = dict(scope.get("headers", ()))
         lane = headers.get(b"x-headway-lane")
         if scope["type"] != "http" or not lane:

@@ -218,7 +218,7 @@ def test_one_stream_is_answered_in_turns_and_who_fails_keeps_what_was_measured(t
 
 
 def test_an_engine_that_never_loads_is_given_up(tmp_path):
-    (tmp_path / "driver.py").write_text("import time\ntime.sleep(600)\n")
+    (tmp_path / "driver.py").write_text("import sys\nsys.stdin.read()\n")
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "file").touch()
     stuck = Contestant("stuck", "16bit", model=tmp_path / "model" / "file")
