@@ -102,15 +102,6 @@ class Lengths:
             sequence.expected_end = share, end, basis
         return end
 
-    def ends(self, sequences: Iterable[Sequence], share: float) -> list[int]:
-        """`end` of each. Most were asked before, and need no call."""
-        return [
-            known[1]
-            if (known := s.expected_end)[0] == share and known[1] > len(s.tokens)
-            else self.end(s, share)
-            for s in sequences
-        ]
-
     def likely_end(self, sequence: Sequence, share: float) -> int:
         """As `end`. But an answer of which nothing is known, or that is longer than all of which
         anything is, is expected to grow by as much again as it has: what callers allow is often

@@ -102,16 +102,12 @@ def _below_their_least(view: View) -> list[Sequence]:
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
     """These with the times when their next tokens must have come, or when the last tokens of their
     answers must have begun. The earliest first; of equal ones, as they are given."""
-    shortest, dues = view.estimates.shortest, next_times(timed)
-    # Most have no end to be in time for, or the time even if they become as long as they may.
-    asked = [
-        (at, s)
-        for at, s in enumerate(timed)
-        if s.done_by != NEVER and dues[at] + (s.limit - len(s.tokens)) * shortest > s.done_by
-    ]
-    ends = view.estimates.lengths.ends([s for _, s in asked], SURE)
-    for (at, s), end in zip(asked, ends, strict=True):
-        dues[at] = min(dues[at], s.done_by - (end - len(s.tokens)) * shortest)
+    end, shortest = view.estimates.lengths.end, view.estimates.shortest
+    dues = next_times(timed)
+    for at, s in enumerate(timed):
+        # Most have no end to be in time for, or the time even if they become as long as they may.
+        if s.done_by != NEVER and dues[at] + (s.limit - len(s.tokens)) * shortest > s.done_by:
+            dues[at] = min(dues[at], s.done_by - (end(s, SURE) - len(s.tokens)) * shortest)
     return sorted(zip(dues, timed, strict=True), key=_due)
 
 
