@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import threading
+from unittest.mock import Mock
 
 import httpx2
 import pytest
@@ -14,6 +15,7 @@ from headway.server.answering import outgoing
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.engine.handle import EngineState
+from headway.server.http.exchange import EXCHANGE
 from tests.server.asgi_client import BLOCKS, LONG, Client, inside, paced, until
 from tests.server.running_server import Permitted, fake, serving
 
@@ -44,11 +46,13 @@ def test_a_client_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkey
     monkeypatch.setattr(outgoing, "MOST_HELD", 2_000)
 
     async def scene(app, service, rows):
-        slow = Client(app, LONG | {"stream": True})
+        slow, exchange = Client(app, LONG | {"stream": True}), Mock()
+        slow.scope["extensions"] = {EXCHANGE: exchange}
         slow.reads.clear()
         await slow.task
         await until(lambda: rows)
         assert rows[0].finish is Finish.CANCELLED
+        exchange.cut.assert_called_once_with()
         assert len(slow.said) < 2_000
 
     inside(ServerConfig(), paced, scene)

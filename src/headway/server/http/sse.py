@@ -14,6 +14,7 @@ from headway.server.answering.call import SLOW, Call
 from headway.server.http.direct_send import direct
 from headway.server.http.disconnect import Client
 from headway.server.http.errors import note
+from headway.server.http.exchange import EXCHANGE
 from headway.server.protocol.chunks import DONE, WAITING, failed
 from headway.server.protocol.problem import Problem
 
@@ -82,8 +83,8 @@ class WaitingStream(Response):
 class EventStream(Response):
     """Each send waits for the client; the call collects what comes in the meantime.
 
-    A call that has collected too much cancels this task, and uvicorn closes the connection. begun:
-    the response's start has been sent.
+    A call that has collected too much cancels the task that sends, and the connection is cut.
+    begun: the response's start has been sent.
     """
 
     def __init__(self, call: Call, client: Client, begun: bool = False) -> None:
@@ -100,6 +101,8 @@ class EventStream(Response):
         token would wake it through all of them."""
         try:
             await asyncio.create_task(self._stream(send, direct(scope, send)))
+            if self._is_slow and (exchange := scope.get("extensions", {}).get(EXCHANGE)):
+                exchange.cut()
         finally:
             if self._timer:
                 self._timer.cancel()
@@ -126,8 +129,13 @@ class EventStream(Response):
                 self._last_sent = time()
                 self._client.waited += int(1e9 * (self._last_sent - began))
         except asyncio.CancelledError:
-            if not (call.problem and call.problem.code == SLOW):
+            if not self._is_slow:
                 raise
+
+    @property
+    def _is_slow(self) -> bool:
+        """Whether the client has left too much of the answer."""
+        return self._call.problem is not None and self._call.problem.code == SLOW
 
     def _keep_alive(self) -> None:
         """Send a comment if nothing was sent for KEEPALIVE seconds, and look again when it may be

@@ -9,24 +9,16 @@ from typing import Any
 import httptools
 from starlette.types import ASGIApp
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
 from headway.core.request import NEVER
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.connections import ConnectionSettings
-from headway.server.listening.connections import (
-    ANSWERING,
-    IDLE,
-    RECEIVING,
-    ConnectionTable,
-)
-from headway.server.listening.exchange import EXCHANGE, Exchange, Memory
-from headway.server.protocol.chunks import compact
+from headway.server.http.exchange import EXCHANGE, Exchange, Memory
+from headway.server.listening.connections import ANSWERING, IDLE, RECEIVING, ConnectionTable
+from headway.server.listening.deadline import UNREAD, Deadline
+from headway.server.listening.refusal import refusal, repeated
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
 
@@ -34,9 +26,7 @@ PIPELINED = 8  # requests that may wait on one connection behind the one that is
 FRAMING = 16  # bytes of chunk sizes and the like for each byte of a body, at most
 LINGER = 2.0  # seconds for the client to read a refusal, while further input is discarded
 GRACE = 2.0  # seconds beyond body_time, so that the application can answer 408 itself
-UNREAD = 10.0  # seconds for the rest of a body that was answered before it had all come
-CONTROL = b"x-headway-", b"x-slo-"  # how the names of our own fields begin
-UNSENT = 60.0  # seconds for the client to take the rest of an answer, if idle_time is shorter
+REST = 10.0  # seconds for the rest of a body that was answered before it had all come
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -70,7 +60,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._discards = False  # all further input
         self._exchange: Exchange | None = None  # the request that is answered
         self._memory = Memory()
-        self.deadline = self._after(self._header_time)
+        self._deadline = Deadline(self.loop, self._header_time)
         connections.add(self, self.loop.time())
 
     # -- the connection
@@ -100,8 +90,17 @@ class BoundedProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    @property
+    def deadline(self) -> float:
+        """The loop's time by which the client must have sent or read something."""
+        return self._deadline.at
+
     def expire(self) -> None:
-        """Close: the deadline has passed. The client is told if it was sending a request."""
+        """Close: the deadline has passed, and the client does not read what is written. It is told
+        if it was sending a request."""
+        kept = self.transport.get_write_buffer_size() if self.transport else 0
+        if not self._discards and self._deadline.extend(kept):
+            return
         if self._discards or not self.transport or self.transport.is_closing():
             self._abort()
         elif self._awaits_body:
@@ -122,6 +121,14 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.transport:
             self.transport.abort()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._deadline.pause(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._deadline.resume()
+
     # -- input
 
     def data_received(self, data: bytes) -> None:
@@ -130,7 +137,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_header and not self._header_begun:
             self._header_begun = True
             if not self.cycle or self.cycle.response_complete:
-                self.deadline = self._after(self._header_time)
+                self._deadline.set(self._header_time)
         self._body_bytes, self._message_ended = 0, False
         try:
             self.parser.feed_data(data)
@@ -189,14 +196,14 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= PIPELINED:
             self._stop_parsing(Problem(400, "too many requests at once", code="not_http"))
-        if len(dict(self.headers)) < len(self.headers) and (name := _repeated(self.headers)):
+        if len(dict(self.headers)) < len(self.headers) and (name := repeated(self.headers)):
             message = f"the header has {name} more than once"
             self._stop_parsing(Problem(400, message, name, "repeated_header"))
         admitted = self._connections.admits_request(self)
         self.app = self.config.loaded_app if admitted else self._overloaded
         super().on_headers_complete()
         self._in_header, self._pending_bytes = False, 0
-        self.deadline = self._after(_seconds(self._settings.body_time) + GRACE)
+        self._deadline.set(_seconds(self._settings.body_time) + GRACE)
         if admitted:
             self._connections.set_stage(self, RECEIVING, self.loop.time())
         else:
@@ -206,7 +213,15 @@ class BoundedProtocol(HttpToolsProtocol):
         self._exchange = Exchange(cycle, self._memory)
         # ASGI has dicts there; uvicorn itself puts nothing.
         cycle.scope["extensions"] = {EXCHANGE: self._exchange}  # type: ignore[dict-item]
-        super()._start_asgi_task(cycle, app)
+
+        async def run(*messages: Any) -> None:
+            try:
+                await app(*messages)
+            finally:
+                if not cycle.response_complete:  # uvicorn closes, once the client has read all
+                    self._deadline.set(UNREAD)
+
+        super()._start_asgi_task(cycle, run)
 
     def on_body(self, body: bytes) -> None:
         self._body_bytes += len(body)
@@ -219,7 +234,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self.cycle.response_complete:
             self._become_idle()
         elif self.app is not self._overloaded:
-            self.deadline = inf
+            self._deadline.set(inf)
             self._connections.set_stage(self, ANSWERING, self.loop.time())
 
     def on_response_complete(self) -> None:
@@ -239,12 +254,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._connections.set_stage(self, IDLE, self.loop.time())
         idle = _seconds(self._settings.idle_time)
         if not self._in_header:  # the rest of a body that was answered early
-            self.deadline = min(self.deadline, self._after(UNREAD))
+            self._deadline.shorten(REST)
         elif self._header_begun:
-            self.deadline = self._after(self._header_time)
+            self._deadline.set(self._header_time)
         else:
-            unsent = self.transport.get_write_buffer_size()
-            self.deadline = self._after(max(idle, UNSENT) if unsent else idle)
+            self._deadline.answered(idle, self.transport.get_write_buffer_size())
 
     # -- refusals
 
@@ -263,7 +277,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         self._discards = True
         self._connections.set_stage(self, IDLE, self.loop.time())
-        self.deadline = self._after(LINGER)
+        self._deadline.set(LINGER)
         if cycle := self.cycle:
             answering = not cycle.response_complete
             if answering and (cycle.response_started or self.pipeline):
@@ -275,26 +289,10 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._exchange.end()
         self.pipeline.clear()
         self.flow.resume_reading()
-        body = compact(problem.body).encode()
-        head = [
-            STATUS_LINE[problem.status],
-            *[f"{name}: {value}\r\n".encode() for name, value in problem.headers.items()],
-            b"content-type: application/json\r\ncontent-length: %d\r\n" % len(body),
-            b"connection: close\r\n\r\n",
-        ]
-        self.transport.write(b"".join([*head, body]))
+        self.transport.write(refusal(problem))
         if self.transport.can_write_eof():
             self.transport.write_eof()
-
-    def _after(self, seconds: float) -> float:
-        return self.loop.time() + seconds
 
 
 def _seconds(time: int) -> float:
     return inf if time == NEVER else time / SECOND
-
-
-def _repeated(headers: list[tuple[bytes, bytes]]) -> str:
-    """A field of ours that is there more than once; empty: none is."""
-    names = [name for name, _ in headers if name.startswith(CONTROL)]
-    return next((name.decode() for name in names if names.count(name) > 1), "")

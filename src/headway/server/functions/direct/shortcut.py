@@ -16,10 +16,10 @@ from headway.server.http.body import BodyReader
 from headway.server.http.call_time import CallTimer
 from headway.server.http.disconnect import client_gone
 from headway.server.http.errors import fault, note
+from headway.server.http.exchange import EXCHANGE, Exchange, Header
 from headway.server.http.guard import HostCheck
 from headway.server.http.interruptible import Interruptible
 from headway.server.intake.access_record import access_record
-from headway.server.listening.exchange import EXCHANGE, Exchange, Header
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem

@@ -49,6 +49,13 @@ class Exchange:
             self.gone = None
             gone()
 
+    def cut(self) -> None:
+        """Close the connection in the middle of the answer, whatever its client has still to read.
+        uvicorn takes it for a client that has disconnected, and logs no error."""
+        if cycle := self._cycle():
+            cycle.disconnected = True
+            cycle.transport.abort()
+
     async def answer(self, status: int, headers: Iterable[Header], body: bytes) -> None:
         """The whole answer, in one write. Does nothing if the client has gone.
 
