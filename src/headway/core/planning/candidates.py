@@ -1,5 +1,5 @@
-"""Who is considered in a step, and in which order: the order policy's, but for two things; who has
-not fitted (Misfits), and for whom memory will suffice (Future)."""
+"""The candidates of a step, in the order policy's order but for named_first and in_time_first;
+which have not fitted (Misfits), and for which memory will suffice (Future)."""
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain
@@ -15,12 +15,12 @@ from headway.core.request import NEVER
 from headway.core.sequence import TIMED, UNTIMED, Sequence
 from headway.core.view import View
 
-MISFITS = 16  # after so many that do not fit, only those are tried that will
-FAR = 512  # and so many that will not are passed over
+MISFITS = 16  # after so many misfits, sequences too large for the free blocks are passed over
+FAR = 512  # after so many that were passed over, the step looks no further
 
 
 def named_first(ranked: Iterator[Sequence], start: Start) -> Iterator[Sequence]:
-    """Those that the join policy names go before all others, or alone."""
+    """Yield the sequences that the join policy names before all others, or alone."""
     if not start.first:
         return ranked
     listed, first = list(ranked), start.first
@@ -34,9 +34,9 @@ def in_time_first(
     running: Collection[Sequence],
     has_place: Callable[[Sequence], bool],
 ) -> Iterator[Sequence]:
-    """Whoever is in time and waits is tried before those of later tiers, whose slots it would take
-    in the next step. has_place: of those, who would keep its slot. running: who ran before the
-    step."""
+    """Try waiting sequences that are in time before those of later tiers: they would take the
+    others' slots in the next step. has_place: whether one of a later tier would keep its slot.
+    running: sequences that ran before the step."""
     ahead = sum([len(line.waiting) for line in lines if line.is_timed])
     if not ahead or not any(line.later for line in lines):
         return ranked
@@ -49,8 +49,8 @@ def _in_time_first(
     ran: frozenset[Sequence],
     has_place: Callable[[Sequence], bool],
 ) -> Iterator[Sequence]:
-    """ahead: how many wait and are in time."""
-    seen: set[Sequence] = set()  # an order may name somebody twice
+    """ahead: how many sequences wait and are in time."""
+    seen: set[Sequence] = set()  # an order may name a sequence twice
     later: list[Sequence] = []
     for sequence in ranked:
         if sequence in ran:
@@ -71,7 +71,7 @@ def _in_time_first(
 
 
 class Misfits:
-    """Those who wait and have not fitted in this step. Others overtake them, but not for ever."""
+    """Waiting sequences that did not fit in this step. Others overtake them, but not for ever."""
 
     def __init__(self, pool: BlockPool) -> None:
         self._pool = pool
@@ -79,14 +79,14 @@ class Misfits:
         self._passed = 0
 
     def add(self, sequence: Sequence, places: int) -> bool:
-        """It does not fit. places: slots that are left. Returns whether others may be tried; if
-        not, blocks that come free are kept for it."""
+        """Note a sequence that does not fit. places: slots that are left. Returns whether others
+        may be tried; if not, blocks that come free are kept for this sequence."""
         self._found.append(sequence)
         return sequence.overtaken < PATIENCE and (places > 0 or len(self._found) < MISFITS)
 
     def pass_over(self, sequence: Sequence) -> bool:
-        """Whether it need not be tried: many have not fitted, and there are too few free blocks for
-        its tokens, even if some of them are cached."""
+        """Whether to skip a sequence: many have not fitted, and its tokens need more blocks than
+        are free. The prefix cache is not asked."""
         if len(self._found) < MISFITS:
             return False
         is_large = self._pool.blocks_for(len(sequence.tokens)) > self._pool.num_free
@@ -95,49 +95,50 @@ class Misfits:
 
     @property
     def is_far(self) -> bool:
-        """Whether so many were passed over that the step looks no further."""
+        """Whether the step has passed over so many sequences that it looks no further."""
         return self._passed >= FAR
 
     def overtake(self) -> None:
-        """Another has joined."""
+        """Count that another sequence has joined before the misfits."""
         for sequence in self._found:
             sequence.overtaken += 1
 
 
 class Future:
-    """For whom memory will suffice later on too, beside those who keep their blocks. One step's:
-    who joins or is preempted in it changes what follows."""
+    """Whether memory will suffice, now and later, for a sequence beside those that keep their
+    blocks. Made for one step: each join or preemption in it changes the forecasts."""
 
     def __init__(
         self, policies: Policies, view: View, limits: LaneLimits, joined: list[Sequence]
     ) -> None:
-        """view: before the step. joined: those who have joined in it, as they are when asked."""
+        """view: before the step. joined: the plan's own list, which grows during the step."""
         self._memory, self._view, self._limits, self._joined = policies.memory, view, limits, joined
-        # Those in time take blocks of later tiers, so these leave them some.
+        # Sequences in time take blocks of later tiers, so later tiers leave them some.
         self._across: bool = getattr(policies.preempt, "across", False)
         self._found: dict[int, Forecast | None] = {}  # by tier
-        self._refused, self._count = UNTIMED, 0  # the first tier that was refused; how many were
-        self._moves, self._steps = moves(view), NEVER  # until one of them may have room
+        self._refused, self._count = UNTIMED, 0  # the first tier refused; sequences refused
+        self._moves, self._steps = moves(view), NEVER  # steps until a refused one may have room
 
     def is_open(self, places: int) -> bool:
-        """Whether anybody needs to be tried. places: slots for those who wait."""
+        """Whether any waiting sequence needs to be tried. places: slots for the waiting."""
         return places > 0 and not self._limits.roster.lull.lasts(self._moves, self._view)
 
     @property
     def is_full(self) -> bool:
-        """Whether so many were refused that nobody else is tried."""
+        """Whether so many sequences were refused that no more are tried."""
         return self._count >= MISFITS
 
     def close(self, tried: int) -> None:
-        """Nobody else is tried in this step. tried: how many were, and did not join. If it has
-        refused them all, and no lane kept anybody out, it need not be asked in the next steps."""
+        """End the step's tries. tried: how many sequences were tried and did not join. A lull
+        begins if Future refused them all, they were all that wait (or `is_full`), and no lane's
+        limits kept any out."""
         if not 0 < self._count == tried or self._limits.holding:
             return
         if self.is_full or tried == self._view.waiting:
             self._limits.roster.lull.begin(self._moves, self._view, self._steps)
 
     def has_room(self, joining: Sequence) -> bool:
-        """Whether it may join. What a lane keeps is for it in any case."""
+        """Whether the sequence may join. If its lane keeps room for it, no forecast is made."""
         if not self._memory.foresees(joining) or self._limits.is_kept_for(joining):
             return True
         tier = joining.tier if self._across else UNTIMED
@@ -162,5 +163,5 @@ class Future:
         return steps == 0
 
     def change(self) -> None:
-        """Somebody has joined, or was preempted."""
+        """Forget the forecasts: a sequence has joined or was preempted."""
         self._found.clear()

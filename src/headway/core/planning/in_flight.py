@@ -9,22 +9,22 @@ from headway.core.request import NEVER
 from headway.core.roster import Roster
 from headway.core.settings import Settings
 
-FELT = 20  # of a TTFT, a step that takes more than one part of so many is felt
-PAYS = 50  # to wait for a step costs less than one part of so many of the device's time
+FELT = 20  # a step is felt if it takes more than this fraction of a TTFT: one part in so many
+PAYS = 50  # waiting for a step pays if the device idles less than one part in so many of it
 
 
 class StepInFlight(NamedTuple):
-    """One that was scheduled and is not committed yet. Times in nanoseconds."""
+    """A step that was scheduled and is not committed yet. Times in nanoseconds."""
 
     scheduled: int  # when it was decided
     tokens: int  # of its rows
-    since: int  # lines have waited for it since then
+    since: int  # when lines began to wait for it
     foreseen: int  # how long it is predicted to take; 0: not known
-    gap: int  # of the host, in which the device would rest if the next one waited for it
+    gap: int  # host time in which the device would idle if the next step waited for this one
 
 
 class InFlight:
-    """The steps by number, in their order. With a depth of 1 there is one at most."""
+    """The steps in flight by number, in order. With a depth of 1 there is at most one."""
 
     def __init__(self, settings: Settings, roster: Roster, estimates: Estimates) -> None:
         self.settings, self.roster, self.estimates = settings, roster, estimates
@@ -35,11 +35,11 @@ class InFlight:
         return bool(self._steps)
 
     def retune(self, settings: Settings) -> None:
-        """Other settings are in force, of the same depth."""
+        """Take over other settings of the same depth."""
         self.settings = settings
 
     def add(self, batch: Batch, now: int, tokens: int, since: int, committed: int) -> None:
-        """It was decided now. committed: when the last one was."""
+        """Add a step that is decided now. committed: when the last step was committed."""
         foreseen, gap, estimates = 0, 0, self.estimates
         if self.ahead and estimates.is_known:
             features, cost = batch_features(batch, estimates.cost.gathering), estimates.cost
@@ -57,23 +57,23 @@ class InFlight:
                     sequence.first_seen = back
 
     def pop(self, number: int, committed: int) -> tuple[int, int, int, bool]:
-        """It is back. committed: when the one before it was. Returns when it began, its tokens, and
-        since when lines have waited for it: nothing of that lies before `committed`. And whether it
-        was decided while that one was computed."""
+        """Remove a step that is back. committed: when the step before it was committed. Returns
+        when it began, its tokens, when lines began to wait for it (no time is before `committed`),
+        and whether it was decided while the step before it was computed."""
         step = self._steps.pop(number)
         began, since = max(step.scheduled, committed), max(step.since, committed)
         return began, step.tokens, since, began > step.scheduled
 
     def all_back(self, now: int, committed: int) -> int:
-        """When a step can begin that is decided now. committed: when the last one was."""
+        """When a step that is decided now can begin. committed: when the last one was committed."""
         for step in self._steps.values():
             committed = max(step.scheduled, committed) + step.foreseen
         return max(now, committed)
 
     @property
     def finishing(self) -> int:
-        """How many of the running have nothing left to compute once these steps are back. The next
-        step has no rows of them, so that their slots are free for it. 0 if nobody waits for one."""
+        """How many running sequences have nothing left to compute once these steps are back. The
+        next step has no rows of them, so their slots are free. 0 if no sequence waits for one."""
         running = self.roster.running.values() if self._steps and self.roster.waiting else ()
         return sum([not (s.pending or s.reads) for s in running])
 
@@ -81,9 +81,9 @@ class InFlight:
     def may_look_ahead(self) -> bool:
         """Whether another step can be decided before these are back.
 
-        Not if one is so long that a lane's TTFT would feel it: who arrives meanwhile could join the
-        next step. Not while a row needs its token first. Nor if somebody may have to be preempted
-        for want of blocks or for somebody of an earlier tier: nobody in flight can be.
+        Not if one is so long that a lane's TTFT would feel it: a request that arrives meanwhile
+        could join the next step. Not while a row needs its token first. Not if a sequence may have
+        to be preempted, for lack of blocks or for an earlier tier: one in flight cannot be.
         """
         roster, running = self.roster, self.roster.running.values()
         if self._is_long:
@@ -100,8 +100,8 @@ class InFlight:
 
     @property
     def _is_long(self) -> bool:
-        """Whether the next step had better wait for one of these: it takes a good part of a lane's
-        TTFT, and little of it is the host's."""
+        """Whether the next step should wait for one in flight: this one takes a good part of a
+        lane's TTFT, and the device would idle only briefly."""
         ttft = min([line.lane.budget.ttft for line in self.roster.lines.values()])
         return any(
             step.foreseen > ttft // FELT and step.gap < step.foreseen // PAYS

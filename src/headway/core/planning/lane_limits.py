@@ -1,4 +1,4 @@
-"""What each lane may have of a step, of the slots and of the blocks, at most (LaneLimits)."""
+"""The most that each lane may have of a step, of the slots and of the blocks (LaneLimits)."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -8,7 +8,7 @@ from headway.core.lane import Lane
 from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 
-PATIENCE = 64  # a sequence that was overtaken so often is not overtaken again
+PATIENCE = 64  # a sequence that was overtaken this often is not overtaken again
 
 
 class LaneLimits:
@@ -21,9 +21,9 @@ class LaneLimits:
         self._tokens: dict[str, int] = defaultdict(int)
         self._prompts: dict[str, int] = defaultdict(int)
         self._joined: dict[str, int] = defaultdict(int)
-        self._passed: list[Sequence] = []  # that lack blocks of their lane
-        self._closed: set[str] = set()  # lanes whose blocks are kept for one of these
-        self.holding: set[str] = set()  # lanes whose limits have kept somebody from joining
+        self._passed: list[Sequence] = []  # sequences that lack blocks of their lane
+        self._closed: set[str] = set()  # lanes whose blocks are kept for one of `_passed`
+        self.holding: set[str] = set()  # lanes whose limits have kept a sequence from joining
 
     @property
     def any(self) -> bool:
@@ -31,13 +31,13 @@ class LaneLimits:
         return bool(self._limited)
 
     def count(self, shares: Mapping[Sequence, int]) -> None:
-        """Those who decode have these tokens already."""
+        """Count the tokens that the decoding sequences have already."""
         if self._limited:
             for sequence, take in shares.items():
                 self._tokens[sequence.request.lane] += take
 
     def within(self, sequence: Sequence, take: int) -> int:
-        """How many of so many tokens its lane may still have of the step."""
+        """How many of `take` tokens the sequence's lane may still have of the step."""
         lane = self._limit_of(sequence)
         if lane is None:
             return take
@@ -47,12 +47,12 @@ class LaneLimits:
         return max(0, min(take, left))
 
     def lacks_slots(self, sequence: Sequence) -> bool:
-        """Whether fewer of its lane run than the lane's least."""
+        """Whether the sequence's lane runs fewer sequences than its least."""
         line = self.roster.lines[sequence.request.lane]
         return line.running + self._joined[line.lane.name] < line.lane.slots.least
 
     def is_kept_for(self, sequence: Sequence) -> bool:
-        """Whether its lane keeps a slot for it, or the blocks of its tokens."""
+        """Whether the sequence's lane keeps a slot for it, or blocks for its tokens."""
         lane = self.roster.lines[sequence.request.lane].lane
         if self.lacks_slots(sequence):
             return True
@@ -60,15 +60,14 @@ class LaneLimits:
         return self.pool.blocks_of_lane[lane.name] + need <= lane.blocks.least
 
     def give(self, sequence: Sequence, take: int) -> None:
-        """It gets so many tokens."""
+        """Count the tokens that the sequence gets."""
         if (lane := self._limit_of(sequence)) is not None:
             self._tokens[lane.name] += take
             self._prompts[lane.name] += take if sequence.pending > 1 else 0
 
     def may_join(self, sequence: Sequence, *, whole: bool) -> bool:
-        """Whether its lane has slots and blocks left for it; whole: for all its tokens to come.
-
-        One that lacks blocks of its lane is overtaken by others of the lane, but not for ever.
+        """Whether the sequence's lane has slots and blocks left for it. whole: for all its tokens
+        to come. If it lacks blocks, others of the lane overtake it, but not for ever (PATIENCE).
         """
         lane = self._limit_of(sequence)
         if lane is None:
@@ -80,7 +79,7 @@ class LaneLimits:
             return False
         need = self.pool.blocks_for(sequence.limit if whole else len(sequence.tokens))
         held = self.pool.blocks_of_lane[lane.name]
-        if held + need <= lane.blocks.most or not held:  # alone it may: it came when this was more
+        if held + need <= lane.blocks.most or not held:  # alone it may: the limit was higher once
             return True
         self.holding.add(lane.name)
         self._passed.append(sequence)
@@ -89,22 +88,22 @@ class LaneLimits:
         return False
 
     def may_grow(self, sequence: Sequence, blocks: int) -> bool:
-        """Whether its lane may hold so many blocks more. If it runs alone in its lane, it may: it
-        was admitted when the lane could have as many."""
+        """Whether the lane may hold so many more blocks. A sequence that runs alone in its lane may
+        always grow: it was admitted when the lane could have as many."""
         if (lane := self._limit_of(sequence)) is None:
             return True
         held = self.pool.blocks_of_lane[lane.name]
         return held + blocks <= lane.blocks.most or held == len(sequence.blocks)
 
     def join(self, sequence: Sequence) -> None:
-        """It joins; the roster counts it only at the end of the step."""
+        """Count a sequence that joins; the roster counts it only at the end of the step."""
         lane = sequence.request.lane
         self.keep_slot(sequence)
         for passed in self._passed:
             passed.overtaken += passed.request.lane == lane
 
     def keep_slot(self, sequence: Sequence) -> None:
-        """One of its lane's slots is taken by it, or kept for it."""
+        """Count a slot of the lane that the sequence takes or that is kept for it."""
         self._joined[sequence.request.lane] += 1
 
     def _limit_of(self, sequence: Sequence) -> Lane | None:

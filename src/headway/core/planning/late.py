@@ -1,4 +1,4 @@
-"""Who is late, and what becomes of it (relegate)."""
+"""What becomes of requests that are late (relegate)."""
 
 from collections.abc import Collection
 
@@ -15,12 +15,12 @@ from headway.core.view import View
 def relegate(
     settings: Settings, roster: Roster, pool: BlockPool, view: View, promised: Collection[Sequence]
 ) -> tuple[list[Event], list[tuple[Sequence, str]]]:
-    """Those that cannot keep their budget any more go behind the others, and back if they can.
+    """Relegate requests that can no longer keep their budget, and restore those that can again.
 
-    promised: they wait in lanes that refuse who is late, and are not expected in time.
+    promised: waiting requests that are not expected in time, in lanes that refuse late ones.
 
-    Returns what callers are to hear, and those that are to end, with the words: they wait, and
-    their lane refuses who is late.
+    Returns what callers are to hear, and the requests to end with the words for each: they wait,
+    and their lane refuses late requests.
     """
     events: list[Event] = []
     refused: list[tuple[Sequence, str]] = []
@@ -40,7 +40,7 @@ def relegate(
 
 
 def _words(late: Sequence, view: View, *, is_promised: bool) -> str:
-    """What the caller is told."""
+    """The words for the caller of a request that is refused."""
     arrived, ends = late.request.arrived, not is_promised and is_late_to_end(late, view)
     limit = (late.done_by if ends else late.first_by) - arrived
     what = "end" if ends else "first token"
@@ -48,6 +48,6 @@ def _words(late: Sequence, view: View, *, is_promised: bool) -> str:
 
 
 def _finds_more(pool: BlockPool, sequence: Sequence) -> bool:
-    """Look a prompt that waits up in the prefix cache again; whether more of it is there."""
+    """Look up a waiting prompt in the prefix cache again. Returns whether more of it is there."""
     before, sequence.hit = sequence.hit, cached(pool, sequence)
     return sequence.hit > before

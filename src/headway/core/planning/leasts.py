@@ -9,29 +9,29 @@ from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 from headway.core.view import View
 
-Shares = dict[Sequence, int]  # tokens that the step computes of each
+Shares = dict[Sequence, int]  # tokens that the step computes of each sequence
 _number = attrgetter("number")
 
 
 class Leasts:
-    """Each lane with a least of step tokens gets these before anybody gets more than its next
-    token, as far as its sequences can use them. Lanes go in the order of the configuration; in a
-    lane, those that run, by arrival, then those that wait and have a slot within its least.
+    """Gives each lane its least of step tokens, as far as its sequences can use them, before any
+    sequence gets more than its next token. Lanes go in the order of the configuration. In a lane,
+    running sequences go by arrival, then waiting ones that have a slot within the lane's least.
 
-    Whoever could use more than that is considered with the others, too. Lanes without a least
-    cost nothing.
+    A sequence that could use more is also considered with the others. Lanes without a least cost
+    nothing.
     """
 
     def __init__(self, roster: Roster, order: Order, view: View) -> None:
         self.roster, self.order, self.view = roster, order, view
         self.any = bool(roster.keeping_lanes)
-        self.given: Shares = {}  # to those that could use more
-        self.tried: set[Sequence] = set()  # that waited before the step
+        self.given: Shares = {}  # to sequences that could use more
+        self.tried: set[Sequence] = set()  # sequences that waited before the step
 
     def due(self, others: Collection[Sequence], shares: Shares) -> Iterator[tuple[Sequence, int]]:
-        """Who may have how many tokens. The next one depends on what they got of the step.
-
-        others: those that run and lack more than a token, or may miss the step.
+        """Yield each sequence with the most tokens it may have. What it got in `shares` is counted
+        before the next one. others: running sequences that lack more than one token, or may miss
+        the step.
         """
         for lane in self.roster.keeping_lanes:
             given = [count for each, count in shares.items() if each.request.lane == lane.name]
@@ -48,9 +48,9 @@ class Leasts:
         yield from sorted([s for s in others if s.request.lane == lane.name], key=_number)
         line = self.roster.lines[lane.name]
         lacks = min(lane.slots.least - line.running, len(line))
-        if lacks <= 0:  # the order is not asked
+        if lacks <= 0:  # no need to ask the order
             return
-        ranked = self.order.rank(self.view, ())  # it may name somebody twice
+        ranked = self.order.rank(self.view, ())  # it may name a sequence twice
         mine = (s for s in ranked if s.request.lane == lane.name and s not in self.tried)
         for sequence in mine:
             self.tried.add(sequence)
@@ -60,15 +60,16 @@ class Leasts:
                 return
 
     def note(self, sequence: Sequence, tokens: int) -> None:
-        """It was given so many. It may have more if its blocks suffice, as a prompt's do."""
+        """Note the tokens that a sequence was given, if it could use more and its blocks suffice
+        for all its tokens, as a prompt's do."""
         if sequence.scheduled + tokens < len(sequence.tokens) <= sequence.room:
             self.given[sequence] = tokens
 
     def take_back(self, sequence: Sequence, shares: Shares) -> int:
-        """What it was given, which it has no longer; 0: nothing."""
+        """Take back what the sequence was given. Returns those tokens; 0: none."""
         given = self.given.pop(sequence, 0)
         return shares.pop(sequence, 0) if given else 0
 
     def rest(self, others: Collection[Sequence], shares: Shares) -> list[Sequence]:
-        """Those of the others who could use more."""
+        """Those of `others` that could use more."""
         return [each for each in others if each not in shares or each in self.given]

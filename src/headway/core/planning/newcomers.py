@@ -1,4 +1,4 @@
-"""Requests that have come and wait for their promise (Newcomers)."""
+"""New requests that wait for their promise (Newcomers)."""
 
 from dataclasses import replace
 
@@ -13,67 +13,67 @@ from headway.core.request import NEVER, Request
 from headway.core.sequence import Sequence
 from headway.core.settings import Settings
 
-# A look at those who wait takes about two microseconds for each, and may take a sixteenth of the
-# time: where they are many, or steps are short, it is not taken in each step.
-LOOK = 16 * 2_000  # nanoseconds of steps for each who waits
+# A look at the waiting sequences takes about two microseconds for each, and may take a sixteenth of
+# the time: where many wait, or steps are short, it is not taken in each step.
+LOOK = 16 * 2_000  # nanoseconds of steps between two looks, for each waiting sequence
 EVERY = 64  # steps from one look at the lanes to the next, at least
 LONG_AGO = -NEVER
-BEHIND_LEADER = -1  # instead of a wait: its leader's is not known yet
+BEHIND_LEADER = -1  # instead of a wait: the leader's is not known yet
 
 
 class Newcomers:
-    """Each is promised its times with the first step that is chosen after it came, in the order of
-    arrival; where many wait, some steps later, because it takes long to look at them all. Where
-    requests start as a group, it is the first step of their group.
+    """Promises each new request its times in the first step that is chosen after it came, in order
+    of arrival. Where many wait, this is some steps later, because a look at all of them takes long.
+    Where requests start as a group, it is the first step of their group.
 
     Without a cost model nothing is predicted, and nothing is promised.
 
-    Once in EVERY steps, when there is nothing to do, and with the next step, it is also seen when
-    the first token of a request would come that came now, for each lane (`etas`).
+    `etas` say when the first token of a request that came now would come, by lane. They are renewed
+    at most once in EVERY steps, when there is nothing to do, and with the step after that.
     """
 
     def __init__(self, estimates: Estimates, settings: Settings) -> None:
         self.estimates = estimates
-        self._late: list[Sequence] = []  # in lanes that refuse, promised a late first token
+        self._late: list[Sequence] = []  # promised a late first token, in lanes that refuse these
         self.retune(settings)
         self._new: list[Sequence] = []
         self._waits: dict[Sequence, int] = {}  # nanoseconds after this step
-        self.looks_again = False  # at somebody who came, in one of the next steps
+        self.looks_again = False  # a newcomer is left for one of the next steps
         self._events: list[Event] = []
-        # By lane: nanoseconds, prompt tokens (the median of the lane), when that was seen, and the
-        # prompt tokens that waited then in lanes with a budget.
+        # By lane: nanoseconds, prompt tokens (the lane's median), when this was predicted, and the
+        # prompt tokens that waited then in lanes with a budget, without those of the relegated.
         self.etas: dict[str, tuple[int, int, int, int]] = {}
         self._imagined: dict[str, tuple[int, int]] = {}  # the first two, but after this step
         self._imagined_behind = 0  # the last one
-        # The steps in which that, and those who wait, were looked at last.
+        # The steps of the last looks at the lanes, and at the waiting sequences.
         self._lanes_seen = self._waiting_seen = LONG_AGO
 
     def retune(self, settings: Settings) -> None:
-        """Other settings are in force. Only a strategy that relegates refuses who is late."""
+        """Take over other settings. Only a strategy that relegates refuses late requests."""
         lanes = settings.lanes if settings.policies.relegate != Keep() else ()
         self._refusing = {lane.name for lane in lanes if lane.refuses_late}
         self._late = [each for each in self._late if self._is_late(each)]
 
     def add(self, sequence: Sequence) -> None:
-        """It has come."""
+        """Add a request that has come; without a cost model it is not kept."""
         if self.estimates.is_known:
             self._new.append(sequence)
 
     def _rarely(self, waiting: int) -> int:
-        """Steps from one look at so many who wait to the next."""
+        """Steps from one look at so many waiting sequences to the next."""
         return 1 + LOOK * waiting // max(1, self.estimates.shortest)
 
     def until_look(self, step: int, waiting: int) -> int:
-        """How many steps, from this one on, come before the next look at the lanes, at least."""
+        """The least number of steps, from this one on, before the next look at the lanes."""
         if not self.estimates.is_known:
             return NEVER
         due = self._lanes_seen + max(EVERY, rarely := self._rarely(waiting))
         left = max(0, due - step)
-        # How often depends on the drift, too, where many wait.
+        # Where many wait, the interval depends on the drift, too.
         return left if rarely < EVERY else min(left, self.estimates.until_look(step))
 
     def look_ahead(self, plan: Plan) -> None:
-        """See who goes before them. The step is chosen, and its rows are not built yet."""
+        """Predict how long newcomers wait. Called when the step is chosen and has no rows yet."""
         if not self.estimates.is_known:
             return
         grouped, step = plan.policies.in_groups, plan.view.step
@@ -94,7 +94,8 @@ class Newcomers:
         self.looks_again = len(self._waits) < len(self._new)
 
     def _wait_in_line(self, plan: Plan, *, looks: bool) -> None:
-        """How long each waits after this step. looks: also at those that it does not complete."""
+        """Predict how long each newcomer waits after this step. looks: include those whose prompt
+        the step does not complete."""
         later: set[Sequence] = set()
         shares = plan.shares
         for each in self._new:
@@ -111,7 +112,7 @@ class Newcomers:
             self._waits |= Outlook(plan, plan.view.lines).waits(later)
 
     def promise(self, batch: Batch, now: int, together: bool) -> None:
-        """The step begins now. together: the callers of a group are answered when it ends."""
+        """Make the promises; the step begins now. together: a group is answered when it ends."""
         if not (self._waits or self._imagined):
             return
         estimates = self.estimates
@@ -133,7 +134,7 @@ class Newcomers:
         self._waits = {}
 
     def _imagine(self, plan: Plan) -> None:
-        """One more request in each lane, as long as its median."""
+        """Predict the wait of one more request in each lane, as long as the lane's median."""
         promises = self.estimates.promises
         timed = [line for line in plan.view.lines if line.is_timed]
         self._imagined_behind = sum([line.tokens - line.relegated_tokens for line in timed])
@@ -155,7 +156,7 @@ class Newcomers:
             self._publish(0, plan.view.now)
 
     def _publish(self, spent: int, now: int) -> None:
-        """This step takes so many nanoseconds."""
+        """Renew `etas`. spent: nanoseconds that this step takes."""
         if self._imagined:
             behind, corrected = self._imagined_behind, self.estimates.promises.wait
             self.etas = {
@@ -165,21 +166,22 @@ class Newcomers:
         self._imagined = {}
 
     def _behind_leader(self, sequence: Sequence, after: int) -> int:
-        """Nanoseconds until a sequence has its first token that waits for its leader's."""
+        """Nanoseconds after this step until a sequence that waits for its leader has its first
+        token: a step after the leader's."""
         assert sequence.leader, "it waits for one"
         leader = sequence.leader.promise
         computed = leader.after + leader.wait if leader.first == NEVER else leader.first
         return max(0, computed - after) + self.estimates.shortest
 
     def _promise_together(self) -> None:
-        """Nobody of the group hears of a token before the last of it has ended."""
+        """Promise each of the group its end: no token is told before the last member has ended."""
         end = max([each.promise.end for each in self._waits])
         for each in self._waits:
             first = end if each.request.max_tokens else each.promise.first
             each.promise = replace(each.promise, first=first, end=end, wait=0)
 
     def _is_refused(self, sequence: Sequence) -> bool:
-        """Whether it is refused for what it was promised."""
+        """Whether the request is refused for what it was promised."""
         if not self._is_late(sequence):
             return False
         promise = sequence.promise
@@ -188,18 +190,18 @@ class Newcomers:
         return self.estimates.promises.refuses(sequence.request.lane)
 
     def _is_late(self, sequence: Sequence) -> bool:
-        """Whether it was promised a late first token, and its lane refuses such requests."""
+        """Whether the request was promised a late first token, and its lane refuses these."""
         is_late = sequence.first_by < sequence.promise.first < NEVER
         return is_late and sequence.request.lane in self._refusing
 
     def take_late(self) -> list[Sequence]:
-        """Those that wait in a lane that refuses the late, and whose promised first token is later
-        than its limit; each is named once."""
+        """Requests that wait in a lane that refuses late ones, and whose promised first token is
+        later than its limit. Each is returned once."""
         late, self._late = self._late, []
         return [each for each in late if not (each.ended or each.is_started)]
 
     def take_events(self) -> list[Event]:
-        """What callers are to hear of their promises, once."""
+        """The events that tell callers their promises. Each is returned once."""
         events, self._events = self._events, []
         return events
 

@@ -1,4 +1,4 @@
-"""When a prompt will have been computed, beside those that go before it (Outlook)."""
+"""When a prompt will have been computed, after those that go before it (Outlook)."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -10,69 +10,69 @@ from headway.core.request import NEVER
 from headway.core.sequence import Sequence
 from headway.core.view import View
 
-IMAGINED = NEVER  # from this number on a sequence is only thought of, and nobody waits for it
-LONGEST = 1_000_000  # steps; more say only that there is hardly any time for prompts
+IMAGINED = NEVER  # a sequence with this number or a higher one is imagined: it has no caller
+LONGEST = 1_000_000  # steps, at most: more say only that there is hardly any time for prompts
 
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Of those that go before a sequence, and of itself."""
+    """Sums over the sequences that go before a sequence, and over that one itself."""
 
     work: int = 0  # nanoseconds of their prompts, without the drift
     tokens: int = 0  # of their prompts
     joins: int = 0  # how many of them wait
-    blocks: int = 0  # that these need
+    blocks: int = 0  # that the waiting ones need
 
 
 class Outlook:
-    """The steps after the one that was chosen last, as far as they are decided by what is known.
+    """The steps after the one that was chosen last, as far as the known requests decide them.
 
     Prompts are computed in the order policy's order, as many in a step as the chunk policy allows
-    beside those that decode. Whoever waits also needs a slot and blocks. If there are too few, they
+    beside the decodes. A waiting sequence also needs a slot and blocks. If there are too few, they
     come free as answers end, at their expected lengths. Requests that come later are unknown.
     """
 
     def __init__(self, plan: Plan, lines: tuple[Line, ...]) -> None:
-        """plan: of the step, which is chosen; lines: those who wait, and who might."""
+        """plan: of the chosen step. lines: the waiting sequences, and imagined ones."""
         self.policies, self._shares, self._allow = plan.policies, plan.shares, plan.allowance
         self.view = view = plan.view._replace(lines=lines, free_blocks=plan.pool.num_free)
         self._decoding = [s for s in view.running if self._will_decode(s)]
         self._empty = view.estimates.predict(NONE)  # nanoseconds of a step without rows
         self._decode = self._step_of(self._decoding)
-        # The same of those who cannot miss a step in which prompts are computed.
+        # The same for the decodes that cannot miss a step in which prompts are computed.
         joins, defer = plan.joins, plan.policies.defer
         deferred = plan.deferred if joins else defer.deferred(view, joins=True)
         self._pressing = [s for s in self._decoding if s not in deferred]
         self._press = self._step_of(self._pressing) if deferred else self._decode
-        # By tier, made only if they are needed:
+        # By tier, made only if needed:
         self._held: dict[int, tuple[int, int]] = {}
         self._ends: dict[int, list[tuple[int, Sequence]]] = {}
 
     def _left(self, sequence: Sequence) -> int:
-        """Its tokens that are not computed in this step."""
+        """The sequence's tokens that this step does not compute."""
         return sequence.pending - self._shares.get(sequence, 0)
 
     def _will_decode(self, sequence: Sequence) -> bool:
-        """Whether it needs only its next token in the steps after this one."""
+        """Whether the sequence needs only its next token in the steps after this one."""
         if self._left(sequence) > 0:
             return sequence.pending == 1
         return len(sequence.tokens) + 1 < sequence.limit  # else it ends with this step
 
     def _step_of(self, decoding: list[Sequence]) -> int:
-        """Nanoseconds of a step in which only these decode."""
+        """Nanoseconds of a step in which only these sequences decode."""
         if not decoding:
             return self._empty
         keys = sum([len(sequence.tokens) + 1 for sequence in decoding])
         return self.view.estimates.decoding(len(decoding), keys)
 
     def waits(self, sought: Collection[Sequence]) -> dict[Sequence, int]:
-        """Nanoseconds from the end of this step until their prompts are computed."""
+        """Nanoseconds from the end of this step until each sought prompt is computed."""
         view, shares, price = self.view, self._shares, self.view.estimates.work
         found: dict[Sequence, int] = {}
-        work = tokens = joins = blocks = 0  # of those that go before
+        work = tokens = joins = blocks = 0  # of the sequences that go before
         running = {sequence.number for sequence in view.running}
         prompts = [s for s in view.running if len(s.tokens) - s.scheduled > 1]
-        seen: set[Sequence] = set()  # an order may name somebody twice
+        seen: set[Sequence] = set()  # an order may name a sequence twice
         for sequence in self.policies.order.rank(view, prompts):
             pending = len(sequence.tokens) - sequence.scheduled
             if (left := pending - shares.get(sequence, 0)) <= 0 or sequence in seen:
@@ -94,7 +94,7 @@ class Outlook:
         return found
 
     def _until_computed(self, sequence: Sequence, ahead: Ahead) -> int:
-        """Nanoseconds, whichever takes longer: to compute them, or to get a slot and blocks."""
+        """Nanoseconds to compute the prompts or to get a slot and blocks: the longer of the two."""
         work, beside = self.view.estimates.drifted(ahead.work), self._beside()
         steps = -(-ahead.tokens // self._tokens_of_a_step(sequence))
         if self._allow.nanoseconds != NEVER:
@@ -107,7 +107,7 @@ class Outlook:
         return max(computing, free + self.view.estimates.first_token(sequence))
 
     def _beside(self) -> int:
-        """Nanoseconds that come with each step of prompts, and are not for them."""
+        """Nanoseconds that each step with prompts spends on anything else."""
         busy = View(self.view.now, self.view.lines, self.view.running, prefilled=True)
         kinds = self.policies.mix.choices(busy)[0]
         if not self._decoding or not kinds.decode:
@@ -121,7 +121,7 @@ class Outlook:
         return max(1, min(chunk, self.policies.step_tokens - len(self._pressing)))
 
     def _until_free(self, sequence: Sequence, ahead: Ahead) -> int:
-        """Nanoseconds until there are slots and blocks for it and for those before it."""
+        """Nanoseconds until there are slots and blocks for the sequence and those before it."""
         if not ahead.joins:
             return 0
         across = getattr(self.policies.preempt, "across", False)
@@ -137,20 +137,20 @@ class Outlook:
             blocks -= len(holder.blocks)
             if count >= short and blocks <= 0:
                 return left * pace
-        # More than there are: those that join meanwhile have to end, too.
+        # The running ones do not free enough: sequences that join meanwhile have to end, too.
         longest = max([left for left, _ in held], default=1)
         return longest * pace * max(1, short) // max(1, len(held))
 
     def _holders(self, tier: int) -> tuple[int, int]:
-        """How many run up to this tier, and the blocks that later ones give back."""
+        """How many sequences up to this tier run, and the blocks that later tiers give back."""
         if tier not in self._held:
             later = [len(s.blocks) for s in self.view.running if s.tier > tier]
             self._held[tier] = len(self.view.running) - len(later), sum(later)
         return self._held[tier]
 
     def _ending(self, tier: int) -> list[tuple[int, Sequence]]:
-        """Those that run, up to this tier, and the tokens that each is expected to have left, the
-        fewest first."""
+        """The running sequences up to this tier, each with the steps it is expected to have left,
+        the fewest first, then by number."""
         if tier not in self._ends:
             self._ends[tier] = sorted(
                 [(self._steps_left(s), s) for s in self.view.running if s.tier <= tier],
@@ -159,6 +159,6 @@ class Outlook:
         return self._ends[tier]
 
     def _steps_left(self, sequence: Sequence) -> int:
-        """After this one, until it has probably ended."""
+        """Steps after this one until the sequence has probably ended."""
         left, _ = self.view.estimates.lengths.left(sequence, 0.5)
         return left - int(self._left(sequence) <= 0)

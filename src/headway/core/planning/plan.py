@@ -1,4 +1,4 @@
-"""The first phase of a step (Plan): choose who gets how many tokens, and reserve their blocks."""
+"""The first phase of a step (Plan): choose each sequence's tokens, and reserve their blocks."""
 
 from collections.abc import Iterator
 
@@ -17,19 +17,19 @@ from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 from headway.core.view import View
 
-FEW = 8  # that are asked one by one if not all of them fit; of more, each half at once
+FEW = 8  # singles that are tried one by one if not all fit; of more, each half is tried at once
 
 
 class Plan:
-    """A step while it is being chosen. Its rows are built later, of who kept their blocks."""
+    """A step while it is being chosen. Rows are built later, for those that keep their blocks."""
 
     def __init__(self, policies: Policies, pool: BlockPool, roster: Roster, view: View) -> None:
         self.policies, self.pool, self.roster, self.view = policies, pool, roster, view
-        self.shares: dict[Sequence, int] = {}  # tokens that the step computes of each
+        self.shares: dict[Sequence, int] = {}  # tokens that the step computes of each sequence
         self.joined: list[Sequence] = []
-        self.kinds = NEITHER  # those for which there was work
+        self.kinds = NEITHER  # the row kinds for which there was work
         self.start = policies.join.start(view)
-        self.places = self.start.count  # that are left for those who wait
+        self.places = self.start.count  # slots that are left for waiting sequences
         self.allowance = policies.chunk.allow(view)
         self.rest = Remainder(self.allowance, policies.step_tokens, view)
         self._victims = Victims(policies, roster, pool, view)
@@ -37,17 +37,17 @@ class Plan:
         self._future = Future(policies, view, self.limits, self.joined)
         self.joins = self._future.is_open(self.places) or self._victims.give_slots
         self.deferred = policies.defer.deferred(view, joins=self.joins)
-        self._singles: set[Sequence] = set()  # of the deferred, those that decode
+        self._singles: set[Sequence] = set()  # the deferred sequences that decode
         self._leasts = Leasts(roster, policies.order, view)
         self._prefixes = Prefixes(pool, roster, view)
         self._misfits = Misfits(pool)
-        self.refused: dict[Sequence, Rule] = {}  # the waiting that were tried and did not join
-        self._open = True  # those who wait may be tried
-        self._in_turns = False  # more run than the step has tokens
+        self.refused: dict[Sequence, Rule] = {}  # waiting ones that were tried and did not join
+        self._open = True  # waiting sequences may be tried
+        self._in_turns = False  # more sequences run than the step has tokens
 
     def choose(self) -> None:
         """Fill `shares` and `joined`; move sequences and blocks accordingly. Called once. If more
-        run than the step has tokens, those who are in it are served last in the next."""
+        sequences run than the step has tokens, those in this step are served last in the next."""
         for kinds in self.policies.mix.choices(self.view):
             self._take(kinds)
             if self.shares:
@@ -59,7 +59,7 @@ class Plan:
             self.roster.move_to_back(self.shares)
 
     def _take(self, kinds: RowKinds) -> None:
-        """First those that decode, then the others, in the order policy's order."""
+        """Serve the decodes first, then the others in the order policy's order."""
         in_turns = len(self.roster.running) > self.rest.tokens
         others = self._take_in_turns(kinds) if in_turns else self._decode(kinds.decode)
         if not kinds.prefill or not (others or self.joins):
@@ -73,7 +73,7 @@ class Plan:
             self._give_singles([s for s in others if s in self._singles and s not in self.shares])
 
     def _take_in_turns(self, kinds: RowKinds) -> list[Sequence]:
-        """If not all can get a token: in the order they are served, prompts or not. No others."""
+        """If not all can get a token, serve the running in order, prompts or not. Returns []."""
         self._in_turns = True
         for sequence in tuple(self.roster.running.values()):
             if sequence.pending > 1:
@@ -86,8 +86,8 @@ class Plan:
         return []
 
     def _decode(self, wanted: bool) -> list[Sequence]:
-        """If wanted, one token for each that has one to compute and does not miss the step.
-        Returns the others, those with prompts among them."""
+        """If wanted, give a token to each sequence that decodes and may not miss the step. Returns
+        the others: those with prompts, and those that may miss it."""
         shares, deferred, others = self.shares, self.deferred, []
         self._singles = singles = set(deferred)
         for sequence in tuple(self.roster.running.values()):
@@ -104,7 +104,7 @@ class Plan:
         return others
 
     def _candidates(self, others: list[Sequence]) -> Iterator[Sequence]:
-        """These of the running and, if any may join, the waiting; those named first lead."""
+        """Rank these running sequences and, if any may join, the waiting; `start.first` lead."""
         view = self.view if self.joins else self.view._replace(lines=())
         ranked = named_first(self.policies.order.rank(view, others), self.start)
         if not self._victims.across:
@@ -112,16 +112,16 @@ class Plan:
         return in_time_first(ranked, view.lines, others, self._would_stay)
 
     def _would_stay(self, sequence: Sequence) -> bool:
-        """Whether those in time would not take its slot back."""
+        """Whether sequences in time would not take this one's slot back."""
         return self.limits.lacks_slots(sequence) or self._victims.would_spare(sequence)
 
     def _runs(self, sequence: Sequence) -> bool:
         return sequence.number in self.roster.running
 
     def _consider(self, candidates: Iterator[Sequence], running: int) -> None:
-        """Give to so many of the running and let others join, until the step is full."""
+        """Serve candidates until the step is full: `running` of them run, the others may join."""
         exclusive, given, shares = self.start.exclusive, self._leasts.given, self.shares
-        seen = self._leasts.tried.difference(self.shares)  # an order may name somebody twice
+        seen = self._leasts.tried.difference(self.shares)  # an order may name a sequence twice
         singles: list[Sequence] = []
         for sequence in candidates:
             if sequence in seen or (sequence in shares and sequence not in given):
@@ -146,7 +146,7 @@ class Plan:
             self._give_singles(singles)
 
     def _give_singles(self, singles: list[Sequence]) -> None:
-        """A token for each of these, as long as there is room, and an empty list."""
+        """Give a token to each of these while there is room, and empty the list."""
         if self.rest.has_any(single=True) and not self._give_at_once(singles):
             half = len(singles) // 2 if len(singles) > FEW else 0
             for part in (singles[:half], singles[half:]) if half else ():
@@ -156,20 +156,20 @@ class Plan:
         singles.clear()
 
     def _give_at_once(self, singles: list[Sequence]) -> bool:
-        """A token for each of these if they all may miss a step and all fit; whether it is so."""
+        """Give each a token if all may miss a step and all fit. Returns whether they do."""
         if self.limits.any or not (self._singles.issuperset(singles) and self.rest.fits(singles)):
             return False
         if lacking := [each for each in singles if each.scheduled >= each.room]:
             for each in lacking:
                 self._has_room(each, 1)
-            # Without those that got no block, and those whose blocks were taken for others.
+            # Leave out those that got no block, and those whose blocks were taken for others.
             singles = [each for each in singles if each.scheduled < each.room]
         self.shares.update(dict.fromkeys(singles, 1))
         self.rest.tokens -= len(singles)
         return True
 
     def _give(self, sequence: Sequence) -> None:
-        """As many of its pending tokens as the step has left."""
+        """Give the sequence as many of its pending tokens as the step has left."""
         rest, wanted, single = self.rest, sequence.pending, sequence in self._singles
         if not rest.has_any(single=single):
             return
@@ -178,7 +178,7 @@ class Plan:
             rest.give_back(sequence, kept)
         wanted = self.limits.within(sequence, wanted if single else rest.cut(wanted))
         take = rest.within_time(sequence, wanted, kept, may_wait=sequence in self.deferred)
-        take = max(take, min(wanted, int(not self.shares)))  # a step has one row in any case
+        take = max(take, min(wanted, int(not self.shares)))  # a step has at least one row
         if take <= 0 < wanted:
             rest.time_is_up = True
         if take <= 0 or not self._has_room(sequence, take):
@@ -189,7 +189,7 @@ class Plan:
             rest.take_prompt(take, kept)
 
     def _keep_leasts(self, others: list[Sequence]) -> list[Sequence]:
-        """What lanes keep of the step. Returns those of the others who could use more."""
+        """Give out what lanes keep of the step. Returns those of `others` that could use more."""
         for sequence, least in self._leasts.due(others, self.shares):
             if self._runs(sequence):
                 self._keep(sequence, least)
@@ -198,7 +198,7 @@ class Plan:
         return self._leasts.rest(others, self.shares)
 
     def _keep(self, sequence: Sequence, least: int) -> None:
-        """As many of its pending tokens as its lane lacks of its least."""
+        """Give the sequence as many of its pending tokens as its lane lacks of its least."""
         take = self.limits.within(sequence, min(sequence.pending, least))
         if take > 0 and self._has_room(sequence, take):
             self.shares[sequence] = take
@@ -212,7 +212,7 @@ class Plan:
         self.rest.take(sequence, take)
 
     def _has_room(self, sequence: Sequence, take: int) -> bool:
-        """Whether it runs and has blocks for so many more tokens. Preempts others if need be."""
+        """Whether the sequence runs and has blocks for `take` more tokens. Preempts if need be."""
         end = sequence.scheduled + take
         if end <= sequence.room:
             return True
@@ -239,8 +239,8 @@ class Plan:
         self.roster.preempt(victim)
 
     def _try_to_join(self, sequence: Sequence, least: int = 0) -> bool:
-        """Let a waiting sequence join if it fits. Returns whether others may be tried. One that
-        does not fit is overtaken, but not for ever. least: tokens that its lane lacks."""
+        """Let a waiting sequence join if it fits. Returns whether others may be tried: they may
+        overtake a misfit, but not for ever. least: tokens that its lane lacks of its least."""
         if self._misfits.pass_over(sequence):
             return self._refuse(sequence, Rule.BLOCKS, more=not self._misfits.is_far)
         if not self._victims.may_join(sequence):
@@ -268,7 +268,7 @@ class Plan:
         return self.places > 0 or self._victims.across
 
     def _awaits_prefix(self, sequence: Sequence) -> bool:
-        """Whether it waits while another computes a prefix that they share; its slot is kept."""
+        """Whether it waits while another computes their shared prefix; its slot is kept."""
         own = sequence.pending
         own = self.limits.within(sequence, self.rest.cut(own)) if self.rest.split else own
         if not self._prefixes.keep(sequence, self.shares, self.joined, own):
@@ -278,7 +278,7 @@ class Plan:
         return self._refuse(sequence, Rule.PREFIX, more=True)
 
     def _refuse(self, sequence: Sequence, rule: Rule, *, more: bool) -> bool:
-        """It does not join, by this rule. Returns `more`: whether others may be tried."""
+        """Note that `rule` keeps the sequence from joining. Returns `more`: may others be tried?"""
         self.refused[sequence] = rule
         return more
 
@@ -288,8 +288,8 @@ class Plan:
         return self._misfits.add(misfit, self.places) and may_join and not self._future.is_full
 
     def _makes_room(self, sequence: Sequence) -> bool:
-        """Reserve its blocks, if it may run beside the others. Takes a slot and blocks of later
-        tiers if need be, and nobody's if they are not enough."""
+        """Reserve the sequence's blocks, and return whether it worked. If need be, preempts later
+        tiers for a slot and blocks, but none if that is not enough."""
         whole = self.start.exclusive
         if self.places > 0 and reserve(self.pool, sequence, whole=whole):
             return True

@@ -1,4 +1,4 @@
-"""Who waits while another computes the prefix of its prompt (Prefixes)."""
+"""Which sequences wait while another computes the prefix of their prompts (Prefixes)."""
 
 from bisect import bisect_left
 from collections.abc import Iterable
@@ -12,37 +12,37 @@ from headway.core.sequence import Sequence
 from headway.core.view import View
 
 LEAST = 2  # blocks that waiting must save; SGLang's threshold is 32 tokens, two blocks of 16
-MOST = 64  # sequences that a step keeps waiting: each of them is hashed
+MOST = 64  # sequences that a step keeps waiting, at most: each of them is hashed
 
 
 class Prefixes:
-    """In one step, the prefixes that are being computed. Requests that wait behind the same new
-    prefix compute it once (SGLang's in-batch prefix caching does so within a queue).
+    """The prefixes that are being computed, in one step. Requests with the same new prefix compute
+    it once (as SGLang's in-batch prefix caching does within a queue).
 
-    A block is in the prefix cache from the commit of the step that fills it. Meanwhile another
+    A block is in the prefix cache from the commit of the step that fills it. Before that, another
     sequence with the same prefix would compute it again. It waits instead, and joins when it can
     use the blocks:
 
     leader    |<- published ->|<- in flight, in this step ->|<- later ->|
     waiting   |<- would match |<------- the same tokens ---------->|<- its own ->|
 
-    It waits only for a leader that this step, or one in flight, computes: so it never waits for
-    one that stands still. It waits only where that takes no more steps than to compute the shared
-    blocks itself. It does not wait if it could have its first token from this step and might be
-    late otherwise. Its slot is kept for it: sharing makes nobody overtake it.
+    A sequence waits only for a leader that this step, or one in flight, computes: never for one
+    that stands still. It waits only if that takes no more steps than to compute the shared blocks
+    itself. It does not wait if it could have its first token from this step and might be late
+    otherwise. Its slot is kept, so no other sequence overtakes it because it shares.
     """
 
     def __init__(self, pool: BlockPool, roster: Roster, view: View) -> None:
         self.pool, self.roster, self.view = pool, roster, view
-        self.waiting: list[Sequence] = []  # those that wait for a prefix in this step
-        # By how many blocks they have published, and the hash of the next one:
+        self.waiting: list[Sequence] = []  # sequences that wait for a prefix in this step
+        # By the number of blocks that they have published, and the hash of the next one:
         self._leaders: dict[int, dict[bytes, Sequence]] = {}
         self._looked = False
-        self._joined = 0  # so many of those that join are among the leaders
+        self._joined = 0  # how many of those that join were looked at as leaders
 
     @property
     def is_full(self) -> bool:
-        """Whether as many wait as a step keeps waiting."""
+        """Whether as many sequences wait as a step keeps waiting."""
         return len(self.waiting) >= MOST
 
     def keep(
@@ -74,7 +74,7 @@ class Prefixes:
         return True
 
     def _look(self, joined: list[Sequence]) -> None:
-        """Find those whose next blocks are not in the cache yet."""
+        """Find the sequences whose next blocks are not in the cache yet."""
         if not self._looked:
             self._looked = True
             self._note(self.roster.running.values())
@@ -82,14 +82,14 @@ class Prefixes:
         self._joined = len(joined)
 
     def _note(self, sequences: Iterable[Sequence]) -> None:
-        """Of those that compute the same blocks, the first is the leader."""
+        """Note the leaders: of sequences that compute the same block next, the first."""
         for each in sequences:
             if len(each.hashes) - each.published >= LEAST:
                 following = self._leaders.setdefault(each.published, {})
                 following.setdefault(each.hashes[each.published], each)
 
     def _leader(self, sequence: Sequence) -> Sequence | None:
-        """Whoever computes the first block that it would not find."""
+        """The sequence that computes the first block that this one would not find in the cache."""
         full = matchable(self.pool, sequence)
         hashes = sequence.hashes
         for place, following in self._leaders.items():
@@ -99,7 +99,8 @@ class Prefixes:
         return None
 
     def _hurries(self, sequence: Sequence) -> bool:
-        """Whether waiting might make it late: it has less time than twice its prompt takes."""
+        """Whether waiting might make the sequence late: it is still in time, but has less time left
+        than twice its prompt takes."""
         if (by := sequence.next_by) == NEVER:
             return False
         return 0 <= by - self.view.now < 2 * self.view.estimates.first_token(sequence)

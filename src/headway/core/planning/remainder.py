@@ -10,13 +10,13 @@ from headway.core.view import View
 
 
 class Remainder:
-    """Whoever gets a share of the step takes it from here."""
+    """What the step has left. Each sequence's share of the step is taken from it."""
 
     def __init__(self, allow: Allowance, step_tokens: int, view: View) -> None:
         self.tokens, self.prompts = step_tokens, allow.tokens
         self.split = allow.split
         self.time_is_up = False
-        self._least = allow.least  # prompt tokens that it computes whatever its time
+        self._least = allow.least  # prompt tokens that the step may compute whatever its time
         self._sizer: Sizer | None = None  # none: the step may take any time
         if allow.nanoseconds != NEVER:
             behind = view.ahead > 0  # another step is being computed
@@ -24,26 +24,27 @@ class Remainder:
 
     @property
     def is_full(self) -> bool:
-        """Whether nobody gets anything more of it."""
+        """Whether no prompt gets anything more of the step."""
         return self.tokens <= 0 or self.prompts <= 0 or self.time_is_up
 
     def has_any(self, *, single: bool) -> bool:
-        """Whether it has anything for a sequence. single: that decodes, and may miss the step."""
+        """Whether a sequence can get anything. single: it decodes, and may miss the step."""
         return self.tokens > 0 and not self.time_is_up and (self.prompts > 0 or single)
 
     def cut(self, wanted: int) -> int:
-        """How many of a prompt's tokens it has, whatever its time; all if no prompt is split."""
+        """How many of a prompt's `wanted` tokens fit, whatever the time; all if prompts are not
+        split."""
         return min(wanted, self.tokens, self.prompts) if self.split else wanted
 
     def decode(self, shares: Mapping[Sequence, int]) -> None:
-        """These take a token each."""
+        """Take a token for each of these sequences."""
         self.tokens -= len(shares)
         if self._sizer:
             self._sizer.decode([sequence.scheduled for sequence in shares])
 
     def fits(self, singles: list[Sequence]) -> bool:
-        """Whether there are a token and the time for each of these. If so, the time is taken. Asked
-        while its time is not up."""
+        """Whether tokens and time suffice for a token of each sequence. If so, the time is taken;
+        the caller takes the tokens. Asked only while the time is not up."""
         if len(singles) > self.tokens:
             return False
         if self._sizer is None:
@@ -52,9 +53,9 @@ class Remainder:
         return self._sizer.fit_singles([each.scheduled for each in singles], latest)
 
     def within_time(self, sequence: Sequence, wanted: int, kept: int, *, may_wait: bool) -> int:
-        """How many of so many tokens it has time for; in any case those that are kept for the
-        sequence, and what is left of its least prompt tokens if the sequence may not miss the
-        step."""
+        """How many of `wanted` tokens fit into the step's time. At least `kept` do, which its lane
+        keeps for the sequence. If the sequence may not miss the step, what is left of the step's
+        least prompt tokens is added to them."""
         if self._sizer is None:
             return wanted
         self._sizer.turn_to(sequence.tier)
@@ -65,26 +66,26 @@ class Remainder:
         return max(fits, min(wanted, least))
 
     def take(self, sequence: Sequence, tokens: int) -> None:
-        """The sequence gets so many tokens."""
+        """Take this many tokens for the sequence."""
         self.tokens -= tokens
         if self._sizer:
             self._sizer.add(sequence.scheduled, tokens, each=sequence.scores)
 
     def take_prompt(self, tokens: int, kept: int = 0) -> None:
-        """So many of them are a prompt's; of these, so many are kept for its lane: they are beside
-        the least that a step computes whatever its time."""
+        """Count tokens that were taken for a prompt. `kept` of them are kept for its lane: these do
+        not count towards the least that a step computes whatever its time."""
         self.prompts -= tokens
         self._least -= tokens - kept
 
     def keep(self, sequence: Sequence, tokens: int, *, prompt: bool) -> None:
-        """The sequence gets so many tokens that its lane keeps, before all others."""
+        """Take tokens that its lane keeps for the sequence, before all others get theirs."""
         self.tokens -= tokens
         self.prompts -= tokens if prompt else 0
         if self._sizer:
             self._sizer.keep(sequence.scheduled, tokens, sequence.tier, each=sequence.scores)
 
     def give_back(self, sequence: Sequence, tokens: int) -> None:
-        """A prompt's tokens that its lane keeps: it gets them again, with others."""
+        """Give back a prompt's tokens that its lane keeps: it gets them again, with more."""
         self.tokens += tokens
         self.prompts += tokens
         if self._sizer:

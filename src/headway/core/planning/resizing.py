@@ -10,7 +10,7 @@ from headway.core.settings import Settings
 
 
 class Resizing:
-    """A request changes its lane's slots, or the size of groups; and the window that holds it."""
+    """When a request ends, resizes its lane's slots or the groups, and its lane's window."""
 
     def __init__(self, settings: Settings, roster: Roster, sizes: LaneSizes) -> None:
         join = settings.policies.join
@@ -18,8 +18,8 @@ class Resizing:
         self._join = join if isinstance(join, Dynamic) else None
 
     def retune(self, settings: Settings) -> None:
-        """Other settings are in force. Groups and windows that follow the load begin anew if the
-        join policy is another one."""
+        """Take over other settings. Groups and windows that follow the load begin anew if the join
+        policy has changed."""
         join = settings.policies.join if isinstance(settings.policies.join, Dynamic) else None
         if join != self._join:
             self._join = join
@@ -27,14 +27,14 @@ class Resizing:
 
     @property
     def windows(self) -> Mapping[str, int]:
-        """Nanoseconds, by lane, at present; none if nobody is held."""
+        """The present window of each lane, in nanoseconds; none unless join is Dynamic."""
         if self._join is None:
             return {}
         return {name: self._join.window_of(name, self.sizes) for name in self.roster.lines}
 
     def ended(self, row: RequestRow, group: int) -> list[SizeChange]:
-        """A request has ended: the changes that follow, which are made. group: how many started
-        together last."""
+        """Make the changes that follow from the end of a request, and return them. group: how many
+        requests started together last."""
         line = self.roster.lines[row.lane]
         if (change := self.sizes.ended(row, line)) is not None:
             line.slots = change.after
@@ -53,7 +53,8 @@ class Resizing:
         return change
 
     def _resize_window(self, join: Dynamic, row: RequestRow, group: int) -> SizeChange | None:
-        """It grows if others wait who would have had a place in the last group."""
+        """Resize the window. It grows only if requests wait that would have had a place in the last
+        group."""
         lane = row.lane if row.lane in join.windows else ""
         if lane not in join.lows:
             return None

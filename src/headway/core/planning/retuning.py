@@ -10,7 +10,7 @@ from headway.core.settings import Settings
 
 
 class Retuning:
-    """Tells all who keep something of the settings. A Retune waits while a group runs."""
+    """Tells every part that keeps something of the settings. A Retune waits while a group runs."""
 
     def __init__(
         self, roster: Roster, in_flight: InFlight, resizing: Resizing, newcomers: Newcomers
@@ -19,7 +19,8 @@ class Retuning:
         self._parts = roster, in_flight, resizing, newcomers
 
     def due(self, settings: Settings, group: Group) -> Settings | None:
-        """The settings that come into force now; None: a group runs, or is not answered yet.
+        """Put the waiting settings in force and return them; None: a group still runs, or is not
+        answered yet.
 
         settings: those in force so far. Raises SettingError for a Retune that should never have
         been sent (Settings.retuned).

@@ -1,4 +1,4 @@
-"""The second phase of a step: rows of those who kept their blocks (build_rows)."""
+"""The second phase of a step: rows of the sequences that kept their blocks (build_rows)."""
 
 from collections.abc import Mapping
 
@@ -13,10 +13,10 @@ make = tuple.__new__  # of a Row, a sixth of a step faster than Row(...): decisi
 def build_rows(
     shares: Mapping[Sequence, int], roster: Roster, now: int, *, ahead: bool
 ) -> tuple[tuple[Row, ...], tuple[Begun, ...]]:
-    """The rows of a step with these tokens of each, and what begins with it.
+    """Build the rows of a step from each sequence's share, and a Begun for each that begins.
 
     ahead: the next step may be decided before this one is back. Then the token that a row samples
-    has its place from now on, though nobody knows it yet.
+    has its place from now on, although it is not known yet.
     """
     rows: list[Row] = []
     begun: list[Begun] = []

@@ -1,4 +1,4 @@
-"""Who may be preempted in this step, and for whom (Victims)."""
+"""Which sequences may be preempted in this step, and for which others (Victims)."""
 
 from collections import Counter
 
@@ -13,17 +13,16 @@ from headway.core.view import View
 
 
 class Victims:
-    """The running in the order in which they lose their blocks, for one step.
+    """The running sequences in the order in which they lose their blocks, for one step.
 
-    Nobody in flight is taken. By default the oldest is not taken either: so it ends, and in time
-    all do. Then nobody joins in a step that preempts: a victim could join again with the blocks
-    that it has just lost.
+    A sequence in flight is never taken. By default the oldest is not taken either: so it ends, and
+    in time all do. By default, too, none joins in a step that preempts: a victim could join again
+    with the blocks that it has just lost.
 
     `across`: a sequence takes from later tiers first, down to the least that their lanes keep.
-    In its own tier everyone but the oldest may be taken. What lanes keep is taken by the last of
-    the first tier alone, when all others of that tier are gone, so that it ends. Others may join in
-    a step that preempts, but not those of a victim's lane, nor those of a later tier than a
-    victim's.
+    In its own tier, all but the oldest may be taken. Only the last running sequence of the first
+    tier may take what lanes keep, so that it ends. Others may join in a step that preempts, but not
+    those of a victim's lane, nor those of a later tier than a victim's.
     """
 
     def __init__(self, policies: Policies, roster: Roster, pool: BlockPool, view: View) -> None:
@@ -31,17 +30,17 @@ class Victims:
         self.across: bool = getattr(self.policy, "across", False)
         self._patience: int = getattr(policies.order, "patience", NEVER)
         self._turn: int = getattr(policies.order, "turn", 1)
-        self._first_late: int | None = None  # number; looked for only if somebody is so old
+        self._first_late: int | None = None  # number of the oldest running relegated, once needed
         self._left: list[Sequence] | None = None  # made only if a step lacks blocks or slots
-        self._is_whole = False  # those of the first tier are among them
-        self._robbed: set[str] = set()  # lanes that have lost somebody in this step
+        self._is_whole = False  # the first tier is in `_left`, too
+        self._robbed: set[str] = set()  # lanes that have lost a sequence in this step
         self._first = UNTIMED  # the earliest tier that has
         self._oldest: dict[int, int] = {}  # number, by tier
-        self._bare = UNTIMED  # nobody can be taken for those who wait in this tier or a later one
+        self._bare = UNTIMED  # no victims for waiting sequences of this tier or a later one
 
     @property
     def give_slots(self) -> bool:
-        """Whether somebody of a later tier than one who waits has a slot that may be taken."""
+        """Whether a waiting sequence may take the slot of a running one of a later tier."""
         if not self.across or not self.view.waiting:
             return False
         parts = [part for line in self.view.lines for part in (line.waiting, line.relegated)]
@@ -51,44 +50,44 @@ class Victims:
 
     @property
     def are_none(self) -> bool:
-        """Whether nobody at all can be taken for those who wait, as was found out already."""
+        """Whether it is known already that there are no victims for any waiting sequence."""
         return self._bare == TIMED or not self.across
 
     def may_give_to(self, needy: Sequence) -> bool:
-        """Whether somebody might be taken for it, who waits: it was not found that nobody can."""
+        """Whether there may be victims for a waiting sequence: none were looked for in vain yet."""
         return self.across and needy.tier < self._bare
 
     def taken(self, victim: Sequence) -> None:
-        """It is preempted now."""
+        """Note that the victim is preempted now."""
         self._robbed.add(victim.request.lane)
         self._first = min(self._first, victim.tier)
 
     def would_spare(self, waits: Sequence) -> bool:
-        """Whether it has its turn to join, and those in time would leave it its slot."""
+        """Whether a waiting sequence has its turn to join, and those in time would spare it."""
         return self.view.since_oldest[0] >= self._turn - 1 and self._spares(waits)
 
     def _spares(self, sequence: Sequence) -> bool:
-        """Whether those in time leave it its slot and blocks, or would if it ran: of the relegated
-        who run, the oldest, if it is so old that it has had its turn. So these end, too, one after
-        another."""
+        """Whether sequences in time leave this one its slot and blocks, or would if it ran. They
+        spare a relegated one that is older than the order's patience, if no older relegated one
+        runs. So the relegated end, too, one after another."""
         is_old = sequence.request.arrived + self._patience <= self.view.now
         if sequence.tier != RELEGATED or not is_old:
             return False
-        if self._first_late is None:  # it is asked of many who wait
+        if self._first_late is None:  # looked up once: many waiting sequences are asked about
             running = self.roster.running.values()
             late = [each.number for each in running if each.tier == RELEGATED]
             self._first_late = min(late, default=NEVER)
         return sequence.number <= self._first_late
 
     def may_join(self, sequence: Sequence) -> bool:
-        """Whether a waiting sequence may join in spite of those preempted in this step."""
+        """Whether a waiting sequence may join in spite of the step's preemptions."""
         if not self._robbed:
             return True
         in_lane = sequence.request.lane in self._robbed
         return self.across and not in_lane and sequence.tier <= self._first
 
     def next_for(self, needy: Sequence) -> Sequence | None:
-        """The next one that may be taken for the needy, who runs; None: there is none."""
+        """The next victim for a running sequence; None: there is none."""
         left = self._remaining()
         for place, victim in enumerate(left):
             if self._may_be_taken(victim, needy):
@@ -100,7 +99,8 @@ class Victims:
         return kept[0]
 
     def next_of_lane(self, needy: Sequence) -> Sequence | None:
-        """The next one of its own lane, perhaps itself, but not the lane's oldest: so that ends."""
+        """The next victim of the sequence's own lane, perhaps itself; None: there is none. The
+        lane's oldest is never taken, so that it ends."""
         left, lane = self._remaining(), needy.request.lane
         running = self.roster.running.values()
         oldest = min([each.number for each in running if each.request.lane == lane])
@@ -110,8 +110,8 @@ class Victims:
         return None
 
     def behind(self, needy: Sequence, slots: int, *, whole: bool) -> list[Sequence]:
-        """Of later tiers than the needy's, who waits: the first that leave so many slots and the
-        blocks that it needs, without those who are not needed beside the others. None if all of
+        """The victims of later tiers for a waiting sequence: the first that leave so many slots and
+        the blocks that it needs, without those that the others make unnecessary. Empty if all of
         them are not enough."""
         if not self.may_give_to(needy):
             return []
@@ -150,11 +150,10 @@ class Victims:
         return found
 
     def _remaining(self, *, later: bool = False) -> list[Sequence]:
-        """Those that are left. later: those of the first tier, mostly many, need not be among
-        them."""
+        """The victims that are left. later: the first tier, mostly a large one, may be missing."""
         running, across = self.roster.running.values(), self.across
         if self._left is None:
-            self.view = self.view._replace(shared=frozenset(self.view.shared))  # as they are now
+            self.view = self.view._replace(shared=frozenset(self.view.shared))  # as it is now
             for each in running:
                 tier = each.tier if across else 0
                 self._oldest[tier] = min(self._oldest.get(tier, each.number), each.number)
@@ -165,7 +164,7 @@ class Victims:
         return self._left
 
     def _ranked(self, running: list[Sequence]) -> list[Sequence]:
-        """Those of them that may be taken at all, the first victim first."""
+        """The sequences that may be taken at all, the first victim first."""
         spared = () if self.across else self._oldest.values()
         victims = self.policy.victims(self.view._replace(running=running))
         return [v for v in victims if not v.in_flight and v.number not in spared]
@@ -178,18 +177,18 @@ class Victims:
         return self._has_to_give(victim)
 
     def _has_to_give(self, victim: Sequence) -> bool:
-        """Whether an earlier tier may take its slot and blocks."""
+        """Whether an earlier tier may take the victim's slot and blocks."""
         line = self.roster.lines[victim.request.lane]
         return not self._spares(victim) and self._has_more(line, 0, 0)
 
     def _must_end(self, needy: Sequence) -> bool:
-        """Whether it is the last of the first tier that runs, and so has nobody else to take from
-        than those whom their lanes keep."""
+        """Whether the sequence is the last running one of the first tier: then it may take what
+        lanes keep."""
         tiers = [each.tier for each in self.roster.running.values()]
         return self.across and needy.tier == min(tiers) and tiers.count(needy.tier) == 1
 
     def _has_more(self, line: Line, gone: int, blocks: int) -> bool:
-        """Whether a lane has more than its least, without so many sequences and blocks."""
+        """Whether a lane has more than its least, without `gone` sequences and these blocks."""
         lane = line.lane
         held = self.pool.blocks_of_lane[lane.name] - blocks
         return line.running - gone > lane.slots.least and held > lane.blocks.least
