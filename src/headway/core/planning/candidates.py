@@ -34,8 +34,8 @@ def in_time_first(
     running: Collection[Sequence],
     has_place: Callable[[Sequence], bool],
 ) -> Iterator[Sequence]:
-    """Try waiting sequences that are in time before those of later tiers: they would take the
-    others' slots in the next step. has_place: whether one of a later tier would keep its slot.
+    """Try waiting sequences that are in time before waiting ones of later tiers, whose slots they
+    would take in the next step. has_place: whether one of a later tier would keep its slot.
     running: sequences that ran before the step."""
     ahead = sum([len(line.waiting) for line in lines if line.is_timed])
     if not ahead or not any(line.later for line in lines):
