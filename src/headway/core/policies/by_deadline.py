@@ -1,4 +1,4 @@
-"""Who goes first where lanes have budgets (ByDeadline)."""
+"""An order for lanes with budgets (ByDeadline)."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,31 +13,33 @@ from headway.core.view import View
 from headway.errors import SettingError
 
 SECOND = 1_000_000_000
-LONG = 10  # times a step of one token: the length of a step that is full of prompts
-SURE = 0.9  # share of the answers that have no more tokens than are reckoned with
-LEAST_SHARE = 0.1  # of a step that prompts are taken to have, however many decode
+LONG = 10  # the length of a step that is full of prompts, in steps of one token
+SURE = 0.9  # share of the answers that are no longer than is assumed
+LEAST_SHARE = 0.1  # of a step that prompts are assumed to have, however many sequences decode
 _number, _tier = attrgetter("number"), attrgetter("tier")  # the first tier, TIMED, is 0
 _end = attrgetter("done_by", "number")
-Job = tuple[int, Sequence]  # its deadline, and itself
+Job = tuple[int, Sequence]  # a deadline, and the sequence that has it
 _due = itemgetter(0)  # of a job
 
 
 @dataclass(frozen=True, slots=True)
 class ByDeadline:
-    """By deadline; where not all can be in time, as many as possible.
+    """Order by deadline; if not all can be in time, let as many as possible be.
 
     Requests that can still keep their budgets come first, by deadline. With `most_in_time`, when
-    the work before a deadline does not fit, the largest of it is put behind the others: on one
-    machine no order has fewer jobs late (Moore, 1968). It moves by itself from the earliest
-    deadline first to the least work first as the load rises.
+    the work before a deadline does not fit, the largest job of it is put behind the others: on one
+    machine no order has fewer jobs late (Moore, 1968). As the load rises, the order shifts by
+    itself from earliest deadline first to least work first.
 
     Then come the relegated, then lanes without a budget, by priority, completion time and arrival.
-    As long as none of these runs, the oldest of them goes first once it is older than `patience`:
-    it has the next slot. Of every `turn` sequences that join, one is the oldest of those with a
-    budget, and one of those without, if they are older than that; and in every `turn`-th step the
-    oldest that runs of each goes first. Where slots are taken back from later tiers (ByLane), only
-    those with a budget have their turn, the relegated among them. A lane without one then joins
-    behind those in time, unless it has fewer slots than its least.
+    While no sequence of these tiers runs, the oldest relegated request and the oldest without a
+    budget go first and have the next slots, once they are older than `patience`. Of every `turn`
+    sequences that join, one is the oldest with a budget and one the oldest without, if older than
+    that. In every `turn`-th step, the oldest running one of each kind goes first.
+
+    Where slots are taken back from later tiers (ByLane), only requests with a budget have their
+    turn, the relegated among them. Requests without one then join behind those in time, unless
+    their lane runs fewer than its least slots.
     """
 
     needs_cost: ClassVar[bool] = True
@@ -73,9 +75,12 @@ class ByDeadline:
                 yield from sorted(line.waiting, key=_end) if line.has_dues else tuple(line.waiting)
 
     def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
-        """Those of lanes with a budget and those of the others: of each the oldest that waits, in
-        its turn; also if it is behind the others and none of these runs. In every so many steps
-        the oldest of each that runs."""
+        """The oldest request with a budget and the oldest without, if older than `patience`.
+
+        Considered are waiting requests whose turn it is and whose lanes are not full. While only
+        sequences in time run, so are all that wait behind the requests in time. In every `turn`-th
+        step, so are the running ones.
+        """
         timed, untimed = (count >= self.turn - 1 for count in view.since_oldest)
         alone = not any(map(_tier, view.running))
         lines = [line for line in view.lines if not line.is_full]
@@ -91,7 +96,7 @@ class ByDeadline:
 
 
 def _below_their_least(view: View) -> list[Sequence]:
-    """The first of each line whose lane has fewer running than its least slots."""
+    """The first waiting requests of each lane that runs fewer than its least slots."""
     found: list[Sequence] = []
     for line in view.lines:
         if (lacks := line.lane.slots.least - line.running) > 0:
@@ -100,23 +105,26 @@ def _below_their_least(view: View) -> list[Sequence]:
 
 
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:
-    """These with the times when their next tokens must have come, or when the last tokens of their
-    answers must have begun. The earliest first; of equal ones, as they are given."""
+    """Pair each sequence with its deadline, the earliest first; equal ones stay as they are given.
+
+    The deadline is when the next token must have come; or, if that is earlier, when the rest of the
+    answer must begin so that it ends in time.
+    """
     end, shortest = view.estimates.lengths.end, view.estimates.shortest
     dues = next_times(timed)
     for at, s in enumerate(timed):
-        # Most have no end to be in time for, or the time even if they become as long as they may.
+        # Most have no time to end by, or enough time even if they become as long as they may.
         if s.done_by != NEVER and dues[at] + (s.limit - len(s.tokens)) * shortest > s.done_by:
             dues[at] = min(dues[at], s.done_by - (end(s, SURE) - len(s.tokens)) * shortest)
     return sorted(zip(dues, timed, strict=True), key=_due)
 
 
 def _late(jobs: list[Job], view: View) -> Collection[Sequence]:
-    """Those of the jobs that are put behind the others, so that these are in time.
+    """The sequences that are put behind the others, so that the others are in time.
 
-    Prompts share their steps with those that decode, so they take longer than their own work.
+    Prompts share their steps with decodes, so they take longer than their own work.
     """
-    # The next token of one that runs is little work, and not worth pricing.
+    # The next token of a running sequence is little work, and not worth pricing.
     prompts = [(due, s) for due, s in jobs if len(s.tokens) - s.scheduled > 1 or not s.begun]
     slower, work = view.estimates.drifted(1_000_000) / 1e6, view.estimates.work
     slower /= _share_of_prompts(view) if prompts else 1.0
@@ -127,8 +135,8 @@ def _late(jobs: list[Job], view: View) -> Collection[Sequence]:
 
 
 def _largest(jobs: list[Job], works: Mapping[Sequence, int], now: int) -> set[Sequence]:
-    """Those without whom the others are in time: whenever one is late, the largest so far.
-    works: nanoseconds, of those that have any."""
+    """The sequences without which the others are in time: whenever a job is late, the largest so
+    far is dropped; of equal ones, the last to arrive. works: nanoseconds, of those with any."""
     end, late = now, set()
     largest: list[tuple[int, int, Sequence]] = []
     for due, sequence in jobs:
@@ -145,7 +153,7 @@ def _largest(jobs: list[Job], works: Mapping[Sequence, int], now: int) -> set[Se
 
 
 def _share_of_prompts(view: View) -> float:
-    """The part of a long step that is left for prompts beside those that decode."""
+    """The share of a long step that is left for prompts beside the decodes."""
     starts = [s.scheduled for s in view.running if len(s.tokens) - s.scheduled == 1]
     if not starts or not view.estimates.shortest:
         return 1.0

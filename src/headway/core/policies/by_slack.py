@@ -1,4 +1,4 @@
-"""Steps sized by the time that the running can spare (BySlack)."""
+"""Steps sized by the time that running sequences can spare (BySlack)."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -11,26 +11,26 @@ from headway.core.sequence import TIMED, due_before, next_times
 from headway.core.view import View
 from headway.errors import SettingError
 
-LOST = 16  # gaps; who is that far behind will hardly catch up, and no step is made short for it
+LOST = 16  # gaps behind; such a sequence will hardly catch up, and no step is made short for it
 
 
 @dataclass(frozen=True, slots=True)
 class BySlack:
-    """A step takes no longer than the least time that anybody who decodes can spare.
+    """Let a step take no longer than the least time that any decoding sequence can spare.
 
-    A sequence whose tokens came early has time to spare for a long prompt of somebody else. The
-    slack is from Niyama (2025); prompts are packed into it until it is used up, which is what
-    dynamic SplitFuse (DeepSpeed-FastGen, 2023) does with a fixed number of tokens.
+    A sequence whose tokens came early has slack for another one's long prompt. The slack is from
+    Niyama (2025). Prompts are packed into it until it is used up; dynamic SplitFuse
+    (DeepSpeed-FastGen, 2023) does so with a fixed number of tokens.
     """
 
     needs_cost: ClassVar[bool] = True
     least: int = 32  # prompt tokens of a step, however little time there is
-    stretch: int = 20  # a step is at most so many times as long as one of a single token
+    stretch: int = 20  # the longest that a step may take, in steps of one token
     sure: float = 0.9  # share of the steps that are to keep to their time
-    # By this share, those without a deadline and those that are late may lengthen a step that has
-    # prompts of others: these wait for its end.
+    # By this share, rows of later tiers may lengthen a step with prompts of requests in time, which
+    # wait for its end.
     filler: float = 0.05
-    brisk: int = 4  # for the sake of those who may come, no step is made shorter than so many
+    brisk: int = 4  # steps of one token: requests that may come make no step shorter than this
 
     def __post_init__(self) -> None:
         if (
@@ -57,16 +57,16 @@ class BySlack:
         return Allowance(NEVER, True, max(0, due - now), least, self.sure, self.filler)
 
     def _longest(self, view: View) -> int:
-        """Nanoseconds of a step, at most. Who comes meanwhile waits for its end. So it leaves the
-        median prompt of each lane the time to keep the lane's TTFT, and a quarter of what is to
-        spare then for what cannot be foreseen."""
+        """The longest that a step may take, in nanoseconds. A request that comes meanwhile waits
+        for its end. So the step leaves each lane's median prompt the time to keep the lane's TTFT,
+        and a quarter of the remaining time for what cannot be foreseen."""
         estimates, prompt = view.estimates, view.estimates.promises.prompt
         least, most = self.brisk * estimates.shortest, self.stretch * estimates.shortest
         for line in view.lines:
             lane, ttft = line.lane, line.lane.budget.ttft
             if not line.relegates:
                 continue
-            # Where even the longest has the time, the median is not looked up.
+            # If even the lane's longest has the time, the median is not looked up.
             if 3 * (ttft - estimates.prompt_alone(max(self.least, line.longest))) < 4 * most:
                 own = estimates.prompt_alone(prompt(lane.name) or self.least)
                 if own < ttft:
@@ -74,7 +74,8 @@ class BySlack:
         return most
 
     def _expected(self, view: View, most: int) -> list[int]:
-        """When the first tokens must come of those who have come with the last step, and can."""
+        """The first-token deadlines within `most` of the lines' heads that have waited no longer
+        than that and can still keep them."""
         now, estimates = view.now, view.estimates
         heads = [line.waiting[0] for line in view.lines if line.waiting and line.relegates]
         return [
@@ -87,11 +88,11 @@ class BySlack:
         ]
 
     def _prompt_tokens(self, view: View, nanoseconds: int) -> int:
-        """How many fit beside those who decode in a step of this time, at least `least`.
+        """How many prompt tokens fit beside the decodes in a step of this time, at least `least`.
 
-        A budget may ask for tokens faster than a step with the least of a prompt takes. Then each
-        step with a prompt breaks it, and a short one as surely as a long one: so the step is as
-        long as all others can spare.
+        A budget may ask for tokens faster than a step with `least` prompt tokens takes. Then each
+        step with a prompt breaks that budget, a short one as surely as a long one. So the step is
+        as long as all other sequences can spare.
         """
         starts = [s.scheduled for s in view.running if len(s.tokens) - s.scheduled == 1]
         estimates, least = view.estimates, self.least
@@ -100,8 +101,8 @@ class BySlack:
         return max(least, int(spare / token)) if token > 0 else least
 
     def ahead(self, view: View) -> Ahead:
-        """As `allow`, but the sequences are looked at once: with each token, all those of one
-        TPOT gain the same time."""
+        """As `allow`, but the sequences are read only once: with each token, all those of one TPOT
+        gain the same time."""
         dues: defaultdict[int, list[int]] = defaultdict(list)  # by TPOT
         decoding = [s for s in view.running if s.tier == TIMED and s.first_seen != NEVER]
         for sequence, next_by in zip(decoding, next_times(decoding), strict=True):

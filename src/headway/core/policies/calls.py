@@ -13,26 +13,26 @@ from headway.core.view import View
 from headway.errors import SettingError
 
 UNKNOWN = CallCost()
-# Nanoseconds that it takes to decide a call and to hand it over, and for each of its items. So long
-# before the end of the one that runs it is decided, and the function never waits for it.
+# Nanoseconds to decide a call and hand it over: of the call, and of each of its items. The next one
+# is decided this long before the running one ends, so that the function never waits for it.
 LEAD, EACH = 300_000, 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Start up to `size` items together when nothing runs, whoever must end first before others.
+    """Start up to `size` items together when nothing runs, those that must end first before others.
 
-    A call starts once `size` items wait, once somebody has waited its window, or when it would take
-    longer (CallCost) than the first has until its deadline, or until it was planned to end. With a
+    A call starts once `size` items wait or one has waited its window. It also starts when it would
+    take longer (CallCost) than its first item has until its deadline or its planned end. With a
     window of 0 it starts at once, so that calls grow with the load by themselves.
 
-    The call is cut where it would make its first item late. If more than a call waits, items that
-    a whole call would make late come last instead: small calls would make all later ones late
-    (the early drop of Nexus, SOSP 2019; here they are served when there is time). Last of all come
-    those that would be dropped for their own deadline before the call has ended, and a call that
-    has some of them is not decided while another runs.
+    The call is cut where it would make its first item late. If more items wait than one call takes,
+    those that a whole call would make late come last instead: small calls would make all later ones
+    late (the early drop of Nexus, SOSP 2019; here they are served when there is time). Last of all
+    come items whose own deadline is over before the call ends: they would be dropped. A call that
+    has some of these is not decided while another runs.
 
-    With `bounds` a call has items of one class of length, padded to its bound.
+    With `bounds` a call has items of one length class, padded to its bound.
     """
 
     steady: ClassVar[bool] = True
@@ -41,8 +41,8 @@ class Calls:
     windows: Mapping[str, int] = field(default_factory=dict)  # nanoseconds, by lane
     cost: int = NEVER  # of a call, at most; an item alone may exceed it
     bounds: tuple[int, ...] = ()  # the largest cost in each class but the last, ascending
-    # Once `size` items wait, their call is decided while another one runs: nobody better could
-    # come. The executor must take two steps at once.
+    # The next call is decided while another one runs: once `size` items wait, else just before that
+    # one ends. The executor must take two steps at once.
     ahead: bool = False
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Calls:
     def start(self, view: View) -> Start:
         running = view.running
         if running and (not self.ahead or any(not each.in_flight for each in running)):
-            return NOBODY  # perhaps a part of its call is still to come
+            return NOBODY  # a part of its call may still be to come
         if running and (count := view.waiting) < self.size:
             lead = LEAD + EACH * count
             if view.ahead > lead:
@@ -87,12 +87,12 @@ class Calls:
             return Start(wake_at=wake_at)
         _, chosen = min(ready)
         if running and self._would_lose(chosen, cost, view.now):
-            return NOBODY  # when this call has ended, others may have come that can be in time
+            return NOBODY  # before that call ends, items may come that can be in time
         exclusive = bool(self.bounds)
         return Start(len(chosen), exclusive, self.bounds, first=frozenset(chosen), only=True)
 
     def _classes(self, view: View) -> dict[int, tuple[int, list["Ranked"]]]:
-        """By class of length: when the first window of those who wait ends, and all of them."""
+        """By length class: when the first window of its waiting items ends, and all these items."""
         classes: dict[int, tuple[int, list[Ranked]]] = {}
         for line in view.lines:
             window = self.windows.get(line.lane.name, self.window)
@@ -111,7 +111,7 @@ class Calls:
         return classes
 
     def _members(self, waiting: list["Ranked"], cost: CallCost, now: int) -> list["Ranked"]:
-        """Of one class, those that are called next, the most urgent first."""
+        """The items of one class that are called next, the most urgent first."""
         ranked = sorted(waiting)  # no two numbers are equal, so sequences are not compared
         latest = ranked[0][0]
         if latest != NEVER and len(ranked) > self.size:
@@ -135,17 +135,17 @@ class Calls:
         return members
 
     def _would_lose(self, chosen: list[Sequence], cost: CallCost, now: int) -> bool:
-        """Whether the call ends after somebody's own deadline: its result would be for nobody."""
+        """Whether the call ends after an item's own deadline, so that its result would be lost."""
         ends = now + cost.surely(sum([each.prompt for each in chosen]))
         return any(each.request.end_by < ends for each in chosen)
 
     def _cells(self, members: list["Ranked"]) -> int:
-        """What a call of these computes: with bounds, all are as wide as the class."""
+        """Cells that a call of these computes: with bounds, all are as wide as their class."""
         prompts = [each[-1].prompt for each in members]
         return len(prompts) * self._width(max(prompts)) if self.bounds else sum(prompts)
 
     def _width(self, cells: int) -> int:
-        """What so many cells are padded to."""
+        """The width that so many cells are padded to."""
         at = bisect_left(self.bounds, cells)
         return self.bounds[at] if at < len(self.bounds) else cells
 
@@ -154,12 +154,12 @@ Ranked = tuple[int, int, int, Sequence]  # deadline, the lane's priority, number
 
 
 def lost_last(late: list[Ranked], ends: int) -> list[Ranked]:
-    """Those who are late for their budget, but last those whose own deadline is over when the call
-    ends: they would be dropped with their results."""
+    """Sort late items: last come those whose own deadline is over when the call ends, since they
+    would be dropped with their results."""
     return sorted(late, key=lambda each: each[-1].request.end_by < ends)
 
 
 def deadline(sequence: Sequence) -> int:
-    """When it must have ended: by its lane's budget or by its own deadline."""
+    """When the item must have ended: by its lane's budget or its own deadline, the earlier."""
     own = sequence.request.end_by
     return own if own < sequence.done_by else sequence.done_by

@@ -12,19 +12,19 @@ from headway.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """Prompt tokens of a step, and its time."""
+    """The prompt tokens that a step may compute, and the time that it may take."""
 
     tokens: int  # at most, of all prompts
     split: bool  # whether a prompt may get only some of its tokens
     nanoseconds: int = NEVER  # that the step may take; rows that it must have may exceed it
     least: int = 0  # prompt tokens that it may compute whatever its time
     sure: float = 0.5  # share of the steps that are to take no longer than their nanoseconds
-    # By this share, rows of later tiers may lengthen a step with prompts of those in time.
+    # By this share, rows of later tiers may lengthen a step with prompts of requests in time.
     filler: float = inf
 
     @property
     def time(self) -> tuple[int, float, float]:
-        """What a Sizer is made with."""
+        """The arguments of a Sizer: nanoseconds, sure, filler."""
         return self.nanoseconds, self.sure, self.filler
 
 
@@ -44,7 +44,7 @@ class Chunk(Protocol):
     """How many prompt tokens a step may compute.
 
     A policy may also have a method `ahead(view) -> Ahead`: the time that it allows each of the next
-    steps if everybody who runs gets a token in each. A simulation then asks it less often.
+    steps if every running sequence gets a token in each. A simulation then asks it less often.
     """
 
     def allow(self, view: View) -> Allowance:

@@ -1,4 +1,4 @@
-"""Whose next token may come later? A Defer answers, once per step, about those who run."""
+"""Which running sequences may get their next token later? A Defer answers, once per step."""
 
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
@@ -12,16 +12,16 @@ from headway.errors import SettingError
 
 
 class Defer(Protocol):
-    """Which of the running may miss a step. They are considered together with the prompts, in
+    """Which running sequences may miss a step. They are considered together with the prompts, in
     the order policy's order, and served while the step has tokens and time left.
 
-    A policy may also have an attribute `steady`. True promises that, while everybody who runs
-    decodes and nobody joins, its answer changes only when one of them ends: a simulation then asks
-    it less often.
+    A policy may also have an attribute `steady`. True promises that, while every running sequence
+    decodes and none joins, the answer changes only when one of them ends: a simulation then asks
+    less often.
     """
 
     def deferred(self, view: View, *, joins: bool) -> frozenset[Sequence]:
-        """Of those who run, whose next token may come later. joins: whether somebody who waits
+        """The running sequences whose next token may come later. joins: whether a waiting sequence
         may join in this step."""
         ...
 
@@ -31,7 +31,7 @@ NOBODY = frozenset[Sequence]()
 
 @dataclass(frozen=True, slots=True)
 class Nobody:
-    """Each gets its next token in each step."""
+    """Defer none: every running sequence gets its next token in each step."""
 
     steady: ClassVar[bool] = True
 
@@ -41,8 +41,8 @@ class Nobody:
 
 @dataclass(frozen=True, slots=True)
 class WithoutDeadline:
-    """Those whose lane has no budget, or who cannot keep it any more, but not within the least
-    slots of their lane."""
+    """Defer sequences whose lane has no budget or that can no longer keep it, but of each lane not
+    the first, as many as its least slots."""
 
     steady: ClassVar[bool] = True
 
@@ -66,17 +66,17 @@ class WithoutDeadline:
 
 @dataclass(frozen=True, slots=True)
 class WithTimeToSpare:
-    """As WithoutDeadline, and while there are prompts to compute, those in time whose next token
-    is not due soon: the prompts have their time.
+    """As WithoutDeadline. While there are prompts to compute, also defer sequences in time whose
+    next token is not due soon: the prompts get their time.
 
-    Soon is within two of the longest steps, so whoever misses a step can still have its token in
-    time in the next one. An answer that is due at a time may miss steps as long as it would end by
-    then at half of its lane's pace. SCORPIO (2025) lets loose lanes skip steps by credits.
+    `soon` is long enough that a sequence that misses a step can still have its token in time in a
+    later one. An answer that must end by a time may miss steps as long as it would end by then at
+    half of its lane's pace. SCORPIO (2025) lets loose lanes skip steps by credits.
     """
 
     steady: ClassVar[bool] = True
     needs_cost: ClassVar[bool] = True
-    soon: int = 20  # times the length of a step of one token
+    soon: int = 20  # in steps of one token
 
     def __post_init__(self) -> None:
         if self.soon < 1:
@@ -102,7 +102,7 @@ class WithTimeToSpare:
 
 
 def _has_time(sequence: Sequence, left: int, pace: int, lengths: Lengths) -> bool:
-    """Whether its answer would end in the time that is left, as far as its length is known."""
+    """Whether the answer would end in the time that is left, or nothing is known of its length."""
     done = len(sequence.tokens)
     return (
         (sequence.limit - done) * pace <= left

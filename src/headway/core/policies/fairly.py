@@ -16,22 +16,21 @@ MOST_WEIGHT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Fairly:
-    """The places of another order, shared fairly among the tenants of each lane.
+    """Share the places of another order fairly among the tenants of each lane.
 
-    Where that order has a waiting request of a lane, the tenant of the lane with the least service
-    so far goes, with the first of its requests in that order. If two have had the same, it is the
-    one whose oldest request came first. Relegated requests share the places of the relegated.
-    Whoever runs keeps its place.
+    Where that order has a waiting request of a lane, the lane's tenant with the least service so
+    far goes, with the first of its requests in that order. If two tenants have had the same, the
+    one whose oldest request came first goes. Relegated requests share the places of the relegated.
+    A running request keeps its place.
 
-    The counters are those of VTC (Sheng et al., OSDI 2024; TokenCounters). Let two tenants of a
-    lane have requests waiting all the time. Then their service, over their weights, differs by at
-    most
+    The counters are those of VTC (Sheng et al., OSDI 2024; TokenCounters). While two tenants of a
+    lane have requests waiting all the time, their service, over their weights, differs by at most
 
-        2 x max(w_p x longest prompt, w_a x tokens of those who run) / the lesser weight
+        2 x max(w_p x longest prompt, w_a x tokens of the running) / the lesser weight
 
-    The tokens of those who run are their prompts and answers at their longest. Three kinds of
-    waiting requests do not count: relegated ones, those that wait for a prompt which they share,
-    and those that do not fit into memory and are overtaken.
+    The tokens of the running are their prompts and answers at their longest. Three kinds of waiting
+    requests do not count: relegated ones, those that wait for a prompt that they share, and those
+    that do not fit into memory and are overtaken.
     """
 
     order: Order = FirstCome()
@@ -57,7 +56,7 @@ class Fairly:
 
 
 class _Places:
-    """The places of an order, and who takes them. Each is also the place of a candidate."""
+    """The places of an order, and the requests that take them. A place's request is a candidate."""
 
     def __init__(
         self,
@@ -66,14 +65,14 @@ class _Places:
         lines: list[FairLine],
         by_arrival: bool,
     ) -> None:
-        """by_arrival: in a lane, the order is by arrival, so nobody need look for candidates."""
+        """by_arrival: in a lane, the order is by arrival, so candidates need not be looked for."""
         self._ranked, self._running = ranked, frozenset(running)
         self._lines = {line.lane.name: line for line in lines}
         self._by_arrival = by_arrival
         self._turns: dict[tuple[str, bool], _Turns] = {}  # by lane, and whether relegated
         self._seen_ahead = deque[Sequence]()  # places that a search for candidates has passed
         self._found: dict[tuple[str, bool, str], deque[Sequence]] = {}  # candidates, by tenant
-        # Those that are or were candidates: an order may name them twice.
+        # Requests that are or were candidates: an order may name one twice.
         self._named: set[Sequence] = set()
 
     def __iter__(self) -> Iterator[Sequence]:
@@ -103,7 +102,7 @@ class _Places:
         return self._turns[lane, relegated]
 
     def _search(self, lane: str, relegated: bool, tenant: str) -> Iterator[Sequence]:
-        """The tenant's requests in the order; it is read ahead as far as it must be."""
+        """Yield the tenant's requests in order. The order is read ahead no further than needed."""
         found = self._found.setdefault((lane, relegated, tenant), deque())
         while True:
             while not found:
@@ -140,12 +139,12 @@ class _Turns:
             (self._counters.of(tenant), queue[0].number, tenant) for tenant, queue in queues.items()
         ]
         heapify(self._heap)
-        self._last: Sequence | None = None  # that was named; it is of the heap's first tenant
+        self._last: Sequence | None = None  # named last; its tenant is the heap's first
 
     def take(self) -> Sequence | None:
         """The next request of the tenant with the least service; None: all are named.
 
-        Whoever was named before counts as joined. If it did not fit, its tenant has its next turn
+        The request named before counts as joined. If it did not fit, its tenant has its next turn
         as if it had, so that others are tried.
         """
         if (last := self._last) is not None:

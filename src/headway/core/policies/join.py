@@ -14,14 +14,14 @@ from headway.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """How many of the waiting may start now, which ones, and how they run."""
+    """How many waiting requests may start now, which ones, and how they run."""
 
     count: int = 0
     exclusive: bool = False  # as a group that is the whole batch until its last member ends
     buckets: tuple[int, ...] = ()  # widths a group is padded to, ascending; none: its longest row
     together: bool = False  # a group's callers are answered when it ends
     first: frozenset[Sequence] = frozenset()  # these start before all others
-    only: bool = False  # nobody but `first` starts
+    only: bool = False  # only `first` start
     wake_at: int = NEVER  # when to ask again if nothing changes
 
 
@@ -29,8 +29,9 @@ NOBODY = Start()
 
 
 class Join(Protocol):
-    """A policy may also have an attribute `steady`. True promises that, while anybody runs, its
-    answer changes only when a request arrives or ends: a simulation then asks it less often."""
+    """When waiting requests may start. A policy may also have an attribute `steady`. True promises
+    that, while any sequence runs, the answer changes only when a request arrives or ends: a
+    simulation then asks less often."""
 
     def start(self, view: View) -> Start:
         """Which of the waiting requests start now; if none do, when to ask again."""
@@ -83,8 +84,8 @@ class Dynamic:
     windows: Mapping[str, int] = field(default_factory=dict)  # nanoseconds, by lane
     buckets: tuple[int, ...] = ()
     least: int = 0  # the size follows the load between this and `size`; 0: it is fixed
-    # By lane: its window follows the load between this, in nanoseconds, and that of `windows`. With
-    # an empty name: the window for all others does.
+    # By lane, in nanoseconds: its window follows the load between this and that of `windows`. Under
+    # the empty name: for all lanes that `windows` does not name, up to `window`.
     lows: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -107,7 +108,7 @@ class Dynamic:
                 )
 
     def size_of(self, sizes: LaneSizes) -> int:
-        """Requests of a group at present, at most."""
+        """The most requests of a group at present."""
         return (sizes.group or self.least) if self.least else self.size
 
     def window_of(self, lane: str, sizes: LaneSizes) -> int:

@@ -1,4 +1,4 @@
-"""Will the KV memory suffice? A Memory answers, for those who would join."""
+"""Will the KV memory suffice? A Memory answers, for sequences that would join."""
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable
@@ -15,23 +15,24 @@ from headway.errors import SettingError
 
 
 class Memory(Protocol):
-    """Whether those who run leave blocks for one more, later on as well as now."""
+    """Whether the running sequences leave blocks for one more, later on as well as now."""
 
     def foresees(self, joining: Sequence) -> bool:
-        """Whether it needs a forecast; if not, it may join if its blocks are free."""
+        """Whether the sequence needs a forecast; if not, it may join if its blocks are free."""
         ...
 
     def forecast(
         self, view: View, beside: Seq[Sequence], staying: Seq[Sequence] = ()
     ) -> "Forecast | None":
-        """What memory will have for one more; None: whoever has blocks now may join. beside: who
-        run and keep their blocks until they end; staying: others who run, and are replaced."""
+        """What memory will have for one more sequence; None: one whose blocks are free now may
+        join. beside: running sequences that keep their blocks until they end. staying: other
+        running ones, which others replace when they end."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """It may join if its blocks are free now. Who grows later may have to preempt others."""
+    """Let a sequence join if its blocks are free now. If it grows, others may be preempted."""
 
     def foresees(self, joining: Sequence) -> bool:
         return False
@@ -44,24 +45,25 @@ class Now:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """It may join if the blocks will suffice at every future moment, as far as lengths are known.
+    """Let a sequence join if the blocks will suffice at every future moment, as far as lengths are
+    known.
 
-    Tokens grow by one a step, and who ends gives its blocks back. So memory is fullest just before
-    one of them ends. In order of remaining length, longest first, that is
+    Each sequence grows by a token a step, and gives its blocks back when it ends. So memory is
+    fullest just before one ends. In order of remaining length, longest first, that peak is
 
         max over i of  (tokens of the first i  +  i x remaining length of the ith)
 
-    (Past-Future, LightLLM 2025). What waits in the prefix cache counts as free, and a block that
-    several use counts once.
+    (Past-Future, LightLLM 2025). Cached blocks that no sequence uses count as free, and a block
+    that several use counts once.
 
-    Those in time are not expected to leave, if a request of a later tier would join: others come
-    when they end. They keep what they have, and as much more as a Poisson number of them varies by,
-    at most as much again.
+    If a request of a later tier would join, sequences in time are not expected to leave: others
+    come when they end. They keep what they have, and `spread` standard deviations of a Poisson
+    number of them, at most as much again.
     """
 
-    share: float = 0.6  # of answers that are no longer than what is counted on
-    timed: bool = True  # holds for those in time, too; otherwise, these may join as with Now
-    spread: float = 3.0  # standard deviations of what those who stay have
+    share: float = 0.6  # of the answers that are no longer than is assumed
+    timed: bool = True  # holds for sequences in time, too; otherwise, these may join as with Now
+    spread: float = 3.0  # standard deviations of the tokens of those that stay
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
@@ -92,7 +94,8 @@ class Ahead:
 def unshared_tokens(
     sequences: Iterable[Sequence], shared: Collection[int], block_size: int
 ) -> list[int]:
-    """Of each, its tokens outside of blocks that several use: these are the first of its table."""
+    """Each sequence's tokens outside of the blocks that several use, which come first in its
+    table."""
     if not shared:
         return [len(sequence.tokens) for sequence in sequences]
 
@@ -108,38 +111,39 @@ PAUSE = 16  # steps of a lull, at most
 
 
 class Lull:
-    """Memory will suffice for nobody who waits, and nobody who waits or runs has changed since.
+    """A time in which memory suffices for no waiting sequence, and none comes, moves or leaves.
 
-    Those who run come nearer to their ends together, so `Forecast.steps_to_room` says how long that
-    stays so. But whoever misses a step will have less than foreseen. So a lull ends after PAUSE.
+    The running sequences approach their ends together, so `Forecast.steps_to_room` says how long
+    a lull lasts. A sequence that misses a step falls behind that forecast, so a lull ends after
+    PAUSE steps at the latest.
     """
 
     def __init__(self) -> None:
         self._moves, self._until = -1, 0
 
     def begin(self, moves: int, view: View, steps: int) -> None:
-        """In this step nobody could join, nor in so many from it on. moves: of all lines, before
-        it."""
+        """Begin a lull: no sequence can join in this step, nor in so many from it on. moves: of all
+        lines, before this step."""
         self._moves, self._until = moves, view.step + min(PAUSE, steps)
 
     def lasts(self, moves: int, view: View) -> bool:
-        """Whether nobody needs to be asked in this step. moves: of all lines."""
+        """Whether no sequence needs to be tried in this step. moves: of all lines."""
         return moves == self._moves and view.step < self._until
 
 
 def moves(view: View) -> int:
-    """How often somebody has come, joined, moved or left, in all lanes."""
+    """How often a sequence has come, joined, moved or left, in all lanes."""
     return sum([line.moves for line in view.lines])
 
 
 class Forecast:
-    """How full memory will be with one more, whoever that is."""
+    """How full memory will be with one more sequence, whichever it is."""
 
     def __init__(
         self, lengths: Lengths, share: float, holders: list[tuple[int, int]], room: int
     ) -> None:
-        """holders: of each who runs, the tokens that are left and those it has. room: for their
-        tokens and those of one more."""
+        """holders: for each running sequence, its tokens to come and its present ones. room: tokens
+        that memory has for them and for one more sequence."""
         self._lengths, self._share, self._room = lengths, share, room
         holders.sort(reverse=True)
         self._order = [-left for left, _ in holders]
@@ -148,21 +152,22 @@ class Forecast:
             held + count * left
             for count, ((left, _), held) in enumerate(zip(holders, self._held[1:], strict=True), 1)
         ]
-        # Just before one ends that is later than it, or sooner: then the two are there together.
+        # The peaks just before a holder ends: later than the new one, which is gone by then, or
+        # sooner, with the tokens by which the new one has grown.
         self._later = [0, *accumulate(fullest, max)]
         sooner = [most + left for most, (left, _) in zip(fullest, holders, strict=True)]
         self._sooner = [*accumulate(reversed(sooner), max, initial=0)]
         self._sooner.reverse()
 
     def steps_to_room(self, joining: Sequence, found: int) -> int:
-        """0: memory will suffice if it joins. Else in how many steps that may be so, if it waits.
-        found: of its tokens, those whose blocks others use already."""
+        """0 if memory will suffice when the sequence joins now; else the steps after which it may.
+        found: the sequence's tokens in blocks that others use already."""
         now = len(joining.tokens) - found
         (left,) = self._lengths.likely_left((joining,), self._share)
         place = bisect_right(self._order, -left)
         own = self._held[place] + now + (place + 1) * left
         if max(own, self._later[place]) <= self._room:
-            # With each step that it waits, it will have a token less when one of the others ends.
+            # With each step that it waits, it will have a token less when another one ends.
             return max(0, now + self._sooner[place] - self._room)
-        # Too many end later than it: one fewer, once another has less left.
+        # Too many end later than it does: one fewer, once another has less left than it.
         return 1 - self._order[place - 1] - left if place else PAUSE

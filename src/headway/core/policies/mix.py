@@ -24,7 +24,7 @@ class Mix(Protocol):
     """Which kinds of rows, prefill and decode, a step may mix."""
 
     def choices(self, view: View) -> tuple[RowKinds, ...]:
-        """In order of preference: the first for which there is work becomes the step."""
+        """Kinds of rows in order of preference: the first that has work becomes the step."""
         ...
 
 
@@ -38,7 +38,7 @@ class Mixed:
 
 @dataclass(frozen=True, slots=True)
 class PrefillFirst:
-    """First tokens come early, and every running answer stalls while a prompt is computed."""
+    """Prompts first: first tokens come early, and running answers stall while one is computed."""
 
     def choices(self, view: View) -> tuple[RowKinds, ...]:
         return PREFILL, DECODE

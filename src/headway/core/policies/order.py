@@ -12,18 +12,18 @@ from headway.core.view import View
 
 
 class Order(Protocol):
-    """The order in which requests are considered: first those that the step has room for."""
+    """The order in which requests are considered, while the step has room."""
 
     def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
-        """Yield these of the running, which have prompts to compute or may miss a step, and all
-        who wait, first to last. Whoever is named twice has the first of these places. Lazy,
+        """Yield these running sequences, which have prompts to compute or may miss a step, and all
+        waiting ones, first to last. One that is named twice has the first of its places. Lazy,
         because a step rarely needs more than a few."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FirstCome:
-    """By arrival, whatever the lane. Those that are relegated come last."""
+    """The running first, then the waiting by arrival, whatever the lane; the relegated last."""
 
     def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
         hopeful = _by_number([line.waiting for line in view.lines if line.waiting])
@@ -38,7 +38,8 @@ def _by_number(parts: list[list[Sequence]]) -> Iterable[Sequence]:
 
 @dataclass(frozen=True, slots=True)
 class Priority:
-    """Lanes by priority, equal ones in the order of the configuration; in a lane, by arrival."""
+    """The running first, then lanes by priority, equal ones in the order of the configuration; in a
+    lane, by arrival. The relegated of all lanes come last."""
 
     def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
         lines = sorted(view.lines, key=attrgetter("lane.priority"))
@@ -48,7 +49,8 @@ class Priority:
 
 @dataclass(frozen=True, slots=True)
 class ShortestFirst:
-    """By the most tokens that a request may hold (prompt + max_tokens), then by arrival.
+    """The running first, then by the most tokens that a request may hold (prompt + max_tokens),
+    then by arrival; the relegated last.
 
     It lowers the mean wait, and lets the longest starve while shorter ones keep coming. Callers
     are believed: the length of an answer is not predicted.

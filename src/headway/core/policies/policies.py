@@ -32,7 +32,7 @@ class Policies:
     defer: Defer = Nobody()
     relegate: Relegate = Keep()
     memory: Memory = Now()
-    step_tokens: int = 512  # that a step computes at most, padding aside
+    step_tokens: int = 512  # tokens that a step computes at most, padding aside
 
     def __post_init__(self) -> None:
         if self.step_tokens < 1:
@@ -79,7 +79,7 @@ class Policies:
 
     @property
     def goes_by_tier(self) -> bool:
-        """Whether it serves sequences of a later tier behind the others (Sequence.tier)."""
+        """Whether the strategy serves sequences of a later tier behind others (Sequence.tier)."""
         across = getattr(self.preempt, "across", False)
         return across or self.defer != Nobody() or self.relegate != Keep()
 

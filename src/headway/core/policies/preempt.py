@@ -1,4 +1,4 @@
-"""Whose blocks are taken? A Preempt answers, once in a step that runs out of blocks."""
+"""Whose blocks are taken? A Preempt answers, in a step that runs out of blocks or slots."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ class Preempt(Protocol):
     """
 
     def victims(self, view: View) -> Iterator[Sequence]:
-        """Yield the running, the first victim first. The plan skips those it must not take."""
+        """Yield the running sequences, the first victim first. The plan skips some (Victims)."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Youngest:
-    """The last to arrive is taken first; the last victim only when nobody else is left."""
+    """Take the last to arrive first, and the last victim only when no other is left."""
 
     def victims(self, view: View) -> Iterator[Sequence]:
         # A generator, so that only a step that lacks blocks sorts.
@@ -31,12 +31,12 @@ class Youngest:
 
 @dataclass(frozen=True, slots=True)
 class ByLane:
-    """Those without a deadline first, then those that are late already. Among them, the last
-    victim is spared while there are others, and worse lanes come first; in a lane, whoever can
-    lose the least, then the last to arrive.
+    """Take sequences without a deadline first, then those that are late already. Within a tier,
+    spare the last victim while there are others, and take worse lanes first; in a lane, take the
+    one that can lose the fewest tokens, then the last to arrive.
 
-    What others use stays. So a sequence can lose the tokens of its own blocks only; it does lose
-    those whose blocks are reused before it runs again.
+    Blocks that others use stay. So a sequence can lose only tokens in blocks of its own, and does
+    lose those whose blocks are reused before it runs again.
     """
 
     across: ClassVar[bool] = True
@@ -57,7 +57,7 @@ class ByLane:
 
 
 def own_tokens(sequence: Sequence, shared: frozenset[int], block_size: int) -> int:
-    """Tokens that are computed in blocks that nobody else uses."""
+    """Computed tokens in blocks that no other sequence uses."""
     if not shared:
         return sequence.computed
     return sequence.computed - len(shared.intersection(sequence.blocks)) * block_size

@@ -1,4 +1,4 @@
-"""Who cannot keep its budget any more? A Relegate answers, once per step."""
+"""Which requests can no longer keep their budget? A Relegate answers, once per step."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,20 +11,20 @@ from headway.core.view import View
 
 
 class Relegate(Protocol):
-    """Which requests are served as well as possible from now on, behind those in time."""
+    """Which requests become best effort: served from now on behind the requests in time."""
 
     def relegated(self, view: View) -> Iterable[Sequence]:
-        """Of those in time so far, waiting or running, those that are so no longer."""
+        """Requests, waiting or running, that were in time so far and no longer are."""
         ...
 
     def restored(self, view: View) -> Iterable[Sequence]:
-        """Of the relegated, waiting or running, those that are in time after all."""
+        """Relegated requests, waiting or running, that are in time after all."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """None: whoever is late keeps its place."""
+    """Relegate none: a late request keeps its place."""
 
     def relegated(self, view: View) -> Iterable[Sequence]:
         return ()
@@ -35,12 +35,12 @@ class Keep:
 
 @dataclass(frozen=True, slots=True)
 class Hopeless:
-    """Whose first token would be late even if its prompt were computed now, alone; or who waits and
-    whose answer would end too late then (Estimates.last_first_token).
+    """Relegate a request whose first token would be late even if its prompt were computed now,
+    alone; or that waits and whose answer would end too late then (Estimates.last_first_token).
 
-    The prediction may be wrong: whoever had its first token in time, or can have it again because
-    steps have become faster, is in time again; but not who runs and has only an end to keep. Eager
-    relegation is from Niyama (2025).
+    The prediction may be wrong. So a request is restored if its first token came in time, or can
+    come in time because steps have become faster; but not a running one that has only an end to
+    keep. Eager relegation is from Niyama (2025).
     """
 
     needs_cost: ClassVar[bool] = True
@@ -51,7 +51,7 @@ class Hopeless:
         ending: list[Sequence] = []
         for line in view.lines:
             if line.relegates:
-                # Nobody who waits takes longer than the longest: most need no exact look.
+                # No waiting prompt takes longer than the longest: most need no exact look.
                 soon = now + estimates.prompt_alone(line.longest)
                 starting += [s for s in line.waiting if s.first_by < soon]
                 if line.has_dues:
@@ -70,7 +70,7 @@ class Hopeless:
 
     def restored(self, view: View) -> Iterable[Sequence]:
         now = view.now
-        # Most of those who wait are too late for good, and need no look.
+        # Most waiting requests are too late for good, and need no look.
         found = [
             s
             for line in view.lines
@@ -85,7 +85,7 @@ class Hopeless:
 
 
 def _begins_in_time(sequence: Sequence, view: View) -> bool:
-    """Whether its first token came in time, or would if its prompt were computed now."""
+    """Whether the first token came in time, or would if the prompt were computed now."""
     if sequence.first_seen != NEVER:
         return sequence.first_seen <= sequence.first_by
     now, by = view.now, sequence.first_by
@@ -93,12 +93,12 @@ def _begins_in_time(sequence: Sequence, view: View) -> bool:
 
 
 def _ending(line: Line, soon: int) -> list[Sequence]:
-    """Who waits there and may have to begin its answer before then: most need no exact look. No
-    answer is reckoned to take more than half of its whole time (Estimates.last_first_token)."""
+    """Waiting requests that may have to begin their answers before `soon`; the others need no
+    exact look. No answer is assumed to take more than half of its time (last_first_token)."""
     return [s for s in line.waiting if s.done_by + s.request.arrived < 2 * soon]
 
 
 def is_late_to_end(sequence: Sequence, view: View) -> bool:
-    """Whether its answer would end too late, if its prompt were computed now."""
+    """Whether the answer would end too late even if its prompt were computed now."""
     by = view.estimates.last_first_token(sequence)
     return by < NEVER and view.now + view.estimates.first_token(sequence) > by
