@@ -9,8 +9,8 @@ from headway.core.request import NEVER
 from headway.core.roster import Roster
 from headway.core.settings import Settings
 
-FELT = 20  # a step is felt if it takes more than this fraction of a TTFT: one part in so many
-PAYS = 50  # waiting for a step pays if the device idles less than one part in so many of it
+FELT = 20  # a step that takes more than 1/FELT of a TTFT is felt
+PAYS = 50  # waiting for a step pays if the device then idles for less than 1/PAYS of the step
 
 
 class StepInFlight(NamedTuple):

@@ -53,9 +53,9 @@ class Remainder:
         return self._sizer.fit_singles([each.scheduled for each in singles], latest)
 
     def within_time(self, sequence: Sequence, wanted: int, kept: int, *, may_wait: bool) -> int:
-        """How many of `wanted` tokens fit into the step's time. At least `kept` do, which its lane
-        keeps for the sequence. If the sequence may not miss the step, what is left of the step's
-        least prompt tokens is added to them."""
+        """How many of `wanted` tokens fit into the step's time. Whatever the time, the sequence may
+        have `kept`, which its lane keeps for it. If it may not miss the step, it may also have what
+        is left of the step's least prompt tokens."""
         if self._sizer is None:
             return wanted
         self._sizer.turn_to(sequence.tier)

@@ -10,7 +10,7 @@ from headway.core.settings import Settings
 
 
 class Resizing:
-    """When a request ends, resizes its lane's slots or the groups, and its lane's window."""
+    """Resizes a lane's slots, or the groups, and the lane's window when a request ends."""
 
     def __init__(self, settings: Settings, roster: Roster, sizes: LaneSizes) -> None:
         join = settings.policies.join
