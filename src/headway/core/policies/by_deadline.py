@@ -14,7 +14,7 @@ from headway.errors import SettingError
 
 SECOND = 1_000_000_000
 LONG = 10  # the length of a step that is full of prompts, in steps of one token
-SURE = 0.9  # share of the answers that are no longer than is assumed
+SURE = 0.9  # the quantile of answer lengths that is counted on
 LEAST_SHARE = 0.1  # of a step that prompts are assumed to have, however many sequences decode
 _number, _tier = attrgetter("number"), attrgetter("tier")  # the first tier, TIMED, is 0
 _end = attrgetter("done_by", "number")
@@ -77,9 +77,9 @@ class ByDeadline:
     def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
         """The oldest request with a budget and the oldest without, if older than `patience`.
 
-        Considered are waiting requests whose turn it is and whose lanes are not full. While only
-        sequences in time run, so are all that wait behind the requests in time. In every `turn`-th
-        step, so are the running ones.
+        A waiting request counts in its turn, unless its lane is full. While only sequences in time
+        run, requests that wait behind those in time count out of turn, too. Running sequences count
+        in every `turn`-th step.
         """
         timed, untimed = (count >= self.turn - 1 for count in view.since_oldest)
         alone = not any(map(_tier, view.running))

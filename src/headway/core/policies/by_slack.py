@@ -74,8 +74,8 @@ class BySlack:
         return most
 
     def _expected(self, view: View, most: int) -> list[int]:
-        """The first-token deadlines within `most` of the lines' heads that have waited no longer
-        than that and can still keep them."""
+        """First-token deadlines of waiting requests that must be met within `most` nanoseconds and
+        still can. Only the first of each line is looked at, if it came within as many."""
         now, estimates = view.now, view.estimates
         heads = [line.waiting[0] for line in view.lines if line.waiting and line.relegates]
         return [

@@ -13,14 +13,14 @@ from headway.core.view import View
 from headway.errors import SettingError
 
 UNKNOWN = CallCost()
-# Nanoseconds to decide a call and hand it over: of the call, and of each of its items. The next one
+# Nanoseconds to decide a call and hand it over, and the same for each of its items. The next call
 # is decided this long before the running one ends, so that the function never waits for it.
 LEAD, EACH = 300_000, 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """Start up to `size` items together when nothing runs, those that must end first before others.
+    """Start up to `size` items together when nothing runs, the earliest deadline first.
 
     A call starts once `size` items wait or one has waited its window. It also starts when it would
     take longer (CallCost) than its first item has until its deadline or its planned end. With a

@@ -41,8 +41,8 @@ class Nobody:
 
 @dataclass(frozen=True, slots=True)
 class WithoutDeadline:
-    """Defer sequences whose lane has no budget or that can no longer keep it, but of each lane not
-    the first, as many as its least slots."""
+    """Defer sequences whose lane has no budget or that can no longer keep it. The first of each
+    lane, as many as its least slots, are not deferred."""
 
     steady: ClassVar[bool] = True
 
@@ -69,9 +69,10 @@ class WithTimeToSpare:
     """As WithoutDeadline. While there are prompts to compute, also defer sequences in time whose
     next token is not due soon: the prompts get their time.
 
-    `soon` is long enough that a sequence that misses a step can still have its token in time in a
-    later one. An answer that must end by a time may miss steps as long as it would end by then at
-    half of its lane's pace. SCORPIO (2025) lets loose lanes skip steps by credits.
+    Soon is, by default, within two steps full of prompts (by_deadline.LONG): a sequence that misses
+    a step can still have its token in time in the next one. An answer with a deadline for its end
+    may miss steps if it would still meet that at half of its lane's pace. SCORPIO (2025) lets loose
+    lanes skip steps by credits.
     """
 
     steady: ClassVar[bool] = True

@@ -21,7 +21,7 @@ class Start:
     buckets: tuple[int, ...] = ()  # widths a group is padded to, ascending; none: its longest row
     together: bool = False  # a group's callers are answered when it ends
     first: frozenset[Sequence] = frozenset()  # these start before all others
-    only: bool = False  # only `first` start
+    only: bool = False  # no others than `first` start
     wake_at: int = NEVER  # when to ask again if nothing changes
 
 

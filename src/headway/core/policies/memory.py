@@ -61,7 +61,7 @@ class Ahead:
     number of them, at most as much again.
     """
 
-    share: float = 0.6  # of the answers that are no longer than is assumed
+    share: float = 0.6  # the quantile of answer lengths that is counted on
     timed: bool = True  # holds for sequences in time, too; otherwise, these may join as with Now
     spread: float = 3.0  # standard deviations of the tokens of those that stay
 

@@ -39,8 +39,8 @@ class Hopeless:
     alone; or that waits and whose answer would end too late then (Estimates.last_first_token).
 
     The prediction may be wrong. So a request is restored if its first token came in time, or can
-    come in time because steps have become faster; but not a running one that has only an end to
-    keep. Eager relegation is from Niyama (2025).
+    because steps have become faster. A running request whose only deadline is its end is not
+    restored. Eager relegation is from Niyama (2025).
     """
 
     needs_cost: ClassVar[bool] = True
