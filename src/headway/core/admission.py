@@ -15,9 +15,9 @@ DOUBT = 2  # a wait may take longer than estimated, by 1/DOUBT of it
 class Accept:
     """The request may come in. Its `eta` is an estimate, not a bound.
 
-    It adds the time until the line ahead has drained, at its recent rate, and the time from start
-    to first token, as prompts of that length took recently. It ignores requests that arrive later
-    and go first, and that no slot may be free although nobody waits.
+    The estimate is the wait for the requests ahead (`wait`) plus the time from start to first
+    token, as prompts of that length took recently. It ignores requests that arrive later but go
+    first. It also ignores the wait for a slot when all slots are taken and no request waits.
     """
 
     eta: int  # nanoseconds, on the engine's clock, at which the first token may come
@@ -28,11 +28,11 @@ class Refuse:
     """The request may not come in."""
 
     reason: str
-    retry_at: int = NEVER  # when the line will have drained; NEVER: trying again is no use
+    retry_at: int = NEVER  # when the line should have drained; NEVER: retrying does not help
 
 
 def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
-    """Whether the request may come in, and when its first token may come."""
+    """Accept the request, with an estimate of when its first token comes, or refuse it."""
     if refused := refuse(request, load, now):
         return refused
     line = load.lanes[request.lane]
@@ -40,9 +40,10 @@ def admit(request: Request, load: Load, now: int) -> Accept | Refuse:
 
 
 def refuse(request: Request, load: Load, now: int) -> Refuse | None:
-    """Refuse a request that may not come in.
+    """Refuse a request that may not come in; None: it may.
 
-    Asked by whoever submits it and again by Scheduler.apply: several may have submitted at once.
+    The submitter checks first. Scheduler.apply checks again, because several submitters may have
+    passed the check at once.
     """
     line = load.lanes.get(request.lane)
     if line is None:
@@ -60,8 +61,8 @@ def refuse(request: Request, load: Load, now: int) -> Refuse | None:
 
 
 def has_place(request: Request, line: Line, capacity: int) -> bool:
-    """Whether `refuse` would let the request in, unless the engine is closing. The engine asks its
-    own line: to make a Load for each request took half the time of taking it in.
+    """Whether `refuse` would let the request in, if the engine is not closing. The engine checks
+    its own line: building a Load for each request took half the time of adding the request.
 
     capacity: tokens that a request of this lane may ever hold.
     """
@@ -71,7 +72,7 @@ def has_place(request: Request, line: Line, capacity: int) -> bool:
 
 
 def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
-    """Refuse if the lane has no place for any request. Asked before the prompt is tokenized."""
+    """Refuse if the lane has no place for any request. Called before the prompt is tokenized."""
     if line.waiting < line.lane.max_waiting:
         return None
     reason = f"{line.waiting} requests wait in {line.lane.name!r} already"
@@ -79,11 +80,11 @@ def full(line: LaneLoad, load: Load, now: int) -> Refuse | None:
 
 
 def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
-    """Refuse if a request that must start by `start_by` would probably wait in vain.
+    """Refuse a request that would probably not start by `start_by`.
 
-    Asked at admission only; the engine itself drops requests that really are late. If waits were
-    accepted that are estimated to end just in time, half of them would be in vain, and all of them
-    when a busy neighbour slows the machine.
+    Called at admission only; the engine itself drops requests that really are late. An estimate
+    from drain rates gets a margin (DOUBT). Without it, half of the requests whose wait is estimated
+    to end just in time would wait in vain, and all of them when a busy neighbour slows the machine.
     """
     ahead = wait(line, load)
     longest = ahead if _is_foreseen(line) else ahead + ahead // DOUBT
@@ -99,8 +100,8 @@ def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
 
 
 def never(requests: Sequence[Request], load: Load) -> Refuse | None:
-    """Refuse requests of one call, which come in together or not at all, if there are more than
-    their lane ever holds."""
+    """Refuse the requests of one call if their lane can never hold all of them. They come in
+    together or not at all."""
     line = load.lanes.get(requests[0].lane) if len(requests) > 1 else None
     if line is None:
         return None
@@ -115,20 +116,22 @@ def never(requests: Sequence[Request], load: Load) -> Refuse | None:
 
 
 def wait(line: LaneLoad, load: Load) -> int:
-    """Nanoseconds until all requests have started that wait now and precede a new one of this lane.
+    """Nanoseconds until all waiting requests that precede a new one of this lane have started.
 
-    The lanes' ranks tell which do (Settings.ranks). First come: all but relegated ones. By
-    priority: those of its own lane and of lanes before it. By deadline: a lane with a budget waits
-    for those of all lanes with one that are due earlier, but neither for lanes without a budget nor
-    for relegated requests, its own included: those come later, and give back their slots where
-    these are short. A lane without a budget waits for all requests of those that have one, and for
-    its own lane and those before it.
+    The lanes' ranks (Settings.ranks) tell which requests precede it:
 
-    A line's drain rate already contains what the other lanes take. So the slowest line counts. But
-    the rate is that of a time in which somebody waited, which may be long over. If there are slots
-    and blocks for all, they wait no longer than their prompts take one by one.
+    first come   all that are not relegated
+    priority     those of this lane and of lanes before it that are not relegated
+    deadline     for a lane with a budget: those due earlier, in all lanes with a budget. Relegated
+                 requests and lanes without a budget start later, and give up slots that are short.
+                 For a lane without a budget: all requests of lanes with one, of this lane and of
+                 lanes without a budget before it.
 
-    Where lanes go by deadline, the engine has looked ahead (LaneLoad.eta), and that counts.
+    A line's drain rate already includes what the other lanes take, so the slowest line counts. But
+    the rate was measured while requests waited, which may be long ago. If there are slots and
+    blocks for all, the wait is at most the time to compute their prompts one by one.
+
+    Where lanes go by deadline, the engine's look ahead (LaneLoad.eta) counts instead, once known.
     """
     if _is_foreseen(line):
         return foreseen(line, load)
@@ -140,8 +143,9 @@ def _is_foreseen(line: LaneLoad) -> bool:
 
 
 def foreseen(line: LaneLoad, load: Load) -> int:
-    """As wait, by the engine's latest look ahead, which may be some steps old. If fewer prompt
-    tokens wait now than then, the wait is shorter by the same share; if more, longer by these."""
+    """As `wait`, from the engine's latest look ahead, which may be some steps old. If fewer prompt
+    tokens wait now than then, the wait shrinks in proportion. If more do, their prefill is added.
+    """
     ahead, then, now = (
         line.eta - load.prefill * line.eta_prompt,
         line.eta_tokens,
@@ -156,15 +160,15 @@ def foreseen(line: LaneLoad, load: Load) -> int:
 
 
 def until_drained(line: LaneLoad, load: Load) -> int:
-    """As wait, but until the line's relegated requests have started, too: they take up places."""
+    """As `wait`, but until the line's relegated requests have started, too: they take up places."""
     return _to_drain(load, line.relegated_rank if line.relegated else line.rank)
 
 
 def _to_drain(load: Load, rank: int, due: int = 0) -> int:
-    """Nanoseconds until all up to this rank have started, by each line's drain rate. Where that is
-    not known yet, it is as if prompts were computed one by one.
+    """Nanoseconds until all requests up to this rank have started, at each line's drain rate. While
+    a rate is unknown, its line is priced as if prompts were computed one by one.
 
-    due: of a lane whose requests are due later than this, only those count that are due first.
+    due: in a lane whose own `due` is larger than this, only the requests that are due first count.
     """
     longest = prompts = 0
     for each in load.lanes.values():
@@ -178,19 +182,19 @@ def _to_drain(load: Load, rank: int, due: int = 0) -> int:
 
 
 def _share_due(line: LaneLoad, now: int, due: int) -> float:
-    """Of those who wait there in time, the part that is due before a request that comes now and is
-    due so much later; 0: all go before it. They are taken to have come evenly since the oldest."""
+    """Share of the line's requests in time that are due before a request that arrives now and is
+    due `due` nanoseconds later; due 0: all. Arrivals since the oldest are assumed to be even."""
     if not 0 < due < line.due:
         return 1.0
     since, lead = now - line.oldest, line.due - due
-    if line.relegated:  # the oldest may be one of them
+    if line.relegated:  # the oldest may be relegated
         since = min(since, line.due)
     return (since - lead) / since if since > lead else 0.0
 
 
 def _starts_at_once(load: Load) -> bool:
-    """Whether there are slots and blocks for all who wait, and a slot for one more. Not said of
-    lanes that have no more than a share of them."""
+    """Whether there are slots and blocks for all waiting requests, and a slot for one more. False
+    if a lane with waiting requests is limited to a share."""
     lines = [each for each in load.lanes.values() if each.waiting]
     waiting = sum([each.waiting for each in lines])
     blocks = waiting + sum([each.tokens for each in lines]) // load.block_size
@@ -199,17 +203,17 @@ def _starts_at_once(load: Load) -> bool:
 
 
 def _seconds(nanoseconds: int) -> str:
-    """With two digits, but all before the point."""
+    """Seconds as text: two significant digits, or whole seconds from 10 on."""
     seconds = nanoseconds / 1e9
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"
 
 
 def _problem(request: Request, lane: Lane, capacity: int) -> str:
-    """What is wrong with the request itself; empty: nothing."""
+    """Describe what is wrong with the request itself; empty: nothing."""
     prompt, most = len(request.prompt), lane.max_waiting_tokens
     if not prompt:
         return "the prompt is empty"
-    max_tokens: object = request.max_tokens  # a caller's value, whose type nobody has checked
+    max_tokens: object = request.max_tokens  # from the caller: its type is unchecked
     if not isinstance(max_tokens, int):
         return f"max_tokens must be an int, not {max_tokens!r}"
     if request.max_tokens < 0:

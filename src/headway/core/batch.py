@@ -1,7 +1,7 @@
 """What crosses the seams: a Batch to the executor, its Output back, an Event to a caller.
 
-Plain values of ints and strings. Nothing here references a Sequence, and all of it pickles.
-Row and Event are named tuples because one of each is made per token.
+Plain values: nothing here references a Sequence, and all of it pickles. Row and Event are named
+tuples because one of each is made per token.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,13 +13,13 @@ from headway.core.grammar import ALL_BANNED, DEAD_END
 from headway.core.request import NEVER, Finish, Pooling
 from headway.core.sampling import Sampling
 
-# Instead of a token: the one that the row of this sequence samples in the step before, which is
-# still being computed. Only executors that take several steps at once (Traits) are sent it.
+# Stands for the token that this sequence's row in the step before samples, while that step is still
+# being computed. Only executors that take several steps at once (Traits) receive it.
 UNKNOWN = -1
 
 
 class Want(IntFlag):
-    """What a row wants of the executor: nothing, or some of these."""
+    """What a row wants from the executor: nothing, or any of these."""
 
     NOTHING = 0
     LAST = 1  # a token sampled from the last position's logits
@@ -38,12 +38,12 @@ class Row(NamedTuple):
 
 
 class Begun(NamedTuple):
-    """What the executor keeps of a sequence until it ends."""
+    """What the executor keeps for a sequence until the sequence ends."""
 
     sequence: int
     prompt: int  # its length: the token at position p is generated token p - prompt
     sampling: Sampling
-    tokens: tuple[int, ...] = ()  # all known ones, if the sampling or the executor reads them
+    tokens: tuple[int, ...] = ()  # all known tokens, if the sampling or the executor reads them
     adapter: str = ""  # the LoRA adapter's name; empty: none
     pooling: str = Pooling.NONE  # how its vector is made, if it wants one
 
@@ -60,7 +60,7 @@ class Batch:
 
     step: int = 0
     rows: tuple[Row, ...] = ()
-    begun: tuple[Begun, ...] = ()  # their first row, or first since a preemption, is here
+    begun: tuple[Begun, ...] = ()  # sequences with their first row, or first since a preemption
     ended: tuple[int, ...] = ()  # sequences whose state the executor drops, before it reads begun
     held: int = 0  # slots of an exclusive group whose member has ended
     width: int = 0  # tokens that rows and held slots are padded to; 0: no padding
@@ -106,13 +106,13 @@ class Output:
 
 
 def finish_of(error: str) -> Finish:
-    """How a row with this error ends: by what its request asks for, or by the engine's fault."""
+    """How a row with this error ends: UNSATISFIABLE if its own request is the cause, else ERROR."""
     own = error.startswith((ALL_BANNED, DEAD_END))
     return Finish.UNSATISFIABLE if own else Finish.ERROR
 
 
 class Event(NamedTuple):
-    """New tokens of a request, or its end, or both; or that it was relegated; or its promise."""
+    """News of a request: new tokens, its end, or both; its relegation; or its promise."""
 
     id: str
     tokens: tuple[int, ...] = ()
@@ -120,15 +120,15 @@ class Event(NamedTuple):
     error: str = ""
     logprobs: tuple[Logprob, ...] = ()  # of these tokens, if asked for
     prompt_logprobs: Logprobs = ()  # of the prompt's tokens, from the second on
-    relegated: bool = False  # it seems unable to keep its budget: told by an event of its own
-    # When its first token comes, and by when it has ended, on the engine's clock (Promise). Told
+    relegated: bool = False  # it is expected to miss its budget: told by an event of its own
+    # The promised times of its first token and of its end, on the engine's clock (Promise). Told
     # once, by an event of its own.
     promise: tuple[int, ...] = ()
-    vector: bytes = b""  # what it wanted of its prompt: float32, little-endian
+    vector: bytes = b""  # the pooled vector of its prompt: float32, little-endian
 
 
 def add_scores(events: list[Event], id: str, scores: Logprobs) -> None:
-    """Give out log-probabilities of a prompt with its row's event, or with one of their own."""
+    """Add a prompt's log-probabilities to its row's event, or as an event of their own."""
     if events and events[-1].id == id:
         events[-1] = events[-1]._replace(prompt_logprobs=scores)
     elif scores:

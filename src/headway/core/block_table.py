@@ -1,4 +1,4 @@
-"""A sequence's blocks: reserved, added to, published to the prefix cache and released."""
+"""Reserve, grow, publish to the prefix cache and release the blocks of a sequence."""
 
 from hashlib import blake2b
 from struct import iter_unpack, pack
@@ -13,7 +13,8 @@ TOKEN_BYTES = 4  # of a token id, as it is hashed
 def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
     """Reserve blocks for all tokens that the sequence has or, with `whole`, may ever have.
 
-    Blocks of the prefix cache are used where they match. False, and no block, if it does not fit.
+    Matching blocks of the prefix cache are reused. Returns False, and reserves nothing, if the
+    sequence does not fit.
     """
     full, most = matchable(pool, sequence), _blocks_for(pool, sequence, whole)
     if pool.still_lacks(sequence.misfit, sequence.hashes, full, most):
@@ -33,18 +34,18 @@ def reserve(pool: BlockPool, sequence: Sequence, *, whole: bool) -> bool:
 
 
 def demand(pool: BlockPool, sequence: Sequence, *, whole: bool) -> tuple[int, set[int]]:
-    """How many blocks must be free for `reserve`, and which blocks in use it would share."""
+    """How many free blocks `reserve` needs, and which blocks in use it would share."""
     shared = pool.in_use(pool.match(sequence.hashes[: matchable(pool, sequence)]))
     return _blocks_for(pool, sequence, whole) - len(shared), shared
 
 
 def cached(pool: BlockPool, sequence: Sequence) -> int:
-    """How many of its first tokens are found in the prefix cache."""
+    """How many of the sequence's leading tokens are in the prefix cache."""
     return len(pool.match(sequence.hashes[: matchable(pool, sequence)])) * pool.block_size
 
 
 def matchable(pool: BlockPool, sequence: Sequence) -> int:
-    """How many of its first blocks may be found in the prefix cache; they are hashed now."""
+    """How many leading blocks may match the prefix cache. Hashes the sequence's full blocks."""
     # The last token is never matched: it must be computed, for its logits.
     full = (len(sequence.tokens) - 1) // pool.block_size
     _hash_blocks(pool, sequence, full)
@@ -56,14 +57,14 @@ def _blocks_for(pool: BlockPool, sequence: Sequence, whole: bool) -> int:
 
 
 def grow(pool: BlockPool, sequence: Sequence, count: int) -> None:
-    """Add so many blocks to a running sequence."""
+    """Add `count` blocks to a running sequence."""
     sequence.blocks += pool.allocate(count)
     pool.blocks_of_lane[sequence.request.lane] += count
     sequence.room = len(sequence.blocks) * pool.block_size
 
 
 def release(pool: BlockPool, sequence: Sequence) -> None:
-    """Free all its blocks. The published ones stay cached until they are needed."""
+    """Free all blocks of the sequence. Published blocks stay cached until they are needed."""
     pool.release(sequence.blocks, sequence.hashes[: sequence.published])
     pool.blocks_of_lane[sequence.request.lane] -= len(sequence.blocks)
     sequence.blocks, sequence.room = [], 0
@@ -71,7 +72,7 @@ def release(pool: BlockPool, sequence: Sequence) -> None:
 
 
 def publish(pool: BlockPool, sequence: Sequence) -> None:
-    """Publish the blocks that it has filled since it last did."""
+    """Publish the blocks that the sequence has filled since the last call."""
     full = sequence.computed // pool.block_size
     _hash_blocks(pool, sequence, full)
     new = slice(sequence.published, full)
@@ -81,8 +82,8 @@ def publish(pool: BlockPool, sequence: Sequence) -> None:
 
 
 def _hash_blocks(pool: BlockPool, sequence: Sequence, full: int) -> None:
-    """Hash its first `full` blocks: 128 bits each, chained. The pool's secret is in the chain's
-    root, and so in every hash."""
+    """Hash the first `full` blocks: 128 bits each, chained. The pool's secret keys the root of the
+    chain, so every hash depends on it."""
     hashes, tokens, size = sequence.hashes, sequence.tokens, pool.block_size
     if len(hashes) >= full:
         return

@@ -1,7 +1,7 @@
 """The pool of KV blocks (BlockPool): which are in use, which are free, which can be matched again.
 
-Paged KV memory is vLLM's PagedAttention (SOSP 2023). That a full block is found by a hash, chained
-over all tokens before it, is vLLM's automatic prefix caching.
+Paged KV memory is vLLM's PagedAttention (SOSP 2023). Finding a full block by a hash that is chained
+over all tokens before it is vLLM's automatic prefix caching.
 """
 
 from collections import Counter, deque
@@ -12,7 +12,7 @@ from hashlib import blake2b
 from headway.errors import SettingError
 
 SCRATCH = 0  # never handed out: padding and held slots write there
-MAX_STALE = 64  # stale entries of the queue that are tolerated, beside one for each that is not
+MAX_STALE = 64  # so many more stale queue entries than live ones are tolerated
 
 
 class BlockPool:
@@ -20,10 +20,10 @@ class BlockPool:
 
     free, in order of reuse:   | empty, last freed first | cached, least recently freed first |
 
-    A block has a hash once it is published. A cached block that is matched is in use again, with
-    its contents. So a preempted sequence loses only the blocks that others needed: its full blocks
-    wait here, behind those that were freed before, and the last of them is reused first. Blocks are
-    looked up by hash, in use or not, so that most calls are a single operation on many of them.
+    Publishing a block gives it a hash. A match puts a cached block back in use with its contents.
+    So a preempted sequence loses only the blocks that others needed: its full blocks queue here
+    behind those freed earlier, and its last block is reused first. Blocks are looked up by hash, in
+    use or not, so most calls are a single operation on many blocks.
     """
 
     def __init__(self, num_blocks: int, block_size: int, secret: bytes = b"") -> None:
@@ -33,18 +33,18 @@ class BlockPool:
             )
         self.num_blocks = num_blocks
         self.block_size = block_size
-        self._secret = secret  # without it nobody can compute the hash of another's block
-        self.blocks_of_lane = Counter[str]()  # a block that several sequences share, for each
+        self._secret = secret  # a client without it cannot compute the hash of another's block
+        self.blocks_of_lane = Counter[str]()  # a shared block counts once for each sequence
         self._empty = list(range(num_blocks, 0, -1))  # a stack
-        # Hashes of the cached blocks. An entry is stale if its block is in use again: then it is
-        # left in the queue and skipped later, for nothing is removed from the middle of a deque.
+        # Hashes of the cached blocks. An entry is stale once its block is in use again: it stays in
+        # the queue and is skipped later, because a deque is slow to delete from the middle.
         self._cached: deque[bytes] = deque()
-        self._stale_of: Counter[bytes] = Counter()  # so many entries of a hash are: the oldest
+        self._stale_of: Counter[bytes] = Counter()  # stale entries by hash: its oldest entries
         self._num_stale = 0
         self._block_of: dict[bytes, int] = {}  # by hash, in use or cached
         self._in_use: set[int] = set()
-        self._sharers: dict[int, int] = {}  # how many use it beside the first; only where some do
-        self._taken = 0  # cached blocks that were matched or reused, so far
+        self._sharers: dict[int, int] = {}  # users beyond the first, by block; shared blocks only
+        self._taken = 0  # cached blocks matched or reused so far
 
     @property
     def num_free(self) -> int:
@@ -53,22 +53,22 @@ class BlockPool:
 
     @property
     def shared(self) -> Collection[int]:
-        """The blocks that several sequences use, as they are at any time."""
+        """The blocks that several sequences use, as a live view."""
         return self._sharers.keys()
 
     def blocks_for(self, tokens: int) -> int:
-        """How many blocks hold so many tokens."""
+        """How many blocks this many tokens need."""
         return -(-tokens // self.block_size)
 
     def root(self, salt: str, adapter: str = "") -> bytes:
-        """The hash that comes before the first block of a salt and an adapter; empty: none."""
+        """The hash at the root of the chain for a salt and an adapter; empty: none."""
         root = blake2b(salt.encode(), digest_size=16, key=self._secret).digest()
         if not adapter:
             return root
         return blake2b(root + adapter.encode(), digest_size=16, key=self._secret).digest()
 
     def match(self, hashes: Seq[bytes]) -> Seq[bytes]:
-        """The longest prefix of these hashes whose blocks are there. Changes nothing."""
+        """The longest prefix of these hashes whose blocks the pool holds. Changes nothing."""
         known = self._block_of
         for count, each in enumerate(hashes):
             if each not in known:
@@ -80,13 +80,13 @@ class BlockPool:
         return self._count_cached(matched) + new <= self.num_free
 
     def _count_cached(self, matched: Iterable[bytes]) -> int:
-        """How many of these blocks are free now, so that acquiring them uses up a free block."""
+        """How many of these blocks are free now: acquiring such a block uses up a free one."""
         in_use, block_of = self._in_use, self._block_of
         return sum([block_of[each] not in in_use for each in matched])
 
     def misfit(self, matched: Seq[bytes]) -> tuple[int, int, int]:
         """What `still_lacks` needs to know of a sequence that did not fit: how many hashes
-        matched, how many of their blocks were free, and how many had been taken by then."""
+        matched, how many of their blocks were free, and the count of taken blocks so far."""
         return len(matched), self._count_cached(matched), self._taken
 
     def still_lacks(
@@ -109,7 +109,7 @@ class BlockPool:
         return lacks > self.num_free
 
     def acquire(self, matched: Seq[bytes]) -> list[int]:
-        """Use the blocks that have these hashes."""
+        """Put the blocks with these hashes in use, and return them."""
         blocks = [self._block_of[each] for each in matched]
         for each, block in zip(matched, blocks, strict=True):
             if block in self._in_use:
@@ -124,7 +124,7 @@ class BlockPool:
         return blocks
 
     def allocate(self, count: int) -> list[int]:
-        """Use so many free blocks, the empty ones first. What a cached one held is forgotten."""
+        """Take `count` free blocks, the empty ones first. A cached one loses its contents."""
         assert count <= self.num_free, "ask can_hold first"
         empty = self._empty
         blocks = empty[: -count - 1 : -1]
@@ -138,7 +138,7 @@ class BlockPool:
         return blocks
 
     def _is_cached(self, entry: bytes) -> bool:
-        """Whether this entry of the queue is not stale. Asked once for each, the oldest first."""
+        """Whether this queue entry is live. Called once for each entry, the oldest first."""
         if not (stale := self._stale_of.pop(entry, 0)):
             return True
         if stale > 1:
@@ -155,8 +155,8 @@ class BlockPool:
     def release(self, blocks: Seq[int], hashes: Seq[bytes]) -> None:
         """Free a sequence's blocks. Its last block is reused first, so that prefixes live longest.
 
-        hashes: of the first blocks, as they were published or matched. Another block may have been
-        published under the same hash.
+        hashes: those of the leading blocks, as published or matched. The pool may keep another
+        block under the same hash.
         """
         named = len(hashes)
         is_alone = not self._sharers or self._sharers.keys().isdisjoint(blocks)
@@ -178,12 +178,11 @@ class BlockPool:
                 self._empty.append(block)
 
     def in_use(self, hashes: Iterable[bytes]) -> set[int]:
-        """Of the blocks that have these hashes, those in use."""
+        """The blocks with these hashes that are in use."""
         return self._in_use.intersection([self._block_of[each] for each in hashes])
 
     def freed_by(self, tables: Iterable[Iterable[int]], kept: Collection[int]) -> int:
-        """How many blocks, but for those that are kept, would come free if all of these tables
-        were released."""
+        """How many blocks outside `kept` would come free if all of these tables were released."""
         users = Counter([block for table in tables for block in table if block not in kept])
         return sum([count > self._sharers.get(block, 0) for block, count in users.items()])
 

@@ -16,22 +16,22 @@ class Add:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """The door has refused this request. It is a command so that it is in the books and the
-    journal; nobody is told again."""
+    """A request that admission refused. As a command it reaches the ledger and the journal; the
+    caller is not told again."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """The caller wants no more of it."""
+    """The caller wants no more of this request."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """The caller has found the end in the text: keep this many generated tokens."""
+    """The caller found the end of the answer in its text: keep this many generated tokens."""
 
     id: str
     keep: int
@@ -39,21 +39,20 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Nothing more will be added. It is a command so that a replay sees it at the same step."""
+    """Nothing more will be added. As a command, a replay sees it at the same step."""
 
 
 @dataclass(frozen=True, slots=True)
 class Enough:
-    """Nothing more comes for now, so a group that is not full need not wait. Ends with an Add."""
+    """No request comes for now, so a partial group need not wait. The next Add ends this."""
 
 
 @dataclass(frozen=True, slots=True)
 class Retune:
-    """Another strategy and other lanes' budgets, shares and limits, between two steps.
+    """Another strategy and new budgets, shares and limits of the lanes, between two steps.
 
-    Nobody ends for it. While a group runs it is put off: the group ends under the rule it began
-    with. What may differ from the settings in force is checked by `Settings.retuned`, before this
-    is sent.
+    No request ends because of it. While a group runs the change waits: the group ends under the
+    rule it began with. Before this is sent, `Settings.retuned` checks what may change.
     """
 
     version: int  # the configuration's number, from 1

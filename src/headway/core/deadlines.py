@@ -1,4 +1,4 @@
-"""Which sequence must have started, or ended, by when (Deadlines). Asked before every step."""
+"""By when each sequence must have started or ended (Deadlines). Checked before every step."""
 
 from heapq import heapify, heappop, heappush
 from typing import NamedTuple
@@ -6,7 +6,7 @@ from typing import NamedTuple
 from headway.core.request import NEVER
 from headway.core.sequence import Sequence
 
-MAX_STALE = 64  # entries of ended sequences that are tolerated, beside one for each other
+MAX_STALE = 64  # so many more closed entries than open ones are tolerated
 
 
 class Due(NamedTuple):
@@ -14,13 +14,13 @@ class Due(NamedTuple):
 
     at: int  # from this time on it is too late
     number: int
-    ends: bool  # by when it must end; else: start
+    ends: bool  # True: the sequence must end by then; False: it must start
     sequence: Sequence
 
     @property
     def is_open(self) -> bool:
-        """Whether it can still be missed. The last step of a prompt alone, once it is in flight,
-        ends the request in any case."""
+        """Whether the deadline can still be missed. A request with max_tokens 0 cannot miss it once
+        its last step is in flight: that step ends the request."""
         each = self.sequence
         if each.ended or (each.in_flight and not each.request.max_tokens and not each.pending):
             return False
@@ -28,15 +28,15 @@ class Due(NamedTuple):
 
     @property
     def words(self) -> str:
-        """What the caller is told."""
+        """The error that the caller is told."""
         request = self.sequence.request
         limit = (request.end_by if self.ends else request.start_by) - request.arrived
         return f"not {'ended' if self.ends else 'started'} within {limit / 1e9:g} s of its arrival"
 
 
 class Deadlines:
-    """A heap. A deadline that was met stays in it until it reaches the top, or until most of the
-    heap is of that kind. So a long deadline keeps no memory for long."""
+    """A heap of deadlines. A closed deadline stays in it until it reaches the top or most of the
+    heap is closed, so a long deadline does not hold memory for long."""
 
     def __init__(self) -> None:
         self._heap: list[Due] = []
@@ -59,7 +59,7 @@ class Deadlines:
 
     @property
     def next(self) -> int:
-        """When the next deadline is missed; NEVER: there is none."""
+        """When the next open deadline is missed; NEVER: there is none."""
         heap = self._heap
         while heap and not heap[0].is_open:
             heappop(heap)

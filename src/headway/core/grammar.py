@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 KINDS = ("json_object", "json_schema", "regex", "choice", "lark")
-# Errors of rows whose request lets no token be sampled, or how they begin (finish_of).
+# Errors, or their beginnings, of rows whose own request leaves no token to sample (finish_of).
 ALL_BANNED = "no token can be sampled: the grammar, bad words and min_tokens ban them all"
 DEAD_END = "the grammar cannot be followed"
 MOST_TEXT = 65_536  # characters: longer texts may take longer to compile
@@ -11,7 +11,7 @@ MOST_TEXT = 65_536  # characters: longer texts may take longer to compile
 
 @dataclass(frozen=True, slots=True)
 class Grammar:
-    """Each token is sampled among those after which the answer can still match.
+    """Restricts each token to those after which the answer can still match.
 
     kind         text
     json_object  empty: any JSON object
