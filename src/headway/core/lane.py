@@ -33,11 +33,11 @@ class Budget:
 
     @property
     def is_felt_by_the_running(self) -> bool:
-        """Whether it has a limit that a larger batch can break, not only one of the wait."""
+        """Whether a larger batch can break one of its limits: any limit but the queue limit."""
         return min(self.ttft, self.tpot, self.e2e) != NEVER
 
     def start_by(self, arrived: int) -> int:
-        """The latest start inside the queue limit for a request that arrived then."""
+        """The latest start inside the queue limit, for a request that arrived at this time."""
         return _after(arrived, self.queue)
 
     def first_by(self, arrived: int) -> int:
@@ -52,11 +52,11 @@ class Budget:
 @by_position
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How much of something a lane has: at least what others cannot take, and at most."""
+    """A lane's share of a resource: others cannot take `least`; the lane gets `most` at most."""
 
     least: int = 0
     most: int = NEVER
-    low: int = 0  # the most follows the load between this and `most`; 0: it stays as it is
+    low: int = 0  # the cap follows the load between this and `most`; 0: the cap is fixed
 
     def __post_init__(self) -> None:
         if not 0 <= self.least <= self.most:
@@ -73,15 +73,15 @@ class Share:
 
     @property
     def follows(self) -> bool:
-        """Whether the most follows the load."""
+        """Whether the cap follows the load."""
         return self.low > 0
 
 
 ALL = Share()  # one value, so that it is pickled once
 
 
-# What a lane does with a request that cannot be in time any more: serve it behind the others,
-# end it while it waits, or leave it in its place.
+# What a lane does with a request that can no longer be in time: serve it behind the others, end it
+# while it waits, or leave it in its place.
 LATE = RELEGATE, REFUSE, TAKE = "relegate", "refuse", "take"
 
 
@@ -99,7 +99,7 @@ class Lane:
     blocks: Share = ALL  # of the KV memory; a block that sequences share counts for each
     step_tokens: Share = ALL  # of a step
     chunk: int = NEVER  # prompt tokens of a step, at most
-    late: str = RELEGATE  # what becomes of a request that cannot be in time any more
+    late: str = RELEGATE  # what becomes of a request that can no longer be in time
 
     def __post_init__(self) -> None:
         if self.late not in LATE:
@@ -107,17 +107,17 @@ class Lane:
 
     @property
     def refuses_late(self) -> bool:
-        """Whether a request ends that waits and is not expected in time."""
+        """Whether a waiting request that is not expected in time is ended."""
         return self.late == REFUSE
 
     @property
     def relegates(self) -> bool:
-        """Whether its requests may be found to be late at all."""
+        """Whether its requests can be found late at all: it has a budget and acts on lateness."""
         return self.budget.is_timed and self.late != TAKE
 
     @property
     def is_limited(self) -> bool:
-        """Whether it may have less than all of anything."""
+        """Whether its chunk or any of its shares is capped."""
         shares = (self.slots, self.blocks, self.step_tokens)
         return self.chunk != NEVER or any(share.most != NEVER for share in shares)
 
@@ -125,7 +125,7 @@ class Lane:
 class Line:
     """The sequences that wait in a lane, by number. Policies read it, the roster changes it.
 
-    Those that cannot keep their budget any more wait apart, behind the others.
+    Relegated sequences, which can no longer keep their budget, wait apart, behind the others.
     """
 
     __slots__ = (
@@ -134,22 +134,22 @@ class Line:
     )
 
     def __init__(self, lane: Lane) -> None:
-        self.has_dues = False  # somebody who waits here may be due at a time
-        self.moves = 0  # how often somebody has come, joined, moved or left
+        self.has_dues = False  # a waiting sequence may have a time to end by (done_by)
+        self.moves = 0  # changes so far: sequences that came, joined, moved or left, and retunes
         self._take(lane)
         self.waiting: list[Sequence] = []
         self.relegated: list[Sequence] = []
-        self.tokens = 0  # prompt tokens that wait, in both
-        self.relegated_tokens = 0  # of them, of the relegated
+        self.tokens = 0  # prompt tokens that wait, in both lists
+        self.relegated_tokens = 0  # prompt tokens that wait in `relegated`
         self.started = 0  # prompt tokens of all sequences that have ever started
         self.running = 0  # sequences
         self.batch = 0  # sequences that ran when the latest step was built
-        self.longest = 0  # tokens of the longest that has ever waited, prompt and answer
+        self.longest = 0  # the most tokens that a sequence had when it came to wait
         self.slots = lane.slots.low or lane.slots.most  # sequences that may run now, at most
 
     def retune(self, lane: Lane) -> None:
-        """The lane has other settings from now on. Slots that follow the load begin anew only where
-        they were changed."""
+        """Put other settings of the lane in force. Slots that follow the load start again only if
+        their share was changed."""
         self.moves += 1
         if lane.slots != self.lane.slots:
             self.slots = lane.slots.low or lane.slots.most
@@ -157,37 +157,37 @@ class Line:
 
     def _take(self, lane: Lane) -> None:
         self.lane = lane
-        # Asked several times in each step.
+        # Read several times in each step.
         self.is_timed, self.relegates = lane.budget.is_timed, lane.relegates
         self.has_dues |= lane.budget.e2e != NEVER
 
     @property
     def oldest(self) -> int:
-        """When the first in line arrived; NEVER if nobody waits."""
+        """When the first sequence in line arrived; NEVER if none waits."""
         if not self.relegated:
             return self.waiting[0].request.arrived if self.waiting else NEVER
         return min([part[0].request.arrived for part in (self.waiting, self.relegated) if part])
 
     @property
     def most_running(self) -> int:
-        """How many may run now. Each may want a token of the same step."""
+        """How many sequences may run now. Each may want a token of the same step."""
         return min(self.slots, self.lane.step_tokens.most)
 
     @property
     def is_full(self) -> bool:
-        """Whether as many run as may, so that nobody of it can join."""
+        """Whether as many sequences run as may, so that no other can join."""
         return self.running >= self.most_running
 
     @property
     def later(self) -> list[Sequence]:
-        """Those who wait behind the requests in time: all, where the lane has no budget."""
+        """The sequences that wait behind requests in time: all, if the lane has no budget."""
         return self.relegated if self.is_timed else self.waiting or self.relegated
 
     def __len__(self) -> int:
         return len(self.waiting) + len(self.relegated)
 
     def insert(self, sequence: Sequence) -> None:
-        """Insert by number: a new one at the end, a preempted one at its old place."""
+        """Insert a sequence by number: a new one at the end, a preempted one at its old place."""
         insort(self._part(sequence), sequence, key=_number)
         self.moves += 1
         self._count(sequence, len(sequence.request.prompt))
@@ -196,14 +196,14 @@ class Line:
             self.has_dues = True
 
     def with_imagined(self, sequence: Sequence) -> "Line":
-        """A copy to look at, in which it waits behind the others."""
+        """A copy to look ahead with, in which this sequence waits behind the others."""
         copy = Line(self.lane)
         copy.waiting, copy.relegated = [*self.waiting, sequence], self.relegated
         copy.running, copy.has_dues, copy.longest = self.running, self.has_dues, self.longest
         return copy
 
     def remove(self, sequence: Sequence) -> None:
-        """Take it out of the line."""
+        """Take a waiting sequence out of the line."""
         part = self._part(sequence)
         at = bisect_left(part, sequence.number, key=_number)
         assert part.pop(at) is sequence, "it does not wait here"
@@ -211,12 +211,12 @@ class Line:
         self._count(sequence, -len(sequence.request.prompt))
 
     def join(self, sequence: Sequence) -> None:
-        """It waits no longer: it runs, with its blocks reserved."""
+        """Turn a waiting sequence into a running one. Its blocks are reserved already."""
         self.remove(sequence)
         self.running += 1
 
     def leave(self, sequence: Sequence) -> None:
-        """It runs no longer."""
+        """Count a sequence out that no longer runs."""
         self.running -= 1
         self.moves += 1
 

@@ -32,10 +32,10 @@ class RequestRow:
     preemptions: int
     nanoseconds: int  # its shares of the steps it was in
     recomputed: int = 0  # tokens computed again after preemptions
-    relegated: bool = False  # at some time it seemed to be late, and went behind the others
-    promised_first: int = NEVER  # when its first token was to come; as likely earlier as later
-    promised_end: int = NEVER  # by when it was to have ended, 9 times in 10
-    tenant: str = ""  # whose it was
+    relegated: bool = False  # at some time it was expected to be late, and went behind the others
+    promised_first: int = NEVER  # promised time of its first token: as likely early as late
+    promised_end: int = NEVER  # promised end: 9 in 10 requests end by it
+    tenant: str = ""  # who sent it
     version: int = 0  # the configuration's number when it arrived; 0: none
 
     @property
@@ -59,37 +59,37 @@ class RequestRow:
 
     @property
     def first_error(self) -> int:
-        """How much later its first token came than promised; NEVER: it or the promise is missing.
-        Negative: earlier."""
+        """Nanoseconds by which its first token came later than promised; negative: earlier. NEVER:
+        there is no first token or no promise."""
         if NEVER in (self.first_token, self.promised_first):
             return NEVER
         return self.first_token - self.promised_first
 
     @property
     def was_promised(self) -> bool:
-        """Whether it ended by itself, and was promised when."""
+        """Whether the request ended by itself and had been promised an end."""
         return self.promised_end != NEVER and self.is_whole
 
     @property
     def kept_promise(self) -> bool:
-        """Whether it ended by itself by the time that was promised."""
+        """Whether the request ended by itself by its promised end."""
         return self.was_promised and self.finished <= self.promised_end
 
     @property
     def is_whole(self) -> bool:
-        """Whether it ended by itself."""
+        """Whether the request ended by itself (BY_ITSELF)."""
         return self.finish in BY_ITSELF
 
     @property
     def _has_no_first(self) -> bool:
-        """Whether no first token was to come, or a stop string took it back. An answer that a
-        client asked for and got empty is neither."""
+        """Whether the request wanted no token, or a stop string took back those it had. A request
+        that wanted tokens and never got one is neither."""
         wanted_none = self.finish is COMPUTED or self.first_token != NEVER
         return self.generated == 0 and wanted_none
 
     @property
     def good(self) -> bool:
-        """Whether it ended by itself, inside every limit of its lane."""
+        """Whether the request ended by itself, inside every limit of its lane."""
         return (
             self.is_whole
             and (self.ttft <= self.budget.ttft or self._has_no_first)
@@ -138,7 +138,7 @@ class StepRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SizeChange:
-    """A size that follows the load was changed."""
+    """A change of a size that follows the load."""
 
     lane: str  # empty: all lanes
     what: str  # slots, group or window
@@ -151,8 +151,8 @@ class SizeChange:
 def step_row(
     batch: Batch, tokens: int, spent: tuple[int, int, int, int], left: tuple[int, int, int]
 ) -> StepRow:
-    """The row of a step. spent: when it began, its nanoseconds, those wasted and the host's; left:
-    after it, how many run and wait, and free blocks."""
+    """Make the row of a step. spent: when it began, its nanoseconds, those wasted and the host's.
+    left: running and waiting sequences, and free blocks, after the step."""
     (began, nanoseconds, wasted, host), (running, waiting, free_blocks) = spent, left
     rows = len(batch.rows)
     return StepRow(
@@ -173,7 +173,7 @@ def step_row(
 
 
 class Ledger:
-    """Keeps rows until they are taken, and sums with which `check` proves them."""
+    """Keeps rows until they are taken, and the sums that `check` compares."""
 
     def __init__(self) -> None:
         self.steps: list[StepRow] = []
@@ -226,21 +226,21 @@ class Ledger:
         return row
 
     def refuse(self, request: Request, budget: Budget, version: int, now: int) -> RequestRow:
-        """Make and keep the row of a request that is not taken in."""
+        """Make and keep the row of a request that was refused."""
         refused = Sequence(-1, request, list(request.prompt), None, version)
         return self.close(refused, budget, Finish.REFUSED, now)
 
     def take(self) -> tuple[list[StepRow], list[RequestRow]]:
-        """Return the rows and keep them no longer."""
+        """Return the rows of steps and requests, and drop them."""
         taken = self.steps, self.requests
         self.steps, self.requests = [], []
         return taken
 
     def take_changes(self) -> tuple[SizeChange, ...]:
-        """Return the changes of sizes and keep them no longer."""
+        """Return the changes of sizes, and drop them."""
         taken, self.changes = (*self.changes,), []
         return taken
 
     def check(self, open_nanoseconds: int) -> None:
-        """AssertionError unless each nanosecond is in one account: ended, open or waste."""
+        """Raise AssertionError unless each nanosecond is in one account: ended, open or waste."""
         assert self.settled + open_nanoseconds + self.wasted == self.spent

@@ -17,25 +17,25 @@ class LaneLoad(NamedTuple):
     waiting: int  # requests, relegated ones included
     tokens: int  # prompt tokens that wait
     drain: float = 0.0  # prompt tokens that start per second while some wait; 0: not known yet
-    oldest: int = NEVER  # when the first in line arrived; it may have been preempted
+    oldest: int = NEVER  # when the first request in line arrived; it may have been preempted
     running: int = 0  # sequences
     batch: int = 0  # sequences that ran when the latest step was built, ended or not
     blocks: int = 0  # that its sequences use; a shared block counts for each of them
     capacity: int = NEVER  # tokens that one of its requests may ever hold
-    relegated: int = 0  # of those that wait, requests that cannot keep their budget any more
-    relegated_tokens: int = 0  # of their prompts
-    # Its place among all lanes: lower ranks start first, equal ones side by side.
+    relegated: int = 0  # waiting requests that can no longer keep their budget
+    relegated_tokens: int = 0  # prompt tokens of these requests
+    # The lane's place among all lanes: lower ranks start first, equal ones side by side.
     rank: int = 0
     relegated_rank: int = 1  # of its relegated requests
-    # Nanoseconds after its arrival when the first token of a request is due, where those of equal
-    # rank go by deadline; 0: they do not.
+    # Nanoseconds from a request's arrival to when its first token is due, if requests of equal rank
+    # go by deadline; 0: they do not.
     due: int = 0
-    # Nanoseconds until the first token of a request that came now, with so many prompt tokens: its
-    # median. Looked at once in some steps, the last time at eta_at. NEVER: not known.
+    # Nanoseconds from eta_at to the first token of a request that arrives then with eta_prompt
+    # tokens, the lane's median prompt. Predicted once in many steps. NEVER: not known.
     eta: int = NEVER
     eta_prompt: int = 0
     eta_at: int = 0
-    eta_tokens: int = 0  # prompt tokens that waited then, as Load.tokens_in_time
+    eta_tokens: int = 0  # prompt tokens that waited at eta_at, as Load.tokens_in_time
     slots: int = NEVER  # sequences that may run at once, at present
     window: int = NEVER  # nanoseconds that its oldest may be held, at present; NEVER: no window
 
@@ -56,7 +56,7 @@ class Load(NamedTuple):
     closing: bool = False
     preemptions: int = 0  # so far
     version: int = 0  # number of the configuration in force; 0: it has none
-    slots: int = 0  # sequences that may run at once, filled one by one; 0: they are not
+    slots: int = 0  # sequences that may run at once; 0: slots are not filled one by one
 
     @property
     def tokens_in_time(self) -> int:

@@ -7,9 +7,9 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def by_position(kind: Kind) -> Kind:
-    """Pickle a dataclass with slots as its type and its fields' values, two or more.
+    """Make a dataclass with slots, and two fields or more, pickle as its type and field values.
 
-    dataclasses' own way looks up the fields each time, which takes three times as long.
+    The default of dataclasses looks up the fields each time, which takes three times as long.
     """
     values = attrgetter(*kind.__slots__)  # type: ignore[attr-defined]
 

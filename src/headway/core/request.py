@@ -9,15 +9,15 @@ NEVER = 2**63 - 1  # a time that never comes, or no limit
 
 
 class Pooling(StrEnum):
-    """What a request may want of its prompt instead of tokens: one vector of numbers."""
+    """How a request that wants no tokens has its prompt pooled into one vector of numbers."""
 
     NONE = ""
     LAST = "last"  # the hidden state of the last token, after the last norm
     MEAN = "mean"  # the mean of all tokens' hidden states
     FIRST = "first"  # the hidden state of the first token, [CLS]
-    MAX = "max"  # of each number, the largest among all tokens' hidden states
+    MAX = "max"  # the elementwise maximum of all tokens' hidden states
     WEIGHTED = "weightedmean"  # a mean in which the nth token counts n times (SGPT)
-    ROOT = "mean_sqrt_len_tokens"  # the sum of all hidden states, over the root of their number
+    ROOT = "mean_sqrt_len_tokens"  # the sum of all hidden states over the root of their number
     HEAD = "head"  # the scores of the checkpoint's classification head
 
 
@@ -35,7 +35,7 @@ class Finish(StrEnum):
     ERROR = "error"
 
 
-# For what asks with each request: in Python 3.11 to look a member up takes half a microsecond.
+# For code that runs per request: in Python 3.11 looking a member up takes half a microsecond.
 NOT_YET, COMPUTED = Finish.NOT_YET, Finish.COMPUTED
 BY_TOKENS = (Finish.STOP, Finish.LENGTH)
 BY_ITSELF = (*BY_TOKENS, COMPUTED)
@@ -51,16 +51,16 @@ class Request:
     arrived: int  # nanoseconds, stamped when it is admitted
     lane: str = "default"
     sampling: Sampling = UNASKED
-    salt: str = ""  # prefix-cache entries are shared inside one salt (a tenant's) and adapter
+    salt: str = ""  # prefix-cache entries are shared only inside one salt (a tenant's) and adapter
     follows: str = ""  # id of a request with the same prompt, whose first token it waits for
     expected: int = 0  # tokens that the caller expects to be generated; 0: it does not say
     start_by: int = NEVER  # the latest time to start, on the clock that stamps arrivals
     end_by: int = NEVER  # the latest time to end; later it is dropped
-    due: int = NEVER  # when it should have ended: it is served by this, and never dropped for it
-    planned: int = NEVER  # it is not held for a fuller call, where it would end after this
-    tenant: str = ""  # whose it is, where the tenants of a lane share it fairly
+    due: int = NEVER  # soft deadline of its end: orders the service; it is never dropped for it
+    planned: int = NEVER  # it is not held for a fuller call if it would then end after this
+    tenant: str = ""  # who sent it, if the tenants of a lane share it fairly
     adapter: str = ""  # name of the LoRA adapter that answers; empty: the model alone
-    pooling: str = Pooling.NONE  # the vector that it wants of its prompt; it has no max_tokens then
+    pooling: str = Pooling.NONE  # how its prompt is pooled; max_tokens must then be 0
 
     @property
     def limit(self) -> int:

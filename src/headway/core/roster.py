@@ -1,4 +1,4 @@
-"""Who waits, who runs, and who has ended but is not gone yet. Nothing else moves a sequence."""
+"""Which sequences wait, run, or have ended but are not gone yet. Only the Roster moves them."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +19,7 @@ from headway.core.request import NEVER, Finish, Request
 from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
 
-UNKNOWN = NEVER, 0, 0, 0  # when a first token would come
+UNKNOWN = NEVER, 0, 0, 0  # LaneLoad.eta to eta_tokens before the first look ahead
 
 
 class Roster:
@@ -35,23 +35,23 @@ class Roster:
 
     def __init__(self, settings: Settings, pool: BlockPool) -> None:
         self.pool = pool
-        self.tells_tokens = False  # the executor wants all known tokens of whoever begins (Begun)
+        self.tells_tokens = False  # the executor wants all known tokens of a sequence (Begun)
         order = settings.policies.order
         self.lines: dict[str, Line] = {
             lane.name: FairLine(lane, order.weights) if isinstance(order, Fairly) else Line(lane)
             for lane in settings.lanes
         }
         self._take_lanes(settings)
-        self._earlier: dict[int, Budget] = {}  # by number, of those that came under another budget
+        self._earlier: dict[int, Budget] = {}  # by number: the budget it came under, since retuned
         self.by_id: dict[str, Sequence] = {}  # waiting, running or withheld
-        # By number, in the order in which they are served: as they joined, but see move_to_back.
+        # By number, in the order of service: the order of joining, but see move_to_back.
         self.running: dict[int, Sequence] = {}
         self.withheld: dict[int, tuple[Sequence, Finish]] = {}  # by number
         self.deadlines, self.turns, self.lull = Deadlines(), Turns(), Lull()
         self.preemptions, self.last_victim = 0, -1  # so far; number of the last one; -1: none yet
-        self.leaving: dict[int, Sequence] = {}  # have ended, but a step still uses their blocks
-        self._moved: list[Sequence] = []  # were relegated or restored while they waited
-        self._dropped: list[int] = []  # numbers that the next batch names to the executor
+        self.leaving: dict[int, Sequence] = {}  # ended, but a step in flight uses their blocks
+        self._moved: list[Sequence] = []  # relegated or restored while waiting
+        self._dropped: list[int] = []  # numbers that the next batch tells the executor to drop
         self._next_number = 0
 
     def _take_lanes(self, settings: Settings) -> None:
@@ -61,8 +61,8 @@ class Roster:
         self._context, self.open_slots = settings.context, settings.open_slots
 
     def retune(self, settings: Settings) -> None:
-        """Other settings are in force. All who wait and run are served by their lane's new budget,
-        and judged by the one with which they came."""
+        """Put other settings in force. Waiting and running requests are served by their lane's new
+        budget, and judged by the budget they came under."""
         relegates = settings.policies.relegate != Keep()
         for sequence in self.by_id.values():
             lane = self.lines[sequence.request.lane].lane
@@ -78,7 +78,7 @@ class Roster:
 
     @property
     def waiting(self) -> int:
-        """How many wait, in all lanes."""
+        """How many sequences wait, in all lanes."""
         return sum([len(line.waiting) + len(line.relegated) for line in self.lines.values()])
 
     def budget(self, request: Request) -> Budget:
@@ -87,7 +87,7 @@ class Roster:
         return Budget() if line is None else line.lane.budget
 
     def judged_by(self, sequence: Sequence) -> Budget:
-        """The budget that its lane had when it came."""
+        """The budget that the sequence's lane had when the sequence came."""
         return self._earlier.get(sequence.number) or self.budget(sequence.request)
 
     def has_place(self, request: Request) -> bool:
@@ -98,7 +98,7 @@ class Roster:
         return has_place(request, line, min(self._context, blocks * self.pool.block_size))
 
     def add(self, request: Request) -> Sequence:
-        """A new sequence waits at the end of its lane's line."""
+        """Make a request's sequence, and let it wait at the end of its lane's line."""
         assert request.id not in self.by_id, "ids are ours, and unique"
         leader = self.by_id.get(request.follows)
         sequence = self.imagined(self._next_number, request, leader)
@@ -109,13 +109,13 @@ class Roster:
         return sequence
 
     def imagined(self, number: int, request: Request, leader: Sequence | None = None) -> Sequence:
-        """What a request would be if it came now. It is in no place."""
+        """The sequence of a request that would come now. It is in none of the places."""
         sequence = Sequence(number, request, list(request.prompt), leader, self.version)
         self._set_limits(sequence, self.lines[request.lane].lane.budget)
         return sequence
 
     def _set_limits(self, sequence: Sequence, budget: Budget) -> None:
-        """What its lane's budget means for it. Who is relegated stays so."""
+        """Set tier and deadlines by the lane's budget. A relegated sequence stays relegated."""
         if sequence.tier != RELEGATED:
             sequence.tier = TIMED if budget.is_timed else UNTIMED
         sequence.tpot, arrived = budget.tpot, sequence.request.arrived
@@ -123,7 +123,7 @@ class Roster:
         sequence.done_by = min(budget.done_by(arrived), sequence.request.due)
 
     def join(self, sequences: Iterable[Sequence]) -> None:
-        """They wait no longer: they run, with the blocks that were reserved for them."""
+        """Move waiting sequences to running. Their blocks are reserved already."""
         for sequence in sequences:
             self.turns.joins(sequence, self.lines.values())
             self.lines[sequence.request.lane].join(sequence)
@@ -131,7 +131,7 @@ class Roster:
             self.running[sequence.number] = sequence
 
     def preempt(self, sequence: Sequence) -> None:
-        """Take its blocks: it waits again, in its old place. To the executor it has ended."""
+        """Take a running sequence's blocks. It waits in its old place; to the executor it ended."""
         line = self._stop_running(sequence)
         sequence.lost = sequence.computed
         sequence.preemptions += 1
@@ -141,12 +141,12 @@ class Roster:
         line.insert(sequence)
 
     def relegate(self, sequence: Sequence) -> None:
-        """It cannot keep its budget any more. If it waits, it waits apart from now on."""
+        """Mark a sequence that can no longer keep its budget. If it waits, it waits apart now."""
         sequence.was_relegated = True
         self._move(sequence, RELEGATED)
 
     def restore(self, sequence: Sequence) -> None:
-        """It was relegated, and is in time after all."""
+        """Take a relegation back: the sequence is in time after all."""
         self._move(sequence, TIMED)
 
     def _move(self, sequence: Sequence, tier: int) -> None:
@@ -161,47 +161,48 @@ class Roster:
             self._moved.append(sequence)
 
     def take_moved(self) -> list[Sequence]:
-        """Those who waited when they were relegated or restored; each change is named once."""
+        """Return the sequences relegated or restored while they waited, each change once."""
         taken, self._moved = self._moved, []
         return taken
 
     def move_to_back(self, sequences: Iterable[Sequence]) -> None:
-        """They are served after the others that run, from the next step on."""
+        """Serve these running sequences after the others, from the next step on."""
         for sequence in sequences:
             self.running[sequence.number] = self.running.pop(sequence.number)
 
     def withhold(self, sequence: Sequence, finish: Finish) -> None:
-        """It has ended by itself, and its caller hears of it when its group has ended."""
+        """End a sequence that ended by itself. Its caller hears of it when its group has ended."""
         self._end_running(sequence)
         self.withheld[sequence.number] = sequence, finish
 
     def take_withheld(self) -> list[tuple[Sequence, Finish]]:
-        """Those withheld and why each ended; they are to be closed now."""
+        """Return the withheld sequences and why each ended, for the scheduler to close them."""
         taken, self.withheld = [*self.withheld.values()], {}
         return taken
 
     def remove(self, sequence: Sequence) -> None:
-        """It has ended, wherever it is: running, withheld or waiting."""
+        """Remove a sequence that has ended: from running, withheld or its line."""
         if sequence.number in self.running:
             self._end_running(sequence)
         elif not self.withheld.pop(sequence.number, None):
             self.lines[sequence.request.lane].remove(sequence)
 
     def close(self, sequence: Sequence) -> None:
-        """Its caller is told of its end. It was removed before."""
+        """Mark a removed sequence as ended: its caller is told now."""
         sequence.ended = True
         del self.by_id[sequence.request.id]
         self._earlier.pop(sequence.number, None)
 
     def settle(self, row: Row) -> None:
-        """A step is back in which this row's sequence was still computed, though it had ended."""
+        """Settle a row of a step that is back: its sequence had ended while in flight. The blocks
+        are freed once no step in flight uses them."""
         sequence = self.leaving[row.sequence]
         sequence.computed += len(row.tokens)
         if not sequence.in_flight:
             release(self.pool, self.leaving.pop(row.sequence))
 
     def begin(self, sequence: Sequence, now: int) -> Begun:
-        """Its first row is being built, or the first since it was preempted."""
+        """What the executor needs before a sequence's first row, or first since a preemption."""
         request, sequence.begun = sequence.request, True
         if not sequence.is_started:
             sequence.first_scheduled, sequence.cached = now, sequence.scheduled
@@ -213,12 +214,12 @@ class Roster:
         return Begun(sequence.number, length, sampling, known, request.adapter, request.pooling)
 
     def note_batch(self) -> None:
-        """A step is being built, of all who run now."""
+        """Note how many sequences of each lane run as a step is built."""
         for line in self.lines.values():
             line.batch = line.running
 
     def take_dropped(self) -> tuple[int, ...]:
-        """Numbers of those whose state the executor can drop; each is named once."""
+        """Return, each once, the numbers of sequences whose state the executor can drop."""
         taken, self._dropped = tuple(self._dropped), []
         return taken
 
@@ -228,9 +229,8 @@ class Roster:
         etas: Mapping[str, tuple[int, int, int, int]],
         windows: Mapping[str, int],
     ) -> dict[str, LaneLoad]:
-        """A snapshot of each lane. drain_rate: prompt tokens per second, by lane; etas: of the
-        first token, for how many prompt tokens, and when it was looked at with how many waiting, by
-        lane; windows: by lane."""
+        """A snapshot of each lane. All arguments are by lane. drain_rate: prompt tokens per second.
+        etas: LaneLoad.eta to eta_tokens. windows: LaneLoad.window."""
         return {
             name: LaneLoad(
                 line.lane,

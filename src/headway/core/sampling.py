@@ -13,7 +13,7 @@ COUNT = 2**63 - 1  # the largest integer that the executor's tables hold
 SIZE = 1e30  # the largest float: float32 must hold what is computed with it
 LOGPROBS = f"from 0 to {MOST_LOGPROBS}, or -1 for none"
 # By field: its type, the least and the largest value, and both in words. The values reach tables of
-# fixed width in steps that requests share, so what those cannot hold is refused before.
+# fixed width in steps that requests share, so values that do not fit are refused at admission.
 BOUNDS: tuple[tuple[str, Any, float, float, str], ...] = (
     ("temperature", (int, float), 0, SIZE, f"0 or more and finite, {SIZE:g} at most"),
     ("top_k", int, 0, COUNT, "0 (off) or more, below 2**63"),
@@ -32,8 +32,8 @@ BOUNDS: tuple[tuple[str, Any, float, float, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Greedy if temperature is 0. The random stream is keyed by (seed, choice, position), never
-    by slot or call.
+    """How a request's tokens are sampled; greedy if temperature is 0. The random stream is keyed
+    by (seed, choice, position), never by slot or call.
 
     Logits pass these in order: repetition, presence and frequency penalties, logit_bias, bad
     words, the grammar, min_tokens, temperature, top_k, top_p, min_p. Each filter sees what the one
@@ -74,7 +74,7 @@ class Sampling:
         return self.weighs_tokens or bool(self.grammar)
 
     def problem(self) -> str:
-        """What is wrong with it, in words for the caller; empty if nothing is."""
+        """Describe what is wrong with these settings, for the caller; empty: nothing."""
         for name, kind, least, most, must in BOUNDS:
             value = getattr(self, name)
             if not isinstance(value, kind) or not least <= value <= most:
@@ -97,7 +97,7 @@ class Sampling:
         return self.grammar.problem()
 
 
-UNASKED = Sampling()  # of a request that says nothing, as an item of a function: it has no problem
+UNASKED = Sampling()  # of a request that sets nothing, as a function's item: it is always valid
 
 
 def shown(value: Any) -> str:

@@ -2,7 +2,7 @@
 
 There is no prefill phase and no decode phase. A sequence has tokens known and tokens computed,
 and a step computes some of the difference (the rule of vLLM's v1 scheduler). First a Plan chooses
-the step and reserves its blocks, which may preempt others. Then rows are built of what is left.
+the step and reserves its blocks, which may preempt sequences. Then rows are built from the plan.
 """
 
 from collections.abc import Iterable
@@ -39,7 +39,7 @@ Scored = tuple[Logprob, ...]
 
 
 class Scheduler:
-    """One per engine, touched by its thread alone."""
+    """Decides steps and learns from their outputs. One per engine, for its thread alone."""
 
     def __init__(self, settings: Settings, secret: bytes = b"") -> None:
         self.settings = settings
@@ -62,8 +62,8 @@ class Scheduler:
     # -- in
 
     def apply(self, commands: Iterable[Command], now: int) -> list[Event]:
-        """Obey commands in order, drop what has missed its deadline, the earliest first, relegate
-        who cannot keep its budget any more, and return what callers are to hear."""
+        """Obey commands in order, end requests past their deadline, the earliest first, relegate
+        requests that can no longer keep their budget, and return the events for callers."""
         events, roster = list[Event](), self.roster
         self.accounts.advance(now)
         self._retune()
@@ -132,7 +132,7 @@ class Scheduler:
         return not self.group.slots and self._in_flight.may_look_ahead  # a group is a rectangle
 
     def view(self, now: int) -> View:
-        """What policies see. Their `now` is when the step can begin that they are asked about."""
+        """What policies see. Its `now` is when the step that they decide about can begin."""
         begins = self._in_flight.all_back(now, self.committed)
         roster, pool = self.roster, self.pool
         counts = pool.num_free, pool.num_blocks, pool.block_size, self.steps, pool.shared
@@ -143,7 +143,7 @@ class Scheduler:
     def schedule(self, now: int) -> Batch:
         """The next step, with its blocks reserved. If there is nothing to do yet, it has no rows
         and says when to ask again (`wake_at`)."""
-        since = self.committed if self.roster.running else now  # else it slept: nobody waited
+        since = self.committed if self.roster.running else now  # else it slept: no request waited
         plan = Plan(self.settings.policies, self.pool, self.roster, self.view(now))
         plan.choose()
         self.accounts.decided(plan, now)
@@ -171,7 +171,7 @@ class Scheduler:
     # -- learn
 
     def commit(self, batch: Batch, output: Output, now: int) -> list[Event]:
-        """Take in a step's output, in the steps' order, and return what callers are to hear."""
+        """Take in a step's output, in the steps' order, and return the events for callers."""
         began, tokens, since, behind = self._in_flight.pop(batch.step, self.committed)
         spent, waste = now - began, batch.waste
         # Divided among the tokens. The remainder, less than a nanosecond a token, goes to the first
@@ -228,7 +228,7 @@ class Scheduler:
         self.accounts.first_token(sequence)
 
     def _withhold(self, events: list[Event], now: int) -> list[Event]:
-        self.group.withheld += events  # nobody of it hears of these before it has ended
+        self.group.withheld += events  # its callers hear of these once it has ended
         return self._answer_group(now) if self.group.is_over(self.roster.running) else []
 
     def _keep(self, batch: Batch, tokens: int, spent: tuple[int, int, int, int]) -> None:
@@ -236,7 +236,7 @@ class Scheduler:
         self.ledger.add(step_row(batch, tokens, spent, left))
 
     def _complete(self, sequence: Sequence, sampled: Tokens, scored: Scored, now: int) -> Event:
-        """It has ended with one of these tokens. Those sampled after it are discarded."""
+        """Finish a sequence that one of these tokens ends. Tokens sampled after that are dropped."""
         kept, finish = sequence.cut_at_end(len(sampled))
         return self.finish(sequence, finish, now, sampled[:kept], scored[:kept])
 
@@ -253,7 +253,7 @@ class Scheduler:
         return Event(sequence.request.id, sampled, how, "", scored)
 
     def _answer_group(self, now: int) -> list[Event]:
-        """All events of a group that has ended: its callers hear them now."""
+        """Close a group that has ended, and return all its events, withheld until now."""
         group, self.group = self.group, Group()
         for sequence, finish in self.roster.take_withheld():
             if sequence.generated:
@@ -279,11 +279,11 @@ class Scheduler:
 
     @property
     def finished(self) -> bool:
-        """Whether it is closed and has nothing left to do."""
+        """Whether the scheduler is closed and has nothing left to do."""
         return self._closing and not self.roster.by_id and not self._in_flight
 
     def load(self, now: int) -> Load:
-        """The snapshot that admission and everyone else outside reads."""
+        """The snapshot that admission and everything else outside reads."""
         pool, roster, estimates, settings = self.pool, self.roster, self.estimates, self.settings
         lanes = roster.loads(estimates.drain_rate, self.newcomers.etas, self.resizing.windows)
         memory = len(roster.running), pool.num_free, pool.num_blocks, pool.block_size

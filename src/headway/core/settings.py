@@ -1,4 +1,4 @@
-"""All that a scheduler is made from (Settings)."""
+"""Everything that a scheduler is made from (Settings)."""
 
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -85,7 +85,7 @@ class Settings:
                     )
 
     def _check_windows(self) -> None:
-        """Each window that follows the load holds somebody with a budget."""
+        """Check that each window that follows the load holds a lane with a budget."""
         own = getattr(self.policies.join, "windows", ())
         for name in getattr(self.policies.join, "lows", ()):
             held = [lane for lane in self.lanes if lane.name == name or not name]
@@ -95,7 +95,8 @@ class Settings:
                 raise SettingError(f"{said} that follows the load, and no budget that it could")
 
     def _check_kept_tokens(self) -> None:
-        """Each that runs has its next token in each step, so lanes keep what a step has beside."""
+        """Check the step tokens that lanes keep. Each running sequence has its next token in each
+        step, so lanes can keep only the rest of the step."""
         kept = {lane: lane.step_tokens.least for lane in self.lanes if lane.step_tokens.least}
         if not kept:
             return
@@ -125,9 +126,10 @@ class Settings:
         return 0 if policies.in_groups or isinstance(policies.join, Calls) else policies.slots
 
     def retuned(self, policies: Policies, lanes: tuple[Lane, ...], version: int) -> "Settings":
-        """These settings with others of what may change while requests are served.
+        """These settings with other policies, lanes and version, while requests are served.
 
-        Raises SettingError for what may not, and for what does not go together.
+        Raises SettingError for a change that must wait for a restart, and for settings that do not
+        go together.
         """
         names, wanted = ({lane.name for lane in each} for each in (self.lanes, lanes))
         if names != wanted:
@@ -150,8 +152,8 @@ class Settings:
 
     @property
     def ranks(self) -> dict[str, tuple[int, int, int]]:
-        """By lane, the ranks of its requests and of its relegated ones, and when a request is due
-        (LaneLoad). Least slots and ageing are left out: few requests go first because of them."""
+        """By lane: its rank, relegated_rank and due (LaneLoad). Least slots and ageing are left
+        out: few requests go first because of them."""
         order, count = self.policies.inner_order, len(self.lanes)
         if not isinstance(order, Priority | ByDeadline):
             return {lane.name: (0, 1, 0) for lane in self.lanes}
@@ -160,7 +162,7 @@ class Settings:
             if isinstance(order, Priority):
                 ranks[lane.name] = place, count + place, 0
             elif lane.budget.is_timed:
-                # Half of an answer's time at most is reckoned for its tokens after the first.
+                # The tokens after the first count for at most half of the answer's time.
                 ranks[lane.name] = 0, 1, min(lane.budget.ttft, lane.budget.e2e // 2)
             else:
                 ranks[lane.name] = 2 + place, 2 + place, 0

@@ -1,4 +1,4 @@
-"""What others may see of the scheduler: policies a View, everyone outside a Load."""
+"""What policies may see of the scheduler (View). Everything outside the engine reads a Load."""
 
 from collections.abc import Collection
 from collections.abc import Sequence as Seq
@@ -13,8 +13,8 @@ UNKNOWN = Estimates(StepCost())
 
 
 class View(NamedTuple):
-    """References, not copies: valid during one schedule(), and only to be read. A named tuple,
-    because one is made for each step."""
+    """What policies read: references, not copies, valid only while one step is decided. A named
+    tuple, because one is made for each step."""
 
     now: int  # when the step can begin: once those in flight are back
     lines: tuple[Line, ...]  # in the order in which the lanes were configured
@@ -30,7 +30,7 @@ class View(NamedTuple):
     step: int = 0  # steps scheduled so far
     shared: Collection[int] = ()  # blocks that several sequences use
     ahead: int = 0  # nanoseconds from the present to `now`, as far as can be foreseen
-    finishing: int = 0  # of the running, those whose last row is in flight: they leave their slots
+    finishing: int = 0  # running sequences whose last row is in flight: they leave their slots
 
     @property
     def waiting(self) -> int:
