@@ -236,7 +236,7 @@ class Scheduler:
         self.ledger.add(step_row(batch, tokens, spent, left))
 
     def _complete(self, sequence: Sequence, sampled: Tokens, scored: Scored, now: int) -> Event:
-        """Finish a sequence that one of these tokens ends. Tokens sampled after that are dropped."""
+        """Finish a sequence that one of these tokens ends, and discard those sampled after it."""
         kept, finish = sequence.cut_at_end(len(sampled))
         return self.finish(sequence, finish, now, sampled[:kept], scored[:kept])
 

@@ -174,7 +174,7 @@ class Sequence:
     @property
     def has_stopped_waiting(self) -> bool:
         """Whether this sequence or its leader has started. If the leader fails before its first
-        token, this sequence must start by itself, but still counts as having started in time."""
+        token, this sequence must start by itself, but still counts as having stopped waiting."""
         return self.is_started or (self.leader is not None and self.leader.is_started)
 
     @property
@@ -193,8 +193,7 @@ class Sequence:
 
 
 def next_times(sequences: Iterable[Sequence]) -> list[int]:
-    """Sequence.next_by of each: a step needs it of all running sequences, and one call is faster.
-    """
+    """Sequence.next_by of each: a step needs it of all that run, and one call is faster."""
     return [
         s.first_by
         if s.first_seen == NEVER

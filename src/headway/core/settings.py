@@ -128,8 +128,7 @@ class Settings:
     def retuned(self, policies: Policies, lanes: tuple[Lane, ...], version: int) -> "Settings":
         """These settings with other policies, lanes and version, while requests are served.
 
-        Raises SettingError for a change that must wait for a restart, and for settings that do not
-        go together.
+        Raises SettingError for what may not change then, and for settings that do not go together.
         """
         names, wanted = ({lane.name for lane in each} for each in (self.lanes, lanes))
         if names != wanted:

@@ -13,8 +13,8 @@ UNKNOWN = Estimates(StepCost())
 
 
 class View(NamedTuple):
-    """What policies read: references, not copies, valid only while one step is decided. A named
-    tuple, because one is made for each step."""
+    """What policies read: references, not copies, valid only during the call it is made for. A
+    named tuple, because one is made for each step."""
 
     now: int  # when the step can begin: once those in flight are back
     lines: tuple[Line, ...]  # in the order in which the lanes were configured

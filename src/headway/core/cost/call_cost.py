@@ -1,16 +1,16 @@
-"""What a call of a function takes, learned from the calls themselves (CallCost)."""
+"""How long a call of a function takes, learned from earlier calls (CallCost)."""
 
 MEMORY = 64  # calls after which most of what was learned has faded
 SURELY = 2.0  # mean deviations above the line that nearly all calls stay below
-OUTLIER = 4  # a call of more than so many times its prediction counts as that many
-YOUNG = 8  # calls before which the line is too new to judge others by
+OUTLIER = 4  # a call counts as this many times its prediction at most
+YOUNG = 8  # calls before which the line is too new to judge outliers and deviations by
 
 
 class CallCost:
     """A line through the recent calls: nanoseconds = base + rate x cells.
 
     Least squares whose past fades. Cells are the items' costs and their padding. BentoML's batcher
-    fits the same line; it is refreshed there every 5 seconds, and with each call here.
+    fits the same line every 5 seconds; here each call updates it.
     """
 
     def __init__(self) -> None:
@@ -25,9 +25,9 @@ class CallCost:
 
     @property
     def line(self) -> tuple[float, float]:
-        """Nanoseconds of a call, and of each cell in it. Neither is negative.
+        """Base and rate: nanoseconds of a call, and of each cell in it. Neither is negative.
 
-        As long as all calls had one size, each cell takes its share of them.
+        While all calls have had one size, the base is 0 and the cells share the whole call.
         """
         if not self._weight:
             return 0.0, 0.0
@@ -43,7 +43,7 @@ class CallCost:
         return y - rate * x, rate
 
     def see(self, cells: int, nanoseconds: int) -> None:
-        """Learn that a call with so many cells took so long."""
+        """Learn from a call that had this many cells and took this many nanoseconds."""
         base, rate = self.line
         expected = base + rate * cells
         measured = float(nanoseconds)
@@ -61,6 +61,6 @@ class CallCost:
         self._xy = self._xy * keep + cells * measured
 
     def surely(self, cells: int) -> int:
-        """Nanoseconds that nearly all calls with so many cells do not exceed; 0: not known yet."""
+        """Nanoseconds that nearly all calls of this many cells do not exceed; 0: not known yet."""
         base, rate = self.line
         return int(base + rate * cells + SURELY * self.deviation) if self._calls else 0

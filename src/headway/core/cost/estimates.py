@@ -1,4 +1,4 @@
-"""What is learned while serving (Estimates). Only commits change it: a replay learns the same."""
+"""What is learned while serving (Estimates). All it sees is handed in: a replay learns the same."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -15,18 +15,18 @@ from headway.core.lane import Line
 from headway.core.request import BY_ITSELF, BY_TOKENS, NEVER, Finish
 from headway.core.sequence import Sequence
 
-EVERY = 16  # one step in so many is compared: pricing each would take a tenth of deciding it
+EVERY = 16  # one step in this many is compared: pricing each would take a tenth of deciding it
 SLOWNESS = 32  # comparisons in which drift follows most of a change: about 500 steps
 LEAST, MOST = 500_000, 2_000_000  # millionths: beyond these the model is wrong, not the drift
-DRAIN_DECAY = 32  # steps in which somebody starts until a drain rate's past has mostly faded
+DRAIN_DECAY = 32  # steps that start a request until a drain rate's past has mostly faded
 PREFILL_DECAY = 32  # requests until the past of prefill times has mostly faded
 
 
 class Drain:
     """How fast a line drains into the batch: prompt tokens started per time in which some waited.
 
-    Both counts fade at the same pace, so that a long wait has the weight of its length. They fade
-    only in steps in which somebody starts: the rate of a line that stands still just sinks.
+    Both counts fade at the same pace, so a long wait has the weight of its length. They fade only
+    in steps that start a request of the line: the rate of a line that stands still just sinks.
     """
 
     def __init__(self) -> None:
@@ -35,7 +35,7 @@ class Drain:
         self._seen = 0  # prompt tokens that the line had started by the last call
 
     def see(self, line: Line, nanoseconds: int) -> None:
-        """Count what the line started in a step of so many nanoseconds.
+        """Count what the line started in a step of this many nanoseconds.
 
         The time counts only if a request of the line started or is waiting.
         """
@@ -48,11 +48,12 @@ class Drain:
 
 
 class Estimates:
-    """Three estimates: drift (measured over predicted step time), drain rates, and prefill time.
+    """The drift (measured over predicted step time), drain rates and prefill time. The parts in
+    `calls`, `lengths`, `promises` and `sizes` learn the rest.
 
-    Drift corrects the cost model when a machine grows warm or gets a busy neighbour. It is an
-    exponential mean, slow, so that a burst of slow steps moves it little, and bounded, because
-    a larger difference means that the cost model is wrong.
+    Drift corrects the cost model when a machine grows warm or gets a busy neighbour. It is a slow
+    exponential mean, so that a burst of slow steps moves it little. It is bounded, because a larger
+    difference means that the cost model is wrong.
     """
 
     def __init__(self, cost: StepCost, calls: bool = False) -> None:
@@ -61,7 +62,7 @@ class Estimates:
         self.calls = CallCost() if calls else None
         self._drift = 1_000_000  # millionths
         self.is_known = cost.is_known
-        # A step in which a token costs what it costs in the largest: above the last bend.
+        # A step above the last bend: a token costs what it costs in the largest steps.
         self._even = cost.without_tiles()
         begins = [begin for begin, _ in self._even.pieces]
         self._full = Features(max([0, *begins]), 1, 1, 0, 0, 1, 1)
@@ -69,7 +70,7 @@ class Estimates:
         self._shortest = cost.predict(row_features(0, 1, 1))
         self.shortest = self._shortest  # nanoseconds of a step of one token; 0: no cost model
         self._drains: defaultdict[str, Drain] = defaultdict(Drain)  # by lane
-        self._alone: dict[int, int] = {}  # nanoseconds of the longest prompts, by their tokens
+        self._alone: dict[int, int] = {}  # by tokens: prompt_alone, without the drift
         self.lengths, self.promises, self.sizes = Lengths(), Promises(), LaneSizes()
         self._prompts = 0  # prompt tokens, in thousandths
         self._prefills = 0  # nanoseconds from their starts to their first tokens
@@ -84,21 +85,21 @@ class Estimates:
         return self.is_known and step % EVERY == 0
 
     def until_look(self, step: int) -> int:
-        """How many steps after this one until the next that is compared."""
+        """How many steps it is from this one to the next that is compared."""
         return EVERY - step % EVERY
 
     def see(self, batch: Batch, nanoseconds: int, took: int = 0, *, behind: bool = False) -> None:
-        """Learn from a step that took so long, if it is one of those that are compared. took: of
-        that, the computation alone (Output), which is what a call costs. behind: it was decided
-        while another was computed."""
+        """Learn from a step: the drift if the step is compared (`looks_at`), and the cost of a call
+        if it is one. took: nanoseconds of the computation alone (Output), which is what a call
+        costs. behind: the step was decided while another was computed."""
         if self.looks_at(batch.step):
             features = batch_features(batch, self.cost.gathering)
             self.learn(features, nanoseconds, behind=behind)
-        if self.calls is not None and batch.rows[0].start == 0:  # later steps of it are no calls
+        if self.calls is not None and batch.rows[0].start == 0:  # only the first step of a call
             self.calls.see(batch.tokens + batch.waste, took or nanoseconds)
 
     def learn(self, features: Features, nanoseconds: int, *, behind: bool = False) -> None:
-        """Learn that a step with these features took so long. behind as in `see`."""
+        """Learn the drift from the time of a step with these features. behind: as in `see`."""
         predicted = self.cost.behind_another(features) if behind else self.cost.predict(features)
         seen = nanoseconds * 1_000_000 // max(1, predicted)
         seen = min(MOST, max(LEAST, seen))
@@ -106,7 +107,7 @@ class Estimates:
         self.shortest = self.drifted(self._shortest)
 
     def drain(self, lines: Iterable[Line], nanoseconds: int) -> None:
-        """Learn that so long has passed: one step, or several in which nobody has started."""
+        """Learn drain rates from the time of one step, or of several that started no request."""
         for line in lines:
             self._drains[line.lane.name].see(line, nanoseconds)
 
@@ -116,7 +117,8 @@ class Estimates:
         return drain.millitokens * 1e6 / max(1, drain.nanoseconds) if drain else 0.0
 
     def ended(self, sequence: Sequence, finish: Finish, now: int) -> None:
-        """Learn from a sequence how long its prompt took, and its answer if that is whole."""
+        """Learn from a sequence that has ended: the length and pace of its answer, what came of its
+        promise, and how long its prompt took."""
         lane, whole = sequence.request.lane, finish in BY_ITSELF
         if finish in BY_TOKENS:
             self.lengths.ended(sequence)
@@ -147,7 +149,7 @@ class Estimates:
         return self.drifted(self.cost.predict(features))
 
     def behind_another(self, features: Features) -> int:
-        """The same of a step that is decided while another is computed."""
+        """As `predict`, for a step that is decided while another is computed."""
         return self.drifted(self.cost.behind_another(features))
 
     def surely(self, features: Features, share: float) -> int:
@@ -160,7 +162,7 @@ class Estimates:
         return nanoseconds * self._drift // 1_000_000
 
     def decoding(self, rows: int, keys: int) -> int:
-        """Nanoseconds of a step of so many rows of one token, which read so many keys in all."""
+        """Nanoseconds of a step of this many rows of one token, which read `keys` keys in all."""
         return self.predict(Features(rows, rows, 0, keys, keys, rows, 1))
 
     def first_token(self, sequence: Sequence) -> int:
@@ -169,7 +171,7 @@ class Estimates:
         return self.drifted(sequence.alone)
 
     def prompt_alone(self, tokens: int) -> int:
-        """Nanoseconds of a step that computes a prompt of so many tokens, and nothing else."""
+        """Nanoseconds of a step that computes a prompt of this many tokens, and nothing else."""
         if tokens not in self._alone:
             self._alone[tokens] = self.cost.predict(row_features(0, tokens, 1))
         return self.drifted(self._alone[tokens])
@@ -179,11 +181,11 @@ class Estimates:
         return max(self.shortest, self.promises.paces.of(lane))
 
     def last_first_token(self, sequence: Sequence) -> int:
-        """When its next token must come if its answer is to end in time, at its lane's pace; NEVER
-        where it need not. If nothing is known of its length, it may be its last token.
+        """When its next token must come for its answer to end in time, at its lane's pace; NEVER:
+        it has no time to end by. If its length is unknown, the next token counts as the last.
 
-        No answer is reckoned to take more than half of its whole time: where only the shorter ones
-        can be in time, all would else be late when they come.
+        The rest of the answer counts for at most half of the time from arrival to deadline. Else,
+        where only short answers can be in time, every request would be late on arrival.
         """
         by, request = sequence.done_by, sequence.request
         if by == NEVER:
@@ -193,9 +195,9 @@ class Estimates:
 
     def work(self, sequence: Sequence) -> int:
         """Nanoseconds that the sequence's uncomputed tokens add to a step that is full already.
-        Those that wait in the prefix cache count as computed.
+        Tokens found in the prefix cache count as computed.
 
-        Without the drift: that changes all sequences' work alike.
+        The drift is left out: it changes all sequences' work alike.
         """
         start = sequence.scheduled or sequence.hit
         end = len(sequence.tokens)
@@ -207,8 +209,8 @@ class Estimates:
         return sequence.work
 
     def promise(self, sequence: Sequence, now: int, after: int, wait: int) -> Promise:
-        """What is promised now to a request: its prompt will have been computed so many nanoseconds
-        after a step that ends at `after`."""
+        """The promise made to a request now. Its prompt is predicted to be computed `wait`
+        nanoseconds after a step that ends at `after`."""
         lane, promises = sequence.request.lane, self.promises
         computed = after + promises.wait(lane, wait)
         left, basis = 1, ""
@@ -218,12 +220,12 @@ class Estimates:
                 left, basis = sequence.request.max_tokens - sequence.generated, ALLOWED
         pace = promises.paces.of(lane) or after - now
         span = computed - now + (left - 1) * pace
-        # Later than nine of ten ends half of the first tokens do not come.
+        # The median first token does not come later than nine in ten answers end.
         end = max(after, now + promises.span(lane, basis, span, now))
         first = min(computed, end) if sequence.request.max_tokens else NEVER
         return Promise(now, first, end, after, wait, span, basis)
 
     def promised(self, sequence: Sequence) -> None:
-        """Its promise is told: it will be compared with what comes."""
+        """Note a promise that the caller is told: it will be compared with what comes."""
         request = sequence.request
         self.promises.made(request.lane, len(request.prompt), sequence.promise)

@@ -9,8 +9,8 @@ LAST = Want.LAST
 
 
 class Features(NamedTuple):
-    """Of a row or of a step. Rows' features add up to the step's, but for `decodes`: 0 or 1. A
-    named tuple, because many are made for each step."""
+    """The features of a row or of a step. A step's are the sum of its rows', except `decodes`, 0 or
+    1. A named tuple, because many are made for each step."""
 
     tokens: int = 0  # positions computed, including waste
     rows: int = 0  # sequences and held slots
@@ -38,8 +38,8 @@ NONE = Features()
 def row_features(start: int, length: int, logits: int = 0, padding: int = 0) -> Features:
     """Features of one row: positions start .. start + length, and padding to their right.
 
-    Padding attends to as much as the last position. logits: positions whose logits are computed.
-    What is read for the row only because its neighbours are longer is not counted (`gathering`).
+    A padding position attends to as many keys as the last position. logits: positions whose logits
+    are computed. Keys read only because other rows are longer are not counted (`gathering`).
     """
     end = start + length
     return Features(

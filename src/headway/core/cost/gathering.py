@@ -35,7 +35,7 @@ class Gathering:
         return list(zip(cuts, [*cuts[1:], len(needs)], strict=True))
 
     def reads(self, lengths: Sequence[int]) -> int:
-        """How many keys are read for rows with so many keys each, in any order."""
+        """How many keys are read for rows that have these numbers of keys, in any order."""
         if not self.at_once or not lengths:
             return sum(lengths)
         needs = sorted([-(-length // self.block) for length in lengths])

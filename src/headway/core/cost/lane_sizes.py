@@ -1,5 +1,4 @@
-"""How many of a lane, or of a group, may run at once, and how long the oldest may be held, where
-that follows the load (LaneSizes)."""
+"""Sizes that follow the load (LaneSizes): slots of a lane, requests of a group, and windows."""
 
 from dataclasses import dataclass
 
@@ -8,48 +7,48 @@ from headway.core.ledger import RequestRow, SizeChange
 from headway.core.request import BY_ITSELF, NEVER, Finish
 
 TARGET = 95  # per cent of a lane's requests that are to keep its budget
-LEAST_ROUND = 8  # requests, however few may run: the fewest that say something
-CUT = 90  # per cent that are left of a size that is cut
-STEPS = 16  # in which a window grows from its low to its high, if nothing is cut
+LEAST_ROUND = 8  # requests of a round, however few may run: fewer say too little
+CUT = 90  # per cent of a size that are left when it is cut
+STEPS = 16  # rounds in which a window grows from its low to its high, if nothing is cut
 SLOTS, GROUP, WINDOW = "slots", "group", "window"
 
 
 @dataclass(frozen=True, slots=True)
 class _Size:
-    """One that follows the load between `low` and `high`."""
+    """A size that follows the load between `low` and `high`."""
 
     lane: str  # empty: of all lanes
     what: str
     low: int
     now: int
     high: int
-    step: int = 1  # by which it grows
+    step: int = 1  # by which the size grows
 
 
 class LaneSizes:
     """Additive increase, multiplicative decrease, as Clipper (NSDI 2017) sizes its batches.
 
-    A round is as many requests that have ended as may run, but at least LEAST_ROUND. After a round
-    in which fewer than TARGET % kept the lane's budget, a tenth of the size is cut, at least one.
-    After another round it grows by one if somebody waits and all of it was in use.
+    A round is as many ended requests as may run, but at least LEAST_ROUND. After a round in which
+    fewer than TARGET % kept the lane's budget, a tenth of the size is cut, at least one. After any
+    other round the size grows by its step if requests wait and all of it was in use.
 
-    For slots and groups, only those that have started count, and a request keeps the budget if it
+    For slots and groups, only requests that started count, and a request keeps the budget if it
     would have kept it without its wait. A wait is no reason to cut: with fewer slots it would be
     longer. For a window the wait counts: it is what the window costs.
     """
 
     def __init__(self) -> None:
-        self.group = 0  # requests that start together, where that follows the load; 0: the least
+        self.group = 0  # requests that start together, if that follows the load; 0: the least
         self.windows: dict[str, int] = {}  # nanoseconds, by lane, of those that have changed
-        self._rounds: dict[tuple[str, str], tuple[int, int]] = {}  # ended, and how many kept it
+        self._rounds: dict[tuple[str, str], tuple[int, int]] = {}  # ended, and kept the budget
 
     def forget(self) -> None:
-        """Other policies are in force: groups and windows begin with their least."""
+        """Start groups and windows again from their least: other policies are in force."""
         self.group, self.windows = 0, {}
         self._rounds.clear()
 
     def ended(self, row: RequestRow, line: Line) -> SizeChange | None:
-        """Learn from a request that has ended. The change that follows, which is not made yet."""
+        """Learn from a request that has ended. Returns the change of slots to make, if any."""
         share, full = line.lane.slots, line.batch >= line.slots
         if not share.follows or row.first_scheduled == NEVER:
             return None
@@ -59,7 +58,7 @@ class LaneSizes:
     def group_ended(
         self, row: RequestRow, least: int, most: int, waiting: int
     ) -> SizeChange | None:
-        """As `ended`, for the size of groups. One is added if a whole group waits already."""
+        """As `ended`, for the size of groups. It grows by one only if a whole group waits."""
         now = self.group or least
         if not row.budget.is_felt_by_the_running or row.first_scheduled == NEVER:
             return None
@@ -69,8 +68,8 @@ class LaneSizes:
     def window_ended(
         self, row: RequestRow, lane: str, between: tuple[int, int], *, count: int, waiting: int
     ) -> SizeChange | None:
-        """As `ended`, for the window of a lane; empty: of all lanes. count: requests of a round;
-        waiting: for whom a longer window would have had a place in the group."""
+        """As `ended`, for the window of a lane; empty: of all lanes. count: requests of a round.
+        waiting: requests that a longer window would have let into the group."""
         if not row.budget.is_timed:
             return None
         low, high = between
@@ -102,7 +101,7 @@ class LaneSizes:
 
 
 def keeps(row: RequestRow) -> bool:
-    """Whether it kept its lane's budget from its start on. One that expired did not."""
+    """Whether the request kept its lane's budget, from its start on. An expired one did not."""
     budget, began = row.budget, row.first_scheduled
     if row.finish is Finish.EXPIRED or row.finished - began > budget.e2e:
         return False

@@ -7,17 +7,17 @@ from math import ceil
 
 from headway.core.sequence import Sequence
 
-KEPT = 512  # answers per lane and class of prompts, the latest
+KEPT = 512  # the latest answers, per lane and class of prompts
 TOLD, LEARNED, ALLOWED = "told", "learned", "allowed"  # where an expected length is from
-GOLDEN = 0.618  # the shares of one after another that are so far apart are spread evenly
-ENOUGH = 16  # answers; with fewer that were longer, a class says nothing
+GOLDEN = 0.618  # successive shares that are this far apart, modulo 1, are spread evenly
+ENOUGH = 16  # longer answers that a class needs to say anything
 
 
 class Sample:
-    """The lengths of the latest answers of one kind, or other figures of theirs."""
+    """The latest answers of one kind: their lengths, or other figures."""
 
     def __init__(self, kept: int = KEPT) -> None:
-        """kept: of so many, at most."""
+        """kept: figures to keep, at most."""
         self._kept = kept
         self._latest = deque[int]()
         self._sorted: list[int] = []
@@ -26,14 +26,14 @@ class Sample:
         return len(self._latest)
 
     def add(self, length: int) -> None:
-        """An answer of this kind has ended."""
+        """Add the length of an answer that has ended."""
         if len(self._latest) == self._kept:
             self.forget()
         self._latest.append(length)
         insort(self._sorted, length)
 
     def forget(self) -> None:
-        """The oldest counts no more."""
+        """Drop the oldest."""
         oldest = self._latest.popleft()
         del self._sorted[bisect_left(self._sorted, oldest)]
 
@@ -50,8 +50,8 @@ class Sample:
 class Lengths:
     """Quantiles of answers' lengths by lane and prompt length, given what is generated already.
 
-    The longer an answer is, the longer it is going to be: its remaining length is asked of those
-    answers only that were longer. That is the estimator of LightLLM's Past-Future scheduler (2025).
+    The longer an answer is, the longer it is going to be: its remaining length is estimated only
+    from answers that were longer. That is the estimator of LightLLM's Past-Future scheduler (2025).
     Prompts are of one class if their lengths have equally many binary digits.
     """
 
@@ -67,10 +67,10 @@ class Lengths:
     def cut(self, sequence: Sequence) -> None:
         """Learn from an answer that was cut off: it would have been longer than it is.
 
-        Where the longest are cut off, those that end by themselves are the short ones, and the
-        next are expected to be short, too. So its length is taken to be that of one of the answers
-        that were longer, of each in turn: that is how Efron (1967) reads the estimator of Kaplan
-        and Meier. Where too few were, it is taken to be half of its whole length.
+        If the longest answers are cut off, only short ones end by themselves, and the next are
+        expected to be short, too. So a cut answer counts with the length of an answer that was
+        longer, each time another: that is how Efron (1967) reads the estimator of Kaplan and Meier.
+        If too few were longer, it counts with twice its length, but no more than its caller allows.
         """
         self._cuts += 1
         generated = sequence.generated
@@ -83,14 +83,14 @@ class Lengths:
         self._of_lane[lane].add(length)
 
     def knows(self, sequence: Sequence) -> bool:
-        """Whether anything is known of its length beside what the caller allows."""
+        """Whether anything but what the caller allows is known of the answer's length."""
         sample = self._of_lane.get(sequence.request.lane, ())
         return sequence.request.expected > 0 or len(sample) >= ENOUGH
 
     def end(self, sequence: Sequence, share: float) -> int:
-        """Tokens, prompt and answer, with which it ends: this share of such answers have no more.
+        """Tokens, prompt and answer, at its end: this share of such answers have no more.
 
-        Asked again only once the sequence has reached it. Never more than the caller allows. What
+        The end is kept until the sequence reaches it. It is never more than the caller allows. What
         the caller expects counts until it is exceeded. While little is known, all that the caller
         allows is expected.
         """
@@ -103,11 +103,10 @@ class Lengths:
         return end
 
     def likely_end(self, sequence: Sequence, share: float) -> int:
-        """As `end`. But an answer of which nothing is known, or that is longer than all of which
-        anything is, is expected to grow by as much again as it has: what callers allow is often
-        far more than what is used."""
+        """As `end`. But if too few known answers are longer, the answer is expected to double:
+        callers often allow far more than is used."""
         end = self.end(sequence, share)
-        if sequence.expected_end[2] == ALLOWED and self.knows(sequence):  # since it was asked
+        if sequence.expected_end[2] == ALLOWED and self.knows(sequence):  # learned since then
             sequence.expected_end = 0.0, 0, ""
             end = self.end(sequence, share)
         if sequence.expected_end[2] != ALLOWED:
@@ -115,7 +114,7 @@ class Lengths:
         return min(end, len(sequence.tokens) + max(1, sequence.generated))
 
     def likely_left(self, sequences: Iterable[Sequence], share: float) -> list[int]:
-        """Tokens that each still has to `likely_end`. Most ends are known, and need no call."""
+        """Tokens from each sequence to its `likely_end`. Most ends are kept, and need no call."""
         return [
             end - len(s.tokens)
             if (known := s.expected_end)[0] == share
@@ -126,8 +125,8 @@ class Lengths:
         ]
 
     def left(self, sequence: Sequence, share: float) -> tuple[int, str]:
-        """Tokens that it will still generate, 1 or more, as `end` counts them; and how that is
-        known: TOLD by the caller, LEARNED, or only ALLOWED."""
+        """Tokens that this share of such answers still generate at most, 1 or more; and where that
+        is from: TOLD by the caller, LEARNED, or only ALLOWED."""
         left, basis = self._remaining(sequence, share)
         return max(1, left), basis
 

@@ -7,14 +7,13 @@ from headway.core.sequence import Sequence
 
 WHOLE = 1_000  # thousandths
 DECAY = 64  # answers until the past of a lane's pace has mostly faded
-ENOUGH = 8  # gaps between the tokens of running answers; with fewer, those that ended tell it
+ENOUGH = 8  # gaps between the tokens of running answers; with fewer, ended answers tell the pace
 
 
 class Paces:
-    """The pace of the answers that run now; of those that have ended while too few run.
+    """The pace of the answers that run now or, while too few run, of answers that have ended.
 
-    An answer that ends tells of the time since it began: while a batch fills, answers that end are
-    those that began in a smaller one.
+    Ended answers lag behind: while a batch fills, the answers that end began in a smaller batch.
     """
 
     def __init__(self) -> None:
@@ -23,7 +22,7 @@ class Paces:
         self._ended: dict[str, tuple[int, int]] = {}  # in thousandths of gaps; fading
 
     def see(self, running: Iterable[Sequence], now: int) -> None:
-        """Look at those that run now. A sequence's time without a token counts, too."""
+        """Measure the answers that run now. The time since an answer's last token counts, too."""
         seen = dict[str, tuple[int, int]]()
         for sequence in running:
             if sequence.first_token != NEVER and (gaps := sequence.generated - 1) > 0:
@@ -33,7 +32,7 @@ class Paces:
         self._running = seen
 
     def ended(self, lane: str, nanoseconds: int, gaps: int) -> None:
-        """Learn that this time has passed from an answer's first token to its last."""
+        """Learn from an answer that took this time, and gaps, from its first token to its last."""
         spent, seen = self._ended.get(lane, (0, 0))
         self._ended[lane] = (
             spent + nanoseconds - spent // DECAY,

@@ -1,4 +1,4 @@
-"""What promises have come to, and how the next ones are corrected (Promises)."""
+"""How promises turned out, and how that corrects the next ones (Promises)."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -12,32 +12,32 @@ from headway.core.request import NEVER
 SURE = 0.9  # share of answers that end by the time that is promised
 WHOLE = 1_000  # thousandths: measured over predicted
 MOST = 1_000 * WHOLE  # a greater ratio says no more
-# While too little is known: predictions know nothing of who comes later and goes first.
+# The ratio while too little is known: predictions miss requests that come later and go first.
 UNKNOWN = 1_500
 # Answers whose ratios count, beside the open ones: more are older, fewer tell a quantile badly.
 RECENT = 128
-STALE = 16  # the quantile is taken again after a change of one part in so many
-LEAST = 20  # beside the open promises: one answer moves the factor by 1 / LEAST at most
+STALE = 16  # the quantile is taken again once one part in this many has changed
+LEAST = 20  # added to the open promises: one answer moves the factor by 1 / LEAST at most
 UNIT, BOUND = 1_000_000, 3  # of the factor; it is from 1 / BOUND to BOUND
-FADING = 512  # answers until the past of what SURE has lacked has mostly faded
-REACH, MOST_MOVED = 256, 0.1  # the goal moves by that over REACH, and so far at most
-TRIED = 16  # of so many that only a correction finds late, one is served
+FADING = 512  # answers until past shortfalls of coverage have mostly faded
+REACH, MOST_MOVED = 256, 0.1  # the goal moves by the shortfall / REACH, and so far at most
+TRIED = 16  # one in this many requests that only a correction finds late is served
 
 
 @dataclass(slots=True, eq=False)
 class Span:
-    """The time to an answer's end, as it was predicted and as it turned out."""
+    """The time to an answer's end, as predicted and as it turned out."""
 
     made: int  # when it was promised
     predicted: int  # nanoseconds, uncorrected
-    by: int  # when it was promised to have ended
-    is_guess: bool  # by UNKNOWN: that it is kept tells nothing
-    ended: int = NEVER  # when it did, or when its request left; NEVER: it is open
-    whole: bool = False  # it ended by itself
-    is_broken: bool = False  # it was open when its promised end had passed
+    by: int  # the promised end
+    is_guess: bool  # promised with UNKNOWN: keeping it tells nothing
+    ended: int = NEVER  # when the answer ended, or its request left; NEVER: it is open
+    whole: bool = False  # the answer ended by itself
+    is_broken: bool = False  # the answer still ran when its promised end had passed
 
     def ratio(self, now: int) -> int:
-        """Measured over predicted, in thousandths; unless it is whole, as far as is known."""
+        """Measured over predicted, in thousandths; a lower bound unless the answer is whole."""
         took = min(now, self.ended) - self.made
         return min(MOST, WHOLE * took // max(1, self.predicted))
 
@@ -45,20 +45,19 @@ class Span:
 class Spans:
     """Ratios of the times that answers took over what was predicted, and a factor.
 
-    A promise is the quantile SURE of the ratios, times the factor. The ratios are those of the
-    latest promises, and the open ones count as well: an answer that still runs takes at least the
-    time that has passed. Without them short answers would rule at first, because they end first.
-    The quantile is of the product-limit estimate (Kaplan and Meier, 1958). UNKNOWN stands for it
-    until ENOUGH answers have ended.
+    A promise is the prediction, times the quantile SURE of the ratios, times the factor. The ratios
+    are those of the latest promises, open ones included: an answer that still runs takes at least
+    the time that has passed. Without them short answers would rule at first, because they end
+    first. The quantile is of the product-limit estimate (Kaplan and Meier, 1958). UNKNOWN stands
+    for it until ENOUGH answers have ended.
 
     The factor grows with each answer that takes longer than promised, as soon as its promised end
-    has passed, and shrinks with each that ends before, so that it stays if SURE of them are
-    covered. Promises that are open are not known to be kept yet: the more there are, the smaller
-    the steps. So it grows or shrinks about e-fold at most until their ends can tell.
+    has passed, and shrinks with each answer that ends earlier. It stays if SURE of the answers are
+    covered. Open promises are not known to be kept yet, so the more there are, the smaller the
+    steps. So the factor grows or shrinks about e-fold at most until their ends can tell.
 
-    It lags behind a change: while changes go one way, a little more or less than SURE are covered.
-    So the answers are counted that SURE has lacked lately, and the share that is aimed at moves by
-    their number.
+    The factor lags behind a change: while load changes one way, a little more or less than SURE are
+    covered. So the recent shortfall of covered answers is summed, and the goal moves by that sum.
     """
 
     def __init__(self) -> None:
@@ -68,21 +67,21 @@ class Spans:
         self._due: list[tuple[int, int, Span]] = []  # a heap: promised end, number; some have ended
         self._number = 0  # of promises
         self._factor = UNIT  # millionths
-        self._missing = 0.0  # covered answers that SURE has lacked lately; below 0: had too many
+        self._missing = 0.0  # covered answers lately lacking to SURE of all; negative: too many
         self._ratio = UNKNOWN  # the quantile
-        self._news = 0  # what has happened since it was taken
-        self._is_guess = True  # too few answers had ended for it
+        self._news = 0  # promises made and closed since the quantile was taken
+        self._is_guess = True  # too few answers had ended for the quantile
 
     def corrected(self, predicted: int, now: int) -> int:
-        """Nanoseconds that SURE of the answers do not exceed."""
+        """The prediction, corrected: nanoseconds that SURE of the answers do not exceed."""
         self._note_broken(now)
         if self._news * STALE >= len(self._latest):
             self._ratio, self._news = self._quantile(now), 0
         return predicted * self._ratio // WHOLE * self._factor // UNIT
 
     def _quantile(self, now: int) -> int:
-        """The ratio that SURE of the answers do not exceed. UNKNOWN while too few have ended. Where
-        it is beyond all that are known: the longest so far, but at least what is predicted."""
+        """The ratio that SURE of the answers do not exceed. UNKNOWN while too few have ended. If it
+        lies beyond all that are known: the largest ratio so far, but at least WHOLE."""
         seen = sorted([(each.ratio(now), not each.whole) for each in self._latest])
         self._is_guess = sum([not cut for _, cut in seen]) < ENOUGH
         if self._is_guess:
@@ -97,7 +96,7 @@ class Spans:
         return max(WHOLE, seen[-1][0])
 
     def made(self, now: int, predicted: int, by: int) -> None:
-        """An answer was promised to have ended by then."""
+        """Note an answer that is promised to end by the time `by`."""
         span = Span(now, predicted, by, self._is_guess)
         self._latest.append(span)
         self._open.setdefault((now, predicted, by), []).append(span)
@@ -112,11 +111,11 @@ class Spans:
             self._latest.popleft()
 
     def left(self, now: int, made: int, predicted: int, by: int) -> None:
-        """A request is gone that was promised its end, and has not ended by itself."""
+        """Close the promise of a request that left, and did not end by itself."""
         self._close(now, made, predicted, by)
 
     def ended(self, now: int, made: int, predicted: int, by: int) -> None:
-        """Learn from an answer that has ended now."""
+        """Close the promise of an answer that ended by itself now, and learn from it."""
         self._note_broken(now)
         span = self._close(now, made, predicted, by)
         span.whole = True
@@ -151,21 +150,21 @@ class Spans:
 class Promises:
     """Measured over predicted times of the latest requests, by lane.
 
-    Predictions are biased: they know neither who will come later and go first nor what is found in
-    the prefix cache. So they are multiplied by a quantile of these ratios: the median for the wait
-    for a first token, 90 % for the time to the end. That is split conformal prediction, which needs
-    no model of the errors (Vovk et al., 2005). It holds while the next requests are like the last.
-    Traffic changes, so whether promises were kept is fed back: that is adaptive conformal inference
-    (Gibbs and Candes, 2021). Not the level of the quantile is moved but the quantile, because no
-    level of recent ratios covers what takes longer than all of them (quantile tracking, and with
-    what was missing lately error integration, from Angelopoulos et al., Conformal PID control,
-    2023).
+    Predictions are biased: they miss requests that will come later and go first, and they do not
+    know what the prefix cache holds. So they are multiplied by a quantile of these ratios: the
+    median for the wait for a first token, 90 % for the time to the end. That is split conformal
+    prediction, which needs no model of the errors (Vovk et al., 2005). It holds while the next
+    requests are like the last. Traffic changes, so whether promises were kept is fed back: that is
+    adaptive conformal inference (Gibbs and Candes, 2021). The feedback moves the quantile itself
+    and not its level, because no level of recent ratios covers what takes longer than all of them.
+    That is quantile tracking, and the sum of the recent shortfall is error integration
+    (Angelopoulos et al., Conformal PID control, 2023).
     """
 
     def __init__(self) -> None:
         self._waits: dict[str, Sample] = {}  # by lane
         self._spans: dict[tuple[str, str], Spans] = {}  # by lane, and where lengths are from
-        self._prompts: dict[str, Sample] = {}  # tokens of those that got a promise, by lane
+        self._prompts: dict[str, Sample] = {}  # by lane: prompt tokens of the requests promised
         self._counts: dict[str, tuple[int, int]] = {}  # by lane: promises open, and settled
         self._doubted: dict[str, int] = {}  # by lane: see `refuses`
         self.paces = Paces()
@@ -181,8 +180,8 @@ class Promises:
         return known.corrected(predicted, now) if known else predicted * UNKNOWN // WHOLE
 
     def is_young(self, lane: str) -> bool:
-        """Whether fewer promises of the lane are settled than are open. What has been learned from
-        answers that have ended is of the short ones then."""
+        """Whether fewer promises of the lane are settled than are open. The answers that have ended
+        are then mostly short ones."""
         open_, settled = self._counts.get(lane, (0, 0))
         return settled < open_
 
@@ -198,10 +197,10 @@ class Promises:
             self._waits.setdefault(lane, Sample(RECENT)).add(min(MOST, ratio))
 
     def refuses(self, lane: str) -> bool:
-        """Whether a request is refused that would be in time but for the correction of its wait.
+        """Whether to refuse a request that is late only because of the correction of its wait.
 
-        Whoever is refused teaches nothing, and a correction could keep all out for ever. So each
-        makes it fade, and one in TRIED is served.
+        A refused request teaches nothing, so a correction could keep all requests out for ever. So
+        each such request makes the correction fade, and one in TRIED is served.
         """
         doubted = self._doubted[lane] = self._doubted.get(lane, 0) + 1
         if (known := self._waits.get(lane)) and len(known) > ENOUGH:
@@ -209,7 +208,7 @@ class Promises:
         return doubted % TRIED > 0
 
     def made(self, lane: str, prompt: int, promise: Promise) -> None:
-        """A request with so many prompt tokens is promised its end."""
+        """Note the promise of a request with this many prompt tokens."""
         self._prompts.setdefault(lane, Sample()).add(prompt)
         self._spans.setdefault((lane, promise.basis), Spans()).made(
             promise.made, promise.span, promise.end
@@ -231,6 +230,6 @@ class Promises:
 
 
 def _scaled(sample: Sample, share: float, predicted: int) -> int:
-    """Multiplied by this quantile of the ratios, if enough are known."""
+    """The prediction times this quantile of the ratios, if enough are known."""
     ratio = sample.quantile(share, beyond=-1)
     return predicted * ratio // WHOLE if ratio else predicted

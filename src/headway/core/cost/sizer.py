@@ -1,4 +1,4 @@
-"""What a step would take that is still being chosen (Sizer)."""
+"""How long a step takes, while its rows are still being chosen (Sizer)."""
 
 from collections.abc import Sequence
 from math import inf
@@ -11,8 +11,8 @@ from headway.core.sequence import TIMED
 
 
 class Sizer:
-    """Rows are added one by one, or many that decode at once. Times are in nanoseconds, with the
-    drift, and include a quantile of the residuals: `sure` of the steps take no longer."""
+    """Prices a step as rows are added: one by one, or many decodes at once. Times are nanoseconds,
+    corrected by the drift, at a quantile of the residuals: `sure` of the steps take no longer."""
 
     def __init__(
         self,
@@ -23,18 +23,18 @@ class Sizer:
         *,
         behind: bool = False,
     ) -> None:
-        """nanoseconds: that the step may take. filler: by which share rows of later tiers may
-        lengthen it once it has a prompt of the first. behind: another step is being computed."""
+        """nanoseconds: what the step may take. filler: the share by which rows of later tiers may
+        lengthen a step that has a prompt of tier TIMED. behind: another step is being computed."""
         self.estimates, self.nanoseconds = estimates, nanoseconds
         self._predict = estimates.behind_another if behind else estimates.predict
         self._most, self._filler = nanoseconds, filler
-        self._filled = NEVER  # what it may take with rows of later tiers, if it has such a prompt
+        self._filled = NEVER  # what it may take with rows of later tiers; NEVER: no such limit
         self._has_timed_prompt, self._tier = False, TIMED
         self._residuals = [each.at(sure) for each in estimates.cost.residuals]
         self._tokens = self._rows = self._prompts = self._pairs = self._logits = 0
         self._reads = 0  # keys that prompts read
-        self._singles: list[int] = []  # keys that each of the others reads
-        self._padded = 0  # keys that they read together, padding included
+        self._singles: list[int] = []  # keys that each row of one token reads
+        self._padded = 0  # keys that these rows read together, padding included
 
     def decode(self, starts: Sequence[int]) -> None:
         """Add rows of one token, at these positions."""
@@ -49,15 +49,15 @@ class Sizer:
         )
 
     def turn_to(self, tier: int) -> None:
-        """The next rows are of this tier (Sequence.tier)."""
+        """Go on with rows of this tier (Sequence.tier), and set the time they may fill."""
         self._tier = tier
         if tier != TIMED and self._has_timed_prompt and self._filled == NEVER:
             self._filled = int(min(self._most, self.price() * (1 + self._filler)))
         self.nanoseconds = self._most if tier == TIMED else min(self._most, self._filled)
 
     def fit_singles(self, starts: Sequence[int], latest: int) -> bool:
-        """Whether rows of one token, at these positions, all fit, too. If so, they are added.
-        latest: of their tiers."""
+        """Add rows of one token at these positions if all of them fit. Returns whether they do.
+        latest: the last of their tiers."""
         self.turn_to(latest)
         before = self._tokens, self._rows, self._logits, self._padded, len(self._singles)
         self.decode(starts)
@@ -69,8 +69,8 @@ class Sizer:
         return False
 
     def add(self, start: int, length: int, *, each: bool = False) -> None:
-        """Add a row of so many tokens from this position on. It has logits at its end, and each:
-        for every position, too."""
+        """Add a row of `length` tokens from position `start` on. It has logits at its end, and with
+        `each` one more for every position."""
         self._has_timed_prompt |= self._tier == TIMED and length > 1
         self._tokens += length
         self._rows += 1
@@ -84,14 +84,14 @@ class Sizer:
             self._pairs += length * start + length * (length + 1) // 2
 
     def keep(self, start: int, length: int, tier: int, *, each: bool = False) -> None:
-        """Add a row of this tier that the step has in any case. It is none that lengthens the step
-        of others."""
+        """Add a row of this tier that the step has anyway. It is no filler: the time that the rows
+        after it may fill stays as it is."""
         turned, self._tier = self._tier, tier
         self.add(start, length, each=each)
         self._tier = turned
 
     def drop(self, start: int, length: int, *, each: bool = False) -> None:
-        """Take out a row that was added."""
+        """Take a row out that was added."""
         self._tokens -= length
         self._rows -= 1
         self._logits -= 1 + length * each
@@ -104,7 +104,7 @@ class Sizer:
             self._pairs -= length * start + length * (length + 1) // 2
 
     def price(self, start: int = 0, length: int = 0, *, each: bool = False) -> int:
-        """Nanoseconds of the step with one more row of so many tokens; 0: without."""
+        """Nanoseconds of the step with one more row of `length` tokens; 0: as it is."""
         features = self._features(start, length, 1 + length * each)
         sure = self._residuals[self.estimates.cost.regime(features)]
         return self._predict(features) * sure // WHOLE
@@ -127,17 +127,17 @@ class Sizer:
         )
 
     def _reads_with(self, keys: int) -> int:
-        """Keys read by the rows of one token and one more of them."""
+        """Keys read by the rows of one token, with one more row that reads `keys` keys."""
         gathering = self.estimates.cost.gathering
         if not gathering.at_once:
             return self._padded + keys
         return gathering.reads([*self._singles, keys])
 
     def fit(self, start: int, wanted: int, *, each: bool = False) -> int:
-        """How many of these tokens, from this position on, the step can take in its time.
+        """How many of the `wanted` tokens, from position `start` on, the step can take in its time.
 
-        More tokens cost more, except where a row has one, and at the knee, where another residual
-        holds.
+        More tokens cost more, except from one token to two and at the knee, where another residual
+        holds. So the stretches between these are searched one by one, the largest first.
         """
         if wanted == 1:
             return int(self._over(start, 1, each) <= 0)
@@ -155,9 +155,9 @@ class Sizer:
     def _largest(
         self, start: int, each: bool, least: tuple[int, int], most: tuple[int, int]
     ) -> int:
-        """The largest that fits. least: tokens that do, and the nanoseconds they leave; most:
-        tokens that do not, and the nanoseconds they lack. Prices nearly lie on a line, so it is
-        looked for where that says, and in every other turn halfway, where they do not."""
+        """The largest number of tokens that fits. least: a number that fits, and the nanoseconds it
+        leaves. most: one that does not, and the nanoseconds it lacks. Prices nearly lie on a line,
+        so the search interpolates, and halves every other time in case they do not."""
         (low, spare), (high, over), halves = least, most, False
         while high - low > 1:
             ahead = (high - low) // 2 if halves else (high - low) * spare // (spare + over)
@@ -170,5 +170,5 @@ class Sizer:
         return low
 
     def _over(self, start: int, length: int, each: bool) -> int:
-        """Nanoseconds by which it would be too long."""
+        """Nanoseconds by which the step would be too long; 0 or less: it fits."""
         return self.price(start, length, each=each) - self.nanoseconds

@@ -1,7 +1,7 @@
 """The cost model (StepCost): features of a step to nanoseconds.
 
-Features add up over rows, so that a step can be priced before it is built. The price does not. The
-price of a token depends on how many tokens the step has, after the executor has rounded their
+Features add up over rows, so that a step can be priced before it is built. Prices do not add up:
+the price of a token depends on how many tokens the step has, after the executor has rounded their
 number up (`pieces`, `rounding`). Four rates are paid once per step: `step`, `decode`, `prefill` and
 `head`. And some keys are read for a row only because its neighbours are longer (`gathering`).
 
@@ -83,11 +83,11 @@ class Rounding:
 
     least: int = 1  # tokens
     digits: int = 0  # leading binary digits that are kept; 0: all
-    tile: int = 1  # tokens that products alone compute at once, whether there are as many or not
+    tile: int = 1  # tokens that matrix products compute at once, even if there are fewer
 
     @property
     def is_exact(self) -> bool:
-        """Whether as many are computed as there are."""
+        """Whether the number of tokens is never rounded up."""
         return self.least <= 1 and not self.digits
 
     def of(self, tokens: int) -> int:
@@ -117,13 +117,13 @@ class StepCost:
     tile: int = 0  # ps for each of the rounding's tiles that the step's tokens begin
     host: Rates = Rates()  # in a step: deciding it, preparing inputs, sampling
     after: Rates = Rates()  # after it: committing it, telling callers, keeping rows
-    wake: int = 0  # nanoseconds more of the first step after a long sleep
-    wake_tail: tuple[int, ...] = ()  # the same of the steps after that one
-    cooling: int = 0  # nanoseconds of sleep that are long; after a shorter one, its share of both
-    turn: int = 0  # nanoseconds more of a step without prompts after one with some
+    wake: int = 0  # extra nanoseconds of the first step after a long sleep
+    wake_tail: tuple[int, ...] = ()  # extra nanoseconds of each step after that one
+    cooling: int = 0  # nanoseconds of a long sleep; a shorter one costs its share of both
+    turn: int = 0  # extra nanoseconds of a step without prompts after one with prompts
     knee: int = 0  # tokens above which a step is compute-bound
     rounding: Rounding = Rounding()  # of the step's tokens; the pieces price the result
-    gathering: Gathering = UNPADDED  # with which the features are to be counted
+    gathering: Gathering = UNPADDED  # the features must be counted with it
     residuals: tuple[Residuals, Residuals] = (Residuals(), Residuals())  # by regime
     echoes: tuple[Echo, ...] = ()  # of both regimes; what is left is each step's own
 
@@ -142,7 +142,7 @@ class StepCost:
         return self.picoseconds(features) // 1_000
 
     def picoseconds(self, f: Features) -> int:
-        """The same in picoseconds."""
+        """Picoseconds of a step, device and host."""
         return self.device.of(f) + self._tokens(f.tokens) + self.host.of(f)
 
     def on_host(self, features: Features) -> int:
@@ -150,8 +150,8 @@ class StepCost:
         return self.host.of(features) // 1_000
 
     def behind_another(self, features: Features) -> int:
-        """Nanoseconds of a step that was decided while another was computed: the host's part of it
-        was done meanwhile."""
+        """Nanoseconds of a step that was decided while another was computed: the host did its part
+        meanwhile."""
         return self.predict(features) - self.on_host(features)
 
     def behind(self, features: Features) -> int:
@@ -159,10 +159,10 @@ class StepCost:
         return self.after.of(features) // 1_000
 
     def more(self, slept: int, since: int, turned: bool) -> int:
-        """Nanoseconds more of a step because of what came before it.
+        """Extra nanoseconds of a step because of what came before it.
 
-        slept: nanoseconds of the last sleep. since: steps between it and this one. turned: it is
-        the first step without prompts after one with some.
+        slept: nanoseconds of the last sleep. since: steps between that sleep and this step. turned:
+        this is the first step without prompts after one with prompts.
         """
         turn = self.turn if turned and since else 0
         if since > len(self.wake_tail):
@@ -177,7 +177,7 @@ class StepCost:
         return self.predict(features) * self.residuals[self.regime(features)].at(share) // WHOLE
 
     def without_tiles(self) -> "StepCost":
-        """The same without their stairs: a line through the middles of these is in the pieces."""
+        """This model without the stairs of its tiles: a line through their middles in `pieces`."""
         if not self.tile:
             return self
         size, slopes = self.rounding.tile, dict(self.pieces)
