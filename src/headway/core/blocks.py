@@ -12,7 +12,7 @@ from hashlib import blake2b
 from headway.errors import SettingError
 
 SCRATCH = 0  # never handed out: padding and held slots write there
-MAX_STALE = 64  # so many more stale queue entries than live ones are tolerated
+MAX_STALE = 64  # this many more stale queue entries than live ones are tolerated
 
 
 class BlockPool:

@@ -44,7 +44,7 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Enough:
-    """No request comes for now, so a partial group need not wait. The next Add ends this."""
+    """No request comes for now, so a partial group need not wait. The next accepted Add ends it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from headway.core.request import NEVER
 from headway.core.sequence import Sequence
 
-MAX_STALE = 64  # so many more closed entries than open ones are tolerated
+MAX_STALE = 64  # this many more closed entries than open ones are tolerated
 
 
 class Due(NamedTuple):

@@ -14,7 +14,7 @@ class Group:
     slots: int = 0  # each is really computed until the last member ends
     buckets: tuple[int, ...] = ()  # widths to pad to, ascending; none: to the longest row
     together: bool = False  # callers are answered when the group ends, as plain generate does
-    least: int = 2  # buckets apply to a longest row of this many tokens: 2 exempts decode steps
+    least: int = 2  # buckets apply if the longest row has this many tokens; 2 exempts decodes
     withheld: list[Event] = field(default_factory=list)  # until the group ends, if `together`
 
     def rectangle(self, running: int, longest: int) -> tuple[int, int]:

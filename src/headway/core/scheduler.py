@@ -55,7 +55,7 @@ class Scheduler:
         self._retuning = Retuning(self.roster, self._in_flight, self.resizing, self.newcomers)
         self._take(settings)
         self.accounts: Accounts | NoAccounts = NoAccounts()  # of each request's time
-        self._closing = False  # Close came: nothing is accepted any more
+        self._closing = False  # Close came: no more requests are accepted
         self._enough = False  # Enough came, and no request since then
         self.steps = self.committed = 0  # scheduled so far; when the last one was committed
 

@@ -7,8 +7,8 @@ request notes these sums when a stage of it begins, and takes the difference whe
     sums        ... 40 ........ 55 ...... 90        of one lane, under one rule
     a request        |<-- 15 -->|                   it waited here
 
-Only what is a request's own is noted by itself, and is rare: that a step has tried it and did not
-let it in, or has left it out though it runs.
+Only two facts are noted for single requests, and both are rare: a step tried a request and did not
+let it in, or left it out although it runs.
 """
 
 from collections import deque
@@ -33,40 +33,40 @@ class Flight(NamedTuple):
     """A step that is being computed."""
 
     scheduled: int  # when it was decided
-    left_out: SequenceOf[Sequence]  # they run, and have no row in it
+    left_out: SequenceOf[Sequence]  # running sequences that have no row in it
 
 
 class LaneSums:
-    """What one lane has waited for, and had computed, so far."""
+    """What one lane has waited for and what was computed for it, so far."""
 
     def __init__(self) -> None:
-        self.rule = Rule.NEXT_STEP  # that keeps its requests waiting now
+        self.rule = Rule.NEXT_STEP  # the rule that keeps its requests waiting now
         self.waited = [0] * len(Rule)  # nanoseconds under each rule
         self.rows = self.tokens = 0  # in steps
 
 
 class Accounts:
-    """Of all requests of one scheduler, which tells it what happens. `now` never runs back."""
+    """The accounts of one scheduler's requests. It reports what happens; `now` never runs back."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster
         self._lanes = {name: LaneSums() for name in roster.lines}
         self._pairs = tuple(zip(roster.lines.values(), self._lanes.values(), strict=True))
         self._open: dict[Sequence, RequestTime] = {}
-        self._refused: dict[Sequence, Rule] = {}  # in the latest step
+        self._refused: dict[Sequence, Rule] = {}  # tried by the latest step, not let in
         self._flights: deque[Flight] = deque()
         self._policies: Policies | None = None  # of the latest step
-        self._in_groups = False  # whether they start groups
+        self._in_groups = False  # whether these policies start groups
         self._now = 0  # up to here all time is in the sums
         self._stepped = 0  # nanoseconds of steps that are back
-        self._back = 0  # when the last one was
+        self._back = 0  # when the last step was back
         self._preemptions = 0
         self._ended: list[RequestStages] = []
 
     # -- what happens, in its order
 
     def advance(self, now: int) -> None:
-        """So much time has passed under the rules of the latest step."""
+        """Charge the time up to `now` to the rules of the latest step."""
         passed, self._now = now - self._now, now
         if not passed:
             return
@@ -79,19 +79,19 @@ class Accounts:
                 time.add(QUEUE_STAGES[self._lanes[sequence.request.lane].rule], -passed)
 
     def add(self, sequence: Sequence) -> None:
-        """It was taken in, and waits."""
+        """Open the account of a request that was taken in and waits."""
         time = self._open[sequence] = RequestTime(self._now)
         time.works = [(lane.rows, lane.tokens) for lane in self._lanes.values()]
         self._begin(sequence, Stage.QUEUE)
 
     def moved(self, sequences: Iterable[Sequence]) -> None:
-        """They wait, and were relegated or restored."""
+        """Change the stage of waiting sequences that were relegated or restored."""
         for sequence in sequences:
             if self._open[sequence].stage in (Stage.QUEUE, Stage.RELEGATED):
                 self._turn(sequence, self._waiting_stage(sequence))
 
     def decided(self, plan: Plan, now: int) -> None:
-        """A step was chosen, or found to be empty; its rows are not built yet."""
+        """Take in a step that was chosen, or found to be empty. Its rows are not built yet."""
         self.advance(now)
         for sequence in plan.joined:
             self._turn(sequence, Stage.RUN)
@@ -100,13 +100,13 @@ class Accounts:
             self._note_preempted()
         if plan.policies is not self._policies:
             self._policies, self._in_groups = plan.policies, plan.policies.in_groups
-        if plan.joins or not plan.start.count:  # in a lull (memory.py), all waits as it did before
+        if plan.joins or not plan.start.count:  # in a lull (memory.py), all wait as they did before
             self._note_waiting(plan)
         if plan.shares:
             self._count(plan)
 
     def came_back(self, now: int, spent: int) -> None:
-        """A step is back; its shares are not divided yet. spent: its nanoseconds."""
+        """Take in a step that is back. Its shares are not divided yet. spent: its nanoseconds."""
         for sequence in self._flights.popleft().left_out:
             if (time := self._open.get(sequence)) and time.stage is Stage.RUN:
                 time.left_out += spent
@@ -115,15 +115,15 @@ class Accounts:
         self.advance(now)
 
     def first_token(self, sequence: Sequence) -> None:
-        """Its prompt is computed. Its share of the step is in its account already."""
+        """Turn a sequence from prefill to decode. It already has its share of the step."""
         self._turn(sequence, Stage.RUN)
 
     def withhold(self, sequence: Sequence) -> None:
-        """It has ended by itself; its group has not."""
+        """Hold a sequence that has ended by itself while its group has not."""
         self._turn(sequence, Stage.HELD)
 
     def close(self, sequence: Sequence) -> None:
-        """It has ended, in whatever way."""
+        """Close the account of a sequence that has ended."""
         self._end(sequence)
         time = self._open.pop(sequence)
         stages = tuple([(name, spent) for name, spent in time.spent.items() if spent])
@@ -132,14 +132,14 @@ class Accounts:
         )
 
     def take(self) -> list[RequestStages]:
-        """Of the requests that have ended since the last call."""
+        """Return the stages of the requests that have ended since the last call."""
         taken, self._ended = self._ended, []
         return taken
 
     # -- the sums
 
     def _count(self, plan: Plan) -> None:
-        """The rows and tokens of a step by lane, and who has none although it could have."""
+        """Count a step's rows and tokens by lane, and note the sequences that it leaves out."""
         running, shares, lanes = self._roster.running, plan.shares, self._lanes
         if len(shares) == len(running):  # nearly always: all are in the step, most with one token
             self._flights.append(Flight(self._now, ()))
@@ -159,7 +159,7 @@ class Accounts:
             lane.tokens += tokens
 
     def _note_waiting(self, plan: Plan) -> None:
-        """What keeps everybody who waits from running."""
+        """Note what keeps the waiting requests from running."""
         self._refused = plan.refused
         closed, holding = closed_by(plan, in_groups=self._in_groups), plan.limits.holding
         for line, lane in self._pairs:
@@ -175,7 +175,7 @@ class Accounts:
 
     @property
     def _step_time(self) -> int:
-        """Nanoseconds of steps up to now, with what has passed of the one in flight."""
+        """Nanoseconds of steps up to now, including what has passed of the one in flight."""
         if not self._flights:
             return self._stepped
         return self._stepped + self._now - max(self._flights[0].scheduled, self._back)
@@ -186,7 +186,7 @@ class Accounts:
         return Stage.RELEGATED if sequence.tier == RELEGATED else Stage.QUEUE
 
     def _turn(self, sequence: Sequence, stage: Stage) -> None:
-        """One stage ends now, and another begins."""
+        """End the sequence's stage now, and begin another."""
         self._end(sequence)
         self._begin(sequence, stage)
 
@@ -199,7 +199,7 @@ class Accounts:
             time.begin_run(sequence.nanoseconds, self._step_time, sequence.first_token != NEVER)
 
     def _end(self, sequence: Sequence) -> None:
-        """Add what the present stage has taken."""
+        """Add the time that the present stage has taken."""
         time = self._open[sequence]
         passed = self._now - time.since
         if time.stage is Stage.RUN:
@@ -216,7 +216,8 @@ class Accounts:
                 self._note_before(time)
 
     def _note_before(self, time: RequestTime) -> None:
-        """What has run since it came. Whoever has run waits in another stage (PREEMPTED)."""
+        """Note what has run since the request came. It has not run itself: else it would wait in
+        another stage (PREEMPTED)."""
         works = zip(self._lanes.items(), time.works, strict=True)
         time.before = [
             LaneWork(name, lane.rows - rows, lane.tokens - tokens)
@@ -226,7 +227,8 @@ class Accounts:
 
 
 def closed_by(plan: Plan, *, in_groups: bool) -> Rule:
-    """What kept out the waiting that the step did not try. in_groups: as of its policies."""
+    """The rule that kept out the waiting requests that the step did not try. in_groups: whether its
+    policies start groups."""
     if not plan.joins:
         if not in_groups:
             return Rule.SLOTS

@@ -1,4 +1,4 @@
-"""NoAccounts: for a scheduler whose requests' time nobody asks about, as in simulations."""
+"""NoAccounts: for a scheduler that need not account for its requests' time, as in simulations."""
 
 from collections.abc import Iterable
 
@@ -8,7 +8,7 @@ from headway.core.sequence import Sequence
 
 
 class NoAccounts:
-    """As Accounts; it keeps nothing."""
+    """Has the methods of Accounts, and keeps nothing."""
 
     def advance(self, now: int) -> None: ...
 
@@ -27,5 +27,5 @@ class NoAccounts:
     def close(self, sequence: Sequence) -> None: ...
 
     def take(self) -> list[RequestStages]:
-        """None."""
+        """Return an empty list."""
         return []

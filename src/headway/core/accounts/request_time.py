@@ -9,10 +9,10 @@ DECODE = "decode.own", "decode.others"
 
 
 class Stage(StrEnum):
-    """Where a request is. The values of the last three are stages as they are told."""
+    """Where a request is. The last three are reported under their values."""
 
-    QUEUE = "queue"  # told by rule
-    RUN = "run"  # told as prefill, decode, deferred and host
+    QUEUE = "queue"  # reported by rule
+    RUN = "run"  # reported as prefill, decode, deferred and host
     RELEGATED = "queue.relegated"
     PREEMPTED = "preempted"
     HELD = "held"
@@ -38,16 +38,17 @@ class RequestTime:
         self._own = self._stepped = self._left_out = 0
 
     def add(self, stage: str, nanoseconds: int) -> None:
-        """Count them to this stage."""
+        """Add nanoseconds to this stage."""
         self.spent[stage] = self.spent.get(stage, 0) + nanoseconds
 
     def begin_run(self, own: int, stepped: int, has_token: bool) -> None:
-        """It runs. own: its shares of steps so far. stepped: nanoseconds of all steps so far."""
+        """Begin a run. own: the request's shares of steps so far. stepped: nanoseconds of all steps
+        so far."""
         self._own_stage, self._others_stage = DECODE if has_token else PREFILL
         self._own, self._stepped, self._left_out = own, stepped, self.left_out
 
     def end_run(self, passed: int, own: int, stepped: int) -> None:
-        """It has run for so long, or has had its first token."""
+        """End a run of `passed` nanoseconds: the request ran no longer, or had its first token."""
         own, stepped = own - self._own, stepped - self._stepped
         left_out = self.left_out - self._left_out
         self.add(self._own_stage, own)

@@ -4,7 +4,7 @@ from enum import IntEnum
 
 
 class Rule(IntEnum):
-    """Its value is its place in a list of totals."""
+    """What kept the request out. The value is the rule's place in a list of totals."""
 
     NEXT_STEP = 0  # it came while a step was computed, and none has been decided since
     SLOTS = 1  # all slots are taken
@@ -16,7 +16,7 @@ class Rule(IntEnum):
     ORDER = 7  # it stands behind a request for which blocks are kept
     PREFIX = 8  # another computes the prompt, or the prefix, that it shares
     PREEMPTING = 9  # the step takes blocks from a sequence of its lane, or of an earlier tier
-    RELEGATED = 10  # it cannot keep its budget any more: those in time go first
+    RELEGATED = 10  # it can no longer keep its budget: requests in time go first
 
     @property
     def stage(self) -> str:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class LaneWork(NamedTuple):
-    """What the steps computed for one lane, in some stretch of time."""
+    """What the steps computed for one lane in some span of time."""
 
     lane: str
     rows: int
@@ -12,7 +12,7 @@ class LaneWork(NamedTuple):
 
 
 class RequestStages(NamedTuple):
-    """From when the engine took a request in to when it ended; the stages sum to that exactly.
+    """The time from when the engine took a request in to its end. The stages sum to it exactly.
 
     queue.RULE      it waited, and this rule kept it out of the steps (core.accounts.rules)
     prefill.own     its share of the steps that computed its prompt, and its first token
@@ -27,7 +27,7 @@ class RequestStages(NamedTuple):
     id: str
     taken_in: int  # nanoseconds, when the engine took it in
     stages: tuple[tuple[str, int], ...]  # nanoseconds of each stage, in the order they began
-    before: tuple[LaneWork, ...] = ()  # what ran between its coming and its first step
+    before: tuple[LaneWork, ...] = ()  # what ran between its arrival and its first step
 
     @property
     def total(self) -> int:

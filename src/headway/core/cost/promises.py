@@ -67,7 +67,7 @@ class Spans:
         self._due: list[tuple[int, int, Span]] = []  # a heap: promised end, number; some have ended
         self._number = 0  # of promises
         self._factor = UNIT  # millionths
-        self._missing = 0.0  # covered answers lately lacking to SURE of all; negative: too many
+        self._missing = 0.0  # recent shortfall of covered answers below SURE; negative: excess
         self._ratio = UNKNOWN  # the quantile
         self._news = 0  # promises made and closed since the quantile was taken
         self._is_guess = True  # too few answers had ended for the quantile

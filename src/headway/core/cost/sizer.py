@@ -91,7 +91,7 @@ class Sizer:
         self._tier = turned
 
     def drop(self, start: int, length: int, *, each: bool = False) -> None:
-        """Take a row out that was added."""
+        """Remove a row that was added."""
         self._tokens -= length
         self._rows -= 1
         self._logits -= 1 + length * each

@@ -119,7 +119,7 @@ class StepCost:
     after: Rates = Rates()  # after it: committing it, telling callers, keeping rows
     wake: int = 0  # extra nanoseconds of the first step after a long sleep
     wake_tail: tuple[int, ...] = ()  # extra nanoseconds of each step after that one
-    cooling: int = 0  # nanoseconds of a long sleep; a shorter one costs its share of both
+    cooling: int = 0  # nanoseconds of a long sleep; a shorter one adds its share of these two
     turn: int = 0  # extra nanoseconds of a step without prompts after one with prompts
     knee: int = 0  # tokens above which a step is compute-bound
     rounding: Rounding = Rounding()  # of the step's tokens; the pieces price the result
@@ -193,7 +193,7 @@ class StepCost:
         return COMPUTE_BOUND if features.tokens > self.knee else MEMORY_BOUND
 
     def _tokens(self, tokens: int) -> int:
-        """Picoseconds of so many tokens: the area under the pieces, and the tiles."""
+        """Picoseconds of this many tokens: the area under the pieces, and the tiles."""
         tokens = self.rounding.of(tokens)
         total = self.tile * -(-tokens // self.rounding.tile) if self.tile else 0
         for begin, slope in reversed(self.pieces):

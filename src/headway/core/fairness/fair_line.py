@@ -13,10 +13,10 @@ Queues = dict[str, list[Sequence]]  # by tenant, each by number; none is empty
 
 
 class FairLine(Line):
-    """Knows who waits by tenant, and how much service each tenant has had.
+    """A line that knows what waits for each tenant, and how much service each tenant has had.
 
-    Tokens are counted only when somebody asks: when a tenant comes back, and when slots are given
-    to one of several.
+    Generated tokens are counted only when needed: when a sequence leaves, when a tenant comes back,
+    and when slots are given to one of several tenants.
     """
 
     __slots__ = ("_hopeful", "_last", "_late", "_running", "counters")
@@ -26,7 +26,7 @@ class FairLine(Line):
         self.counters = TokenCounters(weights)
         self._hopeful: Queues = {}
         self._late: Queues = {}  # relegated
-        self._last = ""  # the tenant whose request was the last to wait no longer
+        self._last = ""  # the tenant whose request in time was the last to leave the line
         self._running = dict[int, Sequence]()  # by number
 
     @property
@@ -35,7 +35,7 @@ class FairLine(Line):
         return len(self._hopeful) > 1 or len(self._late) > 1
 
     def queues(self, *, relegated: bool) -> Mapping[str, list[Sequence]]:
-        """Who waits, by tenant and arrival."""
+        """The waiting sequences by tenant, each tenant's in order of arrival."""
         return self._late if relegated else self._hopeful
 
     def count(self) -> None:
@@ -44,8 +44,8 @@ class FairLine(Line):
             self.counters.count(sequence)
 
     def insert(self, sequence: Sequence) -> None:
-        """As a Line. A tenant of whom nobody waited is lifted to the least of those who wait; if
-        nobody waits, to the one who waited last."""
+        """As Line.insert. A tenant with no waiting request in time is lifted to the least counter
+        of the tenants that have one or, if none has, to that of the tenant that waited last."""
         tenant, queues = sequence.request.tenant, self._queues_of(sequence)
         if tenant not in queues and queues is self._hopeful:
             others = [*queues] or [self._last]

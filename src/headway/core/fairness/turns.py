@@ -1,4 +1,4 @@
-"""How long the oldest has been passed over (Turns): by age, everybody has a turn to begin."""
+"""How often the oldest sequence has been passed over (Turns): by age, each has a turn to begin."""
 
 from collections.abc import Iterable
 
@@ -7,15 +7,15 @@ from headway.core.sequence import UNTIMED, Sequence
 
 
 class Turns:
-    """How many sequences have begun to run since the oldest of those who waited did. Counted apart
-    for those whose lane has a budget and for the others: the ones may have to wait for the others.
+    """How many sequences have begun to run since the oldest waiting one did. Lanes with and without
+    a budget are counted apart, because one kind may have to wait for the other.
     """
 
     def __init__(self) -> None:
         self.since = [0, 0]  # with a budget, without
 
     def joins(self, sequence: Sequence, lines: Iterable[Line]) -> None:
-        """It begins to run. lines: it is still in one of them."""
+        """Count a sequence that begins to run. It is still in one of the lines."""
         heads: tuple[list[int], list[int]] = [], []
         for line in lines:
             if line.is_full:
