@@ -39,7 +39,7 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Nothing more will be added. As a command, a replay sees it at the same step."""
+    """Nothing more will be added. It is a command so that a replay sees it at the same step."""
 
 
 @dataclass(frozen=True, slots=True)

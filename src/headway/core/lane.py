@@ -216,7 +216,7 @@ class Line:
         self.running += 1
 
     def leave(self, sequence: Sequence) -> None:
-        """Count a sequence out that no longer runs."""
+        """Count out a sequence that no longer runs."""
         self.running -= 1
         self.moves += 1
 

@@ -109,7 +109,7 @@ class Roster:
         return sequence
 
     def imagined(self, number: int, request: Request, leader: Sequence | None = None) -> Sequence:
-        """The sequence of a request that would come now. It is in none of the places."""
+        """The sequence that a request would have if it came now. It is in none of the places."""
         sequence = Sequence(number, request, list(request.prompt), leader, self.version)
         self._set_limits(sequence, self.lines[request.lane].lane.budget)
         return sequence

@@ -7,7 +7,7 @@ from headway.core.batch import UNKNOWN, Logprobs, Row
 from headway.core.cost.promise import NO_PROMISE, Promise
 from headway.core.request import NEVER, Finish, Pooling, Request
 
-# Tiers of service, the first first, where a strategy goes by budgets (Sequence.tier):
+# Tiers in the order of service, where a strategy goes by budgets (Sequence.tier):
 TIMED = 0  # its lane has a budget, and the sequence can still keep it
 RELEGATED = 1  # the sequence can no longer keep its lane's budget
 UNTIMED = 2  # its lane has no budget

@@ -46,7 +46,7 @@ class LaneSums:
 
 
 class Accounts:
-    """The accounts of one scheduler's requests. It reports what happens; `now` never runs back."""
+    """Accounts of all requests of a scheduler, which reports events. `now` never runs back."""
 
     def __init__(self, roster: Roster) -> None:
         self._roster = roster

@@ -32,7 +32,7 @@ class Paces:
         self._running = seen
 
     def ended(self, lane: str, nanoseconds: int, gaps: int) -> None:
-        """Learn from an answer that took this time, and gaps, from its first token to its last."""
+        """Learn the time, and the number of gaps, from an answer's first token to its last."""
         spent, seen = self._ended.get(lane, (0, 0))
         self._ended[lane] = (
             spent + nanoseconds - spent // DECAY,

@@ -84,8 +84,8 @@ class Sizer:
             self._pairs += length * start + length * (length + 1) // 2
 
     def keep(self, start: int, length: int, tier: int, *, each: bool = False) -> None:
-        """Add a row of this tier that the step has anyway. It is no filler: the time that the rows
-        after it may fill stays as it is."""
+        """Add a row of this tier that the step has anyway. The tier and the time limit of the rows
+        that follow stay as they are."""
         turned, self._tier = self._tier, tier
         self.add(start, length, each=each)
         self._tier = turned
