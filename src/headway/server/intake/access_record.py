@@ -1,4 +1,4 @@
-"""What is learned of an HTTP request while it is answered, for its line in the access log."""
+"""AccessRecord: what is learned about an HTTP request, for its line in the access log."""
 
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -9,31 +9,31 @@ from headway.server.answering.call import Call
 
 @dataclass(slots=True)
 class AccessRecord:
-    """Filled in on the way, as far as the request comes."""
+    """One request's record. Each stage of the request fills in its part."""
 
-    key: str = ""  # its name
+    key: str = ""  # the key's name
     lane: str = ""
-    model: str = ""  # the entry that answers; empty where there is only one
-    code: str = ""  # of the error that it was answered with
-    call: Call | None = None  # whose answer is sent
-    calls: tuple[Call, ...] = ()  # all that were made, as for a route's attempts
-    # Of an answer that went past the middleware: its status, and the request's id.
+    model: str = ""  # the entry that answers; empty when there is only one
+    code: str = ""  # of the error in the answer
+    call: Call | None = None  # the call whose answer is sent
+    calls: tuple[Call, ...] = ()  # all calls made, such as a route's attempts
+    # Set only for an answer that bypasses the middleware: its status, and the request's id.
     status: int = 0
     id: str = ""
-    sent: Callable[[], object] = lambda: None  # told that the last byte of the answer has gone
+    sent: Callable[[], object] = lambda: None  # called when the last byte of the answer was sent
 
 
 _RECORD: ContextVar[AccessRecord] = ContextVar("access_record")
 
 
 def access_record() -> AccessRecord:
-    """Of the request that this task answers; outside of one a record that nobody reads."""
+    """The record of the request that this task answers; outside a request, a throwaway record."""
     return _RECORD.get(None) or AccessRecord()
 
 
 class recording:
-    """A context manager, while one request is answered: gives its record, which access_record()
-    returns meanwhile."""
+    """A context manager around one request. It yields a new record, which access_record() returns
+    within the block."""
 
     __slots__ = ("_token",)
 
@@ -47,8 +47,8 @@ class recording:
 
 
 class recorded:
-    """A context manager: gives the record of the request that this task answers; one for the block,
-    if there is none."""
+    """A context manager that yields this task's current record, or a new one for the block if
+    there is none."""
 
     __slots__ = ("_made",)
 

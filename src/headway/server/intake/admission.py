@@ -1,4 +1,4 @@
-"""Admission: which calls enter the lanes of a model, and how calls end. On the loop's thread."""
+"""Admission: which calls enter a model's lanes, and how calls end. Runs on the loop's thread."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -26,10 +26,11 @@ from headway.server.protocol.retry_after import SOON, jittered
 
 
 class Admission:
-    """Lets calls into one engine or refuses them, and gives each the ledger's rows of its requests.
+    """Admits calls to one engine or refuses them, and hands each call the ledger rows of its
+    requests.
 
-    supersession: of all models together, as the keys are. watchers: told of calls. listeners: told
-    the ledger's rows after that, each with the budget that its own request had.
+    supersession, keys: shared by all models. watchers: told of calls. listeners: called with the
+    ledger rows once the calls have them; each row carries its own request's budget.
     """
 
     def __init__(
@@ -45,29 +46,29 @@ class Admission:
         self.listeners: list[Rows] = []
         self.watchers: list[Watcher] = []
         self._retries = RetrySchedule()
-        # Told of each call that is over and whose rows are all here, and of the tokens of those of
-        # its prompts that were begun.
+        # Called with each call that is over and has all its rows, and with the tokens of those of
+        # its prompts that the engine began.
         self.settled: Callable[[Call, int], object] = lambda call, begun: None
-        self._calls: dict[str, Call] = {}  # by each request's id
+        self._calls: dict[str, Call] = {}  # by request id
         self._leaving = Leaving()
         self._supersession = supersession
         self.preparing: Counter[str] = Counter()  # requests being tokenized, by lane
-        self._clients: dict[Cancellable, Routed] = {}  # whose calls are being prepared
+        self._clients: dict[Cancellable, Routed] = {}  # those whose calls are being prepared
         engine.rows = self.rows
 
     @property
     def open(self) -> int:
-        """Requests that are being answered."""
+        """How many engine requests are being answered."""
         return len(self._calls)
 
     def engine_ready(self) -> None:
-        """An engine is ready: no more rows come from an earlier one."""
+        """An engine is ready, so an earlier engine sends no more rows."""
         self._give_up_rows()
         for each in self.watchers:
             each.ready()
 
     def engine_lost(self) -> None:
-        """The engine has failed, and no other one will come: nor will rows."""
+        """The engine has failed for good. No more rows come."""
         self._give_up_rows()
         for each in self.watchers:
             each.lost()
@@ -82,20 +83,20 @@ class Admission:
             each.refused_early(refusal)
 
     def check_open(self) -> None:
-        """Raises Problem unless the engine takes requests. Asked before any work on a call."""
+        """Raises Problem unless the engine takes requests. Called before any work on a call."""
         if self.engine.state is not EngineState.READY:
             raise not_open(self.engine)
 
     @contextmanager
     def reserving(self, routed: Routed, client: Cancellable) -> Iterator[None]:
-        """While a call is prepared, its requests hold places in the lane. client: told to end if a
+        """A context for preparing a call: its requests hold places in the lane. client: ended if a
         later call supersedes this one.
 
-        Raises Problem. A call that replaces another one needs no free place.
+        A call that replaces another call needs no free place. Raises Problem.
         """
         lane, count = routed.lane, routed.count
         most = self.engine.load.lanes[lane].lane.max_waiting
-        if 1 < count > most:  # as core.admission.never has it
+        if 1 < count > most:  # as in core.admission.never
             what = f"{count} requests come together, and no more than {most}"
             raise wrong(f"{what} may ever wait in {lane!r}")
         self._supersession.begin_preparing(routed, client)
@@ -115,8 +116,8 @@ class Admission:
     def check_room(self, lane: str, start_by: int, count: int, key: str = "") -> None:
         """Raises Problem if the lane is full or the request would start too late.
 
-        Asked before prompts are tokenized, so that a refusal is cheap when most are refused.
-        Requests being tokenized count as waiting; how many tokens they have is not known yet.
+        Called before prompts are tokenized, so that refusals stay cheap in overload. Requests being
+        tokenized count as waiting; their token counts are not known yet.
         """
         load, now = self.engine.load, self._now()
         line = load.lanes[lane]
@@ -127,9 +128,9 @@ class Admission:
             raise self._full((lane, key), refused.reason, refused.retry_at, count)
 
     def enter(self, call: Call) -> None:
-        """Put a call into its lane: all of its requests or, raising Problem, none.
+        """Put all of a call's requests into its lane, or raise Problem and put none.
 
-        The call that it supersedes ends in either case: nobody waits for that answer any more.
+        The call that it supersedes ends in both cases, since its client no longer waits for it.
         """
         try:
             self._enter(call)
@@ -153,7 +154,7 @@ class Admission:
             self.spend.release(call.id, 0)
             self._keys.give_back(routed.tenant, call.charged, self._now())
             raise self._refused(call, error) from error
-        except Problem:  # of its key's rate
+        except Problem:  # the key's rate limit
             self.spend.release(call.id, 0)
             raise
         call.told = self.spend.headers(routed.tenant, routed.lane)
@@ -161,14 +162,15 @@ class Admission:
         self._supersession.enter(call)
 
     def _charge(self, call: Call) -> None:
-        """Charge the key the most tokens that the call may use; `leave` gives back the rest, except
-        prompts whose rows still come.
+        """Charge the key the most tokens the call may use. `leave` gives back what was not
+        generated, and `_settle` the prompts that were never begun.
 
-        A caller that gave no max_tokens may use all of the context. It is charged a minute's worth
-        at most, and what it uses beyond that when it leaves.
+        A call without max_tokens may use the whole context. Up front it is charged at most the
+        larger of a minute's worth and its prompts plus one token per choice; when it leaves, what
+        it used beyond that.
         """
         tenant, call.charged = call.routed.tenant, call.most
-        if call.request.options.max_tokens is None:  # it may use all of the context
+        if call.request.options.max_tokens is None:  # it may use the whole context
             prompt, count = call.tokens[0], len(call.choices)
             call.charged = max(prompt + count, min(call.most, self._keys.a_minute(tenant)))
         if wait := self._keys.take(tenant, call.charged, self._now()):
@@ -186,7 +188,7 @@ class Admission:
         return self._full(who, str(refused), refused.retry_at, len(call.choices))
 
     def _full(self, who: tuple[str, str], reason: str, drained: int, count: int) -> Problem:
-        """The answer to a full lane, with the time to come back. who: the lane, and the key."""
+        """The answer when a lane is full, with a time to retry. who: the lane, and the key."""
         (lane, key), now = who, self._now()
         each = max(0, drained - now) // max(1, self.engine.load.lanes[lane].waiting)
         retry = self._retries.next(lane, key, now, drained, each * count)
@@ -194,7 +196,7 @@ class Admission:
 
     def cancel(self, tenant: str, id: str) -> int:
         """End the tenant's calls with this id, the answer's or the X-Request-Id. Returns how many.
-        A call that is still being prepared is known by its X-Request-Id alone."""
+        A call still in preparation is found only by its X-Request-Id."""
 
         def has(routed: Routed, *names: str) -> bool:
             return routed.tenant.name == tenant and id in names
@@ -231,7 +233,7 @@ class Admission:
             self._settle(call)
 
     def _settle(self, call: Call) -> None:
-        """Give back what its key was charged for prompts that were never begun."""
+        """Give back what the key was charged for prompts that the engine never began."""
         used = begun(call)
         self._keys.give_back(call.routed.tenant, call.tokens[0] - used, self._now())
         self.settled(call, used)
@@ -239,7 +241,7 @@ class Admission:
     # -- the ledger
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        """Hand each row to its call, and then all to the listeners."""
+        """Hand each row to its call, then all rows to the listeners."""
         tightened = []
         for row in requests:
             if call := self._calls.get(row.id):
@@ -255,7 +257,7 @@ class Admission:
 
 
 def not_open(backend: Backend) -> Problem:
-    """The answer while it takes no requests."""
+    """The answer while the backend takes no requests."""
     match backend.state:
         case EngineState.LOADING:
             return loading(backend.down)
@@ -266,13 +268,13 @@ def not_open(backend: Backend) -> Problem:
 
 
 def draining() -> Problem:
-    """The answer while the server ends what it has begun."""
+    """The answer while the server drains."""
     message = "the server is shutting down and takes no more"
     return Problem(503, message, code="draining", retry=jittered(SOON))
 
 
 def loading(fault: str = "") -> Problem:
-    """The answer while the model loads. fault: why the engine before this one failed, if any."""
+    """The answer while the model loads. fault: why the previous engine failed, if one did."""
     again = f"the engine is being started again, because it failed: {fault}"
     message = again if fault else "the model is loading"
     return Problem(503, message, code="loading", retry=jittered(SOON))

@@ -1,4 +1,4 @@
-"""Who waits for a call's answer, as intake sees them."""
+"""Client: who waits for a call's answer, as intake sees it."""
 
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -8,14 +8,14 @@ from headway.server.protocol.problem import Problem
 
 
 class Client(Protocol):
-    """http.disconnect.Client is one."""
+    """The receiver of one call's answer, such as http.disconnect.Client."""
 
-    call: Call | None  # once it is in its lane
+    call: Call | None  # set once the call is in its lane
 
     def preparing(self) -> AbstractContextManager[None]:
-        """While its call is prepared. Raises the Problem that `end` was told."""
+        """A context for the call's preparation. Raises the Problem that was given to `end`."""
         ...
 
     def end(self, problem: Problem) -> None:
-        """End its call, or its preparation."""
+        """End the call or its preparation with this problem."""
         ...

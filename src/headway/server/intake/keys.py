@@ -26,7 +26,8 @@ _ACTING: ContextVar[Tenant | None] = ContextVar("acting", default=None)
 
 @contextmanager
 def acting_as(tenant: Tenant) -> Iterator[None]:
-    """What this task asks of the application meanwhile, it asks as this tenant, without a key."""
+    """Within the block, this task's requests to the application are this tenant's, without a
+    key."""
     token = _ACTING.set(tenant)
     try:
         yield
@@ -35,13 +36,13 @@ def acting_as(tenant: Tenant) -> Iterator[None]:
 
 
 def acting_tenant() -> Tenant | None:
-    """As whom this task asks; None where a client's own key says that."""
+    """The tenant that this task acts as; None: the client's own key decides."""
     return _ACTING.get()
 
 
 class KeyRing:
     """Finds the tenant of a key and counts what each key uses. Without keys the server is open:
-    everybody is the same nameless tenant."""
+    every client is the same nameless tenant."""
 
     def __init__(
         self, keys: Sequence[KeySettings], lanes: Iterable[str], default_lane: str
@@ -57,8 +58,8 @@ class KeyRing:
         }
 
     def replace(self, keys: Sequence[KeySettings], lanes: Iterable[str], default_lane: str) -> None:
-        """From now on these are the keys. Requests that run are not touched, and the limit of a
-        key that has gone is kept as long as any of its requests run."""
+        """Replace the keys. Running requests are not affected. The limit of a removed key is kept
+        if any of its requests is running."""
         fresh = KeyRing(keys, lanes, default_lane)
         limits = {name: new.after(self._limits.get(name)) for name, new in fresh._limits.items()}
         running = {name: limit for name, limit in self._limits.items() if limit.is_busy}
@@ -66,13 +67,13 @@ class KeyRing:
 
     @property
     def is_open(self) -> bool:
-        """Whether no keys are configured, so that whoever reaches the port may use it."""
+        """Whether no keys are configured, so that anyone who reaches the port may use it."""
         return not self._known
 
     def authenticate(self, header: str) -> Tenant | Denied:
-        """The tenant of an Authorization header; the header is empty if there was none.
+        """The tenant of an Authorization header; an empty string stands for no header.
 
-        The time it takes depends on how many keys there are, never on what any of them contains.
+        The time taken depends on how many keys there are, never on what they contain.
         """
         if tenant := acting_tenant():
             return tenant
@@ -86,14 +87,15 @@ class KeyRing:
         )
 
     def of_digest(self, shown: bytes) -> Tenant | None:
-        """The tenant of the key with this digest; None: there is no such key (any more)."""
+        """The tenant of the key with this digest; None: there is no such key, or no longer."""
         found = None
         for known, tenant in self._known:  # all of them, even after one has matched
             found = tenant if compare_digest(known, shown) else found
         return found
 
     def caller(self, headers: Mapping[str, str]) -> Tenant:
-        """Whose request has these headers; noted for the access log. Raises Problem."""
+        """The tenant of a request with these headers; notes the key for the access log. Raises
+        Problem."""
         found = self.authenticate(headers.get("authorization", ""))
         if isinstance(found, Denied):
             raise Problem(401, found.reason, code="invalid_api_key")
@@ -101,7 +103,8 @@ class KeyRing:
         return found
 
     def tenant_of(self, key: str, tenant: str) -> Tenant | None:
-        """The tenant whose key has this name; None if it is another's now, or no key any more."""
+        """This tenant, if its key of this name still exists; None if the key was removed or now
+        belongs to another tenant."""
         known = [self._open] if self.is_open else [each for _, each in self._known]
         return next((each for each in known if (each.key, each.name) == (key, tenant)), None)
 
@@ -111,7 +114,7 @@ class KeyRing:
         return limit.ask(now) if limit else 0
 
     def begin(self, tenant: Tenant) -> bool:
-        """As RateLimit.begin. A key without a limit is counted too: it may get one meanwhile."""
+        """As RateLimit.begin. A key without a limit is counted too, since it may get one later."""
         return self._limits.setdefault(tenant.key, RateLimit(0, 0)).begin()
 
     def end(self, tenant: Tenant) -> None:

@@ -1,4 +1,4 @@
-"""Model: a checkpoint behind its lanes, from a request that means it to a call in its engine."""
+"""Model: a checkpoint and its lanes. It turns a request for it into a call in its engine."""
 
 import asyncio
 import random
@@ -36,8 +36,8 @@ REPORTED = frozenset({408, 409, 429, 499, 503})  # refusals that are not the req
 
 
 class Model:
-    """One engine of an entry of `models`. It can be made before it is loaded, and refuses until
-    then.
+    """One engine of an entry of `models`. It can be created before the checkpoint is loaded, and
+    refuses requests until then.
 
     config: one of ServerConfig.engines. keys, supersession, held, spend: shared by all models.
     """
@@ -60,14 +60,14 @@ class Model:
         self._eos: frozenset[int] = frozenset()
         self.vectors = VectorModel(EVERYTHING, NO_CARD)
         self._random = random.SystemRandom()
-        # Told of each stream that has ended: its lane, and nanoseconds that it waited for its
-        # client. And of the engine's work and the nanoseconds that it took to load.
+        # sent: called when a stream has ended, with its lane and the nanoseconds it waited for its
+        # client. loaded: called with the engine's device work and its load time in nanoseconds.
         self.sent: Callable[[str, int], object] = lambda lane, waited: None
         self.loaded: Callable[[DeviceWork, int], object] = lambda work, load_ns: None
 
     @property
     def was_ready(self) -> bool:
-        """Whether it has been loaded once. Its engine may be down since."""
+        """Whether the model has been loaded once. Its engine may have gone down since."""
         return self._tokenizer is not None
 
     def ready(
@@ -77,22 +77,22 @@ class Model:
         traits: Traits = EVERYTHING,
         card: ModelCard = NO_CARD,
     ) -> None:
-        """It is loaded. eos: the tokens that end its answers. traits: the executor's. card: what
-        the checkpoint says of its vectors."""
+        """Mark the model as loaded. eos: the tokens that end its answers. traits: the executor's.
+        card: what the checkpoint says about its vectors."""
         self._tokenizer, self._eos = tokenizer, eos
         self.vectors = VectorModel(traits, card)
         self.engine_ready()
 
     def engine_ready(self) -> None:
-        """An engine is ready: the first one, or the next one after a fault."""
+        """Tell admission that an engine is ready: the first one, or the next after a fault."""
         self.admission.engine_ready()
 
     def engine_lost(self) -> None:
-        """The engine has failed, and no other one will come."""
+        """Tell admission that the engine has failed for good and is not restarted."""
         self.admission.engine_lost()
 
     def watch(self, watcher: Watcher) -> None:
-        """Tell it of calls, of the ledger's rows and of engines, from now on."""
+        """Report calls, ledger rows and engine changes to this watcher from now on."""
         self.admission.watchers.append(watcher)
         self.admission.listeners.append(watcher.rows)
         if self._tokenizer:
@@ -105,7 +105,7 @@ class Model:
 
     @property
     def tokenizer(self) -> AsyncTokenizer:
-        """Raises Problem while the model is loading, or when nothing is accepted."""
+        """The model's tokenizer. Raises Problem while the engine takes no requests."""
         self.admission.check_open()
         if self._tokenizer is None:  # the engine is ready, its tokenizer is still being read here
             raise loading()
@@ -117,8 +117,8 @@ class Model:
         return most_bytes(self.config.server.limits.text_bytes, self.engine.load.capacity)
 
     async def count(self, request: ApiRequest, size: int) -> int:
-        """Tokens of the request's longest prompt, cut to what the model can hold and one more.
-        size: bytes of its body. Raises Problem. The model must have been ready."""
+        """Tokens of the request's longest prompt. size: bytes of the request's body. The model
+        must have been ready once. Raises Problem."""
         assert self._tokenizer
         with self._held.holding(size):
             for prompt in request.prompts:
@@ -130,12 +130,13 @@ class Model:
         return max(map(len, encoded))
 
     def report_refusal(self, refusal: Refusal) -> None:
-        """Tell the watchers of a request that never became a call, unless that is its own fault."""
+        """Tell the watchers of a request that never became a call, unless the request itself was
+        at fault (REPORTED)."""
         if refusal.problem.status in REPORTED:
             self.admission.refuse_early(refusal)
 
     async def call(self, routed: Routed, client: Client, size: int) -> Call:
-        """Put a request into its lane. size: bytes of its body. Raises Problem."""
+        """Put a request into its lane. size: bytes of the request's body. Raises Problem."""
         limits, request = self.config.server.limits, routed.request
         model = ServedModel(
             self.tokenizer,
@@ -164,7 +165,8 @@ class Model:
     async def _prepare(
         self, routed: Routed, model: ServedModel, client: Client, size: int
     ) -> Tokenized:
-        """Tokenize it, within its deadlines and as long as its client is there. Raises Problem."""
+        """Tokenize the request, within its deadlines and while its client stays connected.
+        Raises Problem."""
         deadlines = routed.deadlines
         by = min(deadlines.start_by, deadlines.end_by)
         try:
@@ -189,7 +191,7 @@ class Model:
         raise problem
 
     def _check_traits(self, request: ApiRequest) -> None:
-        """Raises Problem for what the executor cannot do."""
+        """Raises Problem if the request asks for something the executor cannot do."""
         if request.vectors:
             return  # its pooling was checked when it was read
         options = request.options

@@ -1,6 +1,6 @@
-"""Which model and which lane a request means, by what it says and what its key may use.
+"""Models and lanes by name: what a request means, given what its key may use.
 
-Models.find decides which engine answers a request. Nobody else does.
+Only Models.find decides which engine answers a request.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -22,14 +22,14 @@ class Found(NamedTuple):
     """What the `model` of a request means."""
 
     model: Model
-    name: str  # as the caller knows it: its own name, an alias or an adapter
-    lane: str  # of NAME@LANE; empty: it names none
-    entry: str  # that entry of `models`, by its own name
-    route: ServedRoute | None = None  # that answers, by this model or another one
+    name: str  # as the caller gave it: the model's own name, an alias or an adapter
+    lane: str  # from NAME@LANE; empty: none was named
+    entry: str  # the entry's own name in `models`, or the route's
+    route: ServedRoute | None = None  # the route that answers, by this model or another
 
 
 class Models:
-    """All entries, in the order of the file. functions, routes: by their names."""
+    """All entries of `models`, in the order of the file. functions, routes: by name."""
 
     def __init__(
         self,
@@ -48,17 +48,17 @@ class Models:
 
     @property
     def first(self) -> Model:
-        """The model of requests that name none, if their key may use it."""
+        """The first engine. It answers requests that name no model, if their key may use it."""
         return self._engines[0]
 
     @property
     def is_one(self) -> bool:
-        """Whether there is a single engine and nothing beside it."""
+        """Whether there is a single engine and no function."""
         return len(self._engines) == 1 and not self.functions
 
     @property
     def backends(self) -> dict[str, Backend]:
-        """What answers, engines and then functions, by their names."""
+        """All backends by name: the engines, then the functions."""
         return {each.name: each.engine for each in self._engines} | dict(self.functions)
 
     def usable(self, tenant: Tenant) -> list[Replicas]:
@@ -70,7 +70,7 @@ class Models:
         return [each for name, each in self.routes.items() if tenant.may_use(name)]
 
     def find(self, requested: str, lanes: Collection[str], arrival: Arrival) -> Found:
-        """The model that is meant; the tenant's first one where none is named. Raises Problem."""
+        """The model that a request names; the tenant's first if it names none. Raises Problem."""
         tenant = arrival.tenant
         if requested in self.functions and tenant.may_use(requested):
             why = f"{requested!r} is a function: POST /v1/functions/{requested}"
@@ -87,9 +87,9 @@ class Models:
 
 
 def model_of(requested: str, names: Collection[str], lanes: Collection[str]) -> tuple[str, str]:
-    """The model's name as the caller knows it, and the lane of `name@lane`. Raises Problem.
+    """The model's name as the caller gave it, and the lane of `name@lane`. Raises Problem.
 
-    names: that the caller may use; the first one is meant where none is requested.
+    names: those the caller may use. The first is taken if none is requested.
     """
     if not names:
         raise Problem(404, "there is no model here for this key", "model", "model_not_found")
@@ -107,7 +107,8 @@ def model_of(requested: str, names: Collection[str], lanes: Collection[str]) -> 
 
 
 def lane_of(header: str, tier: str, alias: str, tenant: Tenant, lanes: Collection[str]) -> str:
-    """The lane that is named first by: the header, service_tier, `model@lane`, the key's default.
+    """The first lane named by, in this order: the header, service_tier, `model@lane`, the key's
+    default.
 
     Raises Problem for a lane that does not exist or that the key may not use.
     """

@@ -1,4 +1,4 @@
-"""Tokenize a request's prompts, and make its choices: the requests that the engine gets."""
+"""Tokenize a request's prompts and make its choices, the requests that go to the engine."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -17,15 +17,15 @@ from headway.vectors.vectors import without_padding
 
 @dataclass(frozen=True, slots=True)
 class ServedModel:
-    """What intake must know of the model, and the most that one request may ask of it."""
+    """What intake needs to know about the model, and the most that one request may ask of it."""
 
     tokenizer: AsyncTokenizer
     eos: frozenset[int]
     capacity: int  # tokens that one request may hold
-    scores: int  # log-probabilities that one call may have
-    text_bytes: int  # that one text may have
+    scores: int  # the most log-probabilities of one call
+    text_bytes: int  # the most bytes of one text
     adapters: Collection[str] = ()  # the names of its LoRA adapters
-    most_tokens: int = NEVER  # that are generated where the caller does not say how many
+    most_tokens: int = NEVER  # the most to generate if the caller gives no max_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,18 +34,19 @@ class Tokenized:
 
     prompts: tuple[tuple[int, ...], ...]  # truncated
     max_tokens: tuple[int, ...]  # to generate after each prompt
-    echoes: tuple[str, ...]  # each prompt's text; empty where it is not echoed
+    echoes: tuple[str, ...]  # each prompt's text; empty if it is not echoed
     bad_words: tuple[tuple[int, ...], ...]  # every spelling of them
 
 
 async def tokenize(request: ApiRequest, model: ServedModel) -> Tokenized:
-    """Long texts are tokenized beside the event loop. Raises Problem and PromptError."""
+    """Check and tokenize a request's texts; long texts are tokenized off the event loop. Raises
+    Problem and PromptError."""
     tokenizer, options = model.tokenizer, request.options
     _check_ids(options, tokenizer.inner.vocab)
     cuts = [_cut(request, at, model.capacity) for at in range(len(request.prompts))]
     for at, prompt in enumerate(request.prompts):
         field = field_of(request, at)
-        if not options.truncate and not cuts[at]:  # else a part of it is what is wanted
+        if not options.truncate and not cuts[at]:  # else only a part of the prompt is wanted
             _check_length(prompt, model, field)
         check_size(prompt, model.text_bytes, field)
     bad_words = await tokenizer.spellings(options.bad_words)
@@ -63,8 +64,8 @@ async def tokenize(request: ApiRequest, model: ServedModel) -> Tokenized:
 def choices_of(
     routed: Routed, tokenized: Tokenized, model: ServedModel, seeds: Random
 ) -> list[Choice]:
-    """One for each prompt and n, in that order. The first choice of a prompt computes it; the
-    others wait for that and share its blocks. Raises PromptError.
+    """The n choices of each prompt, prompt by prompt. The first choice of a prompt computes it;
+    its other choices wait for that and share its blocks. Raises PromptError.
     """
     choices: list[Choice] = []
     words, deadlines, options = model.tokenizer.inner, routed.deadlines, routed.request.options
@@ -112,7 +113,7 @@ def _check_ids(options: Options, vocab: int) -> None:
 
 
 def _check_length(prompt: Prompt, model: ServedModel, field: str) -> None:
-    """Refuse, without tokenizing it, a prompt that cannot fit however it is tokenized."""
+    """Refuse a prompt that cannot fit however it is tokenized, without tokenizing it."""
     longest = model.tokenizer.inner.longest
     if longest and (long := characters(prompt)) > model.capacity * longest:
         what = f"the model's maximum context length is {model.capacity} tokens"
@@ -124,7 +125,7 @@ def _check_length(prompt: Prompt, model: ServedModel, field: str) -> None:
 
 
 def _cut(request: ApiRequest, at: int, capacity: int) -> int:
-    """The tokens that a prompt is cut to; 0: it is not cut."""
+    """The number of tokens that a prompt is cut to; 0: it is not cut."""
     form = request.vectors
     document = form.most if form and form.first and at >= form.queries else 0
     bounds = [capacity if each < 0 else each for each in (request.cut, document) if each]
@@ -132,7 +133,8 @@ def _cut(request: ApiRequest, at: int, capacity: int) -> int:
 
 
 def field_of(request: ApiRequest, at: int | None = None) -> str:
-    """Of the body, with the prompts. at: with this one, and its place where there are several."""
+    """The name of the body's field with the prompts. at: the field of this prompt, with the
+    prompt's index if there are several."""
     form, count = request.vectors, len(request.prompts)
     name = form.field if form else "messages" if request.chat else "prompt"
     if at is None:
@@ -148,8 +150,9 @@ def field_of(request: ApiRequest, at: int | None = None) -> str:
 def _scored(
     request: ApiRequest, prompts: Sequence[Sequence[int]], most: tuple[int, ...], bound: int
 ) -> tuple[int, ...]:
-    """The tokens to generate after each prompt, fewer where the caller gave no max_tokens: no call
-    holds more log-probabilities than the bound. A stream drops those that it has sent."""
+    """The tokens to generate after each prompt, lowered if the caller gave no max_tokens, so that
+    no call holds more log-probabilities than the bound. A stream drops those it has sent. Raises
+    Problem if more were asked for."""
     options = request.options
     echoed = sum(map(len, prompts)) if options.echo else 0
     kept = 0 if request.stream or options.max_tokens is None else sum(most)
@@ -167,7 +170,7 @@ def _scored(
 
 
 def _max_tokens(request: ApiRequest, at: int, prompt: int, model: ServedModel) -> int:
-    """The caller's max_tokens, or what the prompt leaves of the context and the key may have."""
+    """The caller's max_tokens, or what the prompt leaves of the context, within the key's cap."""
     capacity = model.capacity
     if not prompt:
         raise wrong("the prompt is empty", field_of(request, at))

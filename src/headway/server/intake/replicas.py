@@ -1,4 +1,4 @@
-"""Replicas: the engines of one entry of `models`, and which of them answers a request."""
+"""Replicas: the engines of one entry of `models`, and the choice of one for each request."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,20 +6,20 @@ from headway.server.answering.arrival import Arrival
 from headway.server.engine.handle import EngineState
 from headway.server.intake.model import Model
 
-Assignment = Callable[[Arrival], Sequence[Model]]  # the engines one of which is to answer
+Assignment = Callable[[Arrival], Sequence[Model]]  # the engines to choose from
 
 
 class Replicas:
-    """Each request goes to the engine with the fewest requests that have not ended.
+    """Sends each request to the engine with the fewest open requests.
 
-    A trial by share of traffic says beforehand which engine that is, and by a coin: how long an
-    engine's line is may depend on the version that it runs.
+    A trial by share of traffic first limits the choice to some engines, by a coin flip: the length
+    of an engine's line may depend on the version it runs.
     """
 
     def __init__(self, names: Sequence[str], models: Sequence[Model]) -> None:
-        """names: that callers use, the entry's own first."""
+        """names: the names that callers use, the entry's own first."""
         self.names, self.models = tuple(names), tuple(models)
-        self.assignment: Assignment | None = None  # of a trial
+        self.assignment: Assignment | None = None  # set during a trial
         self._turn = 0
 
     @property
@@ -28,7 +28,8 @@ class Replicas:
         return self.names[0]
 
     def pick(self, arrival: Arrival) -> Model:
-        """The engine that answers. While none is ready, any; equals take turns."""
+        """The engine that answers. Engines with equal load take turns. If no engine of the trial's
+        assignment is ready, all engines are considered."""
         if len(self.models) == 1:
             return self.models[0]
         among = self.assignment(arrival) if self.assignment else self.models
@@ -49,6 +50,7 @@ def _is_ready(model: Model) -> bool:
 
 
 def _load(model: Model) -> tuple[bool, int]:
-    """What is ready goes first, then what has fewer requests, those being tokenized included."""
+    """The sort key: ready engines first, then those with fewer requests, including requests being
+    tokenized."""
     admission = model.admission
     return not _is_ready(model), admission.open + admission.preparing.total()

@@ -3,7 +3,7 @@
 authenticate    who asks                              an Arrival
 begin           may the key ask for more              a Permit
 (the body is read)
-find            which model answers, is it there      Found
+find            which model answers, is it up         Found
 (the body is checked)                                 an ApiRequest
 call            which lane, by when                   Routed
                 tokenized beside the event loop       Tokenized
@@ -41,12 +41,12 @@ from headway.server.protocol.labels import labels_of
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import ApiRequest
 
-GENERATING = frozenset({"chat", "text_completion"})  # operations that routes answer
+GENERATING = frozenset({"chat", "text_completion"})  # the operations that routes answer
 NO_FUNCTIONS: dict[str, Backend] = {}
 
 
 class Service:
-    """All models behind the lanes that they share."""
+    """All models, with the lanes, keys and limits that they share."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Service:
         *engines: EngineHandle,
         functions: Mapping[str, Backend] = NO_FUNCTIONS,
     ) -> None:
-        """engines: one for each of config.engines. functions: by their names."""
+        """engines: one for each of config.engines. functions: by name."""
         self.config = config
         self.lanes = {lane.name: lane for lane in config.core_lanes}
         self.keys = KeyRing(config.keys, config.lanes, config.default_lane)
@@ -70,24 +70,24 @@ class Service:
         named = {name: entry for entry in entries for name in entry.names}
         self.routes = Routes(config, named, superseding) if config.routes else None
         self.models = Models(entries, functions, self.routes.by_name if self.routes else {})
-        self._closing = False  # no more requests are let in; routes may still ask models
-        # Told of requests that were refused before their model was known, where there are several.
+        self._closing = False  # no more requests are admitted; routes may still ask models
+        # With several models: called with requests refused before their model was known.
         self.unrouted: list[Callable[[Refusal], object]] = []
         self.created = clock.unix()
 
     @property
     def model(self) -> Model:
-        """The first one."""
+        """The first model."""
         return self.models.first
 
     @property
     def open(self) -> int:
-        """Requests of models that are being answered."""
+        """How many engine requests are being answered."""
         return sum([each.admission.open for each in self.models])
 
     def retune(self, config: ServerConfig) -> None:
-        """Another version of the configuration is in force, with the same lanes by name. No version
-        has keys: those that are in force stay, for they may have been read again."""
+        """Put another version of the configuration in force, with the same lane names. The current
+        keys stay: a version has no keys of its own, and keys may have been reloaded since."""
         self.config = config.model_copy(update={"keys": self.config.keys})
         self.lanes = {lane.name: lane for lane in config.core_lanes}
 
@@ -99,12 +99,12 @@ class Service:
     # -- before the body is read
 
     def authenticate(self, headers: Mapping[str, str]) -> Arrival:
-        """Who asks, stamped with the time. Raises Problem."""
+        """The request's arrival: its tenant, headers and time. Raises Problem."""
         return Arrival(self.keys.caller(headers), headers, clock.now())
 
     def begin(self, arrival: Arrival, operation: str) -> Permit:
-        """Check that a model is there and that the key may have one more request. Raises Problem.
-        The permit is released when the request is over."""
+        """Check that a model is ready and that the key may have one more request. The caller
+        releases the permit when the request is over. Raises Problem."""
         with self.reporting(arrival, operation):
             self._check_open()
             return permit(self.keys, arrival.tenant)
@@ -120,7 +120,7 @@ class Service:
 
     @contextmanager
     def reporting(self, arrival: Arrival, operation: str) -> Iterator[None]:
-        """While the model is not known: report a request that is refused in the block."""
+        """Report a request that is refused in the block, while its model is not known yet."""
         try:
             yield
         except Problem as problem:
@@ -133,15 +133,15 @@ class Service:
             raise
 
     async def drain_routes(self, seconds: float) -> float:
-        """Let no more requests in, and let routes end, which may still ask their models, within so
-        many seconds. Returns those left."""
+        """Admit no more requests, and wait up to so many seconds for routes to end. Routes may
+        still ask their models. Returns the seconds left."""
         if not self.routes:
             return seconds
         self._closing = True
         return await self.routes.drain(seconds)
 
     def check_closing(self) -> None:
-        """Raises Problem once the server lets no more requests in."""
+        """Raises Problem once the server admits no more requests."""
         if self._closing:
             raise draining()
 
@@ -149,10 +149,10 @@ class Service:
         """Charge the key for text that was tokenized or detokenized. It may go into debt."""
         self.keys.give_back(arrival.tenant, -tokens, clock.now())
 
-    # -- once it is read
+    # -- once the body is read
 
     def find(self, arrival: Arrival, requested: str, operation: str) -> Found:
-        """The model that answers. Raises Problem if there is none, or if it takes nothing now."""
+        """The model that answers. Raises Problem if there is none, or if it takes no requests."""
         found = self.models.find(requested, self.lanes, arrival)
         model = found.model
         if found.route:
@@ -174,12 +174,12 @@ class Service:
     async def call(
         self, arrival: Arrival, request: ApiRequest, found: Found, client: Client, size: int
     ) -> Call:
-        """Put a request into its lane. size: bytes of its body. Raises Problem."""
+        """Put a request into its lane. size: bytes of the request's body. Raises Problem."""
         routed = self._route(arrival, request, found)
         return await (found.route or found.model).call(routed, client, size)
 
     def _route(self, arrival: Arrival, request: ApiRequest, found: Found) -> Routed:
-        """Which lane it means, and by when it must start and end. Raises Problem."""
+        """The request with its lane, and when it must start and end. Raises Problem."""
         headers, read_at = arrival.headers, clock.now()
         header = headers.get("x-headway-lane", "")
         lane = lane_of(header, request.tier, found.lane, arrival.tenant, self.lanes)
@@ -193,6 +193,6 @@ class Service:
         return Routed(id, request, arrival, *named, labels_of(headers), read_at)
 
     def cancel(self, tenant: str, id: str) -> int:
-        """As Admission.cancel, whichever model or route answers."""
+        """Cancel as Admission.cancel does, in every model and route."""
         routed = self.routes.cancel(tenant, id) if self.routes else 0
         return routed + sum([each.admission.cancel(tenant, id) for each in self.models])

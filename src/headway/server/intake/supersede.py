@@ -1,4 +1,4 @@
-"""Of a tenant's calls with the same X-Headway-Supersede only the latest is answered."""
+"""Supersession: of a tenant's calls with one X-Headway-Supersede, only the latest is answered."""
 
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ MOST = 4_096  # keys whose last arrival is remembered
 
 
 class Key(NamedTuple):
-    """The key under which calls supersede each other: a tenant and the value it sent."""
+    """Calls with the same key supersede each other: a tenant and the header value it sent."""
 
     tenant: str
     digest: bytes  # a digest, so that a long header takes no more memory
@@ -25,24 +25,24 @@ class Cancellable(Protocol):
     """A call, or a client whose call is being prepared."""
 
     def end(self, problem: Problem) -> None:
-        """End it with this problem as its answer."""
+        """End the call with this problem as its answer."""
         ...
 
 
 class Supersession:
-    """Per key at most one call is in its lane and one more is being prepared.
+    """Keeps at most one call per key in its lane, and at most one more in preparation.
 
-    A later arrival ends the one that is being prepared at once, and the one in the lane when it
-    enters the lane itself: it may still be refused until then.
+    A later arrival ends the call in preparation at once. It ends the call in the lane only when it
+    enters the lane itself, because the later call may still be refused until then.
     """
 
     def __init__(self) -> None:
-        self._arrived: OrderedDict[Key, int] = OrderedDict()  # nanoseconds; oldest use first
+        self._arrived: OrderedDict[Key, int] = OrderedDict()  # nanoseconds; least recent first
         self._preparing: dict[Key, Cancellable] = {}
         self._entered: dict[Key, Call] = {}
 
     def begin_preparing(self, routed: Routed, call: Cancellable) -> None:
-        """A call begins to be prepared. Raises Problem if a later one has arrived."""
+        """Start preparing a call. Raises Problem if a later call has already arrived."""
         if key := _key(routed):
             arrived = routed.arrival.at
             self._check(key, arrived)
@@ -55,14 +55,14 @@ class Supersession:
             self._preparing[key] = call
 
     def end_preparing(self, routed: Routed, call: Cancellable) -> None:
-        """A call is prepared, or has been given up."""
+        """The call is prepared, or its preparation was given up."""
         if (key := _key(routed)) and self._preparing.get(key) is call:
             del self._preparing[key]
 
     @contextmanager
     def holding(self, routed: Routed, call: Cancellable) -> Iterator[None]:
-        """While a route answers: its request ends the one that it supersedes at once, in whichever
-        lane, and may be superseded until the block is left. Raises Problem."""
+        """A context while a route answers. The request at once ends the call it supersedes, in any
+        lane, and may itself be superseded until the block exits. Raises Problem."""
         self.begin_preparing(routed, call)
         try:
             if (key := _key(routed)) and (other := self._entered.get(key)):
@@ -72,15 +72,15 @@ class Supersession:
             self.end_preparing(routed, call)
 
     def replaces(self, routed: Routed) -> bool:
-        """Whether the call will take the place of another in the same line."""
+        """Whether the call will take the place of another call in the same model and lane."""
         key = _key(routed)
         other = self._entered.get(key) if key else None
         return other is not None and _same_line(other.routed, routed)
 
     def end_superseded(self, call: Call) -> list[Request]:
-        """End the call that this one supersedes, just before this one enters its lane. Returns the
-        other's requests that had no token yet, if they waited for the same engine. Raises Problem
-        if a later one has arrived."""
+        """End the call that this call supersedes, just before this call enters its lane. Returns
+        the superseded call's requests without a token, if both calls are for the same engine.
+        Raises Problem if a later call has arrived."""
         if key := _key(call.routed):
             self._check(key, call.arrived)
             if other := self._entered.get(key):
@@ -90,12 +90,12 @@ class Supersession:
         return []
 
     def enter(self, call: Call) -> None:
-        """Remember that this call is now in its lane."""
+        """Record that this call is now in its lane."""
         if key := _key(call.routed):
             self._entered[key] = call
 
     def leave(self, call: Call) -> None:
-        """Forget this call, unless a later one has taken its place."""
+        """Forget this call, unless a later call has taken its place."""
         if (key := _key(call.routed)) and self._entered.get(key) is call:
             del self._entered[key]
 

@@ -1,4 +1,4 @@
-"""Tokenizing and detokenizing, beside the event loop where it takes long."""
+"""Tokenizing and detokenizing. Long texts are handled in a thread, off the event loop."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -19,20 +19,20 @@ from headway.tokenizer import Message, Tokenizer
 
 T = TypeVar("T")
 
-LONG = 4_000  # characters; fewer are encoded faster than a thread could be asked
-LONG_IDS = 1_000  # the same bound on ids to be decoded
-LARGE = 100_000  # characters; more leave enough freed memory behind to be worth giving back
-TURN = 64  # characters that an empty message of a chat counts as
-CHECKED = 16  # ids that are checked in the time that one character takes
-DEFAULT_BYTES = 2 << 20  # that one text may have, where the operator gives no bound
-FITTING = 16  # bytes of text per token of the context, which may be more than DEFAULT_BYTES
-DECODED = 4  # bytes of text that an id to be decoded counts as
-MOST_HELD = 64 << 20  # bytes of bodies that are turned into tokens at once
+LONG = 4_000  # characters; shorter texts are encoded faster than a thread could be asked
+LONG_IDS = 1_000  # the same bound for ids to decode
+LARGE = 100_000  # characters; longer texts leave enough freed memory to be worth giving back
+TURN = 64  # characters that each chat message counts for beside its text
+CHECKED = 16  # ids checked in the time that encoding one character takes
+DEFAULT_BYTES = 2 << 20  # the least bound on one text when the operator sets none
+FITTING = 16  # bytes of text per token of context, when that is more than DEFAULT_BYTES
+DECODED = 4  # bytes of text that an id to decode counts as
+MOST_HELD = 64 << 20  # bytes of all bodies that are tokenized at once
 
 
 class HeldText:
-    """How much text is being turned into tokens at once, by all models together. On the event
-    loop's thread. trimmer: told of bodies that leave freed memory behind."""
+    """Bounds the text that all models together tokenize at once. Runs on the event loop's thread.
+    trimmer: told the size of each body once it is done."""
 
     def __init__(self) -> None:
         self.trimmer = BodyTrimmer()
@@ -40,8 +40,8 @@ class HeldText:
 
     @contextmanager
     def holding(self, size: int) -> Iterator[None]:
-        """Count a body's bytes while it is tokenized or detokenized. Raises Problem when all such
-        bodies together would exceed MOST_HELD; a body alone is always let through."""
+        """Count a body's bytes while it is tokenized or detokenized. Raises Problem if the bodies
+        in progress would exceed MOST_HELD together; a single body always passes."""
         if self.size and self.size + size > MOST_HELD:
             message = "too much text is waiting to be tokenized"
             raise Problem(429, message, code="too_much_text", retry=jittered(SOON))
@@ -54,10 +54,10 @@ class HeldText:
 
 
 class AsyncTokenizer:
-    """A tokenizer that works on the event loop where the text is short, else in a thread.
+    """A tokenizer that handles short texts on the event loop and long ones in a thread.
 
-    One thread does one text after another. When a caller is cancelled, only the text that is being
-    worked on is wasted: its other texts are never begun.
+    One thread handles one text at a time. When a caller is cancelled, only the text in progress is
+    wasted: the caller's other texts are never started.
     """
 
     def __init__(self, tokenizer: Tokenizer, folder: Path) -> None:
@@ -73,8 +73,8 @@ class AsyncTokenizer:
     async def encode(self, *prompts: Prompt, most: Sequence[int] = ()) -> list[tuple[int, ...]]:
         """Token ids of each prompt: a text, a pair, a chat, or ids, which are only checked.
 
-        most: for each prompt, how many a text, a pair or ids are cut to at the end; 0: not at all;
-        empty: none is cut. Raises PromptError.
+        most: the tokens that each text, pair or list of ids is cut to, at its end; 0: it is not
+        cut; empty: no prompt is cut. Chats are never cut. Raises PromptError.
         """
         each = list(zip(prompts, most or [0] * len(prompts), strict=True))
         if sum(map(length, prompts)) < LONG:
@@ -88,7 +88,7 @@ class AsyncTokenizer:
         return [await self._beside(self.inner.decode, ids, skip_special) for ids in prompts]
 
     async def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Every way to spell the words in tokens, as Tokenizer.spellings has it."""
+        """Every way to spell the words in tokens, as Tokenizer.spellings returns it."""
         if 3 * sum(map(len, words)) < LONG:  # each is encoded three times
             return self.inner.spellings(words)
         return await self._beside(self.inner.spellings, words)
@@ -98,12 +98,12 @@ class AsyncTokenizer:
         return await loop.run_in_executor(self._worker, _carried, work, *given)
 
     async def check_grammar(self, grammar: Grammar, limit: int) -> str:
-        """Why a grammar cannot be obeyed, in one line; empty if it can be. limit: nanoseconds that
+        """Why a grammar cannot be used, in one line; empty if it can. limit: nanoseconds that
         compiling it may take."""
         return await asyncio.to_thread(_carried, grammar_problem, grammar, self.folder, limit / 1e9)
 
     def verbatim(self, ids: Sequence[int]) -> str:
-        """The text of ids, special tokens spelled out."""
+        """The text of ids, with special tokens spelled out."""
         return self.inner.decode(ids, skip_special=False)
 
     def spell(self, id: int) -> str:
@@ -115,8 +115,8 @@ class AsyncTokenizer:
 
 
 def _carried(work: Callable[..., T], *given: object) -> T:
-    """Do the work in a thread. What a future cannot carry (StopIteration) or no error handler would
-    catch (a BaseException) is raised as a RuntimeError."""
+    """Do the work in a thread. A StopIteration, which a future cannot carry, and a BaseException,
+    which no error handler would catch, are raised as RuntimeError."""
     try:
         return work(*given)
     except BaseException as error:  # the thread's edge
@@ -126,7 +126,7 @@ def _carried(work: Callable[..., T], *given: object) -> T:
 
 
 def length(prompt: Prompt) -> int:
-    """How long a prompt takes to encode, as a number of characters of plain text."""
+    """The time a prompt takes to encode, as an equivalent number of plain-text characters."""
     texts = _texts(prompt)
     if not texts:
         return len(prompt) // CHECKED
@@ -135,27 +135,27 @@ def length(prompt: Prompt) -> int:
 
 
 def characters(prompt: Prompt) -> int:
-    """Characters of a prompt's texts, without those that a template adds; 0 for ids."""
+    """Characters of a prompt's texts, without what a template adds; 0 for ids."""
     return sum(map(len, _texts(prompt)))
 
 
 def most_bytes(configured: int, capacity: int) -> int:
-    """UTF-8 bytes that one text may have. configured: the operator's bound; 0: none."""
+    """The most UTF-8 bytes that one text may have. configured: the operator's bound; 0: none."""
     return configured or max(DEFAULT_BYTES, FITTING * capacity)
 
 
 def check_size(prompt: Prompt, most: int, field: str) -> None:
     """Raises Problem if a prompt's texts have more than `most` bytes of UTF-8.
 
-    The tokenizer takes 130 to 220 bytes of memory for each of them, and a text cannot be tokenized
-    in parts: an unbroken run of one character is one word.
+    The tokenizer needs 130 to 220 bytes of memory per byte of text. A text cannot be tokenized in
+    parts: an unbroken run of one character is a single word.
     """
     if (size := sum(map(_bytes, _texts(prompt)))) > most:
         raise _too_long(f"the text has {size} bytes", most, field)
 
 
 def check_count(ids: Sequence[int], most: int, field: str) -> None:
-    """As check_size, for ids to be decoded: one id may stand for a hundred characters."""
+    """Check ids to decode as check_size checks texts: one id may be a hundred characters long."""
     if len(ids) > most // DECODED:
         raise _too_long(
             f"{len(ids)} tokens count as {DECODED * len(ids)} bytes of text", most, field
@@ -169,7 +169,7 @@ def _too_long(what: str, most: int, field: str) -> Problem:
 
 
 def _texts(prompt: Prompt) -> Sequence[str]:
-    """A prompt's text, or those of a chat's messages; none where it is ids."""
+    """A prompt's texts: its text, both of a pair, or a chat's messages; none for ids."""
     if isinstance(prompt, str):
         return (prompt,)
     if isinstance(prompt, Pair):
@@ -185,7 +185,8 @@ def _bytes(text: str) -> int:
 
 
 def _encoded(words: Tokenizer, prompt: Prompt, most: int) -> tuple[int, ...]:
-    """In a thread. The tokenizer takes hundreds of bytes a character, which malloc would keep."""
+    """Encode in a thread. The tokenizer uses hundreds of bytes per character, which malloc would
+    keep, so the memory of a large prompt is given back."""
     ids = _encode(words, prompt, most)
     if length(prompt) >= LARGE:
         heap.give_back()

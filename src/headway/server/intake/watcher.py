@@ -1,4 +1,4 @@
-"""What metrics and traces are told of calls and of the engine."""
+"""Watcher: what metrics and traces are told about calls and the engine."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -10,32 +10,32 @@ from headway.server.protocol.problem import Problem
 
 
 class Watcher(Protocol):
-    """Told on the event loop's thread, while it happens."""
+    """Told of each event on the event loop's thread, as it happens."""
 
     def ready(self) -> None:
-        """An engine is ready: the first one, or the next one after a fault."""
+        """An engine is ready: the first one, or the next after a fault."""
         ...
 
     def lost(self) -> None:
-        """The engine has failed, and no other one will come: nor will rows."""
+        """The engine has failed for good. No more rows come."""
         ...
 
     def entered(self, call: Call) -> None:
-        """It is in its lane."""
+        """The call is in its lane."""
         ...
 
     def refused(self, call: Call, problem: Problem) -> None:
-        """It was tokenized, and found no place."""
+        """The call was tokenized, and then refused."""
         ...
 
     def refused_early(self, refusal: Refusal) -> None:
-        """A request was refused before it was a call."""
+        """A request was refused before it became a call."""
         ...
 
     def left(self, call: Call, open: Sequence[str]) -> None:
-        """It is over; these of its requests have not ended by themselves."""
+        """The call is over. open: its requests that have not ended by themselves."""
         ...
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        """The ledger's rows of one step, each with its budget as tightened for the request."""
+        """The ledger's rows of one step, each with its request's own, perhaps tightened, budget."""
         ...

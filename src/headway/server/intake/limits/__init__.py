@@ -1,1 +1,1 @@
-"""What a key may ask for: requests a minute, requests at once, tokens and money."""
+"""Limits of a key: requests per minute, concurrent requests, tokens and money."""

@@ -1,4 +1,4 @@
-"""A permit: one of the requests that a key may have at once."""
+"""Permit: one of the concurrent requests that a key may have."""
 
 from headway.server import clock
 from headway.server.config.tenant import Tenant
@@ -8,10 +8,10 @@ from headway.server.protocol.retry_after import LEAST, jittered
 
 
 class Permit:
-    """Ends when it is released; releasing it again does nothing."""
+    """Holds one concurrent request of a key until it is released."""
 
     def __init__(self, keys: KeyRing, tenant: Tenant) -> None:
-        """Made when `KeyRing.begin` has returned True."""
+        """Create it only after `KeyRing.begin` has returned True."""
         self._keys, self.tenant, self._open = keys, tenant, True
 
     def release(self) -> None:
@@ -22,7 +22,7 @@ class Permit:
 
 
 def permit(keys: KeyRing, tenant: Tenant) -> Permit:
-    """For one more request of this tenant. Raises Problem if its key may not have it now."""
+    """A permit for one more request of this tenant. Raises Problem if its key is at a limit."""
     if wait := keys.ask(tenant, clock.now()):
         message = "this key's limit per minute is reached"
         raise Problem(429, message, code="rate_limit_exceeded", retry=jittered(wait / 1e9))

@@ -1,4 +1,4 @@
-"""SpendControl: what a request may ask for, and what its key may still spend today."""
+"""SpendControl: caps on what a request may ask for, and on what its key may spend today."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,18 +22,18 @@ Place = tuple[int, str, str]  # day, key and lane
 
 
 class Reservation(NamedTuple):
-    """What a call may cost at worst, until it is known what it has cost."""
+    """The worst-case cost of a call, held until its actual cost is known."""
 
-    place: Place  # of its admission
+    place: Place  # day, key and lane at admission
     money: int  # billionths
 
 
 class SpendControl:
-    """Totals by day, key and lane in billionths, on the event loop's thread. `refresh` alone is
-    called by another thread, and replaces values.
+    """Spend totals by day, key and lane, in billionths. Runs on the event loop's thread, except
+    `refresh`: another thread calls it, and it only replaces values.
 
-    day: Unix days, UTC. Totals are what this server has charged, what others have, and what is
-    reserved for calls that have not ended.
+    day: Unix days, UTC. A total is what this server charged, what other servers charged, and what
+    is reserved for open calls.
     """
 
     def __init__(
@@ -46,14 +46,14 @@ class SpendControl:
         self._caps = {key.name: key.caps for key in keys}
         self.prices, self._day, self._refuses = prices, day, refuses_when_away
         self._calls: dict[str, Reservation] = {}
-        self._seen = 0  # the day on which old totals were forgotten last
+        self._seen = 0  # the day on which old totals were last dropped
         self._charged, self._reserved = Counter[Place](), Counter[Place]()
-        self._lanes: frozenset[str] = frozenset()  # in which anything was reserved or charged
-        self._others: tuple[int, Mapping[Place, int]] = (0, {})  # a day, and its totals
+        self._lanes: frozenset[str] = frozenset()  # with anything reserved or charged
+        self._others: tuple[int, Mapping[Place, int]] = (0, {})  # a day, and other servers' totals
         self.is_away: Callable[[], bool] = lambda: False  # the ledger cannot be written now
 
     def replace(self, keys: Sequence[KeySettings]) -> None:
-        """Other keys, or the same with other caps, from now on."""
+        """Use these keys and their caps from now on."""
         self._caps = {key.name: key.caps for key in keys}
 
     @property
@@ -62,15 +62,15 @@ class SpendControl:
         return any(caps.cap_money for caps in self._caps.values())
 
     def refresh(self, day: int, others: Mapping[tuple[str, str], int]) -> None:
-        """What others have charged on this day, by key and lane."""
+        """Set what other servers have charged on this day, by key and lane."""
         self._others = day, {(day, *place): money for place, money in others.items()}
         self._lanes |= {lane for _, lane in others}
 
     # -- before the prompt is tokenized
 
     def check(self, tenant: Tenant, lane: str, request: ApiRequest) -> ApiRequest:
-        """The request, with a default of max_tokens that is within the caps. Raises Problem for
-        what is more than the key may ask for in this lane."""
+        """The request, with a default max_tokens lowered to the caps. Raises Problem if the request
+        asks for more than the key may in this lane."""
         options, most = request.options, self.most_tokens(tenant, lane)
         if request.unsaid:
             options = replace(options, max_tokens=min(options.max_tokens or 0, most))
@@ -84,13 +84,13 @@ class SpendControl:
         return request if options == request.options else replace(request, options=options)
 
     def most_tokens(self, tenant: Tenant, lane: str) -> int:
-        """That a request may generate which does not say how many; NEVER: no cap."""
+        """The most tokens that one request may generate; NEVER: no cap."""
         return min([cap.most_tokens for cap in self._of(tenant).of_lane(lane)])
 
     # -- at admission, and at the end
 
     def reserve(self, id: str, tenant: Tenant, lane: str, tokens: tuple[int, int]) -> None:
-        """Keep what the call with this id may cost at worst, until it is released. tokens: of its
+        """Reserve the worst-case cost of the call with this id until `release`. tokens: of its
         prompts and, at most, of its answers. Raises Problem if the key cannot spend so much today.
         """
         prices, day = self.prices, self._day()
@@ -113,7 +113,8 @@ class SpendControl:
         self._reserved[day, tenant.key, lane] += worst
 
     def release(self, id: str, charged: int) -> int:
-        """The call has ended, and cost so much. Returns the day that it counts for."""
+        """Replace an ended call's reservation by what it was charged. Returns the day it counts
+        for."""
         place, worst = self._calls.pop(id)
         self._charged[place] += charged
         self._reserved[place] -= worst
@@ -126,7 +127,7 @@ class SpendControl:
         return place[0]
 
     def headers(self, tenant: Tenant, lane: str) -> dict[str, str]:
-        """What a capped key is told with each answer; empty for others."""
+        """The headers for an answer to a key with a cap on money; empty for other keys."""
         if not self._of(tenant).cap_money:
             return {}
         return told(self._left(tenant, lane, self._day()))
@@ -142,7 +143,7 @@ class SpendControl:
         return left
 
     def _spent(self, day: int, key: str, lane: str | None) -> int:
-        """Charged and reserved. lane: None for all."""
+        """What is charged and reserved, other servers' charges included. lane: None for all."""
         known, others = self._others
         lanes = self._lanes if lane is None else (lane,)
         found = 0
@@ -155,5 +156,5 @@ class SpendControl:
 
 
 def told(left: int) -> dict[str, str]:
-    """The header, in units of money."""
+    """The header that says what is left, in units of money; none without a cap."""
     return {} if left == NEVER else {HEADER: f"{max(0, left) / BILLION:.9f}"}

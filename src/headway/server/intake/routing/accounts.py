@@ -1,4 +1,4 @@
-"""Accounts: what a route's attempts have cost in one engine, and when they end."""
+"""Accounts: what a route's attempts cost in one engine, and when they end."""
 
 import asyncio
 from collections.abc import Sequence
@@ -10,22 +10,22 @@ from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
 from headway.server.protocol.problem import Problem
 
-DOWN = frozenset({"engine_down", "draining"})  # codes of ends after which no row comes
+DOWN = frozenset({"engine_down", "draining"})  # a call that ends with these gets no more rows
 
 
 class Account:
-    """Of one attempt: a call, perhaps with several requests to the engine."""
+    """The account of one attempt: a call, perhaps with several requests to the engine."""
 
     def __init__(self, call: Call, bill: Bill, price: Price) -> None:
         self.call = call
         self.over = asyncio.Event()  # the call has ended
         self._bill, self._price = bill, price
-        self.open = {each.id for each in call.requests}  # whose row has not come
+        self.open = {each.id for each in call.requests}  # requests whose row has not come
         self._nanoseconds = self._prompt = self._generated = 0
         bill.later()
 
     def add(self, row: RequestRow) -> None:
-        """The ledger's row of one of its requests."""
+        """Add the ledger row of one of the call's requests."""
         self.open.discard(row.id)
         self._nanoseconds += row.nanoseconds
         self._prompt += row.prompt
@@ -34,46 +34,46 @@ class Account:
             self.close()
 
     def close(self) -> None:
-        """No more rows come."""
+        """Close the bill: no more rows come."""
         if not self._bill.is_closed:
             cost = self._price.cost(self._nanoseconds, self._prompt, self._generated)
             self._bill.close(self._nanoseconds, cost, measured=not self.open)
 
 
 class Accounts:
-    """A Watcher of one model. All of it on the event loop's thread."""
+    """The Watcher of one model that keeps its accounts. Runs on the event loop's thread."""
 
     def __init__(self) -> None:
         self._calls: dict[str, Account] = {}  # by the call's id, until it has ended
         self._open: dict[str, Account] = {}  # by the request's id, until its row has come
 
     def open(self, call: Call, bill: Bill, price: Price) -> Account:
-        """Of a call that has just entered its lane."""
+        """Open the account of a call that has just entered its lane."""
         account = self._calls[call.id] = Account(call, bill, price)
         self._open.update(dict.fromkeys(account.open, account))
         return account
 
     def ready(self) -> None:
-        """Another engine is there: of the one before it no more rows come."""
+        """A new engine is ready, so the previous engine sends no more rows."""
         self.lost()
 
     def lost(self) -> None:
-        """No more rows come of those that are open."""
+        """Close the open accounts: none of them gets more rows."""
         for account in self._open.values():
             account.close()
         self._open.clear()
 
     def entered(self, call: Call) -> None:
-        """Nothing is known of it yet."""
+        """Nothing to do: `open` opens the account."""
 
     def refused(self, call: Call, problem: Problem) -> None:
-        """It never was in the engine."""
+        """Nothing to do: the call never reached the engine."""
 
     def refused_early(self, refusal: Refusal) -> None:
-        """Nor was this."""
+        """Nothing to do: the request never reached the engine."""
 
     def left(self, call: Call, open: Sequence[str]) -> None:
-        """A call has ended; the rows of those that were cancelled follow, if the engine lives."""
+        """A call has ended. Rows of its cancelled requests follow if the engine is still up."""
         if account := self._calls.pop(call.id, None):
             account.over.set()
             if call.problem and call.problem.code in DOWN:
@@ -82,7 +82,7 @@ class Accounts:
                 account.close()
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        """The ledger's."""
+        """Add the ledger's rows to the open accounts."""
         for row in requests:
             if account := self._open.pop(row.id, None):
                 account.add(row)

@@ -1,4 +1,4 @@
-"""What a route's targets are asked (Asked): the client's request, from which attempts are made."""
+"""Asked: the client's request as a route's targets see it. Attempts are made from it."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -14,13 +14,13 @@ from headway.server.protocol.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The input of a RouteRequest. Its length is what rules go by."""
+    """The input of a RouteRequest. Rules that depend on length use its len()."""
 
     routed: Routed  # as the client sent it: its model is the route
-    size: int  # bytes of its body
-    tokens: int = 0  # of its longest prompt; 0: no rule asks
-    refusals: list[Problem] = field(default_factory=list)  # by targets, so far
-    numbers: Iterator[int] = field(default_factory=lambda: count(1))  # of attempts
+    size: int  # bytes of the request's body
+    tokens: int = 0  # of the longest prompt; 0: no rule asks for it
+    refusals: list[Problem] = field(default_factory=list)  # the targets' refusals so far
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))  # numbers the attempts
 
     def __len__(self) -> int:
         return self.tokens
@@ -28,9 +28,9 @@ class Asked:
     def attempt(
         self, request: RouteRequest, model: str, served: str, stream: bool, now: int
     ) -> Routed:
-        """What one model is asked. model, served: its name as the route has it, and its own.
+        """The request of one attempt. model: the model's name in the route. served: its own name.
 
-        Its time in the lane's line begins now. It must end when the whole must.
+        The attempt's time in the lane's line starts now. It has the whole request's end deadline.
         """
         whole = self.routed
         budget = whole.deadlines.budget
@@ -56,8 +56,8 @@ class Asked:
         )
 
     def _labels(self) -> Labels:
-        """For the ledger: the attempts are a workflow with the request's id, unless the client has
-        named its own."""
+        """Labels for the ledger: the attempts form a workflow named by the request's id, unless
+        the client named a workflow or an attempt."""
         said, number = self.routed.labels, next(self.numbers)
         if said.workflow or said.attempt:
             return said

@@ -1,4 +1,4 @@
-"""make_routes: the routes of a configuration, as headway.routing has them."""
+"""make_routes: builds headway.routing's routes from a configuration."""
 
 import asyncio
 import importlib
@@ -31,8 +31,8 @@ OfText = Callable[[RouteAnswer], Any]  # a coroutine function
 def make_routes(
     settings: Mapping[str, RouteSettings], model: Callable[[str], Target], rows: Rows
 ) -> dict[str, Route]:
-    """By name, in the order of the file. model: the target of a model's name. rows: takes all of
-    their rows. Raises SettingError for a function that cannot be imported."""
+    """The routes by name, in the order of the file. model: gives the target for a model's name.
+    rows: receives all decision rows. Raises SettingError for a function that cannot be imported."""
     made: dict[str, Route] = {}
 
     def target(name: str) -> Target:
@@ -107,8 +107,8 @@ def _chooser(route: RouteSettings) -> Chooser:
 
 
 def of_text(name: str) -> OfText:
-    """module:name as a function of an answer, by its text. One that is no coroutine function runs
-    in a thread. Raises SettingError."""
+    """The function module:name, wrapped to take an answer and pass on its text. A function that is
+    not a coroutine function runs in a thread. Raises SettingError."""
     function = _import(name)
 
     async def called(answer: RouteAnswer) -> Any:
@@ -125,7 +125,7 @@ def _import(name: str) -> Callable[[str], Any]:
         sys.path.insert(0, here)
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # of a module of somebody else's
+    except Exception as error:  # the user's module may raise anything
         raise SettingError(f"{name} cannot be imported: {first_line(error)}") from error
     if not callable(found):
         raise SettingError(f"{name} is no function")
@@ -134,5 +134,5 @@ def _import(name: str) -> Callable[[str], Any]:
 
 
 def _seconds(nanoseconds: int) -> float:
-    """0: no limit."""
+    """Nanoseconds as seconds; 0 for no limit."""
     return 0.0 if nanoseconds == NEVER else nanoseconds / SECOND

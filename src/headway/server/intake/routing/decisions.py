@@ -1,4 +1,4 @@
-"""Decisions: what the routes have decided, counted for Prometheus and kept for GET /v1/routes."""
+"""Decisions: the routes' decisions, counted for Prometheus and kept for GET /v1/routes."""
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
@@ -6,12 +6,12 @@ from typing import NamedTuple
 
 from headway.routing.decision import Basis, DecisionRow
 
-KEPT = 512  # rows of each route
+KEPT = 512  # rows kept per route
 Listener = Callable[[DecisionRow], object]
 
 
 class Decided(NamedTuple):
-    """What a decision is counted by. Without an answer, why and target are empty."""
+    """The labels a decision is counted under. Without an answer, why and target are empty."""
 
     route: str
     why: str
@@ -19,7 +19,7 @@ class Decided(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What an attempt is counted by."""
+    """The labels an attempt is counted under."""
 
     route: str
     target: str
@@ -27,17 +27,18 @@ class Tried(NamedTuple):
 
 
 class Decisions:
-    """On the event loop's thread. Everything in it is bounded by the configuration.
+    """Counts and keeps decisions, on the event loop's thread. The configuration bounds its size.
 
-    A row is told once the cost of all attempts is known. listeners: told each row. The attempts of
-    the request ID have ID.1, ID.2 and so on; in the ledger they are calls of the workflow ID.
+    A row comes once the cost of all attempts is known. listeners: called with each row. The
+    attempts of request ID have the ids ID.1, ID.2 and so on; in the ledger they are calls of
+    workflow ID.
     """
 
     def __init__(self, routes: Iterable[str]) -> None:
         self.rows = {name: deque[DecisionRow](maxlen=KEPT) for name in routes}
         self.decided, self.tried = Counter[Decided](), Counter[Tried]()
-        # Nanoseconds of the device by route and by where its comparison is from: what was spent,
-        # and what the last target alone would have taken.
+        # Device nanoseconds, by route and by the basis of the comparison: what was spent, and what
+        # the last target alone would have taken.
         self.spent, self.alone = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
         self.listeners: list[Listener] = []
 

@@ -1,7 +1,7 @@
-"""Problems as routes understand them (failure), and their errors as clients are told (problem_of).
+"""Turns problems into errors for routes (failure), and errors into client answers (problem_of).
 
-A route asks another target after a refusal, a failure or lateness, and nobody after what is wrong
-with the request itself, or with its key.
+After a refusal, a failure or a missed deadline a route asks another target. If the request itself
+or its key is at fault, the route asks no other target.
 """
 
 from headway.core.request import NEVER
@@ -19,18 +19,19 @@ from headway.server.intake.routing.asked import Asked
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import SOON, jittered
 
-OTHERS_MAY = frozenset({"context_length_exceeded", "not_supported"})  # codes of 400
+# Codes of 400 after which another target may still answer.
+OTHERS_MAY = frozenset({"context_length_exceeded", "not_supported"})
 # Codes of refusals of the key itself: every target would say the same.
 OF_THE_KEY = frozenset({"rate_limit_exceeded", "spend_limit_reached", "ledger_away"})
-MARGINS = 10_000_000  # nanoseconds by which routes within routes decide before their deadline
+MARGINS = 10_000_000  # nanoseconds by which nested routes decide before their deadline
 DOWN = frozenset({"engine_down"})
 
 
 def failure(problem: Problem, asked: Asked) -> HeadwayError:
-    """The error that a target raises for its model's answer.
+    """The error that a target raises for its model's problem.
 
-    A refusal has no time: to ask a model of this process again costs nothing, and the time that its
-    client is told is that client's own place in line.
+    A refusal carries no retry time. Asking a model of this process again costs nothing, and the
+    time in the problem is the client's own place in line.
     """
     status, code, said = problem.status, problem.code, str(problem)
     if status == 408:
@@ -46,9 +47,9 @@ def failure(problem: Problem, asked: Asked) -> HeadwayError:
 
 
 def problem_of(error: HeadwayError, asked: Asked) -> Problem:
-    """The answer to the client of a route that has raised this."""
+    """The answer to the client of a route that raised this error."""
     route, said = asked.routed, str(error)
-    if isinstance(error.__cause__, Problem):  # of a target: as that model would have said it
+    if isinstance(error.__cause__, Problem):  # a target's: answer as that model would have
         return error.__cause__
     match error:
         case DeadlineError():

@@ -1,4 +1,4 @@
-"""ModelTarget: one of the server's own models, for its routes."""
+"""ModelTarget: one of the server's own models as a target of its routes."""
 
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -21,30 +21,30 @@ from headway.server.intake.routing.asked import Asked
 from headway.server.intake.routing.failures import failure
 from headway.server.protocol.problem import Problem
 
-# Of a model that is down or loading: known to answer last, within whatever time there is.
+# For a model that is down or loading: it sorts last, and cannot answer within any deadline.
 AWAY = Estimate(likely=NEVER - 1, surely=NEVER + 1)
 
 
 class AttemptClient:
-    """Who waits for an attempt: the route, whose own client may end all of its attempts."""
+    """The client of an attempt is the route. The route's own client may end all its attempts."""
 
     def __init__(self) -> None:
         self.call: Call | None = None
 
     def preparing(self) -> nullcontext[None]:
-        """The route cancels the task that prepares."""
+        """An empty context: the route cancels the preparing task itself."""
         return nullcontext()
 
     def end(self, problem: Problem) -> None:
-        """End the call, if there is one."""
+        """End the call with this problem, if there is one."""
         if self.call:
             self.call.end(problem)
 
 
 class ModelTarget:
-    """Asks through Model.call, so that each attempt is a call of its lane like any other: admitted
-    or refused, charged to its key, with its row in the ledger. A RouteRequest's input is an Asked;
-    an answer's value is the Call, and a stream's only piece its Account.
+    """Asks through Model.call, so each attempt is an ordinary call in its lane: admitted or
+    refused, charged to its key, with its own ledger row. A RouteRequest's input is an Asked. An
+    answer's value is the Call. A stream has one piece, the call's Account.
     """
 
     streams = True
@@ -59,7 +59,7 @@ class ModelTarget:
 
     @property
     def load(self) -> TargetLoad:
-        """By the engine's latest step, as the lane that is served last finds it."""
+        """The load after the engine's latest step; its wait is that of the slowest lane."""
         engine = self.replicas.least_loaded.engine
         load = engine.load
         if engine.state is not EngineState.READY or not load.lanes:
@@ -69,7 +69,8 @@ class ModelTarget:
         return TargetLoad(max(outstanding, self._outstanding), max([each.wait for each in loads]))
 
     def estimate(self, request: RouteRequest) -> Estimate:
-        """By the lane's line, and by a line through the recent answers over generated tokens."""
+        """The estimate: the wait in the lane's line plus the prefill, and a straight-line fit of
+        recent answer times over generated tokens."""
         engine, asked = self.replicas.least_loaded.engine, _asked(request)
         load = engine.load
         if engine.state is not EngineState.READY or request.lane not in load.lanes:
@@ -82,7 +83,7 @@ class ModelTarget:
         return self._learned.estimate(expected, waits)
 
     async def ask(self, request: RouteRequest, bill: Bill) -> RouteAnswer:
-        """Raises as Target.ask has it; the cause is the Problem that the model answered with."""
+        """The model's whole answer. Raises as Target.ask does; the cause is the model's Problem."""
         asked = _asked(request)
         with self._counted():
             call, _ = await self._enter(request, bill, stream=False)
@@ -98,7 +99,7 @@ class ModelTarget:
         return RouteAnswer(call, first.text.text, mean, call.tokens[1])
 
     async def stream(self, request: RouteRequest, bill: Bill) -> AsyncGenerator[Account]:
-        """The call's account, once it has its first token. It ends with the call."""
+        """Yield the call's account once it has its first token. The stream ends with the call."""
         asked = _asked(request)
         with self._counted():
             call, account = await self._enter(request, bill, stream=True)
@@ -144,7 +145,7 @@ def _asked(request: RouteRequest) -> Asked:
 
 
 def _check(call: Call, asked: Asked) -> None:
-    """Raises the error of a call that has ended without its answer."""
+    """Raises the error of a call that ended without an answer."""
     if call.problem:
         raise failure(call.problem, asked) from call.problem
 

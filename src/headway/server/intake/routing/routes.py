@@ -1,4 +1,4 @@
-"""Routes: names that several models answer together, and the requests that they are answering."""
+"""Routes: names that several models answer together, and the requests being answered."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,7 +28,7 @@ from headway.server.intake.routing.model_target import ModelTarget
 from headway.server.intake.supersede import Supersession
 from headway.server.protocol.problem import Problem, wrong
 
-LEFT = frozenset({409, 499})  # statuses of ends that the client wanted
+LEFT = frozenset({409, 499})  # statuses of calls that the client itself ended
 
 
 class ServedRoute:
@@ -36,17 +36,17 @@ class ServedRoute:
 
     def __init__(self, name: str, settings: RouteSettings, route: Route, routes: "Routes") -> None:
         self.name, self.settings, self.route = name, settings, route
-        self.models: Sequence[Model] = ()  # that may answer, each once
-        self.counts = False  # a rule, here or in a route below, asks for the prompt's tokens
+        self.models: Sequence[Model] = ()  # those that may answer, each once
+        self.counts = False  # a rule, here or in a nested route, asks for the prompt's tokens
         self._routes = routes
 
     @property
     def capacity(self) -> int:
-        """Tokens that its largest model can hold."""
+        """Tokens that the route's largest model can hold."""
         return max([each.engine.load.capacity for each in self.models])
 
     async def call(self, routed: Routed, client: Client, size: int) -> Call:
-        """Have it answered. The call has ended or, of a stream, begun. Raises Problem."""
+        """Answer the request. The call returned has ended; a stream's has begun. Raises Problem."""
         wanted = routed.request
         streams = wanted.stream and self.route.streams
         if not self.route.streams:
@@ -95,7 +95,7 @@ class ServedRoute:
         return call
 
     async def _tokens(self, routed: Routed, size: int) -> int:
-        """Of its longest prompt, by the first model that is there."""
+        """Tokens of the longest prompt, counted by the first model that has been loaded."""
         for model in self.models:
             if model.was_ready:
                 return await model.count(routed.request, size)
@@ -103,7 +103,7 @@ class ServedRoute:
 
 
 def check_judged(name: str, routed: Routed) -> None:
-    """Raises Problem for what a judge of whole answers cannot do."""
+    """Raises Problem if the request needs what a route that judges whole answers cannot do."""
     request = routed.request
     why = f"the route {name!r} judges whole answers, one for a request"
     if request.options.n > 1:
@@ -115,18 +115,18 @@ def check_judged(name: str, routed: Routed) -> None:
 
 
 class Routes:
-    """All entries of `routes`. models: by all of their names."""
+    """All entries of `routes`. models: the models' entries under all their names."""
 
     def __init__(
         self, config: ServerConfig, models: Mapping[str, Replicas], supersession: Supersession
     ) -> None:
         self.decisions = Decisions(list(config.routes))
         self._supersession = supersession
-        self._open: dict[Client, Routed] = {}  # that are being answered, or streamed
+        self._open: dict[Client, Routed] = {}  # requests being answered or streamed
         self._idle = asyncio.Event()
         self._idle.set()
         self._finishing = set[asyncio.Task[None]]()
-        accounts: dict[Model, Accounts] = {}  # one for each engine: each is renewed by itself
+        accounts: dict[Model, Accounts] = {}  # one per engine, since engines restart separately
         an_hour = config.prices.per_hour
         price = Price(device_second=an_hour / HOUR * 1e9) if an_hour else Price()
         targets: dict[str, ModelTarget] = {}
@@ -152,12 +152,12 @@ class Routes:
 
     @property
     def open(self) -> int:
-        """Requests that are being answered."""
+        """How many requests are being answered."""
         return len(self._open)
 
     @contextmanager
     def answering(self, routed: Routed, client: Client) -> Iterator[None]:
-        """While a request is being answered. Raises Problem if a later one has superseded it."""
+        """A context while a request is answered. Raises Problem if a later one superseded it."""
         with self._supersession.holding(routed, client):
             self._open[client] = routed
             self._idle.clear()
@@ -169,7 +169,7 @@ class Routes:
                     self._idle.set()
 
     def finish(self, account: Account, pieces: Any, held: ExitStack) -> None:
-        """Of a stream that has begun: once it is over, end what is held, and its decision."""
+        """Once a begun stream is over, leave the contexts in `held` and finish its decision."""
         task = asyncio.get_running_loop().create_task(_finished(account, pieces, held))
         self._finishing.add(task)
         task.add_done_callback(self._finishing.discard)
@@ -186,7 +186,8 @@ class Routes:
         return len(mine)
 
     async def drain(self, seconds: float) -> float:
-        """Wait until none is being answered, for so many seconds at most. Returns those left."""
+        """Wait until no request is being answered, for at most this many seconds. Returns the
+        seconds left."""
         began = clock.now()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), seconds)
@@ -206,7 +207,7 @@ async def _finished(account: Account, pieces: Any, held: ExitStack) -> None:
 
 
 def _models(route: Route) -> Iterator[Model]:
-    """Those that may answer, in the order of the targets."""
+    """The models that may answer, in the order of the targets."""
     for each in route.targets:
         if isinstance(each, ModelTarget):
             yield from each.replicas.models
@@ -215,7 +216,7 @@ def _models(route: Route) -> Iterator[Model]:
 
 
 def _names(route: Route) -> Iterator[str]:
-    """Of this route and of all below it."""
+    """The names of this route and of all nested routes."""
     yield route.name
     for each in route.targets:
         if isinstance(each, Route):
