@@ -1,4 +1,4 @@
-"""An HTTP request as it arrived: who sent it, when, and with which headers."""
+"""Arrival: an HTTP request as it arrived, with its tenant, time and headers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ from headway.server.config.tenant import Tenant
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """Made once the key is known, before anything of the body is read."""
+    """Created once the key is known, before any of the body is read."""
 
     tenant: Tenant
-    headers: Mapping[str, str]  # as they came; names in any case
+    headers: Mapping[str, str]  # as received; names are case-insensitive
     at: int  # nanoseconds

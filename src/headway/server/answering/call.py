@@ -1,4 +1,4 @@
-"""One HTTP call while it is answered: its requests' events go in, chunks or one JSON come out.
+"""Call: one HTTP call while it is answered. Engine events go in, chunks or one JSON come out.
 
 Everything here runs on the event loop's thread.
 """
@@ -27,33 +27,33 @@ UNANSWERED = frozenset(
     {Finish.REFUSED, Finish.CANCELLED, Finish.UNSATISFIABLE, Finish.ERROR, Finish.EXPIRED}
 )
 SLOW = "slow_reader"
-SCORE_BYTES = 64  # bytes of JSON that a log-probability takes, roughly
+SCORE_BYTES = 64  # bytes of JSON per log-probability, roughly
 
 
 class CallOwner(Protocol):
-    """What a running call asks of whoever let it in. Admission is one."""
+    """What a running call asks of its owner, such as Admission."""
 
     def check_open(self) -> None:
         """Raises Problem unless the engine takes requests."""
         ...
 
     def refusal(self, call: "Call", reason: str) -> Problem:
-        """The answer if the engine refuses one of its requests, with a time to come back."""
+        """The answer if the engine refuses one of the call's requests, with a time to retry."""
         ...
 
     def stop(self, id: str, keep: int) -> None:
-        """One of its requests ends after so many generated tokens."""
+        """End the request with this id after `keep` generated tokens."""
         ...
 
     def leave(self, call: "Call", open: Iterable[str]) -> None:
-        """The call has ended. open: its requests that have not, to be cancelled."""
+        """The call has ended. open: its requests still open, to be cancelled."""
         ...
 
 
 class Call:
-    """Hears the events of all its requests, as a live.Caller.
+    """A live.Caller that takes the events of all its requests.
 
-    choices: a prompt's choices stand together, in the order of the prompts.
+    choices: grouped by prompt, in the order of the prompts.
     """
 
     def __init__(
@@ -71,13 +71,13 @@ class Call:
         self.rows: dict[str, RequestRow] = {}
         self.problem: Problem | None = None
         self.done = False
-        self.relegated = False  # one of its requests was
+        self.relegated = False  # whether one of its requests was
         self.eta = Eta(self.arrived)
         self.charged = 0  # tokens that its key was charged
-        self.entered_at = 0  # when it came into its lane, nanoseconds
+        self.entered_at = 0  # when it entered its lane, nanoseconds
         self.told: dict[str, str] = {}  # further headers of its answer
-        self.version = 0  # number of the configuration in force when it came; 0: it has none
-        self.accepted = True  # False: a route's judge was not content, and there is nothing better
+        self.version = 0  # the configuration version in force when it came; 0: none
+        self.accepted = True  # False: a route's judge rejected it, and there is nothing better
         self._owner = owner
         self._stream = routed.request.stream
         self._open = dict.fromkeys(self.choices)
@@ -91,7 +91,7 @@ class Call:
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of its answer, as far as is known now."""
+        """The headers of the answer, as far as they are known now."""
         told = {"x-headway-lane": self.routed.lane} | self.eta.headers | self.told
         rows = [row.version for row in self.rows.values()]  # the engine knows it exactly
         if version := rows[0] if rows else self.version:
@@ -110,7 +110,7 @@ class Call:
 
     @property
     def unheard(self) -> list[Request]:
-        """Its requests without a token: they wait, or have just begun."""
+        """Its open requests without a token: they wait, or have just begun."""
         answers = [each.answer for id, each in self.choices.items() if id in self._open]
         return [answer.request for answer in answers if not answer.tokens]
 
@@ -131,8 +131,8 @@ class Call:
             raise
 
     def flush(self) -> None:
-        """Wake the task that sends, if there is something to send. A client that does not read its
-        stream is let go."""
+        """Wake the sending task, if there is something to send. End the call if its client has
+        stopped reading the stream."""
         if self.out.flush(self.done) and not self.done:
             assert self.out.writer
             self.end(Problem(408, "the client does not read its stream", code=SLOW))
@@ -141,10 +141,10 @@ class Call:
     # -- its end
 
     def end(self, problem: Problem) -> None:
-        """End it early with this problem, and cancel its open requests. Does nothing if it has
-        ended."""
+        """End the call early with this problem, and cancel its open requests. Does nothing if the
+        call has ended."""
         if not self.done:
-            self.problem = problem.with_traceback(None)  # which may lead back here
+            self.problem = problem.with_traceback(None)  # the traceback may lead back here
             self._close()
             self.flush()
 
@@ -152,24 +152,24 @@ class Call:
         self.done = True
         self._owner.leave(self, self._open)
 
-    # -- who answers the client
+    # -- for the task that answers the client
 
     async def wait(self) -> None:
-        """Until there is something to take, or it has ended."""
+        """Wait until there is something to take, or the call has ended."""
         await self.out.wait(self.done)
 
     @property
     def is_over(self) -> bool:
-        """It has ended, and all of it was taken."""
+        """Whether the call has ended and all of its output was taken."""
         return self.done and not self.out
 
     def take(self) -> bytes:
-        """The bytes of a stream that are new. Of a stream that failed, all that is ready."""
+        """The stream's new bytes. For a failed stream, all bytes that are ready."""
         return self.out.take_last() if self.problem else self.out.take()
 
     @property
     def is_long(self) -> bool:
-        """Whether its JSON may be long, as with log-probabilities: it is sent piece by piece."""
+        """Whether the JSON may be long, as with log-probabilities. It is then sent in pieces."""
         return self.request.options.logprobs >= 0 and not self.request.hides_scores
 
     def response(self) -> Iterator[str]:
@@ -178,7 +178,7 @@ class Call:
         return response_json(self.request.chat, self.about, choices, self.usage(), self._metrics())
 
     def usage(self) -> dict[str, Any]:
-        """Tokens so far. A prompt counts once for all of its choices."""
+        """The usage object, in tokens so far. A prompt counts once for all its choices."""
         return usage(*self.tokens, self.cached)
 
     @property
@@ -189,13 +189,13 @@ class Call:
 
     @property
     def tokens(self) -> tuple[int, int]:
-        """Tokens of the prompts, and of the answers so far."""
+        """Tokens of the prompts, each once, and of the answers so far."""
         prompts = sum([len(each.answer.request.prompt) for each in self._leaders])
         return prompts, sum([len(each.answer.tokens) for each in self.choices.values()])
 
     @property
     def most(self) -> int:
-        """The most tokens that it may use: its prompts, and all that may be generated."""
+        """The most tokens the call may use: its prompts plus all it may generate."""
         to_generate = sum([each.answer.request.max_tokens for each in self.choices.values()])
         return self.tokens[0] + to_generate
 
@@ -220,7 +220,7 @@ class Call:
         if event.finish:
             self._open.pop(event.id, None)
             if event.finish in UNANSWERED:
-                if event.finish is Finish.REFUSED:  # it has begun to drain in between
+                if event.finish is Finish.REFUSED:  # the engine may be draining by now
                     self._owner.check_open()
                     raise self._owner.refusal(self, event.error)
                 raise _failure(event)
@@ -237,7 +237,7 @@ class Call:
             self._close()
 
     def stream_whole(self) -> None:
-        """Put a finished answer, which was not to be streamed, into the stream at once."""
+        """Put a finished answer, which was computed without streaming, into the stream at once."""
         for index, choice in enumerate(self.choices.values()):
             answer = choice.answer
             self._send(index, choice, Delta(answer.text.text, tuple(answer.tokens), answer.finish))
@@ -262,7 +262,7 @@ class Call:
             for chunk in chunks:
                 self.out.put(chunk)
             return
-        request = choice.answer.request  # after an echo's scores come the answer's, in their order
+        request = choice.answer.request  # an echo's scores come before the answer's
         tokens = len(delta.tokens) + (len(request.prompt) if echo else 0)
         size = len(echo) + SCORE_BYTES * tokens * (1 + request.sampling.logprobs)
         self.out.put_parts(Parts(chunks, size, echo=bool(echo)))
@@ -271,7 +271,7 @@ class Call:
         self, index: int, changes: Iterator[Change], so_far: dict[str, Any] | None
     ) -> Iterator[bytes]:
         for text, finish, logprobs in changes:
-            if self.request.chat and finish and text:  # the last text, and then the end by itself
+            if self.request.chat and finish and text:  # the last text, then the finish on its own
                 yield self._chunks.text(index, text, "", logprobs, so_far)
                 text, logprobs = "", None
             if text or finish or logprobs:
@@ -279,15 +279,15 @@ class Call:
 
 
 def down(error: EngineDownError) -> Problem:
-    """The answer when the engine has ended, by a fault or because it is being replaced."""
+    """The answer when the engine is gone, by a fault or because it is being replaced."""
     if isinstance(error, DrainingError):
         return Problem(503, str(error), code="draining", retry=jittered(SOON))
     return Problem(503, str(error), code="engine_down", retry=jittered(SOON))
 
 
 def _failure(event: Event) -> Problem:
-    """What a client is told of an end that is no answer. A call that was cancelled on request has
-    ended before it could hear of that here."""
+    """The problem for an end without an answer. A call that was cancelled on request has already
+    ended, so a CANCELLED here means that the server is shutting down."""
     match event.finish:
         case Finish.CANCELLED:
             return Problem(503, "the server is shutting down", code="draining", retry=jittered(0))

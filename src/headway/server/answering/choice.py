@@ -1,4 +1,4 @@
-"""One choice of a call: its events go in, text and log-probabilities come out."""
+"""Choice: one choice of a call. Its events go in, text and log-probabilities come out."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -15,30 +15,30 @@ REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.COMPUTED: "lengt
 
 
 class TokenTexts(Protocol):
-    """The text of tokens, special tokens spelled out."""
+    """The text of tokens, with special tokens spelled out."""
 
     def spell(self, id: int) -> str:
         """One token's own text."""
         ...
 
     def verbatim(self, ids: Sequence[int]) -> str:
-        """The text of several."""
+        """The text of several tokens."""
         ...
 
 
 class Change(NamedTuple):
-    """What is new of a choice: one chunk of a stream."""
+    """What a choice adds to its stream: one chunk."""
 
     text: str
-    finish: str  # OpenAI's word; empty: not yet
+    finish: str  # OpenAI's finish reason; empty: not finished yet
     logprobs: dict[str, Any] | None
 
 
 class Choice:
-    """answer: its text and tokens. echo: the prompt's text, if that is returned as well.
+    """One choice of a call.
 
-    leader: the first choice of the same prompt, the only one that is given the prompt's scores;
-    None: this is the first.
+    answer: the text and tokens. echo: the prompt's text, if it is returned as well. leader: the
+    first choice of the same prompt, the only one to get the prompt's scores; None: this is it.
     """
 
     def __init__(
@@ -51,11 +51,11 @@ class Choice:
         leader: "Choice | None" = None,
     ) -> None:
         self.answer, self.leader = answer, leader
-        self.begun = False  # a part of it was sent
+        self.begun = False  # whether a part of it was sent
         self._chat, self._spell = chat, texts.spell
         self.scores = answer.options.logprobs >= 0  # log-probabilities are returned
         self.echo = echo if answer.options.echo else None  # None: the prompt is not returned
-        self._offset = 0  # characters of the tokens whose scores were sent
+        self._offset = 0  # characters of the tokens whose scores were already sent
         if not skip_special:
             options = answer.options
             answer.text = TextStream(texts.verbatim, options.stop, options.min_tokens)
@@ -65,9 +65,9 @@ class Choice:
         return self.answer.take(event)
 
     def changes(self, delta: Delta) -> Iterator[Change]:
-        """What is new, for a stream. An echoed prompt's scores come in parts, each made when it is
-        taken. Scores are sent with their tokens, even if the tokens' text is still held back; they
-        are not kept.
+        """The chunks of a stream for this delta. An echoed prompt's scores come in parts, each made
+        when it is taken. Scores are sent with their tokens, even while the tokens' text is held
+        back, and are then dropped.
         """
         text, tokens = delta.text, self._without_end(delta.tokens, delta.finish)
         prompt: Sequence[int] = ()
@@ -82,7 +82,7 @@ class Choice:
         return self._parts(text, finish, new)
 
     def _parts(self, text: str, finish: str, new: Scores) -> Iterator[Change]:
-        """The first part has the text, the last one the finish reason."""
+        """The chunks of these scores: the first has the text, the last the finish reason."""
         left = len(new.tokens)
         for part in new.parts():
             left -= len(part.tokens)
@@ -90,7 +90,7 @@ class Choice:
             text = ""
 
     def finished(self) -> FinishedChoice:
-        """All of a choice that has ended."""
+        """The whole of a choice that has ended."""
         answer = self.answer
         tokens = self._without_end(answer.tokens, answer.finish)
         prompt: Sequence[int] = () if self.echo is None else answer.request.prompt
@@ -98,13 +98,13 @@ class Choice:
         return FinishedChoice((self.echo or "") + answer.text.text, REASONS[answer.finish], scores)
 
     def _without_end(self, tokens: Sequence[int], finish: Finish) -> Sequence[int]:
-        """The tokens without a stop token at the end, which is not in the text either."""
+        """The tokens without a final stop token, which is not in the text either."""
         stops = self.answer.request.sampling.stop_tokens
         ended = finish is Finish.STOP and not self.answer.stopped
         return tokens[:-1] if ended and tokens and tokens[-1] in stops else tokens
 
     def _scored(self, prompt: Sequence[int], tokens: Sequence[int]) -> Scores:
-        """The scores of the prompt and of these tokens; the answer's first scores are theirs."""
+        """The scores of the prompt and of these tokens, which own the answer's first scores."""
         scores, rivals = LogprobColumns(), self.answer.options.logprobs
         if prompt:
             scores.extend((self.leader or self).answer.prompt_logprobs)

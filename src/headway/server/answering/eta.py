@@ -1,4 +1,4 @@
-"""What a call is promised, as its client is told (Eta)."""
+"""Eta: the arrival times that a call is promised, as its client is told."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ from headway.core.request import NEVER
 
 
 class Eta:
-    """When the first token of a call comes, and by when all of its requests have ended."""
+    """When the first token of a call is expected, and when all its requests will have ended."""
 
     def __init__(self, arrived: int) -> None:
         """arrived: nanoseconds, on the clock of the promises."""
@@ -14,14 +14,15 @@ class Eta:
         self._first, self._done = NEVER, arrived
 
     def hear(self, promise: Sequence[int]) -> None:
-        """Take in the promise of one of its requests (Event.promise), if it is one."""
+        """Take in one request's promise (Event.promise): its first token and its end. An empty one
+        changes nothing."""
         if promise:
             first, done = promise
             self._first, self._done = min(self._first, first), max(self._done, done)
 
     @property
     def ms(self) -> dict[str, float]:
-        """Milliseconds from its arrival; without what is not known."""
+        """Milliseconds from the call's arrival, of those times that are known."""
         found = dict[str, float]()
         if self._first != NEVER:
             found["first"] = round((self._first - self._arrived) / 1e6, 1)
@@ -31,6 +32,6 @@ class Eta:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header, with whole milliseconds; none while nothing is known."""
+        """The header, in whole milliseconds; empty while no time is known."""
         told = ", ".join([f"{name}={value:.0f}" for name, value in self.ms.items()])
         return {"x-headway-eta-ms": told} if told else {}

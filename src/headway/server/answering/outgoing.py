@@ -1,4 +1,4 @@
-"""What a stream's client has not taken yet. On the event loop's thread."""
+"""Outgoing: what a stream's client has not taken yet. Runs on the event loop's thread."""
 
 import asyncio
 from collections import deque
@@ -8,16 +8,16 @@ from typing import Any
 
 from headway.server.protocol.chunks import WAITING
 
-MOST_HELD = 256 * 1024  # bytes of a stream that its client may leave; beyond them the call ends
+MOST_HELD = 256 * 1024  # bytes of a stream that its client may leave unread; then the call ends
 
 
 @dataclass(slots=True)
 class Parts:
-    """Chunks that are made one by one, when they are taken."""
+    """Chunks that are made one by one as they are taken."""
 
     chunks: Iterator[bytes]
     size: int  # bytes, roughly
-    echo: bool  # of a prompt: it comes all at once, which is not the client's fault
+    echo: bool  # an echoed prompt: it comes all at once, which is not the client's fault
 
 
 class Outgoing:
@@ -25,10 +25,10 @@ class Outgoing:
 
     def __init__(self) -> None:
         self._line: deque[bytes | Parts] = deque()
-        self.held = self._untaken = 0  # bytes without echoes: now, and before the latest news
-        self._sending = 0  # bytes of the echo that is being sent
-        self.writer: asyncio.Task[Any] | None = None  # the task that sends what it has taken
-        self._taker: asyncio.Task[Any] | None = None  # the task that takes; always the same one
+        self.held = self._untaken = 0  # bytes without echoes: now, and at the last flush or take
+        self._sending = 0  # bytes of the echo being sent
+        self.writer: asyncio.Task[Any] | None = None  # the task, while it sends what it took
+        self._taker: asyncio.Task[Any] | None = None  # the task that takes, always the same
         self._wake: asyncio.Future[None] | None = None
 
     def __bool__(self) -> bool:
@@ -45,12 +45,12 @@ class Outgoing:
         self.held += 0 if parts.echo else parts.size
 
     def flush(self, done: bool) -> bool:
-        """A step's news are queued: wake the task that waits for them. Returns whether the client
-        has stopped reading. done: nothing more will come.
+        """Wake the waiting task after a step's output was queued. Returns whether the client has
+        stopped reading. done: nothing more will come.
 
-        A client that reads as fast as the answer is made is never judged so. The latest step's news
-        may have any size and does not count. Neither does an echo with its scores; while one is
-        being sent, as many bytes of the answers may gather.
+        A client that reads as fast as the answer is made never counts as stopped. The latest step's
+        output may have any size and does not count, nor does an echo with its scores. While an echo
+        is being sent, as many more bytes of the answers may pile up.
         """
         if (wake := self._wake) and (self._line or done) and not wake.done():
             wake.set_result(None)
@@ -59,7 +59,7 @@ class Outgoing:
         return left
 
     def beat(self) -> None:
-        """Nothing was sent for long: give the task that waits a comment to send."""
+        """Give the waiting task a keep-alive comment to send, if nothing else is queued."""
         if (wake := self._wake) and not wake.done() and not self._line:
             self.put(WAITING)
             wake.set_result(None)
@@ -75,8 +75,8 @@ class Outgoing:
             await self._wake
 
     def take(self) -> bytes:
-        """All chunks up to the next parts, or one part; it may be empty. The calling task counts as
-        sending until it waits again."""
+        """Take all chunks up to the next Parts, or one part; the result may be empty. The calling
+        task counts as sending until it waits again."""
         self.writer = self._taker = self._taker or asyncio.current_task()
         self._untaken = 0
         first = self._line[0] if self._line else b""
@@ -90,7 +90,7 @@ class Outgoing:
         return first
 
     def take_last(self) -> bytes:
-        """All chunks that are ready; parts that are not made yet are dropped."""
+        """Take all ready chunks, and drop parts that are not made yet."""
         self._line = deque([each for each in self._line if isinstance(each, bytes)])
         return self.take()
 

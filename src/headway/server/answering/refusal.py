@@ -1,4 +1,4 @@
-"""A request that was refused before it was a call: what metrics and traces are told of it."""
+"""Refusal: a request refused before it became a call, as metrics and traces are told of it."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,10 @@ from headway.server.protocol.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Who was refused, and why."""
+    """The refused request, and the problem it was answered with."""
 
     problem: Problem
     operation: str  # chat, text_completion, or another path's name
     arrival: Arrival
     lane: str = ""  # empty: not known yet
-    count: int = 1  # requests to the engine that it would have been
+    count: int = 1  # engine requests it would have become

@@ -1,4 +1,4 @@
-"""VectorCall: a call whose answer is made of vectors."""
+"""VectorCall: a call whose answer is made from vectors."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,11 +11,11 @@ from headway.server.protocol.request import VectorForm
 from headway.server.protocol.vectors.response import vector_json
 from headway.vectors.model_card import ModelCard
 
-LONG = 64  # vectors of an answer that is sent piece by piece
+LONG = 64  # an answer with this many vectors or more is sent piece by piece
 
 
 class VectorCall(Call):
-    """As a call; its requests bring a vector each instead of tokens."""
+    """A call whose requests each return a vector instead of tokens."""
 
     def __init__(
         self,

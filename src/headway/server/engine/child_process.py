@@ -1,8 +1,8 @@
-"""ChildProcess: a process that computes, and the pipe to it, as the server's event loop sees them.
+"""ChildProcess: a process that computes, and the server's end of the pipe to it.
 
-Two threads read and write the pipe, so that neither a slow process nor a long message holds up the
-loop. What may gather here is bounded: BEHIND messages that the loop has not taken yet; then no more
-are read, and the kernel's buffer fills.
+Two threads read and write the pipe, so that neither a slow process nor a long message blocks the
+event loop. At most BEHIND messages may wait for the loop. Beyond that the reader stops, and the
+kernel's buffer fills.
 """
 
 import asyncio
@@ -18,19 +18,19 @@ from multiprocessing.context import SpawnProcess
 from queue import SimpleQueue
 from typing import Any
 
-BEHIND = 256  # messages that may wait for the loop; then no more are read
-GRACE = 5.0  # seconds for a process to end that nothing keeps
-MOST_LINE = 4_096  # characters of a line that the process prints; longer ones are split
+BEHIND = 256  # messages that may wait for the loop; beyond that no more are read
+GRACE = 5.0  # seconds for a process to end once nothing keeps it alive
+MOST_LINE = 4_096  # characters of a line that the process prints; longer lines are split
 NOTHING = object()  # ends the writing thread
 
 
 class ChildProcess:
-    """Started when it is made, on the loop's thread.
+    """A child process. It starts when the object is created, on the loop's thread.
 
-    target: called there with `given`, our end of the pipe, and where its output goes (None: where
-    ours goes). echo: called with each line that it prints, by a thread of its own; None: it prints
-    where we do. take: called on the loop with each message. ended: called on the loop when it is
-    gone, with its exit status.
+    target: called in the process with `given`, its end of the pipe, and the pipe for its output
+    (None: it prints where the server does). echo: called with each line that the process prints,
+    from a thread of its own; None: the process prints where the server does. take: called on the
+    loop with each message. ended: called on the loop with the exit status when the process is gone.
     """
 
     def __init__(
@@ -53,54 +53,54 @@ class ChildProcess:
         args = (given, theirs, words)
         process = context.Process(target=target, args=args, name="headway-engine", daemon=daemon)
         process.start()
-        theirs.close()  # or its end would not be seen here
+        theirs.close()  # else the reader would not see the process close its end
         if output and words and echo:
             words.close()
             threading.Thread(target=_overhear, args=(output, echo), daemon=True).start()
         self._process = process
-        atexit.register(self.kill)  # multiprocessing would ask it politely, and wait
+        atexit.register(self.kill)  # multiprocessing would only terminate it, and wait
         writer = threading.Thread(target=self._write, args=(ours,), daemon=True)
         writer.start()
         threading.Thread(target=self._read, args=(process, ours, writer), daemon=True).start()
 
     @property
     def pid(self) -> int:
-        """0: it is gone."""
+        """The process's id; 0: the process is gone."""
         return 0 if self.gone.is_set() else self._process.pid or 0
 
     def send(self, message: Any) -> None:
-        """Send it, unless the process is gone. It is pickled in another thread."""
+        """Send the message, unless the process is gone. Another thread pickles it."""
         if not self.gone.is_set():
             self._outbox.put(message)
 
     def kill(self) -> None:
-        """Do not wait for it."""
-        with suppress(ValueError):  # its end has been seen
+        """Kill the process without waiting for it."""
+        with suppress(ValueError):  # it has already been closed
             self._process.kill()
 
     async def ends_within(self, seconds: float) -> bool:
-        """Whether it is gone by then."""
+        """Wait at most this long. Returns whether the process is gone."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self.gone.wait()
         return self.gone.is_set()
 
     async def end(self) -> bool:
-        """Kill it. Returns whether it is gone; it may not be while its device hangs."""
+        """Kill the process. Returns whether it is gone; a hung device may keep it alive."""
         self.kill()
         return await self.ends_within(2 * GRACE)
 
     # -- the writing thread
 
     def _write(self, channel: Connection) -> None:
-        with suppress(OSError):  # it has died: the reader says so
+        with suppress(OSError):  # the process has died: the reader reports it
             while (message := self._outbox.get()) is not NOTHING:
                 channel.send(message)
 
     # -- the reading thread
 
     def _read(self, process: SpawnProcess, channel: Connection, writer: threading.Thread) -> None:
-        """Pass on messages until the process ends, in whatever way, and then its exit status."""
+        """Pass on messages until the process ends in any way, and then its exit status."""
         ready = select.poll()
         for each in (channel.fileno(), process.sentinel):
             ready.register(each, select.POLLIN)
@@ -120,7 +120,7 @@ class ChildProcess:
             self._outbox.put(NOTHING)
             writer.join()
             channel.close()
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to hear it
+            with suppress(RuntimeError):  # the loop is closed: there is nothing left to tell
                 self._loop.call_soon_threadsafe(self._ended, code)
 
     # -- on the loop

@@ -1,4 +1,4 @@
-"""The server's half of the engine process. All of it runs on the event loop's thread."""
+"""EngineClient: the server's side of the engine process. Runs on the event loop's thread."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -19,41 +19,41 @@ from headway.server.engine.messages import EngineOptions, Failed, Progress, Step
 
 __all__ = ["EngineClient", "EngineOptions", "Welcome"]
 
-SILENT = 120.0  # seconds without news from an engine with work: no step takes so long
+SILENT = 120.0  # seconds without a message from an engine with work; no step takes this long
 
 
 def _nobody(*told: Sequence[Any]) -> None:
-    """Takes the ledger's rows and the events until somebody else does."""
+    """Drops the rows and events until another callback is set."""
 
 
 class EngineClient:
-    """An engine in a process of its own; server.engine.handle.EngineHandle. Started once.
+    """An engine in a process of its own, as an EngineHandle. It is started once.
 
-    What may gather is bounded. If the server is slow: what ChildProcess holds, a message for each
-    step; then the engine waits, for STALL seconds at most. If the engine is slow: the requests that
-    admission lets wait, and a command or two for each.
+    What may pile up is bounded. If the server is slow: the messages that ChildProcess holds, one
+    per step; then the engine waits, at most STALL seconds. If the engine is slow: the requests that
+    admission lets wait, with a command or two each.
 
-    An engine that hangs in a step, perhaps with its device, counts as down when it has sent nothing
-    for SILENT seconds. Its callers are told, and its process is killed.
+    An engine that hangs in a step, perhaps with its device, counts as down once it has work and has
+    sent nothing for SILENT seconds. Its callers are told, and its process is killed.
 
-    echo: called with each line that the process prints, by a thread of its own; None: the process
+    echo: called with each line that the process prints, from a thread of its own; None: the process
     prints where the server does.
     """
 
     def __init__(self, options: EngineOptions, echo: Callable[[str], object] | None = None) -> None:
         self.options, self._echo = options, echo
         self.rows: Rows = _nobody  # called with the ledger's rows, before the step's events
-        self.staged: Staged = _nobody  # called before that
-        self.events: Callable[[list[Event]], object] = _nobody  # and with those
-        self.resized: Resized = _nobody  # and with changes of sizes
-        self._state = EngineState.LOADING  # DOWN: it has failed, for good
-        self._fault = self.journal = ""  # why it has failed; why the journal has stopped
+        self.staged: Staged = _nobody  # called before `rows`, with the requests' stages
+        self.events: Callable[[list[Event]], object] = _nobody  # called after `rows`
+        self.resized: Resized = _nobody  # called after `events`, with changes of sizes
+        self._state = EngineState.LOADING  # DOWN: failed for good
+        self._fault = self.journal = ""  # why the engine failed; why the journal stopped
         self._clock = WallClock()
-        self._heard = self._clock.now()  # when it last sent a step, or had nothing to do
+        self._heard = self._clock.now()  # when the engine last sent a step, or was last idle
         self._in_flight, self._callers = InFlight(), Callers()
         self._process: ChildProcess | None = None
-        self._error: HeadwayError | None = None  # the process's last words
-        self._leaving = False  # we have asked it to end
+        self._error: HeadwayError | None = None  # from the process's last message
+        self._leaving = False  # whether we asked the process to end
         self._over = asyncio.Event()
 
     @property
@@ -66,16 +66,17 @@ class EngineClient:
 
     @property
     def load(self) -> Load:
-        """Of the latest step that was heard of, with the requests sent since."""
+        """The load after the latest step received, with the requests sent since."""
         return self._in_flight.load
 
     @property
     def pid(self) -> int:
-        """The engine process's; 0: there is none."""
+        """The engine process's id; 0: there is no process."""
         return self._process.pid if self._process else 0
 
     async def start(self, progress: Callable[[str], object] = lambda text: None) -> Welcome:
-        """Load the model; the engine is ready when this returns. Raises what kept it from that."""
+        """Load the model. The engine is ready when this returns. Raises the error if loading
+        fails."""
         assert not self._process, "an engine is started once"
         self._progress, self._loop = progress, asyncio.get_running_loop()
         self._welcome: asyncio.Future[Welcome] = self._loop.create_future()
@@ -87,7 +88,7 @@ class EngineClient:
     def submit(
         self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
     ) -> None:
-        """As EngineHandle.submit. The caller is told, and flushed once per step, on the loop's
+        """As EngineHandle.submit. The caller gets its events, and one flush per step, on the loop's
         thread."""
         submitted = tuple(requests)
         self._callers.check_up()
@@ -110,9 +111,10 @@ class EngineClient:
         self._send([retune])
 
     async def drain(self, timeout: float, whole: float = 0.0) -> None:
-        """Finish what was accepted, and close. What has not ended by then fails: DrainingError.
+        """Finish the accepted requests, and close. Requests still open after `timeout` seconds fail
+        with DrainingError.
 
-        whole: seconds of the server's drain, of which these are left; 0: these are all.
+        whole: seconds of the server's whole drain, of which `timeout` are left; 0: all are left.
         """
         if self._state is EngineState.READY:
             self._leave()
@@ -127,18 +129,18 @@ class EngineClient:
         await self.close()
 
     async def close(self) -> None:
-        """End the process now, and leave no orphan and no zombie. Callers that wait, or come still,
-        get a DrainingError: another server will take them."""
+        """End the process now, without leaving an orphan or a zombie. Waiting and later callers get
+        a DrainingError: another server will take their requests."""
         self._leave()
         self._callers.fail(DrainingError("the server has closed"))
         await self.end()
 
     async def end(self) -> bool:
-        """Kill the process. Returns whether it is gone; it may not be while its device hangs."""
+        """Kill the process. Returns whether it is gone; a hung device may keep it alive."""
         return await self._process.end() if self._process else True
 
     async def over(self) -> None:
-        """Wait until it is down or gone."""
+        """Wait until the engine is down or its process is gone."""
         await self._over.wait()
 
     def _leave(self) -> None:
@@ -154,12 +156,12 @@ class EngineClient:
         if commands and self._process:
             self._process.send(tuple(commands))
 
-    # -- what it says
+    # -- messages from the process
 
     def _take(self, message: Any) -> None:
         match message:
             case Step() if self._fault:
-                pass  # it was taken to hang, and its callers were told so
+                pass  # the engine was declared hung, and its callers were told
             case Step(events, steps, requests, load, taken, journal, changes, stages):
                 self._heard, self.journal = self._clock.now(), journal
                 self._in_flight.publish(load, taken)
@@ -182,7 +184,8 @@ class EngineClient:
                     self._welcome.set_result(message)
 
     def _watch(self) -> None:
-        """See whether the engine hangs, and look again at the earliest time when it could."""
+        """Check whether the engine hangs, and check again at the earliest time at which it could
+        count as hung."""
         if self._over.is_set():
             return
         left = SILENT
@@ -198,7 +201,7 @@ class EngineClient:
         self._loop.call_later(left, self._watch)
 
     def fail(self, fault: str) -> None:
-        """The engine is down; every caller hears why."""
+        """Mark the engine as down, and tell every caller why."""
         self._fault = self._fault or fault
         self._state = EngineState.DOWN
         self._in_flight.close()
@@ -210,7 +213,7 @@ class EngineClient:
         self._over.set()
         if not self._welcome.done():
             self._welcome.set_exception(error)
-            self._welcome.exception()  # whoever waited may have left
+            self._welcome.exception()  # mark it as retrieved: start() may have been cancelled
         if not self._leaving or self._error:
             self.fail(str(error))
         self._callers.fail(DrainingError("the engine is closed"))

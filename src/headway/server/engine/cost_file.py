@@ -1,4 +1,4 @@
-"""An engine's cost file: its prices, and how far they may be from those of the steps here."""
+"""An engine's cost file: its prices, and the reasons to doubt them for the steps here."""
 
 from headway.core.cost.step_cost import StepCost
 from headway.costing.calibration import Calibration
@@ -7,8 +7,9 @@ from headway.executor.loaded import Loaded
 
 
 def step_cost(calibration: Calibration | None, name: str, loaded: Loaded) -> StepCost:
-    """Its prices; none without one. name: of the model. Raises SettingError if it is of another
-    model, dtype or device. Data sheets are of a device that need not be here."""
+    """The cost file's prices; none without a file. name: the model's. Raises SettingError if the
+    file is for another model, dtype or device. The device is not checked if the prices come from a
+    data sheet."""
     if calibration is None:
         return StepCost()
     calibration.check_model(name, loaded.dtype)
@@ -20,8 +21,8 @@ def step_cost(calibration: Calibration | None, name: str, loaded: Loaded) -> Ste
 def cost_warnings(
     calibration: Calibration | None, device: str = "", threads: int = 0
 ) -> tuple[str, ...]:
-    """A sentence for each reason to doubt its prices. threads: that compute here; they count on a
-    CPU."""
+    """One sentence for each reason to doubt the cost file's prices. threads: the compute threads
+    here; compared only on a CPU."""
     if calibration is None:
         return ()
     said = [f"the cost file is unreliable: {calibration.doubt}"] if calibration.doubt else []

@@ -1,6 +1,6 @@
-"""What a step asks of the device (DeviceWork): bytes to read and FLOP to compute, as estimated.
+"""DeviceWork: the estimated work of a step on the device, in bytes to read and FLOP to compute.
 
-They follow from the model's size, not from counters of the device: what a step must at least do.
+The estimates follow from the model's size, not from device counters.
 """
 
 from dataclasses import dataclass
@@ -14,34 +14,35 @@ from headway.executor.loaded import Loaded
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """Of one model on one device. Zeros: not known."""
+    """The work of one model on one device. A zero means not known."""
 
-    weights: int = 0  # bytes, which each step reads once
+    weights: int = 0  # bytes of the weights; each step reads them once
     block: int = 0  # bytes of a KV block
     num_blocks: int = 0
-    token: int = 0  # FLOP of a token, in all layers' matrix products
-    head: int = 0  # FLOP of a row's logits
-    read_peak: float = 0.0  # bytes per second that this device was measured to read
-    products_peak: float = 0.0  # FLOP per second that it was measured to compute in this dtype
+    token: int = 0  # FLOP per token, in all layers' matrix products
+    head: int = 0  # FLOP per row, for its logits
+    read_peak: float = 0.0  # measured peak of reading on this device, bytes per second
+    products_peak: float = 0.0  # measured peak of matrix products in this dtype, FLOP per second
 
     def kv_read(self, row: StepRow) -> int:
-        """Bytes of keys and values: at most all blocks in use, each once."""
+        """Bytes of keys and values read: an upper bound, every block in use once."""
         return self.block * max(0, self.num_blocks - row.free_blocks)
 
     def flops(self, row: StepRow) -> int:
-        """FLOP of a step without those of attention, which grow with the context."""
+        """FLOP of a step, without attention, whose FLOP grow with the context."""
         return self.token * (row.tokens + row.waste_tokens) + self.head * row.rows
 
 
 def device_work(loaded: Loaded, calibration: Calibration | None) -> DeviceWork:
-    """By the checkpoint's shape, and the ceilings that `headway calibrate --profile` measured."""
+    """The work by the checkpoint's shape, with the peaks that `headway calibrate --profile`
+    measured."""
     plan = loaded.plan
     ceilings = calibration.about.get("profile", {}).get("ceilings", {}) if calibration else {}
     token = head = 0
     try:
         shape = model_work(read_shape(str(loaded.folder)))
         token, head = shape.flops, shape.head
-    except (HeadwayError, OSError):  # a model of an executor that reads other families than ours
+    except (HeadwayError, OSError):  # another executor's model, of a family ours cannot read
         pass
     return DeviceWork(
         plan.weights,

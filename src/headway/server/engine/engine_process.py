@@ -1,7 +1,7 @@
 """The engine's own process: the model, the one loop, and a pipe to the server.
 
-It has two threads: the main one decides and computes, and a reader puts what the server sends into
-the inbox. The kernel's buffer holds what the server has not read yet.
+The process has two threads. The main one schedules and computes; a reader puts the server's
+commands into the inbox. The kernel's buffer holds what the server has not read yet.
 """
 
 import gc
@@ -49,26 +49,26 @@ from headway.server.heap import ScoreTrimmer
 from headway.tokenizer import Tokenizer
 from headway.vectors.model_card import read_card
 
-SMALL = 64 << 20  # bytes of weights; one thread computes a smaller model as fast as several
-PREPARING = 20.0  # seconds at most, before the server is ready
-UNMARKED = str.maketrans("", "", "-:")  # a date as part of a file's name
+SMALL = 64 << 20  # bytes of weights; one thread runs a smaller model as fast as several do
+PREPARING = 20.0  # the most seconds for preparing steps, before the server is ready
+UNMARKED = str.maketrans("", "", "-:")  # makes a date fit for a file's name
 
 
 class CountingInbox(LiveInbox):
-    """Counts the requests that the engine has taken in, and compiles their grammars before that.
+    """Counts the requests that the engine has taken in, and compiles their grammars first.
 
-    They are compiled in the reader's thread: no step waits for it, but whatever is sent later does.
+    Grammars are compiled in the reader's thread. No step waits for that, but later commands do.
     """
 
     taken = 0
-    compile: Callable[[Grammar], object] | None = None  # the executor's, once there is one
+    compile: Callable[[Grammar], object] | None = None  # the executor's, once it is loaded
 
     def put(self, commands: Iterable[Command]) -> None:
         listed = list(commands)
         for each in listed:
             if isinstance(each, Add) and (grammar := each.request.sampling.grammar):
                 assert self.compile, "nothing is sent to an engine that is not ready"
-                with suppress(Exception):  # the step that needs it reports what is wrong
+                with suppress(Exception):  # the step that needs the grammar reports the error
                     self.compile(grammar)
         super().put(listed)
 
@@ -79,8 +79,8 @@ class CountingInbox(LiveInbox):
 
 
 def run(options: EngineOptions, channel: Connection, words: Connection | None = None) -> None:
-    """The process's main function. It ends when it was told to close and all is done, or when the
-    server is gone. words: takes its output."""
+    """The process's main function. It returns once it was told to close and all requests are done;
+    if the server is gone, the process exits. words: the pipe for its output."""
     set_up(channel, words)
     inbox = CountingInbox(WallClock())
     threading.Thread(target=_listen, args=(channel, inbox), daemon=True).start()
@@ -101,19 +101,19 @@ def _listen(channel: Connection, inbox: LiveInbox) -> None:
         while True:
             inbox.put(channel.recv())
     except (EOFError, OSError):
-        os._exit(0)  # the server is gone: nobody waits for an answer
+        os._exit(0)  # the server is gone: no client is left to answer
 
 
 def _end_process(cause: str) -> None:
-    """The executor has failed between steps: end the process, so that the server hears of it."""
+    """End the process when the executor has failed between steps, so that the server notices."""
     logging.getLogger("headway.engine").critical("%s: the engine ends", cause)
     os._exit(1)
 
 
 def _set_threads(asked: int, weights: int, engines: int) -> None:
-    """asked: of the user; 0: one if the weights are small, so that the front has a core, else an
-    equal part of the cores where several engines compute: threads that wait for each other wait
-    long if others have their cores."""
+    """Set the number of compute threads. asked: what the user asked for. 0: one if the weights are
+    small, which leaves the server a core; else, with several engines, an equal part of the cores,
+    since threads that synchronize wait long when other threads hold their cores."""
     from headway.executor.torch.threads import set_thread_count
 
     threads = asked or int(weights < SMALL)
@@ -136,14 +136,14 @@ class EngineProcess:
         self.options, self.channel, self.inbox = options, channel, inbox
         self._began = inbox.clock.now()
         self._journal: JournalFile | None = None
-        self._closing = ExitStack()  # the last one first, and each of them if another raises
-        self._unkept = ""  # why there is no journal although one was asked for
+        self._closing = ExitStack()  # closes in reverse order, and all of them even if one raises
+        self._unkept = ""  # why there is no journal, although one was asked for
 
     def serve(self) -> None:
         """Make the engine, report that it is ready, and step until the scheduler has finished."""
         engine, welcome = self._make()
         gc.collect()
-        gc.freeze()  # what is there now stays: to look through it again would hold a step
+        gc.freeze()  # these objects stay alive, and scanning them again would delay a step
         self.channel.send(welcome)
         scheduler, inbox, send = engine.scheduler, self.inbox, self.channel.send
         left = ScoreTrimmer()
@@ -157,8 +157,8 @@ class EngineProcess:
             left.after(events, load.running)
 
     def close(self) -> None:
-        """Close the journal and the executor, as far as they were made. A process whose executor
-        has workers would wait for them at its end."""
+        """Close the journal and the executor, if they were created. Without this, a process whose
+        executor has workers would wait for them when it exits."""
         self._closing.close()
 
     def _make(self) -> tuple[Engine, Welcome]:
@@ -170,7 +170,7 @@ class EngineProcess:
         name = display_name(options.model)
         calibration = read_cost_file(Path(options.cost)) if options.cost else None
         if calibration:
-            calibration.check_model(name, executor=options.executor)  # before anything is loaded
+            calibration.check_model(name, executor=options.executor)  # before the weights load
         self.channel.send(Progress(f"loading the weights of {name}"))
         with tokenizer_beside(options.executor, source) as reading:
             loaded = self._load(source)
@@ -184,8 +184,8 @@ class EngineProcess:
         self.channel.send(Progress("preparing steps of every size"))
         loaded.executor.prepare(policies.step_tokens, options.slots, PREPARING)
         self.inbox.compile = loaded.executor.compile
-        with suppress(SettingError, TokenizerError):  # whoever asks for a grammar is told why
-            loaded.executor.compile(Grammar("json_object"))  # which reads the tokenizer
+        with suppress(SettingError, TokenizerError):  # a request with a grammar is told why
+            loaded.executor.compile(Grammar("json_object"))  # this reads the tokenizer
         settings = settings_of(loaded, options.lanes, policies, cost)
         if options.journal:
             self._begin(settings, {"model": name, "dtype": loaded.dtype, "device": loaded.device})
@@ -211,7 +211,7 @@ class EngineProcess:
         )
 
     def _policies(self, loaded: Loaded) -> Policies:
-        """The strategy, with whole prompts if the executor cannot split them."""
+        """The policies, with whole prompts instead of chunks if the executor cannot split them."""
         policies = self.options.policies
         if loaded.executor.traits.splits_prompts or policies.chunk == Whole():
             return policies
@@ -243,15 +243,15 @@ class EngineProcess:
         return Engine(scheduler, GuardedExecutor(executor), self.inbox, self.inbox.clock, keep)
 
     def _found(self) -> Path:
-        """The model's folder: one that is not there is said before torch is loaded."""
+        """The model's folder. A missing model is reported before torch is loaded."""
         source = self.options.model or EMBEDDED
         if not Path(source).is_dir():
             self.channel.send(Progress(f"looking for {source} on the hub"))
         return locate(source)
 
     def _begin(self, settings: Settings, about: dict[str, str]) -> None:
-        """The journal. Where a full disk or the like keeps it from beginning, there is none: a
-        server that starts again must not stay away for that."""
+        """Begin the journal. If that fails, as on a full disk, the engine runs without one: a
+        journal must not keep a restarting server down."""
         path, now = Path(self.options.journal), date()
         stamp, size = now.translate(UNMARKED), self.options.journal_bytes
         try:

@@ -1,4 +1,4 @@
-"""What the server needs of an engine, in whichever process it runs."""
+"""EngineHandle: what the server needs from an engine, in whichever process it runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
@@ -27,38 +27,38 @@ class EngineState(StrEnum):
 
 
 class Backend(Protocol):
-    """Whatever answers requests in a process of its own."""
+    """An engine or a function that answers requests in a process of its own."""
 
     @property
     def state(self) -> EngineState: ...
 
     @property
     def down(self) -> str:
-        """Why it is down or being restarted; empty if it is neither."""
+        """Why the backend is down or being restarted; empty if it is neither."""
         ...
 
 
 class EngineHandle(Backend, Protocol):
-    """An engine to submit requests to. Everything happens on the event loop's thread."""
+    """An engine to submit requests to. All calls happen on the event loop's thread."""
 
     rows: Rows  # called with the ledger's rows, before the step's events
-    staged: Staged  # called before the rows, with where the time of their requests went
-    events: Callable[[list[Event]], object]  # called with the step's events, before its callers are
+    staged: Staged  # called before `rows`, with the time that each request spent in each stage
+    events: Callable[[list[Event]], object]  # called with the step's events, before its callers
 
     @property
     def load(self) -> Load: ...
 
     @property
     def journal(self) -> str:
-        """Why its journal has stopped; empty if it has not, or there is none to stop."""
+        """Why the journal has stopped; empty if it has not, or if there is no journal."""
         ...
 
     def submit(
         self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
     ) -> None:
-        """Submit all of the requests or, raising RefusedError or EngineDownError, none.
+        """Submit all of the requests, or raise RefusedError or EngineDownError and submit none.
 
-        instead: requests cancelled just before, whose places in line these may take.
+        instead: requests cancelled just before. The new requests may take their places in line.
         """
         ...
 
@@ -69,6 +69,6 @@ class EngineHandle(Backend, Protocol):
     def stop(self, id: str, keep: int) -> None: ...
 
     def retune(self, retune: Retune) -> None:
-        """Put another strategy and other lanes in force, once they were checked. What was sent
-        before is taken in before; `load.version` says when they are in force."""
+        """Put another strategy and other lanes in force; they have been checked. The engine takes
+        in earlier commands first. `load.version` shows when the new ones are in force."""
         ...

@@ -1,4 +1,4 @@
-"""Admission in the server: the engine's latest Load, with the requests sent since. Pure."""
+"""InFlight: admission in the server, by the engine's latest Load plus requests sent since. Pure."""
 
 from collections import Counter, deque
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from headway.core.request import Request
 
 
 class Change(NamedTuple):
-    """What one request that comes or goes changes in its lane's line."""
+    """How one arriving or leaving request changes its lane's line."""
 
     lane: str
     requests: int
@@ -18,31 +18,31 @@ class Change(NamedTuple):
 
 
 class InFlight:
-    """Admits requests as the engine will see them: its Load, with the requests on their way.
+    """Admits requests by the engine's Load plus the requests that are on their way to it.
 
-    sent     1 2 3 4 5 | 6 7 8        Without 6 to 8, each of a burst between two snapshots
-    taken    ----------^              would be let in because none of them is seen to wait.
+    sent     1 2 3 4 5 | 6 7 8        Without counting 6 to 8, a whole burst between two
+    taken    ----------^              snapshots would be admitted: none is seen to wait.
 
-    A request that takes a cancelled one's place brings that one's leaving with it.
+    A request that takes a cancelled request's place also carries that request's removal.
     """
 
     def __init__(self) -> None:
         self.load = Load()  # requests on their way count as waiting
         self._published = Load()
         self._taken = 0
-        self._way: deque[list[Change]] = deque()  # the changes each one brings, in order of sending
-        self._requests: Counter[str] = Counter()  # of those, by lane
-        self._tokens: Counter[str] = Counter()
+        self._way: deque[list[Change]] = deque()  # each sent request's changes, in sending order
+        self._requests: Counter[str] = Counter()  # the sum of those changes, by lane
+        self._tokens: Counter[str] = Counter()  # likewise, in prompt tokens
         self._closing = False
 
     def admit(
         self, requests: Iterable[Request], now: int, instead: Iterable[Request] = ()
     ) -> Refuse | None:
-        """Admit all of the requests, or none and return the first one's refusal.
+        """Admit all of the requests; or admit none and return the first refusal.
 
-        instead: requests cancelled just before, whose places these may take. They are assumed to
-        have waited. Where one ran instead, one request too many is admitted, and the engine refuses
-        it.
+        instead: requests cancelled just before, whose places the new requests may take. They are
+        assumed to have been waiting. If one was running, one request too many is admitted, and the
+        engine refuses it.
         """
         incoming = tuple(requests)
         if refused := never(incoming, self.load):
@@ -64,12 +64,12 @@ class InFlight:
 
     @property
     def pending(self) -> bool:
-        """Whether the engine has work now: sequences that run, or requests to take in. Requests
-        that only wait do not count: they may be waiting for their group to fill."""
+        """Whether the engine has work now: running sequences, or requests to take in. Waiting
+        requests do not count: they may be waiting for their group to fill."""
         return bool(self._way or self._published.running)
 
     def publish(self, load: Load, taken: int) -> None:
-        """The engine's new Load. taken: how many requests, of all sent so far, it has seen."""
+        """Take the engine's new Load. taken: how many of all requests sent so far it includes."""
         for _ in range(taken - self._taken):
             self._count(self._way.popleft(), -1)
         self._published, self._taken = load, taken

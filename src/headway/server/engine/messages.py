@@ -1,4 +1,4 @@
-"""The messages between the server and the engine process. They pickle without torch.
+"""The messages between the server and the engine process. Pickling them needs no torch.
 
 front  -- tuple of commands -------------------------------->  engine process
        <-- Progress*, then Welcome or Failed, then a Step per step, at the end perhaps Failed --
@@ -22,36 +22,36 @@ from headway.server.engine.device_work import DeviceWork
 from headway.tokenizer import Tokenizer
 from headway.vectors.model_card import ModelCard
 
-Columns = tuple[tuple[Any, ...], ...]  # of an Event's fields, in their order
-EMPTY = Event("")  # the fields as they are where they are empty
+Columns = tuple[tuple[Any, ...], ...]  # one per field of an Event, in field order
+EMPTY = Event("")  # holds each field's empty value
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How an engine process is to be made."""
+    """The options that an engine process is started with."""
 
     model: str | None = None  # a folder or a hub id; None: the embedded headway-tiny
-    # Empty: as the checkpoint is stored, if the CPU is quick at it. With +int8, weights in 8 bits.
+    # Empty: the checkpoint's own dtype, if the CPU is fast at it. With +int8: 8-bit weights.
     dtype: str = ""
     device: str = ""  # as torch names it; empty: cuda if there is one, else cpu
     policies: Policies = Policies()
     lanes: tuple[Lane, ...] = (Lane(),)
-    slots: int = 32  # sequences that run at once, at most
-    context: int = 0  # tokens that one may hold; 0: what the model was made for
+    slots: int = 32  # the most sequences that run at once
+    context: int = 0  # tokens that one sequence may hold; 0: what the model was made for
     block_size: int = 16
     executor: str = TORCH
-    vllm: Mapping[str, Any] = field(default_factory=dict)  # options of that executor
+    vllm: Mapping[str, Any] = field(default_factory=dict)  # options of the vLLM executor
     adapters: Mapping[str, str] = field(default_factory=dict)  # LoRA: folder or hub id, by name
-    threads: int = 0  # of the CPU for one product; 0: chosen, one if the model is small
+    threads: int = 0  # CPU threads per matrix product; 0: chosen here, one if the model is small
     journal: str = ""  # the files' name, to which a date is added; empty: no journal
-    journal_bytes: int = 0  # of a part, then the next one begins; 0: all in one file
+    journal_bytes: int = 0  # size at which a new part begins; 0: everything in one file
     cost: str = ""  # a cost.json to compare steps with; empty: none
-    memory: int = 0  # bytes that it may take, its weights included; 0: all that are free
-    engines: int = 1  # that share the processor, this one included
+    memory: int = 0  # bytes the engine may take, its weights included; 0: all that are free
+    engines: int = 1  # engines that share the processor, this one included
 
     @property
     def daemon(self) -> bool:
-        """Whether the process can be a daemon, which may have no children: vLLM has workers."""
+        """Whether the process can be a daemon. A daemon may have no children; vLLM has workers."""
         return self.executor == TORCH
 
 
@@ -59,15 +59,15 @@ class EngineOptions:
 class Progress:
     """How far loading the model has come."""
 
-    text: str  # for people, while the model is loaded
+    text: str  # human-readable
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The engine is ready; what the server must know of it."""
+    """The engine is ready. Carries what the server must know about it."""
 
     model: str  # its name
-    folder: str  # where its files lie
+    folder: str  # where its files are
     tokenizer: Tokenizer
     dtype: str
     device: str
@@ -76,12 +76,12 @@ class Welcome:
     block_size: int
     context: int  # tokens
     eos: frozenset[int]
-    memory: str  # what it is used for, in lines for people
+    memory: str  # how the memory is used, in lines for people
     load: Load  # before the first step
     traits: Traits = Traits()  # the executor's
-    card: ModelCard = ModelCard()  # what the checkpoint says of its vectors
-    work: DeviceWork = DeviceWork()  # what a step asks of the device
-    load_ns: int = 0  # nanoseconds from the start of its process until it was ready
+    card: ModelCard = ModelCard()  # what the checkpoint says about its vectors
+    work: DeviceWork = DeviceWork()  # the work of a step on the device
+    load_ns: int = 0  # nanoseconds from the start of the process until it was ready
     cost_warnings: tuple[str, ...] = ()  # reasons to doubt the cost file's prices
 
 
@@ -93,26 +93,26 @@ class Failed:
 
 
 class Step(NamedTuple):
-    """What one step brought, or one poll without a step."""
+    """The results of one step, or of one poll without a step."""
 
     events: list[Event]
     steps: list[StepRow]
     requests: list[RequestRow]
     load: Load
-    taken: int  # requests taken in so far, which `load` has seen
-    journal: str = ""  # why it has stopped; empty: it has not, or there is none
-    changes: Sequence[SizeChange] = ()  # of sizes that follow the load
-    stages: Sequence[RequestStages] = ()  # where the time of `requests` went
+    taken: int  # requests taken in so far; `load` includes them
+    journal: str = ""  # why the journal has stopped; empty: it has not, or there is none
+    changes: Sequence[SizeChange] = ()  # changes of the sizes that adapt to the load
+    stages: Sequence[RequestStages] = ()  # the time that `requests` spent in each stage
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (columns(self.events), *self[1:])
 
 
 def columns(events: Sequence[Event]) -> Columns:
-    """The events, field by field. A field that is empty in all of them is an empty tuple.
+    """The events as columns, field by field. A field that is empty in all events is an empty tuple.
 
-    A step of decoding brings an event for each sequence, and all have but an id and tokens. Pickled
-    one by one, sixty-four of them took five times as long.
+    A decode step has one event per sequence, most with only an id and tokens. Pickling 64 events
+    one by one took five times as long.
     """
     if not events:
         return ()
@@ -121,9 +121,9 @@ def columns(events: Sequence[Event]) -> Columns:
 
 
 def events_of(columns: Columns) -> list[Event]:
-    """The events that `columns` was given."""
+    """The events of these columns: the inverse of `columns`."""
     filled = [column or repeat(empty) for column, empty in zip(columns, EMPTY, strict=False)]
-    # As Event._make does it, without a call of Python's for each.
+    # What Event._make does, without a Python call per event.
     return list(map(tuple.__new__, repeat(Event), zip(*filled, strict=False)))
 
 

@@ -1,4 +1,4 @@
-"""Restarts a process that failed, after growing pauses and a limited number of times."""
+"""Restarts a failed process, after growing pauses and a limited number of times."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
@@ -21,15 +21,15 @@ from headway.server.engine.client import EngineClient
 from headway.server.engine.handle import EngineState, Rows, Staged
 from headway.server.engine.messages import EngineOptions, Welcome
 
-PAUSE = 1.0  # seconds before the first restart; each next pause is four times as long
-LONGEST = 30.0  # seconds of such a pause
+PAUSE = 1.0  # seconds before the first restart; each further pause is four times as long
+LONGEST = 30.0  # seconds that a pause lasts at most
 ERRORS = frozenset({"ERROR", "CRITICAL"})  # as the process's log marks its lines
 LEVELS = ERRORS | {"WARNING"}
 STEADY = 600.0  # seconds of service after which earlier restarts no longer count
 
 
 class Client(Protocol):
-    """The server's half of one process, which is started once."""
+    """The server's side of one process, which is started once."""
 
     @property
     def state(self) -> EngineState: ...
@@ -48,43 +48,43 @@ class Client(Protocol):
     async def close(self) -> None: ...
 
 
-W = TypeVar("W")  # what a process says of itself when it is ready
+W = TypeVar("W")  # what a process reports when it is ready
 C = TypeVar("C", bound=Client)
 
 
 class Restarting(Generic[C, W]):
-    """Processes that answer requests, one at a time; server.engine.handle.Backend.
+    """A Backend whose process is replaced when it fails. One process runs at a time.
 
     READY --fault--> LOADING (a pause, a new process, its model) --> READY
-                     once too often: DOWN, for good
+                     after `most` restarts: DOWN for good
 
-    The callers of one that failed have heard why. most: restarts in a row. STEADY seconds of
-    service end the row. what: it is, as the log calls it.
+    The callers of a failed process have been told why. most: consecutive restarts; STEADY seconds
+    of service reset the count. what: the name that the log uses for the process.
     """
 
     def __init__(self, most: int, log: Log, what: str = "engine") -> None:
         self._most, self._log, self._what = most, log, what
-        self.renewed: Callable[[], object] = lambda: None  # called when the next one is ready
-        self.gave_up: Callable[[], object] = lambda: None  # called when no next one will come
-        self._between = False  # one has failed, and the next is not ready yet
+        self.renewed: Callable[[], object] = lambda: None  # called when the next process is ready
+        self.gave_up: Callable[[], object] = lambda: None  # called when no more are started
+        self._between = False  # a process has failed, and the next is not ready yet
         self._leaving = False
-        self._fault = ""  # why the last one failed, until the next is ready
-        self._since = 0  # when the present one became ready, nanoseconds; 0: not yet
+        self._fault = ""  # why the last process failed, until the next is ready
+        self._since = 0  # when the current process became ready, nanoseconds; 0: not yet
         self._client = self._next()
 
     def _next(self) -> C:
-        """One that has not been started."""
+        """A new client, whose process has not been started."""
         raise NotImplementedError
 
     def _prepare(self) -> None:
-        """It is ready, and has no request yet."""
+        """A hook: the new process is ready and has no request yet."""
 
     def _check(self, first: W, welcome: W) -> None:
-        """Raises EngineDownError if it is another model than the first one's."""
+        """Raises EngineDownError if the new process has another model than the first had."""
 
     @property
     def state(self) -> EngineState:
-        """The current one's state; between two of them LOADING, or DRAINING while closing."""
+        """The current process's state. Between two processes: LOADING, or DRAINING when closing."""
         if self._between:
             return EngineState.DRAINING if self._leaving else EngineState.LOADING
         return self._client.state
@@ -95,18 +95,18 @@ class Restarting(Generic[C, W]):
 
     @property
     def pid(self) -> int:
-        """The present process's; 0: there is none."""
+        """The current process's id; 0: there is none."""
         return self._client.pid
 
     async def start(self, progress: Callable[[str], object]) -> W:
-        """Start the first one. Raises the error that kept it from starting."""
+        """Start the first process. Raises the error if it cannot start."""
         self._welcome: W = await self._client.start(progress)
         self._since = clock.now()
         return self._welcome
 
     async def stand(self) -> None:
-        """Start the next one whenever one fails, until the server closes or they have failed too
-        often."""
+        """Start a new process whenever one fails, until the server closes or the processes have
+        failed too often."""
         restarts = 0
         while True:
             await self._client.over()
@@ -117,7 +117,7 @@ class Restarting(Generic[C, W]):
                 restarts = 0
             if restarts >= self._most:
                 self._give_up(restarts)
-                await self._client.end()  # it may be whole, and refused as another model
+                await self._client.end()  # it may still run, if refused for another model
                 return
             pause = min(PAUSE * 4**restarts, LONGEST)
             restarts += 1
@@ -136,8 +136,8 @@ class Restarting(Generic[C, W]):
         self.gave_up()
 
     async def _renew(self, count: int) -> None:
-        """Start the next process. One that cannot start counts as failed, and its `down` says why.
-        It is given no request before its model was checked."""
+        """Start the next process. A process that cannot start counts as failed, and its `down` says
+        why. It gets no request before its model is checked."""
         if self._leaving:
             return
         self._client = self._next()
@@ -146,7 +146,7 @@ class Restarting(Generic[C, W]):
             welcome = await self._client.start()
             self._check(self._welcome, welcome)
             self._prepare()
-        except Exception as error:  # perhaps there is no memory for a process, or no thread
+        except Exception as error:  # for instance no memory for a process, or no thread
             return self._client.fail(first_line(error))
         self._since, self._fault = clock.now(), ""
         took = round((self._since - began) / 1e9, 3)
@@ -155,27 +155,27 @@ class Restarting(Generic[C, W]):
         self._between = False
 
     def _hear(self, line: str) -> None:
-        """Log a line that the process printed: as an error if it says so, else as a warning."""
+        """Log a line that the process printed: as an error if its level says so, else a warning."""
         level, colon, rest = line.partition(": ")
         log = self._log.error if colon and level in ERRORS else self._log.warning
         log(rest if colon and level in LEVELS else line, source=self._what)
 
     async def drain(self, timeout: float, whole: float = 0.0) -> None:
-        """As the client's; no other is started."""
+        """Drain the current process as Client.drain does. No other is started after it."""
         self._leaving = True
         await self._client.drain(timeout, whole)
 
     async def close(self) -> None:
-        """Close the current one. No other is started after it."""
+        """Close the current process. No other is started after it."""
         self._leaving = True
         await self._client.close()
 
 
 class RestartingEngine(Restarting[EngineClient, Welcome]):
-    """Engine processes, one at a time; server.engine.handle.EngineHandle.
+    """An EngineHandle whose engine process is replaced when it fails.
 
-    The next engine begins with empty lines, an empty prefix cache and a journal of its own; ids,
-    lanes and metrics are the server's and go on.
+    A new engine begins with empty lines, an empty prefix cache and a journal of its own. Ids, lanes
+    and metrics belong to the server and go on.
     """
 
     def __init__(self, options: EngineOptions, most: int, log: Log) -> None:
@@ -187,8 +187,8 @@ class RestartingEngine(Restarting[EngineClient, Welcome]):
         super().__init__(most, log)
 
     def give_memory(self, size: int, beside: int) -> None:
-        """Before it is started: how many bytes it may take, and how many engines share the
-        processor with it, itself included."""
+        """Set, before the start, how many bytes the engine may take (`size`) and how many engines
+        share the processor, itself included (`beside`)."""
         self._options = replace(self._options, memory=size, engines=beside)
         self._client = self._next()
 
@@ -198,7 +198,8 @@ class RestartingEngine(Restarting[EngineClient, Welcome]):
 
     @property
     def load(self) -> Load:
-        """After a fault it keeps what a request may hold, which is known until the next engine."""
+        """The current engine's load; between engines an empty one. After a fault, until the next
+        engine is ready, it keeps the known capacity of one request."""
         load = Load() if self._between else self._client.load
         return load._replace(capacity=self._welcome.capacity) if self._fault else load
 
