@@ -1,4 +1,4 @@
-"""What every application of ours has: a complete OpenAPI page, middleware, the request id."""
+"""What all our applications share: a complete OpenAPI page, middleware, the request id."""
 
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from random import Random
@@ -16,9 +16,9 @@ from headway.server.http.openapi import complete
 from headway.server.intake.access_record import recorded
 
 REQUEST_ID = b"x-request-id"
-UPLOADS = frozenset({"/v1/files"})  # they may take long, as long as something comes
+UPLOADS = frozenset({"/v1/files"})  # uploads may take long, as long as data keeps coming
 _ids = Random()  # seeded by the system once: an id is no secret
-MAX_ID_BYTES = 255  # of a client's id that is echoed, and kept in the ledger
+MAX_ID_BYTES = 255  # the longest client id that is echoed, and kept in the ledger
 EXPOSED_HEADERS = [
     "retry-after",
     "retry-after-ms",
@@ -36,7 +36,7 @@ class DocumentedApp(FastAPI):
     """FastAPI whose /openapi.json also has the models of the bodies that our handlers parse."""
 
     models: Callable[[], Mapping[str, Any]]  # by name
-    # Answers some requests itself, past the framework, and returns whether it has.
+    # Answers some requests itself, bypassing the framework. Returns whether it did.
     shortcut: Callable[[Scope], Awaitable[bool]] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -55,8 +55,8 @@ class DocumentedApp(FastAPI):
 
 
 def add_middleware(app: FastAPI, config: ServerConfig, exempt: Collection[str]) -> None:
-    """What every request passes; what is added last sees it first. exempt: paths that have limits
-    of their own."""
+    """Add the middleware that every request passes; the last added sees a request first. exempt:
+    paths with time limits of their own."""
     app.add_middleware(CallTimeLimit, exempt=frozenset(exempt), time=config.server.limits.call_time)
     app.add_middleware(HeadAsGet)
     app.add_middleware(BrowserGuard, config=config)
@@ -72,15 +72,15 @@ def add_middleware(app: FastAPI, config: ServerConfig, exempt: Collection[str]) 
 
 
 def id_of(given: bytes) -> bytes:
-    """A request's id: the client's, or a new one if it gave none or too long a one."""
+    """A request's id: the client's, or a new one if the client's is missing or too long."""
     return given if 0 < len(given) <= MAX_ID_BYTES else b"req-%032x" % _ids.getrandbits(128)
 
 
 class RequestId:
-    """Returns the client's X-Request-Id, or a new one if the client sent none or too long a one.
+    """Returns the client's X-Request-Id, or a new id if the client's is missing or too long.
 
-    The id is put into the request's headers and into `scope["state"]["request_id"]`. It is logged
-    and traced, and a call can be cancelled by it. The server never uses it to identify a call.
+    The id goes into the request's headers and into `scope["state"]["request_id"]`. It is logged and
+    traced, and a client can cancel calls by it. The server itself never identifies calls by it.
     """
 
     def __init__(self, app: ASGIApp) -> None:

@@ -1,4 +1,4 @@
-"""Reads the bodies of requests, with a bound on each and on all that are held at a time."""
+"""BodyReader: reads request bodies, with a bound on each body and on all bodies held at once."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection
@@ -14,16 +14,16 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
 
 JSON = "application/json"
-LEAST_TIME = SECOND  # for a body, whatever its client's timeout: the lane answers shorter ones
+LEAST_TIME = SECOND  # a body always has this long; the lane enforces shorter client timeouts
 
 
 class BodyReader:
-    """Reads bodies, and counts the bytes of all that are in use.
+    """Reads bodies, and counts the bytes of all bodies in use.
 
-    When there are too many bytes, the body that has held most for longest is refused, so that a few
-    large bodies which never end keep nobody out.
+    When there are too many bytes, the incoming body with the largest size times age is refused, so
+    that a few large bodies which never end keep no other client out.
 
-    most: bytes of all bodies together. time: nanoseconds that one may take to come.
+    most: bytes of all bodies together. time: nanoseconds that one body may take to come.
     released: called with the size of each body that is no longer in use.
     """
 
@@ -34,18 +34,18 @@ class BodyReader:
 
     @property
     def held_bytes(self) -> int:
-        """Of all bodies that are in use."""
+        """Bytes of all bodies in use."""
         return self._held
 
     @asynccontextmanager
     async def read(
         self, request: Request, most: int, kinds: Collection[str] = (JSON,)
     ) -> AsyncIterator[bytearray]:
-        """The request's whole body, of `most` bytes at most. It is in use until the block is left.
-        kinds: of content that are taken.
+        """The request's whole body, of at most `most` bytes. It counts as in use until the block
+        exits. kinds: the content types accepted.
 
-        Raises Problem: 408 when it comes too slowly, 413 when it is too large, 415 when its type is
-        none of these, 429 when too many bytes are held.
+        Raises Problem: 408 if the body comes too slowly, 413 if it is too large, 415 if its type is
+        none of these or it is compressed, 429 if too many bytes are held.
         """
         _check_header(request, most, kinds)
         body = IncomingBody(min(self._time, max(LEAST_TIME, timeout(request.headers))))
@@ -60,8 +60,8 @@ class BodyReader:
             self._released(body.size)
 
     def passes(self, size: int) -> bool:
-        """Whether a body of this many bytes may be used that has come whole already. It is held for
-        no time that would count. False: `read` says what becomes of it."""
+        """Whether a body of this many bytes, already received, may be used. It is held too briefly
+        to be counted. False: leave the decision to `read`."""
         if self._held + size > self._most:
             return False
         self._released(size)
@@ -92,7 +92,8 @@ class BodyReader:
         return raw
 
     def _refuse_largest(self, current: "IncomingBody") -> None:
-        """Raises Problem if that is the current one."""
+        """Refuse the incoming body with the largest size times age. Raises Problem if that is the
+        current one."""
         now = asyncio.get_running_loop().time()
         largest = max(self._incoming, key=lambda each: each.size * (now - each.began))
         message = "too much is being sent at once"
@@ -106,7 +107,7 @@ class BodyReader:
 
 
 class IncomingBody:
-    """A body that is being read. time: nanoseconds that it may take. size: bytes so far."""
+    """A body being read. time: nanoseconds it may take. size: bytes so far."""
 
     def __init__(self, time: int) -> None:
         self.time, self.size = time, 0
@@ -115,12 +116,12 @@ class IncomingBody:
 
 
 def _check_header(request: Request, most: int, kinds: Collection[str]) -> None:
-    """Raises Problem for what the header alone shows to be wrong.
+    """Raises Problem for what is wrong by the header alone.
 
-    The type must be JSON or as rare because a browser asks before it lets a page send that to
-    another site, and does not ask when there is no type.
+    The type must be one of `kinds`, such as JSON: a browser asks the server (CORS preflight) before
+    a page may send that type to another site, but does not ask if there is no type.
     """
-    headers = dict(reversed(request.scope["headers"]))  # each look at starlette's is slow
+    headers = dict(reversed(request.scope["headers"]))  # lookups in starlette's Headers are slow
     encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
     if encoding.lower() not in ("identity", ""):
         why = f"the body must not be compressed, and its content-encoding is {encoding[:80]!r}"

@@ -1,4 +1,4 @@
-"""Middleware for calls in no lane: a time limit, and an end when the client disconnects."""
+"""Middleware for calls outside lanes: a time limit, and an end when the client disconnects."""
 
 import asyncio
 from math import inf
@@ -17,9 +17,10 @@ from headway.server.protocol.problem import Problem
 
 
 class CallTimeLimit:
-    """Cancels a call that takes too long or whose client is gone; it then releases what it holds.
+    """Cancels a call that takes too long or whose client has disconnected. The call then releases
+    what it holds.
 
-    exempt: paths that have limits of their own. Requests of jobs have those of their job.
+    exempt: paths with limits of their own. A job's requests have the job's limits instead.
     time: nanoseconds; X-Headway-Timeout-Ms may set a shorter limit.
     """
 
@@ -36,7 +37,7 @@ class CallTimeLimit:
             await error_response(problem)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
-        """Raises Problem, if no answer has begun."""
+        """Run the application within the limit. Raises Problem if no answer has begun by then."""
         seconds = inf if limit == NEVER else limit / SECOND
         watch = DisconnectWatch(receive, has_body=scope["method"] not in ("GET", "HEAD"))
         try:
@@ -44,7 +45,7 @@ class CallTimeLimit:
                 async with asyncio.timeout(None if seconds == inf else seconds) as timer:
 
                     async def send_untimed(message: Message) -> None:
-                        if message["type"] == "http.response.start":  # the rest is ready to be sent
+                        if message["type"] == "http.response.start":  # the answer is ready
                             timer.reschedule(None)
                             watch.stop()
                         await send(message)
@@ -57,23 +58,23 @@ class CallTimeLimit:
 
 
 def too_late(limit: int) -> Problem:
-    """The answer to a call that took longer than so many nanoseconds."""
+    """The answer to a call that took longer than this limit, in nanoseconds."""
     text = f"not answered within {limit / SECOND:g} s"
     return Problem(408, text, code="deadline_exceeded", final=True)
 
 
 class CallTimer:
-    """Interrupts calls that take longer than this, with one timer of the loop for all of them: they
-    end in the order in which they came."""
+    """Interrupts calls that exceed one common limit. A single timer serves all calls, since their
+    limits expire in the order in which the calls came."""
 
     def __init__(self, limit: int) -> None:
         """limit: nanoseconds; NEVER: none."""
         self.limit = limit
-        self._ends: dict[Interruptible, float] = {}  # by the loop's time, the first one first
+        self._ends: dict[Interruptible, float] = {}  # each call's end in loop time, earliest first
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, call: Interruptible) -> None:
-        """The call has begun."""
+        """Start timing a call."""
         if self.limit == NEVER:
             return
         loop = asyncio.get_running_loop()
@@ -82,9 +83,9 @@ class CallTimer:
             self._timer = loop.call_at(end, self._interrupt)
 
     def remove(self, call: Interruptible) -> None:
-        """The call has ended."""
+        """Stop timing a call, which has ended."""
         self._ends.pop(call, None)
-        if self._timer and not self._ends:  # else the loop would hold it until its time
+        if self._timer and not self._ends:  # else the loop would keep the timer until its time
             self._timer.cancel()
             self._timer = None
 
@@ -99,8 +100,8 @@ class CallTimer:
 
 
 class DisconnectWatch:
-    """Passes a client's messages on to the application; once the body has come whole, interrupts
-    the call when the client disconnects. Without a body it watches from the beginning."""
+    """Passes a client's messages to the application. Once the whole body has come, it interrupts
+    the call when the client disconnects. Without a body it watches from the start."""
 
     def __init__(self, receive: Receive, has_body: bool) -> None:
         self.interruptible = Interruptible()
@@ -110,14 +111,14 @@ class DisconnectWatch:
             self._start()
 
     async def receive(self) -> Message:
-        """In place of the server's own, for the application."""
+        """The next message; the application calls this instead of the server's `receive`."""
         message = await self._receive()
         if message["type"] == "http.request" and not message.get("more_body"):
             self._start()
         return message
 
     def stop(self) -> None:
-        """Watch no longer. Does nothing a second time."""
+        """Stop watching. A second call does nothing."""
         if self._watcher:
             self._watcher.cancel()
             self._watcher = None

@@ -1,6 +1,6 @@
-"""A way for the chunks of a stream past the middleware, which only looks at a response's start.
+"""DirectSend: lets a stream's chunks bypass the middleware, which only looks at a response's start.
 
-Seven layers wrap `send`. Each of them would cost every token a coroutine.
+Seven layers wrap `send`. Each of them would cost a coroutine per token.
 """
 
 from collections.abc import Awaitable
@@ -11,7 +11,7 @@ EXTENSION = "headway.send"  # in the scope's extensions
 
 
 class DirectSend:
-    """Middleware, the outermost: puts the server's own `send` into the scope."""
+    """Middleware outside all others that wrap `send`: puts the server's `send` into the scope."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -23,6 +23,6 @@ class DirectSend:
 
 
 def direct(scope: Scope, send: Send) -> Send:
-    """The server's own `send`, for messages after the start; without DirectSend the given one."""
+    """The server's own `send`, for messages after the start. Without DirectSend: the given one."""
     found: Send = scope.get("extensions", {}).get(EXTENSION, send)
     return found

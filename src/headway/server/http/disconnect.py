@@ -1,4 +1,4 @@
-"""Notices that a client disconnects while its call is prepared or answered, and ends the call."""
+"""Client: ends a call when its client disconnects while the call is prepared or answered."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,55 +14,57 @@ from headway.server.protocol.problem import Problem
 
 
 def client_gone() -> Problem:
-    """The answer that nobody reads. Always a new one: an exception keeps the frames it was raised
-    in, and with them what their locals hold."""
+    """The answer that no client reads. It is a new object each time: an exception keeps the frames
+    it was raised in, and so their locals."""
     return Problem(499, "the client has gone", code="client_gone")
 
 
 async def until_disconnect(receive: Receive) -> None:
-    """Wait until the client is gone; whatever it still sends is dropped."""
+    """Wait until the client has disconnected. Anything it still sends is dropped."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
 
 def nobody(lane: str, waited: int) -> None:
-    """Takes the end of a stream that nobody counts."""
+    """Ignores the end of a stream."""
 
 
 class Client:
-    """Who waits for the answer of one call.
+    """The client that waits for one call's answer.
 
-    Made by the task that answers, when the whole request has been read. That task must close it.
+    The answering task creates it once the whole request has been read, and must close it.
     """
 
     def __init__(
         self, receive: Receive, permit: Permit, sent: Callable[[str, int], object] = nobody
     ) -> None:
-        """permit: the request's place among those of its key; it ends with the client. sent: told
-        of a stream's end, its lane and how long it waited for the client."""
+        """permit: the request's concurrency permit, released by close(). sent: called at a stream's
+        end with its lane and the nanoseconds it waited for the client."""
         self._permit = permit
-        self.call: Call | None = None  # once it is in its lane
-        self.waited = NEVER  # nanoseconds that a stream waited for it to read; NEVER: no stream
+        self.call: Call | None = None  # set once the call is in its lane
+        self.waited = NEVER  # nanoseconds a stream waited for the client to read; NEVER: no stream
         self._sent = sent
         self._preparation = Interruptible()
         self._watcher: asyncio.Task[None] | None = asyncio.create_task(self._watch(receive))
 
     def preparing(self) -> AbstractContextManager[None]:
-        """Around the task's waiting for what the call needs. Raises the Problem that `end` was
-        given in the meantime."""
+        """A context around the task's preparation of the call. Raises the Problem that `end` gets
+        within it."""
         return self._preparation
 
     def end(self, problem: Problem) -> None:
-        """End the call with this problem, in its lane or before. Does nothing if it has ended."""
+        """End the call with this problem, in its lane or in preparation. Does nothing if the call
+        has ended."""
         if self.call:
             self.call.end(problem)
         else:
             self._preparation.interrupt(problem)
 
     def close(self) -> None:
-        """The client has its answer or will get none: take what is left out of the engine."""
+        """Release everything once the client has its answer or will get none: end the call if it
+        still runs, and release the permit."""
         if watcher := self._watcher:
-            # Dropped, because a cancelled task keeps its frames alive, and so this client.
+            # Drop the reference: a cancelled task keeps its frames alive, and so this client.
             self._watcher = None
             watcher.cancel()
             if self.call and self.waited != NEVER:

@@ -11,11 +11,11 @@ from starlette.responses import JSONResponse, Response
 from headway.server.intake.access_record import access_record
 from headway.server.protocol.problem import Problem, wrong
 
-CLIENT_GONE = 499  # nginx's status; the client does not read it, the access log shows it
+CLIENT_GONE = 499  # nginx's status. Only the access log sees it: the client has gone
 
 
 def install_error_handlers(app: FastAPI) -> None:
-    """For all routes, and for paths and methods that do not exist."""
+    """Install the handlers for all routes, and for paths and methods that do not exist."""
     handlers: dict[type[Exception], Callable[[Request, Exception], Awaitable[Response]]] = {
         Problem: _problem,
         HTTPException: _http_exception,
@@ -34,18 +34,18 @@ def error_response(problem: Problem) -> JSONResponse:
 
 
 def note(problem: Problem) -> None:
-    """The request is answered with this problem: its code is for the access log.
+    """Note the code of the problem that a request is answered with, for the access log.
 
-    The problem's links to other objects are cut. Its traceback leads to the frames that it passed,
-    and so to the request's body and texts. If one of those leads back to the problem, only a full
-    garbage collection would free them, and an idle server runs none for hours.
+    Cuts the problem's links to other objects. Its traceback leads to the frames it passed, and so
+    to the request's body and texts. If one of those leads back to the problem, only a full garbage
+    collection would free them, and an idle server runs none for hours.
     """
     access_record().code = problem.code
     problem.__traceback__ = problem.__context__ = problem.__cause__ = None
 
 
 def fault(error: Exception) -> Problem:
-    """The answer to an error of ours."""
+    """The answer to an error in the server itself."""
     return Problem(500, f"the server has failed: {type(error).__name__}", code="fault")
 
 
@@ -55,7 +55,7 @@ async def _problem(request: Request, error: Exception) -> Response:
 
 
 async def _http_exception(request: Request, error: Exception) -> Response:
-    """Starlette's own, for an unknown path or a wrong method; its Allow header is kept."""
+    """Answer Starlette's error for an unknown path or a wrong method; keep its Allow header."""
     assert isinstance(error, HTTPException)
     target, code = f"{request.method} {request.url.path[:200]}", ""
     what = f"{target}: {error.detail}"
@@ -67,7 +67,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
 
 
 async def _wrong_path(request: Request, error: Exception) -> Response:
-    """FastAPI's own, for a part of the path that is no number, say."""
+    """Answer FastAPI's validation error, as for a path part that is not a number."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     param = str(first["loc"][-1])
@@ -80,9 +80,9 @@ async def _disconnected(request: Request, error: Exception) -> Response:
 
 
 async def _fault(request: Request, error: Exception) -> Response:
-    """An error of ours. The traceback goes to the log, not to the client.
+    """Answer an error in the server itself. The traceback goes to the log, not to the client.
 
-    Starlette answers it outside of all our middleware, so the request's id is added here.
+    Starlette sends this answer outside all our middleware, so the request's id is added here.
     """
     response = error_response(fault(error))
     if id := request.scope.get("state", {}).get("request_id"):

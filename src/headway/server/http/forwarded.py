@@ -1,4 +1,4 @@
-"""Forwarded: a proxy's word for its client's address."""
+"""Forwarded: takes a client's address from a trusted proxy's headers."""
 
 import os
 from collections.abc import Awaitable
@@ -12,8 +12,8 @@ TRUSTED = "FORWARDED_ALLOW_IPS"  # uvicorn's own variable
 
 
 class Forwarded:
-    """Middleware, the outermost: uvicorn's ProxyHeadersMiddleware, which requests without such a
-    header pass by."""
+    """The outermost middleware: uvicorn's ProxyHeadersMiddleware, skipped by requests without
+    forwarding headers."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,5 +1,5 @@
-"""Middleware that checks Host and Origin: any web page can make a browser send a request, also to
-a server that only this machine can reach.
+"""BrowserGuard: middleware that checks Host and Origin. Any web page can make a browser send a
+request, even to a server that only this machine can reach.
 """
 
 from ipaddress import ip_address
@@ -11,14 +11,14 @@ from headway.server.config.sections.server import LOOPBACK
 from headway.server.http.errors import error_response
 from headway.server.protocol.problem import Problem
 
-PROBES = frozenset({"/health", "/ready"})  # orchestrators call a server by any name
+PROBES = frozenset({"/health", "/ready"})  # not checked: orchestrators may use any host name
 ALL_INTERFACES = ("0.0.0.0", "::")
 ANY = "*"
 PORTS = {"http": "80", "https": "443"}
 
 
 class BrowserGuard:
-    """Middleware: HostCheck, but for probes."""
+    """Middleware that applies HostCheck to every request except probes."""
 
     def __init__(self, app: ASGIApp, config: ServerConfig) -> None:
         self._app, self._check = app, HostCheck(config)
@@ -35,12 +35,12 @@ class BrowserGuard:
 class HostCheck:
     """Refuses a request whose Host is not the server's, or which comes from a foreign page.
 
-    It is active without keys, or when server.hosts is set. Otherwise keys protect the server: a
-    foreign page does not have one.
+    The check is active without keys, or when server.hosts is set. Otherwise the keys protect the
+    server: a foreign page does not have one.
 
     A page's host name can be made to resolve to this server (DNS rebinding), so the name in Host
-    must be one of ours. A numeric address cannot be rebound. An Origin must be the one of Host, or
-    be allowed.
+    must be one of ours. A numeric address cannot be rebound: loopback always passes, and any if the
+    server listens on all interfaces. An Origin must match Host or be allowed.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -51,7 +51,7 @@ class HostCheck:
         self._takes_any_address = server.host in ALL_INTERFACES
 
     def __call__(self, scope: Scope) -> None:
-        """Raises Problem."""
+        """Raises Problem if the request is refused."""
         if not self._is_active:
             return
         hosts, origins = list[str](), list[str]()
@@ -83,15 +83,15 @@ class HostCheck:
 
 
 def _name(host: str) -> str:
-    """A Host header without its port, its brackets and a trailing dot."""
+    """The name in a Host header, without port, brackets and trailing dot."""
     if host.startswith("["):
         return host[1:].partition("]")[0]
     return host.partition(":")[0].removesuffix(".")
 
 
 def is_same_origin(origin: str, host: str) -> bool:
-    """Behind a proxy that ends TLS our own scheme is not known, so the default port of the origin's
-    scheme is dropped on both sides."""
+    """Whether the origin and the host are the same. Behind a proxy that terminates TLS our scheme
+    is not known, so the default port of the origin's scheme is dropped on both sides."""
     scheme, _, place = origin.partition("://")
     port = PORTS.get(scheme)
     return port is not None and place.removesuffix(f":{port}") == host.removesuffix(f":{port}")

@@ -4,7 +4,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 
 class HeadAsGet:
-    """The application sees a GET; uvicorn, which knows better, leaves the body out."""
+    """Shows HEAD to the application as GET. uvicorn still knows it is HEAD and omits the body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

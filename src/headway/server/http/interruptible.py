@@ -1,4 +1,4 @@
-"""A part of a task's work that another task can interrupt, with the answer for its client."""
+"""Interruptible: a part of a task that another task can interrupt, with an answer to send."""
 
 import asyncio
 from typing import Any
@@ -7,8 +7,8 @@ from headway.server.protocol.problem import Problem
 
 
 class Interruptible:
-    """A context manager around the part that can be interrupted, of the task that enters it. Raises
-    the Problem that `interrupt` was given."""
+    """A context manager around the part of a task that can be interrupted. Raises the Problem that
+    was given to `interrupt`."""
 
     __slots__ = ("_is_running", "_problem", "_task")
 
@@ -25,11 +25,11 @@ class Interruptible:
         if not self._problem or not isinstance(error, asyncio.CancelledError):
             return
         assert self._task
-        if not self._task.uncancel():  # else it was cancelled by the server, too
+        if not self._task.uncancel():  # else the server has cancelled the task as well
             raise self._problem from None
 
     def interrupt(self, problem: Problem) -> None:
-        """Cancel whatever the task awaits there. Does nothing elsewhere, or a second time."""
+        """Interrupt the task inside the block. Does nothing outside the block, or a second time."""
         if self._is_running and not self._problem:
             assert self._task
             self._problem = problem

@@ -13,8 +13,8 @@ from headway.server.http.disconnect import Client
 async def json_answer(call: Call, client: Client) -> Response:
     """Wait for the whole answer. Raises Problem.
 
-    An answer with log-probabilities can be large and is sent in pieces; then the response closes
-    the client, when the last piece has been sent.
+    An answer with log-probabilities can be large and is sent in pieces. The response then closes
+    the client itself, after the last piece.
     """
     await call.wait()
     if call.problem:
@@ -26,7 +26,7 @@ async def json_answer(call: Call, client: Client) -> Response:
 
 
 class PiecewiseResponse(Response):
-    """A long body. Each piece is made when the one before it was sent, and other tasks have a turn
+    """A long body. Each piece is made after the previous one was sent, and other tasks get a turn
     in between."""
 
     def __init__(self, pieces: Iterator[str], client: Client, headers: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
-"""Completes /openapi.json with the models of the bodies.
+"""Completes /openapi.json with the models of the request bodies.
 
-FastAPI does not know them: routes read their bodies themselves, so that a wrong field is a 400 that
-names it.
+FastAPI does not know them: routes parse their bodies themselves, so that a wrong field is answered
+with a 400 that names it.
 """
 
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ HEADERS = {
 
 
 def responses(*statuses: int, kind: str = "application/json") -> dict[int | str, dict[str, Any]]:
-    """A route's responses: 200 of this content type, and these statuses with an error body."""
+    """A route's responses: 200 with this content type, and these statuses with an error body."""
     schema = {"schema": {"type": "object"}} if kind == "application/json" else {}
     answer = {"description": "The answer.", "content": {kind: schema}}
     error = {"application/json": {"schema": {"$ref": f"{SCHEMAS}Error"}}}
@@ -79,7 +79,7 @@ def responses(*statuses: int, kind: str = "application/json") -> dict[int | str,
 
 
 def generation(model: type[BaseModel], *, streams: bool = True) -> dict[str, Any]:
-    """What FastAPI is told of a route whose calls run in lanes, from a body of this model."""
+    """FastAPI's arguments for a route whose calls run in lanes, with a body of this model."""
     found = responses(400, 401, 403, 404, 408, 409, 413, 415, 429, 500, 503)
     if streams:
         found[200]["content"] |= {"text/event-stream": {}}
@@ -92,7 +92,7 @@ def generation(model: type[BaseModel], *, streams: bool = True) -> dict[str, Any
 
 
 def request_of(model: type[BaseModel]) -> dict[str, Any]:
-    """What a route reads: a body of this model."""
+    """The OpenAPI entry for a request body of this model."""
     content = {"application/json": {"schema": {"$ref": SCHEMAS + model.__name__}}}
     return {"requestBody": {"required": True, "content": content}}
 
@@ -105,7 +105,7 @@ def models_of_bodies() -> dict[str, Any]:
 
 
 def complete(document: dict[str, Any], models: Mapping[str, Any]) -> dict[str, Any]:
-    """FastAPI's document with these models, and without the 422 that is never answered."""
+    """FastAPI's document plus these models, without the 422 that is never sent."""
     paths: Mapping[str, Mapping[str, Any]] = document["paths"]
     for path in paths.values():
         for operation in path.values():

@@ -1,5 +1,5 @@
-"""A call's answer as server-sent events, over plain ASGI: behind BaseHTTPMiddleware a disconnect
-would go unseen.
+"""A call's answer as server-sent events, over plain ASGI: BaseHTTPMiddleware would hide a
+disconnect.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from headway.server.http.exchange import EXCHANGE
 from headway.server.protocol.chunks import DONE, WAITING, failed
 from headway.server.protocol.problem import Problem
 
-KEEPALIVE = 10.0  # seconds of silence, then a comment is sent: proxies close silent connections
+KEEPALIVE = 10.0  # seconds of silence before a comment is sent: proxies close silent connections
 HEADERS = {
     "content-type": "text/event-stream; charset=utf-8",
     "cache-control": "no-cache",
@@ -27,10 +27,10 @@ HEADERS = {
 
 
 async def stream_answer(call: Call, client: Client) -> Response:
-    """Wait for the first token, or for KEEPALIVE seconds. Raises Problem.
+    """Wait for the first token or for KEEPALIVE seconds, then return the stream. Raises Problem.
 
-    So a request that is dropped from its lane's line still gets its true status, and one that is
-    relegated its header. The response closes the client, when all has been sent.
+    This way a request dropped from its lane's line still gets its true status, and a relegated one
+    its header. The response closes the client after everything was sent.
     """
     with suppress(TimeoutError):
         await asyncio.wait_for(call.wait(), KEEPALIVE)
@@ -40,8 +40,8 @@ async def stream_answer(call: Call, client: Client) -> Response:
 
 
 async def stream_route(asking: Coroutine[Any, Any, Call], client: Client, route: str) -> Response:
-    """As stream_answer, for a route. asking: gives the call of the model that answers, with its
-    first token. route: its name."""
+    """As stream_answer, for a route. asking: returns the answering model's call once it has its
+    first token. route: the route's name."""
     task = asyncio.create_task(asking)
     try:
         await asyncio.wait([task], timeout=KEEPALIVE)
@@ -54,7 +54,8 @@ async def stream_route(asking: Coroutine[Any, Any, Call], client: Client, route:
 
 
 class WaitingStream(Response):
-    """Of a route, from before it is known which model answers: its headers do not say it."""
+    """A route's stream that starts before the answering model is known. Its headers therefore do
+    not name the model."""
 
     def __init__(self, task: asyncio.Task[Call], client: Client, route: str) -> None:
         super().__init__(b"", 200, HEADERS | {"x-headway-route": route})
@@ -81,10 +82,10 @@ class WaitingStream(Response):
 
 
 class EventStream(Response):
-    """Each send waits for the client; the call collects what comes in the meantime.
+    """Streams a call's output. Each send waits for the client; meanwhile the call collects output.
 
-    A call that has collected too much cancels the task that sends, and the connection is cut.
-    begun: the response's start has been sent.
+    A call that has collected too much cancels the sending task, and the connection is cut.
+    begun: whether the response's start has been sent already.
     """
 
     def __init__(self, call: Call, client: Client, begun: bool = False) -> None:
@@ -97,8 +98,8 @@ class EventStream(Response):
         self._timer: asyncio.TimerHandle | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The events are sent by a task of its own. Below the application's twenty coroutines, each
-        token would wake it through all of them."""
+        """Send the events from a task of their own. In the application's task, each token would
+        resume through some twenty nested coroutines."""
         try:
             await asyncio.create_task(self._stream(send, direct(scope, send)))
             if self._is_slow and (exchange := scope.get("extensions", {}).get(EXCHANGE)):
@@ -138,8 +139,8 @@ class EventStream(Response):
         return self._call.problem is not None and self._call.problem.code == SLOW
 
     def _keep_alive(self) -> None:
-        """Send a comment if nothing was sent for KEEPALIVE seconds, and look again when it may be
-        due next. An answer can fall silent after it began: a preempted request is recomputed."""
+        """Send a comment if nothing was sent for KEEPALIVE seconds, and check again when the next
+        may be due. A running answer can fall silent: a preempted request is recomputed."""
         if self._loop.time() >= self._last_sent + KEEPALIVE:
             self._call.out.beat()
             self._last_sent = self._loop.time()

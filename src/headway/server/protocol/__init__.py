@@ -1,1 +1,1 @@
-"""OpenAI's JSON <-> Options, Requests and Events. Pure: no clock, no sockets, no engine."""
+"""Translates OpenAI's JSON to and from Options, Requests and Events. Pure: no clock, no sockets."""

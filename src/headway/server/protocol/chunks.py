@@ -1,4 +1,4 @@
-"""The chunks of a stream. Written by hand, because one is made per token.
+"""The chunks of a stream. They are formatted by hand, because one is made per token.
 
 data: {"id":..,"object":..,"created":..,"model":..,"choices":[..]}
 |<---------------- head -------------------------------->|
@@ -11,11 +11,11 @@ from typing import Any
 from headway.server.protocol.problem import Problem
 
 DONE = b"data: [DONE]\n\n"
-WAITING = b": waiting\n\n"  # a comment, which clients skip and which keeps a proxy patient
+WAITING = b": waiting\n\n"  # a comment: clients skip it, and proxies keep the connection open
 
 
 class Chunks:
-    """Makes the chunks of one call. chat: the form, of a chat or of a completion."""
+    """Makes the chunks of one call. chat: whether they have a chat's form or a completion's."""
 
     def __init__(self, chat: bool, id: str, created: int, model: str, usage: bool) -> None:
         object = "chat.completion.chunk" if chat else "text_completion"
@@ -41,8 +41,8 @@ class Chunks:
         logprobs: dict[str, Any] | None = None,
         usage: dict[str, Any] | None = None,
     ) -> bytes:
-        """New text, the finish reason, or both. usage: so far, if this chunk is to have it."""
-        spelled = encode_basestring_ascii(text)  # json.dumps, without its way to there
+        """A chunk with new text, the finish reason, or both. usage: so far, if it is included."""
+        spelled = encode_basestring_ascii(text)  # what json.dumps calls in the end
         if not (finish or logprobs or usage):
             head = f'{self._head}{{"index":{choice},{self._text_head}'
             return f"{head}{spelled}{self._text_tail}".encode()
@@ -68,11 +68,11 @@ class Chunks:
 
 
 def failed(problem: Problem) -> bytes:
-    """An error in a stream that has begun, whose status was 200."""
+    """The chunk for an error in a stream that has begun with status 200."""
     return f"data: {compact(problem.body)}\n\n".encode()
 
 
-_compact = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps would make one each time
+_compact = json.JSONEncoder(separators=(",", ":")).encode  # json.dumps makes an encoder per call
 
 
 def compact(value: Any) -> str:

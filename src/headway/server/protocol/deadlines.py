@@ -1,4 +1,4 @@
-"""A request's deadlines: its lane's budget, which headers may tighten and never loosen."""
+"""Deadlines: a request's lane budget, which headers may tighten but never loosen."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -18,18 +18,18 @@ class Deadlines:
     """The limits of one request; times in nanoseconds of the machine's clock."""
 
     budget: Budget
-    start_by: int  # dropped if it has not started by then
-    end_by: int  # dropped if it has not ended by then
-    due: int = NEVER  # when it should have ended: it is served by this, and never dropped for it
+    start_by: int  # the request is dropped if it has not started by then
+    end_by: int  # the request is dropped if it has not ended by then
+    due: int = NEVER  # when it should have ended: it orders the request, but never drops it
 
 
 def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Deadlines:
-    """The lane's budget, tightened by headers, and the times it comes to. Raises Problem.
+    """The lane's budget, tightened by headers, and the resulting times. Raises Problem.
 
-    A header that asks for more than the lane gives changes nothing. A request with x-slo-ttft-ms is
-    dropped if it has not started by then, as it is after the lane's `queue`: its client has no use
-    for a later answer. It must end within the lane's `e2e` and within x-headway-timeout-ms. By
-    x-headway-due-ms it should have ended, but is answered also later.
+    A header that asks for more than the lane gives changes nothing. A request is dropped if it has
+    not started within the lane's `queue` or x-slo-ttft-ms: its client has no use for a later
+    answer. It must end within the lane's `e2e` and x-headway-timeout-ms. It should end within
+    x-headway-due-ms, but is answered later too.
     """
     ttft, tpot = _limit(headers, TTFT), _limit(headers, TPOT)
     budget = replace(
@@ -46,16 +46,16 @@ def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Dead
 
 
 def timeout(headers: Mapping[str, str]) -> int:
-    """Nanoseconds from the arrival for which the client waits, by its header. Raises Problem."""
+    """Nanoseconds from arrival that the client waits, from its header. Raises Problem."""
     return _limit(headers, TIMEOUT)
 
 
 def result_time(headers: Mapping[str, str], streams: bool) -> int:
-    """Nanoseconds from the arrival for which the client of a function waits, by its headers.
+    """Nanoseconds from arrival that a function's client waits for a result, from its headers.
 
     A result is an item's first token and its last one. It is sent if its call has begun by then. A
-    stream goes on after its first piece: x-slo-ttft-ms changes nothing for it. Raises Problem, also
-    for what no function can do.
+    stream goes on after its first piece, so x-slo-ttft-ms changes nothing for it. Raises Problem,
+    also for x-headway-supersede, which functions do not support.
     """
     if SUPERSEDE in headers:
         raise wrong(f"a function's call cannot have {SUPERSEDE}", SUPERSEDE, "not_supported")
@@ -64,7 +64,7 @@ def result_time(headers: Mapping[str, str], streams: bool) -> int:
 
 
 def late(held: Deadlines, arrived: int) -> Problem:
-    """The answer when one of the two passed before the engine had the request."""
+    """The answer when start_by or end_by passed before the engine had the request."""
     ends = held.end_by <= held.start_by
     limit = (held.end_by if ends else held.start_by) - arrived
     message = f"not {'ended' if ends else 'started'} within {limit / 1e9:g} s of its arrival"

@@ -1,4 +1,4 @@
-"""How long an answer the caller expects: a header, for strategies that look at memory ahead."""
+"""The answer length that a caller expects, from a header. Strategies that plan memory use it."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ DIGITS = frozenset("0123456789")
 
 
 def expected_tokens(headers: Mapping[str, str]) -> int:
-    """Tokens that the caller expects in each answer; 0: it does not say. Raises Problem."""
+    """Tokens that the caller expects in each answer; 0: not given. Raises Problem."""
     text = headers.get(EXPECTED)
     if text is None:
         return 0

@@ -1,6 +1,6 @@
-"""The fields of request bodies, read strictly: an unknown field is an error.
+"""The fields of request bodies, parsed strictly: an unknown field is an error.
 
-Null is as good as absent, as OpenAI has it; the defaults stand in options.py.
+Null means absent, as in OpenAI's API. The defaults are in options.py.
 """
 
 from typing import Annotated, Any, Literal
@@ -17,14 +17,14 @@ Count = Annotated[int, Field(ge=0, le=COUNT)]
 Positive = Annotated[int, Field(ge=1, le=COUNT)]
 Token = Annotated[int, Field(ge=0, le=COUNT)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
-# Named, because a union must hash its members. Lists fail at the first wrong item: one error is
-# enough for a million ids that are read as texts.
+# Named types, because a union must hash its members. Lists fail at the first wrong item: one error
+# is enough when a million ids are tried as texts.
 Ids = TypeAliasType("Ids", Annotated[list[Token], FailFast()])
 Texts = TypeAliasType("Texts", Annotated[list[str], FailFast()])
 Choices = TypeAliasType("Choices", Annotated[list[str], FailFast(), Field(min_length=1)])
 IdLists = TypeAliasType("IdLists", Annotated[list[Ids], FailFast()])
 
-UNSUPPORTED = {  # field -> what to say; null, or the value that changes nothing, is let pass
+UNSUPPORTED = {  # field -> message; null and the value in NO_CHANGE are accepted
     "tools": "tool calling is not supported: put the tools into the prompt, and use "
     "response_format for the shape of the answer",
     "tool_choice": "tool calling is not supported",
@@ -65,7 +65,7 @@ NO_CHANGE: dict[str, JsonValue] = {
 TOOLS = "tool calling is not supported"
 ROLES = {"tool": TOOLS, "function": "function calling is not supported"}  # of messages
 CALLS = {"tool_calls": TOOLS, "tool_call_id": TOOLS, "function_call": ROLES["function"]}
-PARTS = frozenset({"image_url", "input_audio", "file", "refusal"})  # of contents, beside texts
+PARTS = frozenset({"image_url", "input_audio", "file", "refusal"})  # content parts beside text
 
 
 class StreamOptions(BaseModel):
@@ -115,7 +115,7 @@ class GenerationBody(BaseModel):
 
     model_config = STRICT
 
-    model: str | None = None  # its name or an alias, perhaps with @lane; the only one if absent
+    model: str | None = None  # a name or an alias, perhaps with @lane; absent: the key's first one
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     n: Positive | None = None
@@ -139,10 +139,10 @@ class GenerationBody(BaseModel):
     response_format: ResponseFormat | None = None
     structured_outputs: StructuredOutputs | None = None
     service_tier: str | None = None  # names the lane
-    user: str | None = None  # taken, and not used: the tenant is the key's
-    safety_identifier: str | None = None  # likewise
+    user: str | None = None  # accepted but not used: the tenant is the key's
+    safety_identifier: str | None = None  # accepted but not used
     metadata: dict[str, str] | None = None  # for the rules of routes; nothing is stored
-    # Likewise: a tenant's prompts share one cache, in memory, as long as there is room.
+    # Accepted but not used: a tenant's prompts share one in-memory cache, as long as there is room.
     prompt_cache_key: str | None = None
     prompt_cache_retention: Literal["in_memory", "24h"] | None = None
 
@@ -166,7 +166,7 @@ class ChatMessage(BaseModel):
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str | TextParts
-    name: str | None = None  # taken, and not used: templates know roles alone
+    name: str | None = None  # accepted but not used: templates know only roles
     refusal: None = None
     annotations: None = None
     audio: None = None
@@ -182,7 +182,7 @@ class ChatBody(GenerationBody):
 
     messages: Chat
     max_tokens: Positive | None = None
-    max_completion_tokens: Positive | None = None  # the newer name; it goes before max_tokens
+    max_completion_tokens: Positive | None = None  # the newer name; it overrides max_tokens
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
 

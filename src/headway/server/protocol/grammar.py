@@ -1,4 +1,4 @@
-"""The grammar of an answer, from response_format or structured_outputs."""
+"""grammar_of: the grammar of an answer, from response_format or structured_outputs."""
 
 import json
 from typing import Any
@@ -12,8 +12,8 @@ FREE = Grammar()
 
 
 def grammar_of(body: GenerationBody, most: int) -> Grammar:
-    """The grammar that a body asks for; it is compiled later. most: bytes of its text. Raises
-    Problem."""
+    """The grammar that a body asks for; it is compiled later. most: the bytes its text may have.
+    Raises Problem."""
     shape = _shape(body.response_format) if body.response_format else FREE
     given = _outputs(body.structured_outputs) if body.structured_outputs else FREE
     if shape and given:
@@ -27,7 +27,7 @@ def grammar_of(body: GenerationBody, most: int) -> Grammar:
 
 
 def field_of(body: GenerationBody) -> str:
-    """The field that it came in."""
+    """The field of the body that holds the grammar."""
     return OUTPUTS if body.structured_outputs else SHAPE
 
 
@@ -68,5 +68,5 @@ FORMS = {
 
 
 def _written(value: Any) -> str:
-    """As JSON, in the given order: answers have a schema's properties in that order."""
+    """The value as JSON, in the given order: answers keep the order of a schema's properties."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

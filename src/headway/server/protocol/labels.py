@@ -1,4 +1,4 @@
-"""What a caller says of its request for the ledger: prompt version, workflow and attempt."""
+"""Labels: what a caller notes about its request for the ledger."""
 
 import re
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ ATTEMPT = "x-headway-attempt"
 
 @dataclass(frozen=True, slots=True)
 class Labels:
-    """Kept with the request's row, and never sent to the engine."""
+    """A request's labels. They are kept with its ledger row and never sent to the engine."""
 
-    prompt_version: str = ""  # empty: it does not say
-    workflow: str = ""
-    attempt: int = 0  # 1 for the first; 0: it does not say
+    prompt_version: str = ""  # empty: not given
+    workflow: str = ""  # empty: not given
+    attempt: int = 0  # 1 for the first; 0: not given
 
 
 def labels_of(headers: Mapping[str, str]) -> Labels:
-    """Raises Problem for a label that could not be kept as it is."""
+    """The labels in a request's headers. Raises Problem for a malformed label."""
     return Labels(
         _word(headers, PROMPT_VERSION),
         _word(headers, WORKFLOW),

@@ -1,24 +1,24 @@
-"""How much one request may ask for. The settings of `server.limits` have these fields."""
+"""RequestLimits: how much one request may ask for. `server.limits` has these fields."""
 
 from typing import Protocol
 
 
 class RequestLimits(Protocol):
-    """The most that is accepted; a request that has more is answered 400."""
+    """The most that is accepted. A request with more is answered with 400."""
 
     @property
     def prompts(self) -> int:
-        """Of one /v1/completions call."""
+        """Prompts of one /v1/completions call."""
         ...
 
     @property
     def inputs(self) -> int:
-        """Texts of one call of vectors."""
+        """Texts of one call for vectors."""
         ...
 
     @property
     def messages(self) -> int:
-        """Of one chat."""
+        """Messages of one chat."""
         ...
 
     @property
@@ -28,7 +28,7 @@ class RequestLimits(Protocol):
 
     @property
     def stops(self) -> int:
-        """Stop strings, and stop token ids."""
+        """Stop strings; also stop token ids, and bad words."""
         ...
 
     @property

@@ -1,7 +1,7 @@
 """Log-probabilities as JSON, in OpenAI's two forms, written piece by piece.
 
-Those of a long prompt are megabytes of JSON. No piece of it holds the event loop for more than a
-few milliseconds, and each can be made when the one before it was sent.
+A long prompt's log-probabilities are megabytes of JSON. No piece holds the event loop for more than
+a few milliseconds, and each can be made after the previous one was sent.
 """
 
 import json
@@ -11,21 +11,21 @@ from typing import Any, NamedTuple
 
 from headway.core.batch import Logprob, Logprobs
 
-LEAST = -9999.0  # JSON has no infinity; OpenAI's own stand-in for it
-UNFINISHED = "\ufffd"  # a token that is not whole characters
-PIECE = 1_000  # log-probabilities that are written at once
+LEAST = -9999.0  # stands for minus infinity, which JSON lacks; OpenAI uses the same value
+UNFINISHED = "\ufffd"  # in the text of a token that is not whole characters
+PIECE = 1_000  # log-probabilities written at once
 COLUMNS = "tokens", "token_logprobs", "top_logprobs", "text_offset"
 
 Spell = Callable[[int], str]  # a token's own text, special tokens too
 
 
 class Scores(NamedTuple):
-    """The scores of a text's tokens. The first token of a prompt has none: nothing came before."""
+    """The scores of a text's tokens. A prompt's first token has none, since nothing precedes it."""
 
     tokens: Sequence[int]
-    scores: Logprobs  # one for each token, or for each but the first
+    scores: Logprobs  # one per token, or per token except the first
     spell: Spell
-    rivals: int = 0  # that each may have
+    rivals: int = 0  # the most rivals per token
 
     @property
     def texts(self) -> list[str]:
@@ -33,11 +33,11 @@ class Scores(NamedTuple):
 
     @property
     def each(self) -> list[Logprob | None]:
-        """One for each token; None for a prompt's first."""
+        """One score per token; None for a prompt's first token."""
         return [*[None] * (len(self.tokens) - len(self.scores)), *self.scores]
 
     def parts(self) -> Iterator["Scores"]:
-        """Parts of as many tokens as are written at once; at least one part, perhaps empty."""
+        """Split into parts small enough to write at once; at least one part, perhaps empty."""
         step, first = max(1, PIECE // (1 + self.rivals)), len(self.tokens) - len(self.scores)
         for begin in range(0, max(1, len(self.tokens)), step):
             end = begin + step
@@ -46,7 +46,7 @@ class Scores(NamedTuple):
 
 
 def pieces(chat: bool, scores: Scores) -> Iterator[str]:
-    """The JSON of all scores, in pieces. chat: the form, of a chat or of a completion."""
+    """The JSON of all scores, in pieces. chat: whether in a chat's form or a completion's."""
     if chat:
         yield '{"content":['
         yield from _joined(map(_content, scores.parts()))
@@ -71,12 +71,12 @@ def _columns(scores: Scores, name: str) -> Iterator[list[Any]]:
 
 
 def chat_logprobs(scores: Scores) -> dict[str, Any]:
-    """The form of a chat: a message's tokens, each with its likeliest rivals."""
+    """The scores in a chat's form: each token with its likeliest rivals."""
     return {"content": _content(scores), "refusal": None}
 
 
 def text_logprobs(scores: Scores, offset: int) -> dict[str, Any]:
-    """The form of a completion; a prompt's first token has null, as OpenAI has it.
+    """The scores in a completion's form. A prompt's first token has null, as in OpenAI's API.
 
     offset: characters of the text before these tokens. A token that is part of a character counts
     as one.
@@ -107,8 +107,8 @@ def _content(scores: Scores) -> list[dict[str, Any]]:
 
 
 def _top(text: str, score: Logprob, spell: Spell) -> dict[str, float]:
-    """The likeliest rivals by their texts, the likeliest first; of two with the same text the
-    likelier. The token itself comes last if it is none of them, as OpenAI has it.
+    """The likeliest rivals by text, the likeliest first; of two with the same text, the likelier.
+    The token itself comes last if it is not among them, as in OpenAI's API.
     """
     top = dict[str, float]()
     for id, value in score.top:
@@ -118,6 +118,6 @@ def _top(text: str, score: Logprob, spell: Spell) -> dict[str, float]:
 
 
 def _entry(text: str, value: float) -> dict[str, Any]:
-    """Bytes are given only for tokens of whole characters."""
+    """One token's entry. It has bytes only if the token is whole characters."""
     known = None if UNFINISHED in text else list(text.encode())
     return {"token": text, "logprob": max(value, LEAST), "bytes": known}

@@ -1,4 +1,4 @@
-"""An error answer: its status, OpenAI's nested error body, and when to come back."""
+"""Problem: an error answer, with its status, OpenAI's nested error body, and a retry time."""
 
 from collections.abc import Mapping
 from json import dumps
@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from headway.errors import HeadwayError
 
-MOST_WAIT = 120.0  # seconds; the openai client does not come back at all for more
+MOST_WAIT = 120.0  # seconds; the openai client does not retry at all after longer waits
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 KINDS = {
     401: "authentication_error",
@@ -22,11 +22,11 @@ KINDS = {
 
 
 class Problem(HeadwayError):
-    """Raised where a request is answered with another status than 200.
+    """The exception for a request that is answered with a status other than 200.
 
-    param: the field at fault, as a path with dots. code: a word for programs.
-    retry: seconds until it is worth asking again, already jittered; 0: no time is given.
-    final: tells the client not to retry, whatever it does on this status otherwise.
+    param: the field at fault, as a dotted path. code: a machine-readable word.
+    retry: seconds until a retry makes sense, already jittered; 0: no time is given.
+    final: tells the client not to retry, even if it usually does on this status.
     told: further headers of the answer.
     """
 
@@ -47,7 +47,7 @@ class Problem(HeadwayError):
 
     @property
     def body(self) -> dict[str, dict[str, str | None]]:
-        """The error body, nested as OpenAI and vLLM have it."""
+        """The error body, nested as in OpenAI's and vLLM's answers."""
         kind = KINDS.get(self.status, "invalid_request_error")
         fields = {"message": str(self), "type": kind}
         return {"error": {**fields, "param": self.param or None, "code": self.code or None}}
@@ -59,7 +59,8 @@ class Problem(HeadwayError):
 
     @property
     def headers(self) -> dict[str, str]:
-        """retry-after is in whole seconds, by its standard; the openai client prefers the -ms."""
+        """The answer's headers. retry-after has whole seconds, as its standard says; the openai
+        client prefers retry-after-ms."""
         headers = {**self.told}
         if self.retry:
             headers["retry-after"] = str(ceil(self.retry))
@@ -70,5 +71,5 @@ class Problem(HeadwayError):
 
 
 def wrong(message: str, param: str = "", code: str = "") -> Problem:
-    """A 400: the request itself is at fault."""
+    """A 400 problem: the request itself is at fault."""
     return Problem(400, message, param, code)

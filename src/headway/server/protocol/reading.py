@@ -1,4 +1,4 @@
-"""From bytes to a checked body, or to a 400 that names the field and the nearest known one."""
+"""read: parses bytes into a checked body, or raises a 400 that names the field at fault."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from difflib import get_close_matches
@@ -24,13 +24,13 @@ from headway.server.protocol.fields import (
 from headway.server.protocol.problem import Problem, wrong
 
 Body = TypeVar("Body", bound=BaseModel)
-MOST_ENTRIES = 1_024  # of an object: a body has about forty fields, a bias one for each token
-SHOWN = 100  # characters of a name that are said back
+MOST_ENTRIES = 1_024  # per object: a body has about forty fields, a logit_bias one per token
+SHOWN = 100  # characters of a name that an error message repeats
 INNER = (ChatMessage, TextPart, StreamOptions, ResponseFormat, JsonSchema, StructuredOutputs)
 
 
 def read(model: type[Body], raw: bytes | bytearray) -> Body:
-    """Parse and check a body, strictly: no string is taken for a number. Raises Problem."""
+    """Parse and check a body strictly: a string never counts as a number. Raises Problem."""
     try:
         body = from_json(raw, allow_inf_nan=False)
     except ValueError as error:
@@ -40,7 +40,7 @@ def read(model: type[Body], raw: bytes | bytearray) -> Body:
     _check_sizes(body)
     for name in UNSUPPORTED.keys() & body.keys() - model.model_fields.keys():
         if not issubclass(model, GenerationBody):
-            break  # it is as unknown there as any other
+            break  # here it is an unknown field like any other
         value = body.pop(name)
         if value is not None and not _changes_nothing(name, value):
             raise _unsupported(name, UNSUPPORTED[name])
@@ -53,7 +53,7 @@ def read(model: type[Body], raw: bytes | bytearray) -> Body:
 
 def _changes_nothing(name: str, value: Any) -> bool:
     same = NO_CHANGE.get(name)
-    return type(value) is type(same) and value == same  # for Python, true is 1
+    return type(value) is type(same) and value == same  # in Python, True == 1
 
 
 def _unsupported(path: str, why: str) -> Problem:
@@ -61,7 +61,7 @@ def _unsupported(path: str, why: str) -> Problem:
 
 
 def _check_messages(messages: object) -> None:
-    """Name what OpenAI's messages may have and ours may not, such as tool calls."""
+    """Raises Problem for what OpenAI allows in messages but we do not, such as tool calls."""
     for at, turn in enumerate(messages if isinstance(messages, list) else ()):
         if not isinstance(turn, dict):
             continue
@@ -80,7 +80,8 @@ def _check_messages(messages: object) -> None:
 
 
 def _check_sizes(body: dict[str, Any]) -> None:
-    """Bound the entries of every object, since each unknown one becomes an error."""
+    """Bound the entries of every object, since each unknown entry becomes an error. Raises
+    Problem."""
     for path, each in _objects(body):
         if len(each) > MOST_ENTRIES:
             what = f"'{path}'" if path else "the body"
@@ -88,7 +89,7 @@ def _check_sizes(body: dict[str, Any]) -> None:
 
 
 def _objects(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The objects that are checked against a model or a table, with their paths."""
+    """The objects that are checked against a model or a table, each with its path."""
     yield "", body
     for name, value in body.items():
         if isinstance(value, dict):
@@ -109,8 +110,8 @@ def _objects(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
 def _validation_problem(
     model: type[BaseModel], body: dict[str, Any], errors: Sequence[ErrorDetails]
 ) -> Problem:
-    """The problem with the first field at fault. Where a field has several forms, the error that
-    lies furthest in is of the form that was meant.
+    """The problem of the first field at fault. If a field has several forms, the most deeply
+    nested error belongs to the form that was meant.
     """
     field = [each for each in errors if each["loc"][0] == errors[0]["loc"][0]]
     first = max(field, key=lambda each: len(_path(body, each)))
@@ -135,7 +136,7 @@ def _names(models: Iterable[type[BaseModel]]) -> list[str]:
 
 
 def _path(body: Any, error: ErrorDetails) -> list[str]:
-    """An error's path in the body, without the names of forms that pydantic puts in between."""
+    """An error's path in the body, without the names of forms that pydantic inserts."""
     path, value = list[str](), body
     for part in error["loc"]:
         known = isinstance(value, dict) and part in value

@@ -1,4 +1,4 @@
-"""The JSON of an answer that is not streamed, in pieces because log-probabilities are long."""
+"""response_json: an unstreamed answer's JSON, in pieces because log-probabilities are long."""
 
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -11,7 +11,7 @@ class FinishedChoice(NamedTuple):
     """One choice of an answer."""
 
     text: str
-    finish: str  # OpenAI's word
+    finish: str  # OpenAI's finish reason
     scores: Scores | None
 
 
@@ -22,7 +22,7 @@ def response_json(
     usage: dict[str, Any],
     metrics: dict[str, Any],
 ) -> Iterator[str]:
-    """about: id, time of creation in Unix seconds, model."""
+    """The answer's JSON, in pieces. about: id, time of creation in Unix seconds, model."""
     id, created, model = about
     kind = "chat.completion" if chat else "text_completion"
     head = compact({"id": id, "object": kind, "created": created, "model": model})

@@ -1,4 +1,4 @@
-"""What an answer used, as its client is told: tokens and milliseconds."""
+"""What an answer used, in tokens and milliseconds, as its client is told."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,7 +8,7 @@ from headway.core.request import NEVER
 
 
 def usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
-    """OpenAI's object, in tokens. cached: prompt tokens found in the prefix cache."""
+    """OpenAI's usage object, in tokens. cached: prompt tokens found in the prefix cache."""
     return {
         "prompt_tokens": prompt,
         "completion_tokens": completion,
@@ -18,9 +18,9 @@ def usage(prompt: int, completion: int, cached: int) -> dict[str, Any]:
 
 
 def metrics(rows: Sequence[RequestRow]) -> dict[str, float | None]:
-    """vLLM's object for all choices of a call together; null for what did not happen.
+    """vLLM's metrics object, for all choices of a call together; null for what did not happen.
 
-    Times are the engine's own, without the way to the client.
+    Times are the engine's own, without the transfer to the client.
     """
     began = [row.queue for row in rows if row.queue != NEVER]
     spoken = [row for row in rows if row.first_token != NEVER]

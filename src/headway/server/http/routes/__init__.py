@@ -1,1 +1,1 @@
-"""The server's paths, and what is done for a request to each."""
+"""The server's paths and their handlers."""

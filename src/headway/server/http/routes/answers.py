@@ -1,4 +1,4 @@
-"""The routes that generate: /v1/chat/completions, /v1/completions, and cancelling their calls."""
+"""The routes that generate text, /v1/chat/completions and /v1/completions, and cancelling."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -60,8 +60,8 @@ async def answer(
     operation: str,
     api_request: Callable[[Body, LimitSettings, VectorModel], ApiRequest],
 ) -> Response:
-    """Read the body, put the call in its lane and answer it, whole or as a stream. operation: as
-    traces call it."""
+    """Read the body, put the call in its lane and answer it, whole or as a stream. operation: its
+    name in traces."""
     arrival = service.authenticate(request.headers)
     permit = service.begin(arrival, operation)
     limits = service.config.server.limits
@@ -90,5 +90,5 @@ async def answer(
 def _of_any(
     api_request: Callable[[Body, LimitSettings], ApiRequest],
 ) -> Callable[[Body, LimitSettings, VectorModel], ApiRequest]:
-    """As a function of the model, too, which changes nothing."""
+    """The same function with a further argument, the model, which it ignores."""
     return lambda body, limits, model: api_request(body, limits)

@@ -1,4 +1,4 @@
-"""GET /v1/routes: each route's configuration, what it decided of late, and for whom."""
+"""GET /v1/routes: each route's configuration and its recent decisions for the caller's tenant."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ from headway.server.intake.routing.decisions import Decisions
 from headway.server.intake.routing.routes import ServedRoute
 from headway.server.intake.service import Service
 
-SHOWN = 20  # decisions of each route, the latest
+SHOWN = 20  # the latest decisions shown per route
 
 
 def routing_routes(service: Service) -> APIRouter:
-    """The route about routes. Without any the list is empty."""
+    """The path that describes routes. Without routes its list is empty."""
     router = APIRouter(tags=["state"])
 
     @router.get("/v1/routes", responses=responses(401))
@@ -55,13 +55,13 @@ def _state(route: ServedRoute, decisions: Decisions, tenant: str) -> dict[str, A
 
 
 def _shares(rows: Sequence[DecisionRow]) -> dict[str, float]:
-    """Of the answers, by the target that gave them."""
+    """Each target's share of the answers, the largest first."""
     won = Counter([row.attempts[row.winner].target for row in rows if row.winner >= 0])
     return {target: round(count / won.total(), 4) for target, count in won.most_common()}
 
 
 def _saved(rows: Sequence[DecisionRow]) -> dict[str, float]:
-    """Device time that the last target alone would have taken more, by where that is from."""
+    """Device time saved against asking the last target alone, by the basis of the comparison."""
     found = Counter[str]()
     for row in rows:
         found[row.baseline.basis.value] += row.saved_nanoseconds

@@ -104,20 +104,20 @@ def state_routes(service: Service) -> APIRouter:
 
 
 def _states(service: Service) -> dict[str, Any]:
-    """Of the engine or, where there are several entries, of each."""
+    """The engine's state or, with several backends, each backend's state."""
     if service.models.is_one:
         return {"engine": service.model.engine.state.value}
     return {"models": {name: each.state.value for name, each in service.models.backends.items()}}
 
 
 def _closed(backends: dict[str, Backend]) -> Problem:
-    """The answer when nothing takes requests. What is loading goes before what is down."""
+    """The answer when no backend takes requests. A loading backend's answer goes before others."""
     loading = [each for each in backends.values() if each.state is EngineState.LOADING]
     return not_open(next(iter([*loading, *backends.values()])))
 
 
 def _route(service: Service, route: ServedRoute, name: str) -> dict[str, Any]:
-    """As of a model; it holds what its largest model does."""
+    """A route's entry, in the form of a model's, with the largest model's max_model_len."""
     about = _model(service, route.models[0], name, route.name)
     return about | {"max_model_len": route.capacity}
 

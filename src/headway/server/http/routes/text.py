@@ -1,4 +1,4 @@
-"""The routes /tokenize and /detokenize, as vLLM has them."""
+"""The routes /tokenize and /detokenize, compatible with vLLM's."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ Body = TypeVar("Body", TokenizeBody, DetokenizeBody)
 
 
 def text_routes(service: Service, bodies: BodyReader) -> APIRouter:
-    """Both routes. What is tokenized counts towards the key's tokens per minute."""
+    """The routes for tokenizing. Their tokens count towards the key's tokens per minute."""
     router = APIRouter(tags=["text"])
     refusals = responses(400, 401, 404, 413, 415, 429, 503)
 
@@ -58,7 +58,7 @@ def text_routes(service: Service, bodies: BodyReader) -> APIRouter:
             check_count(body.tokens, model.text_bytes, "tokens")
             try:
                 with service.held.holding(size):
-                    # encode checks that the ids are the model's.
+                    # encode checks that the model has these ids.
                     (ids,) = await model.tokenizer.encode(tuple(body.tokens))
                     (text,) = await model.tokenizer.decode(ids, skip_special=False)
             except PromptError as error:
@@ -72,14 +72,14 @@ def text_routes(service: Service, bodies: BodyReader) -> APIRouter:
 async def _body(
     service: Service, bodies: BodyReader, request: Request, kind: type[Body]
 ) -> tuple[Body, int]:
-    """A body, and its bytes. Raises Problem."""
+    """The parsed body, and its size in bytes. Raises Problem."""
     async with bodies.read(request, service.config.server.limits.body_bytes) as raw:
         return read(kind, raw), len(raw)
 
 
 @contextmanager
 def _permitted(service: Service, request: Request, operation: str) -> Iterator[Arrival]:
-    """Who asks. Within the block the request counts among those that its key may have at once."""
+    """The request's arrival. Within the block the request holds one of its key's permits."""
     arrival = service.authenticate(request.headers)
     permit = service.begin(arrival, operation)
     try:

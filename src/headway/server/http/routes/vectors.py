@@ -35,7 +35,7 @@ Make = Callable[[Body, RequestLimits, VectorModel], ApiRequest]
 
 
 def vector_routes(service: Service, bodies: BodyReader) -> APIRouter:
-    """Each input is a request in the call's lane."""
+    """The routes that answer with vectors. Each input is a request in the call's lane."""
     router = APIRouter(tags=["vectors"])
 
     async def answered(request: Request, body: type[Body], name: str, make: Make[Body]) -> Response:
@@ -46,7 +46,7 @@ def vector_routes(service: Service, bodies: BodyReader) -> APIRouter:
         """The embedding of each input."""
         return await answered(request, EmbeddingBody, "embeddings", embedding_request)
 
-    # Cohere's and vLLM's clients differ in where they look for it.
+    # Cohere's and vLLM's clients use different paths.
     @router.post("/v2/rerank", include_in_schema=False)
     @router.post("/rerank", include_in_schema=False)
     @router.post("/v1/rerank", **generation(RerankBody, streams=False))

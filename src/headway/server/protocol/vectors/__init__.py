@@ -1,1 +1,1 @@
-"""Bodies and answers of the paths that return vectors: embeddings, rerank, score, classify."""
+"""Bodies and answers of the vector paths: embeddings, rerank, score, classify."""

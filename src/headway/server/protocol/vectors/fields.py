@@ -1,4 +1,4 @@
-"""The bodies of the paths that return what a model says of whole prompts."""
+"""The bodies of the paths that embed, rank, score or classify whole prompts."""
 
 from typing import Annotated, Literal
 
@@ -14,10 +14,10 @@ class VectorBody(BaseModel):
 
     model_config = STRICT
 
-    model: str | None = None  # its name or an alias, perhaps with @lane; the only one if absent
-    truncate_prompt_tokens: Cut | None = None  # keep so many, at the beginning; -1: all that fit
+    model: str | None = None  # a name or an alias, perhaps with @lane; absent: the key's first one
+    truncate_prompt_tokens: Cut | None = None  # keep this many first tokens; -1: all that fit
     service_tier: str | None = None  # names the lane
-    user: str | None = None  # taken, and not used: the tenant is the key's
+    user: str | None = None  # accepted but not used: the tenant is the key's
 
 
 class EmbeddingBody(VectorBody):
@@ -30,7 +30,7 @@ class EmbeddingBody(VectorBody):
     pooling: (
         Literal["last", "mean", "first", "max", "weightedmean", "mean_sqrt_len_tokens"] | None
     ) = None
-    prompt_name: str | None = None  # of the model card's; "" for none, absent for its default
+    prompt_name: str | None = None  # a prompt of the model card; "": none; absent: its default
     normalize: bool | None = None  # absent: as the model card says
 
 
@@ -50,7 +50,7 @@ class RerankBody(VectorBody):
     top_n: Positive | None = None
     return_documents: bool | None = None
     max_tokens_per_doc: Positive | None = (
-        None  # Cohere's: longer documents are cut, as all must fit
+        None  # Cohere's: documents with more tokens are cut to this many
     )
 
 

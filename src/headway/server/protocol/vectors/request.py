@@ -1,4 +1,4 @@
-"""From a body to the prompts whose vectors are wanted, and how the answer is written."""
+"""Turns a vector path's body into its prompts and the form of its answer."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Checked = TypeVar("Checked")
 
 @dataclass(frozen=True, slots=True)
 class VectorModel:
-    """What is known of the model's vectors."""
+    """What is known about the model's vectors."""
 
     traits: Traits
     card: ModelCard
@@ -42,16 +42,16 @@ class VectorModel:
         return self.card.padding if self.is_classifier else -1
 
     def pooling(self, asked: str | None = None) -> str:
-        """The pooling of an embedding. Raises Problem."""
+        """The pooling for embeddings. Raises Problem."""
         return _asked(lambda: embedding_pooling(self.traits, self.card, asked or ""), "pooling")
 
     def prompt(self, name: str | None) -> str:
-        """What to write before a text. Raises Problem."""
+        """The prompt to put before a text. Raises Problem."""
         return _asked(lambda: prompt_of(self.card, name), "prompt_name")
 
 
 def embedding_request(body: EmbeddingBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
-    """Raises Problem."""
+    """The request of an embeddings body. Raises Problem."""
     prompts, before = prompts_of(body.input, "input"), model.prompt(body.prompt_name)
     if before:
         prompts = tuple([before + each if isinstance(each, str) else each for each in prompts])
@@ -70,7 +70,7 @@ def embedding_request(body: EmbeddingBody, limits: RequestLimits, model: VectorM
 
 
 def rerank_request(body: RerankBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
-    """Raises Problem."""
+    """The request of a rerank body. Raises Problem."""
     texts = [each if isinstance(each, str) else each.text for each in body.documents]
     returned, most = body.return_documents is not False, body.max_tokens_per_doc or 0
     form = VectorForm(
@@ -89,7 +89,7 @@ def rerank_request(body: RerankBody, limits: RequestLimits, model: VectorModel) 
 
 
 def score_request(body: ScoreBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
-    """Raises Problem."""
+    """The request of a score body. Raises Problem."""
     first, second = (
         [each] if isinstance(each, str) else list(each) for each in (body.text_1, body.text_2)
     )
@@ -111,7 +111,7 @@ def score_request(body: ScoreBody, limits: RequestLimits, model: VectorModel) ->
 
 
 def classify_request(body: ClassifyBody, limits: RequestLimits, model: VectorModel) -> ApiRequest:
-    """Raises Problem."""
+    """The request of a classify body. Raises Problem."""
     _asked(lambda: model.traits.check_pooling(Pooling.HEAD), "model")
     form = VectorForm("classify", Pooling.HEAD, "input", padding=model.padding)
     return _request(body, prompts_of(body.input, "input"), form, limits)
@@ -128,8 +128,8 @@ def _scoring(model: VectorModel) -> str:
 def _scored(
     first: Sequence[str], second: Sequence[str], model: VectorModel, most: int = 0
 ) -> tuple[Prompt, ...]:
-    """A classifier reads pairs. Of embeddings, the first texts come before the second ones. most:
-    tokens of the second text of a pair; 0: all."""
+    """The prompts to score: pairs for a classifier, else the first texts followed by the second
+    ones, to embed. most: tokens of a pair's second text; 0: all."""
     if model.is_classifier:
         firsts = [model.card.pair_prompt + each for each in first]
         firsts *= len(second) if len(first) == 1 else 1
@@ -142,7 +142,7 @@ def _scored(
 def _request(
     body: VectorBody, prompts: tuple[Prompt, ...], form: VectorForm, limits: RequestLimits
 ) -> ApiRequest:
-    alone = bool(form.first) and form.queries == 1  # the one text that goes with each of several
+    alone = bool(form.first) and form.queries == 1  # one query for all texts: it does not count
     if (count := len(prompts) - alone) > limits.inputs:
         why = f"{count} texts, where {limits.inputs} are the most of one call"
         raise wrong(f"'{form.field}': {why}", form.field)
@@ -163,7 +163,7 @@ def _request(
 
 
 def _asked(ask: Callable[[], Checked], field: str) -> Checked:
-    """What a question returns; what it raises is the request's fault."""
+    """What `ask` returns. Its SettingError or PromptError is raised as a Problem of this field."""
     try:
         return ask()
     except SettingError as error:

@@ -1,4 +1,4 @@
-"""The JSON of the answers with vectors, in pieces because they are long."""
+"""vector_json: the JSON of answers with vectors, in pieces because they are long."""
 
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
@@ -17,9 +17,10 @@ def vector_json(
     card: ModelCard,
     ends: dict[str, Any],
 ) -> Iterator[str]:
-    """about: id, time of creation in Unix seconds, model. ends: what comes last, as the usage.
+    """The answer's JSON, in pieces. about: id, time of creation in Unix seconds, model. ends: the
+    last fields, such as the usage.
 
-    Raises PromptError if fewer dimensions are there than were asked for.
+    Raises PromptError if a vector has fewer dimensions than were asked for.
     """
     id, created, model = about
     head = {"id": id, "created": created, "model": model}
@@ -50,7 +51,7 @@ def _embedded(form: VectorForm, index: int, raw: bytes) -> str:
     if form.base64:
         found = f'"{b64encode(vector.tobytes()).decode()}"'
     else:
-        found = f"[{','.join(map('{:.9g}'.format, vector))}]"  # 9 digits tell all float32 apart
+        found = f"[{','.join(map('{:.9g}'.format, vector))}]"  # 9 digits are exact for float32
     return f'{{"object":"embedding","index":{index},"embedding":{found}}}'
 
 
@@ -71,7 +72,7 @@ def _scores(form: VectorForm, vectors: Sequence[bytes], card: ModelCard) -> list
 
 
 def _ranked(form: VectorForm, scores: Sequence[float]) -> Iterator[str]:
-    """The best first; of equal ones, the earlier."""
+    """The ranked documents: the best first; of equal ones, the earlier first."""
     order = sorted(range(len(scores)), key=lambda i: (-scores[i], i))
     for i in order[: form.top]:
         text = {"document": {"text": form.documents[i]}} if form.documents else {}
