@@ -1,6 +1,6 @@
 """The ASGI application: routes, error handlers, middleware, and the request id.
 
-All middleware is plain ASGI: behind BaseHTTPMiddleware it goes unnoticed that a client has left.
+All middleware is plain ASGI: BaseHTTPMiddleware would hide that a client has disconnected.
 """
 
 from collections.abc import Sequence
@@ -35,7 +35,7 @@ FOR_JOBS = sorted(each for each in ANSWERS | VECTORS if each.startswith("/v1/"))
 
 
 def job_host(service: Service) -> JobHost:
-    """What jobs need of a service."""
+    """What jobs need to know about a service."""
     endpoints = dict.fromkeys(FOR_JOBS, frozenset({JSON}))
     lane = service.config.jobs_lane
     most = service.lanes[lane].max_waiting
@@ -43,14 +43,14 @@ def job_host(service: Service) -> JobHost:
 
 
 class Part(Protocol):
-    """What is served beside models."""
+    """A part of the server beside the models."""
 
     async def views(self, tenant: Tenant, now: int) -> Sequence[ModelView]:
-        """What the live page shows of it."""
+        """What the live page shows about this part."""
         ...
 
     def install(self, app: DocumentedApp, bodies: BodyReader) -> None:
-        """Add its paths and its metrics."""
+        """Add the part's paths and metrics."""
         ...
 
 
@@ -64,7 +64,7 @@ def make_app(
     """The application of a service. jobs, ledger, versions: None if they have no store. functions:
     None if there are none.
 
-    While its models are loading, requests are answered with 503, but /health with 200.
+    While the models load, requests are answered with 503, but /health with 200.
     """
     app = DocumentedApp(
         title="headway",

@@ -1,4 +1,4 @@
-"""Backends: the processes behind a server, of models and functions, from start to end."""
+"""Backends: a server's engine and function processes, from start to end."""
 
 import asyncio
 import gc
@@ -24,11 +24,11 @@ from headway.server.observe.logs import Log
 from headway.tokenizer import import_templates
 
 Said = Callable[[str], object]
-UNNAMEABLE = re.compile(r"[^\w.-]")  # characters that are not wanted in a file's name
+UNNAMEABLE = re.compile(r"[^\w.-]")  # characters not allowed in a file's name
 
 
 class Backends:
-    """Each starts, fails and is restarted by itself."""
+    """All backends of a server. Each one starts, fails and is restarted on its own."""
 
     def __init__(self, config: ServerConfig, log: Log) -> None:
         self._config, self._many = config, not config.is_one
@@ -46,11 +46,11 @@ class Backends:
         }
 
     def _log(self, log: Log, name: str) -> Log:
-        """Where there are several, each line names the one."""
+        """The log. With several backends, each line names its backend."""
         return log.bind(model=name) if self._many else log
 
     def _options(self, entry: ServerConfig) -> EngineOptions:
-        """Where there are several, the names of journals have the engine's name."""
+        """The engine's options. With several backends, the journal's name has the engine's name."""
         options = EngineOptions(**engine_options(entry))
         if not (self._many and options.journal):
             return options
@@ -62,7 +62,8 @@ class Backends:
         yield from self.functions.values()
 
     async def start(self, models: list[Model], say: Said) -> list[Welcome]:
-        """Start all of them. Raises what kept one from starting. say: is told of the progress."""
+        """Start all backends. Raises the error of a backend that cannot start. say: called with
+        lines about the progress."""
         if self._many or self._config.model.memory:
             shares = await asyncio.to_thread(shares_of, self._config, _folder)
             beside = engines_beside(self._config)
@@ -71,12 +72,12 @@ class Backends:
         pairs = zip(self.engines, models, strict=True)
         async with asyncio.TaskGroup() as group:
             loading = [group.create_task(self._load(*each, say)) for each in pairs]
-            if loading:  # the engines' processes are busy meanwhile, and this one is not
+            if loading:  # use this process's idle time while the engines load
                 group.create_task(asyncio.to_thread(import_templates))
             for function in self.functions.values():
                 group.create_task(self._import(function, say))
         gc.collect()
-        gc.freeze()  # what is there now stays: to look through it again would hold the loop
+        gc.freeze()  # these objects stay alive, and scanning them again would delay the loop
         return [each.result() for each in loading]
 
     async def _load(self, engine: RestartingEngine, model: Model, say: Said) -> Welcome:
@@ -92,36 +93,36 @@ class Backends:
             await function.start(self._prefixed(say, function.name))
 
     def _named(self, name: str) -> AbstractContextManager[None]:
-        """Where there are several, what is wrong names the one."""
+        """A context. With several backends, errors raised in it name this one."""
         return named(name if self._many else "")
 
     def _prefixed(self, say: Said, name: str) -> Said:
         return (lambda text: say(f"{name}: {text}")) if self._many else say
 
     async def stand(self) -> None:
-        """Restart those that fail. Returns when none is left that could be restarted."""
+        """Restart backends that fail. Returns when none is left that could be restarted."""
         await asyncio.gather(*[each.stand() for each in self])
 
     @property
     def are_down(self) -> bool:
-        """Whether nothing is left that could answer."""
+        """Whether all backends are down for good."""
         return all(each.state is EngineState.DOWN for each in self)
 
     @property
     def pids(self) -> list[int]:
-        """Of the processes that run."""
+        """The ids of the running processes."""
         return [each.pid for each in self if each.pid]
 
     async def drain(self, timeout: float, whole: float) -> None:
-        """Let them finish what they were given, within so many seconds. whole: seconds of the
-        server's drain, of which these are left."""
+        """Let all backends finish their requests, within `timeout` seconds. whole: seconds of the
+        server's whole drain, of which `timeout` are left."""
         await asyncio.gather(*[each.drain(timeout, whole) for each in self])
 
     async def close(self) -> None:
-        """End them now."""
+        """End all backends now."""
         await asyncio.gather(*[each.close() for each in self])
 
 
 def _folder(path: str) -> Path:
-    """A checkpoint's folder; one that is on the hub is fetched."""
+    """A checkpoint's folder, fetched from the hub if needed."""
     return locate(path or EMBEDDED)

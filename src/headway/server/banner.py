@@ -16,8 +16,8 @@ def served_at(host: str, port: int) -> str:
 
 
 def banner(config: ServerConfig, welcomes: Sequence[Welcome], port: int) -> str:
-    """Version, models, URL, lanes with their budgets, notes, and memory; warnings are printed
-    apart. welcomes: of the engines, in the order of the file."""
+    """The banner: version, models, URL, lanes with their budgets, notes, and memory. Warnings are
+    printed separately. welcomes: the engines', in the order of the file."""
     if config.is_one and welcomes:
         (welcome,) = welcomes
         name = config.model.served_name
@@ -40,7 +40,7 @@ def banner(config: ServerConfig, welcomes: Sequence[Welcome], port: int) -> str:
 
 
 def _entries(config: ServerConfig, welcomes: Sequence[Welcome]) -> list[str]:
-    """A line for each engine and function, and what a model does with its memory below it."""
+    """A line for each engine and function. Below each engine: how it uses its memory."""
     lines, remaining = list[str](), iter(welcomes)
     for model in config.models:
         if model.function:

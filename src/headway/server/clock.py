@@ -1,10 +1,10 @@
-"""The server's clocks: the machine's monotonic one, which the engine shares, and the calendar."""
+"""The server's clocks: the monotonic clock, which the engine processes share, and the calendar."""
 
 from time import monotonic_ns, time, time_ns
 
 
 def now() -> int:
-    """Monotonic nanoseconds, comparable with those of the engine process on this machine."""
+    """Monotonic nanoseconds, comparable with the engine process's on the same machine."""
     return monotonic_ns()
 
 
@@ -19,5 +19,5 @@ def day() -> int:
 
 
 def epoch() -> int:
-    """Nanoseconds from 1970 to the zero of now()."""
+    """Nanoseconds from 1970 to the zero point of now()."""
     return time_ns() - monotonic_ns()

@@ -1,4 +1,4 @@
-"""Reads the configuration again while serving, for keys alone (Reloading)."""
+"""Reloading: reads the configuration again while serving, and applies its keys."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,11 +14,11 @@ LOOK = 1.0  # seconds between two looks at the file
 
 
 class Reloading:
-    """Keys come, change and go at once; whatever else has changed is named, and needs a restart or
-    a version. If the file is wrong, all stays as it was.
+    """Adds, changes and removes keys at once. Other changes are logged by name; they need a restart
+    or a version. If the file is wrong, nothing changes.
 
-    A server without keys does not get its first one so, and does not lose its last: that would
-    shut out everybody, or let everybody in, by one edit.
+    A reload cannot add the first key or remove the last one: a single edit would then shut out
+    every client, or let every client in.
     """
 
     def __init__(self, load: Callable[[], ServerConfig], service: Service, log: Log) -> None:
@@ -27,7 +27,7 @@ class Reloading:
         self._loaded = service.config
 
     def reload(self) -> None:
-        """On SIGHUP, and when the file has changed."""
+        """Read the configuration again. Called on SIGHUP and when the file has changed."""
         try:
             found = self._load()
             self._check(found)
@@ -63,7 +63,7 @@ class Reloading:
                 )
 
     async def watch(self, path: Path) -> None:
-        """Look at the file once a second, and reload when it was written. For ever."""
+        """Check the file once a second, and reload when it was written. Never returns."""
         seen = _written(path)
         while True:
             await asyncio.sleep(LOOK)
@@ -73,7 +73,7 @@ class Reloading:
 
 
 def _written(path: Path) -> tuple[int, int]:
-    """When it was written last, and its size; zeros: it cannot be read now."""
+    """When the file was last written (nanoseconds), and its size; zeros if it cannot be read."""
     try:
         found = path.stat()
     except OSError:

@@ -1,4 +1,4 @@
-"""`headway serve`: starts the engine processes and the HTTP server, and ends both."""
+"""`headway serve`: starts and ends the engine processes and the HTTP server."""
 
 import asyncio
 import os
@@ -43,22 +43,22 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Reload(NamedTuple):
-    """How the configuration is read again."""
+    """How to read the configuration again."""
 
     load: Callable[[], ServerConfig]
-    watched: Path | None = None  # read again when this file has changed; None: on SIGHUP alone
+    watched: Path | None = None  # reload when this file changes; None: only on SIGHUP
 
 
 def serve(config: ServerConfig, console: Console, reload: Reload | None = None) -> int:
-    """Serve until SIGTERM or ctrl-C. The exit status is 1 if all engines are down for good.
+    """Serve until SIGTERM or ctrl-C. Returns the exit status: 1 if all backends are down for good.
 
     reload: how SIGHUP reads the configuration again; None: SIGHUP ends the process.
 
-    The first signal drains: nothing more is accepted, and what runs may end within the drain
-    timeout. The second ends the server at once. Raises HeadwayError if the port cannot be listened
-    on or a model cannot be loaded.
+    The first signal drains: no more requests are accepted, and running requests may end within the
+    drain timeout. The second signal ends the server at once. Raises HeadwayError if the server
+    cannot listen on the port or a model cannot be loaded.
     """
-    check_files(config)  # in the time in which torch would be imported
+    check_files(config)  # fail before any process starts and imports torch
     logs = Logs(config.logs, console)
     try:
         with bridged(logs.log, config.logs.level):
@@ -67,7 +67,7 @@ def serve(config: ServerConfig, console: Console, reload: Reload | None = None) 
             logs.log.info("stopped", status=status)
     finally:
         logs.close()
-    if running.backends.pids:  # one of them cannot be ended, and Python would wait for that
+    if running.backends.pids:  # a process could not be ended, and Python would wait for it
         os._exit(status)
     return status
 
@@ -101,12 +101,13 @@ class Server:
         self._loading: asyncio.Task[list[Welcome]] | None = None
 
     def _function_books(self) -> list[EngineBook]:
-        """A ledger is kept: of the functions beside models, too."""
+        """Have the functions keep books for the ledger, and return the books."""
         most = self.config.ledger.rows
         return [each.keep(self.config.prices, most) for each in self.backends.functions.values()]
 
     async def run(self) -> int:
-        """Serve until a signal or a failure. Returns the exit status: 1 if the engines are down."""
+        """Serve until a signal or a failure. Returns the exit status: 1 if an engine went down
+        while loading, or if all backends are down."""
         listening = listen(self.config.server.host, self.config.server.port)
         self._spans = start_tracing(self.service, listening.getsockname()[1])
         loop = asyncio.get_running_loop()
@@ -115,16 +116,16 @@ class Server:
         watching = self._watch_configuration(loop)
         web = loop.create_task(self.web.serve([listening]))
         if self.ledger:
-            self.ledger.start()  # refusals while it loads are kept, too
+            self.ledger.start()  # before loading, so that refusals in that time are kept
         try:
             self._loading = loop.create_task(self._load())
-            with suppress(asyncio.CancelledError):  # by a signal
+            with suppress(asyncio.CancelledError):  # a signal cancels the loading
                 self._greet(await self._loading, listening)
                 if self.jobs:
                     await self.jobs.start(self._app)
                 self._standing = loop.create_task(self._stand())
             await web
-        except EngineDownError as error:  # not what it was asked, but how it went
+        except EngineDownError as error:  # the process failed; settings errors are raised
             self.log.critical("engine down", cause=str(error))
             return 1
         finally:
@@ -147,7 +148,7 @@ class Server:
         return 1 if down else 0
 
     def _watch_configuration(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
-        """Read the keys again on SIGHUP, and if asked for, when the file has changed."""
+        """Reload the keys on SIGHUP and, if asked for, when the file changes."""
         if self._reload is None:
             return None
         reloading = Reloading(self._reload.load, self.service, self.log)
@@ -160,7 +161,7 @@ class Server:
             self.log.info("starting", version=__version__, pid=os.getpid())
         try:
             welcomes = await self.backends.start(list(self.service.models), self._show_progress)
-        except BaseExceptionGroup as errors:  # the first of them is enough
+        except BaseExceptionGroup as errors:  # the first error is enough
             raise _first(errors) from None
         if self.functions:
             self.functions.document(self._app)
@@ -169,7 +170,7 @@ class Server:
         return welcomes
 
     async def _stand(self) -> None:
-        """Restart engines that fail; when no more are started, end the server."""
+        """Restart backends that fail. End the server once all are down for good."""
         await self.backends.stand()
         if self.backends.are_down:
             self.web.should_exit = True
@@ -180,7 +181,8 @@ class Server:
         return self.functions.with_jobs(host) if self.functions else host
 
     def leave(self) -> None:
-        """On a signal: the first one drains, the second one ends the server at once."""
+        """Handle a signal. During loading, end the server. Otherwise the first signal drains, and
+        the second one ends the server at once."""
         if self._loading and not self._loading.done():
             self._loading.cancel()
             self.web.should_exit = True
@@ -205,14 +207,14 @@ class Server:
 
     @property
     def _open(self) -> int:
-        """Requests that are being answered."""
+        """How many requests are being answered."""
         return self.service.open + (self.functions.open if self.functions else 0)
 
-    # -- what is said
+    # -- output
 
     @property
     def _banner(self) -> bool:
-        """Whether the output is for people."""
+        """Whether the output is for people, and so has a banner."""
         return self.config.logs.format == "console"
 
     def _show_progress(self, progress: str) -> None:

@@ -1,4 +1,4 @@
-"""One request and its answer on a connection (Exchange), for whom ASGI's messages cost too much."""
+"""Exchange: one request and its answer, for code that cannot afford the cost of ASGI messages."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -11,21 +11,21 @@ Header = tuple[bytes, bytes]
 
 
 class Memory:
-    """What was learned of the header of a connection's latest request: mostly the next one has the
-    same."""
+    """What was learned from the header of a connection's latest request. The next request mostly
+    has the same header."""
 
     __slots__ = ("headers", "learned")
 
     def __init__(self) -> None:
         self.headers: list[Header] = []
-        self.learned: Any = None  # by whoever answers; without headers nothing
+        self.learned: Any = None  # set by the code that answers; None while headers is empty
 
 
 class Exchange:
-    """What uvicorn knows of a request, at once: its body, that its client has gone, its answer.
+    """Direct access to uvicorn's request: its body, its client's disconnect, its answer.
 
-    It holds the request weakly: the request's scope holds it, and would be freed by the garbage
-    collector alone.
+    It refers to the request weakly. The request's scope refers back to it, and only the garbage
+    collector would free such a cycle.
     """
 
     __slots__ = ("_cycle", "gone", "memory")
@@ -33,18 +33,19 @@ class Exchange:
     def __init__(self, cycle: RequestResponseCycle, memory: Memory) -> None:
         """memory: the connection's."""
         self._cycle, self.memory = ref(cycle), memory
-        self.gone: Callable[[], object] | None = None  # is told, once, if the client disconnects
+        self.gone: Callable[[], object] | None = None  # called once if the client disconnects
 
     @property
     def body(self) -> bytes | None:
-        """The body, if it has come whole; it can still be received. None: it has not."""
+        """The whole body; it can still be received. None: it has not all come, or the client has
+        disconnected, or the answer has begun."""
         cycle = self._cycle()
         if cycle is None or cycle.more_body or cycle.waiting_for_100_continue:
             return None
         return None if cycle.disconnected or cycle.response_started else bytes(cycle.body)
 
     def end(self) -> None:
-        """The client has disconnected."""
+        """Call `gone`: the client has disconnected."""
         if gone := self.gone:
             self.gone = None
             gone()
@@ -57,14 +58,14 @@ class Exchange:
             cycle.transport.abort()
 
     async def answer(self, status: int, headers: Iterable[Header], body: bytes) -> None:
-        """The whole answer, in one write. Does nothing if the client has gone.
+        """Send the whole answer in one write. Does nothing if the client has disconnected.
 
-        headers: valid ones, the content-length among them.
+        headers: valid headers, including content-length.
         """
         cycle = self._cycle()
         if cycle is None:
             return
-        cycle.flow.resume_reading()  # a large body has paused it
+        cycle.flow.resume_reading()  # a large body may have paused reading
         if cycle.flow.write_paused and not cycle.disconnected:
             await cycle.flow.drain()
         if cycle.disconnected:

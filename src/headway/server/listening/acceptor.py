@@ -1,4 +1,4 @@
-"""Accepts the connections of one listening socket, no faster than the connection table allows."""
+"""Acceptor: accepts one listening socket's connections, as fast as the connection table allows."""
 
 import asyncio
 import logging
@@ -8,15 +8,15 @@ from functools import partial
 from headway.server.listening.bounded_protocol import BoundedProtocol
 from headway.server.listening.connections import ConnectionTable
 
-QUIET = 60.0  # seconds before the same trouble is logged again
+QUIET = 60.0  # seconds before an accept error is logged again
 
 log = logging.getLogger("headway.server")
 
 
 class Acceptor:
-    """Accepts a few connections in each turn of the loop, so that the open ones have turns too.
+    """Accepts a few connections per turn of the loop, so that open connections get turns too.
 
-    make_protocol: makes the protocol of a connection, from its descriptor and its client's address.
+    make_protocol: creates a connection's protocol from its descriptor and its client's address.
     """
 
     def __init__(
@@ -35,18 +35,18 @@ class Acceptor:
         self.resume()
 
     def resume(self) -> None:
-        """Accept again. Does nothing if it does, or is closed."""
+        """Start accepting again. Does nothing if it already accepts or is closed."""
         if not self._is_reading and not self._is_closed:
             self._loop.add_reader(self._listening, self._accept)
             self._is_reading = True
 
     def close(self) -> None:
-        """Accept nothing more."""
+        """Stop accepting for good."""
         self._pause()
         self._is_closed = True
 
     async def wait_closed(self) -> None:
-        """uvicorn awaits this after close(), which has done everything already."""
+        """Nothing to wait for. uvicorn awaits this after close(), which does everything."""
 
     def _pause(self) -> None:
         if self._is_reading:
@@ -63,7 +63,7 @@ class Acceptor:
                 accepted, address = self._listening.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
-            except OSError as error:  # no descriptor or no memory: HttpServer's next tick resumes
+            except OSError as error:  # out of descriptors or memory; HttpServer.on_tick resumes
                 self._connections.evict_oldest(self._loop.time())
                 self._pause()
                 return self._log(error)
@@ -80,11 +80,11 @@ class Acceptor:
     async def _connect(self, accepted: socket.socket, protocol: BoundedProtocol) -> None:
         try:
             accepted.setblocking(False)
-            # asyncio does so where the protocol is named: create_server of `socket` leaves it 0.
-            # Otherwise the first token waits up to 40 ms until the client acknowledges the head.
+            # asyncio sets this only if the socket's protocol is named; create_server leaves it 0.
+            # Without it the first token waits up to 40 ms for the client to acknowledge the head.
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(lambda: protocol, accepted)
-        except OSError:  # the client has gone
+        except OSError:  # the client has disconnected
             self._connections.remove(protocol)
             accepted.close()
 

@@ -1,5 +1,5 @@
-"""uvicorn's HTTP protocol with bounds on what a client sends before any key is read: its size, and
-how long it takes. One object per connection.
+"""BoundedProtocol: uvicorn's HTTP protocol with bounds on what a client sends before its key is
+read, in size and in time. One object per connection.
 """
 
 import asyncio
@@ -22,17 +22,17 @@ from headway.server.listening.refusal import refusal, repeated
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
 
-PIPELINED = 8  # requests that may wait on one connection behind the one that is answered
-FRAMING = 16  # bytes of chunk sizes and the like for each byte of a body, at most
+PIPELINED = 8  # requests that may wait on one connection behind the one being answered
+FRAMING = 16  # the most bytes of chunk framing per byte of a body
 LINGER = 2.0  # seconds for the client to read a refusal, while further input is discarded
 GRACE = 2.0  # seconds beyond body_time, so that the application can answer 408 itself
-REST = 10.0  # seconds for the rest of a body that was answered before it had all come
+REST = 10.0  # seconds for the rest of a body whose request was answered before it all came
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connections.Connection.
+    """One connection: a connections.Connection.
 
-    overloaded: the application that answers instead when the table admits no further request.
+    overloaded: the application that answers when the table admits no further request.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class BoundedProtocol(HttpToolsProtocol):
         self.descriptor, self.address = descriptor, address
         self._settings, self._connections, self._overloaded = settings, connections, overloaded
         self._header_time = _seconds(settings.header_time)
-        self._in_header = True  # also before the header's first byte
+        self._in_header = True  # true also before the header's first byte
         self._header_begun = False
         # Bytes of an unfinished header; within a body, bytes of its framing.
         self._pending_bytes = 0
-        self._field_bytes = 0  # of the header's names and values
-        self._body_bytes = 0  # of the body, in the data that is being parsed
+        self._field_bytes = 0  # bytes of the header's names and values
+        self._body_bytes = 0  # bytes of the body in the data being parsed
         self._message_ended = False  # whether a request ended in that data
         self._problem: Problem | None = None  # why the parser was stopped
-        self._discards = False  # all further input
-        self._exchange: Exchange | None = None  # the request that is answered
+        self._discards = False  # whether all further input is discarded
+        self._exchange: Exchange | None = None  # the request being answered
         self._memory = Memory()
         self._deadline = Deadline(self.loop, self._header_time)
         connections.add(self, self.loop.time())
@@ -77,7 +77,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._exchange.end()
 
     def evict(self) -> None:
-        """Close, so that another connection fits. No answer is on its way here."""
+        """Close to make room for another connection. No answer is being computed or sent here."""
         if self._awaits_body:
             message, code = "too many connections", "too_many_connections"
             self._refuse(Problem(503, message, code=code, retry=jittered(SOON)))
@@ -85,7 +85,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._discards = True
         if not self.transport:  # connection_made will close it
             return
-        if self.transport.get_write_buffer_size():  # the client does not read
+        if self.transport.get_write_buffer_size():  # the client is not reading
             self.transport.abort()
         else:
             self.transport.close()
@@ -96,8 +96,8 @@ class BoundedProtocol(HttpToolsProtocol):
         return self._deadline.at
 
     def expire(self) -> None:
-        """Close: the deadline has passed, and the client does not read what is written. It is told
-        if it was sending a request."""
+        """Close because the deadline has passed, unless the client is reading its answer slowly. A
+        client that was sending a request gets a 408."""
         kept = self.transport.get_write_buffer_size() if self.transport else 0
         if not self._discards and self._deadline.extend(kept):
             return
@@ -112,7 +112,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     @property
     def _awaits_body(self) -> bool:
-        """Whether the application waits for the rest of a body."""
+        """Whether the application is waiting for the rest of a body."""
         return not self._in_header and not self.cycle.response_complete
 
     def _abort(self) -> None:
@@ -141,7 +141,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._body_bytes, self._message_ended = 0, False
         try:
             self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # to a protocol that is not spoken here
+        except httptools.HttpParserUpgrade:  # to a protocol that we do not speak
             self.cycle.keep_alive, self._discards = False, True
         except httptools.HttpParserError:
             self._refuse(self._problem or Problem(400, "this is not HTTP", code="not_http"))
@@ -149,10 +149,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._count(len(data))
 
     def _count(self, size: int) -> None:
-        """Bound what the parser keeps of an unfinished field.
+        """Bound what the parser buffers of an unfinished field.
 
-        Its callbacks do not see those bytes, so they are counted as they come: all of a header's,
-        and those of a body that are framing.
+        The parser's callbacks do not see those bytes, so all bytes of a header and the framing
+        bytes of a body are counted as they come.
         """
         most = self._settings.header_bytes + self._settings.target_bytes
         if not self._in_header:
@@ -161,12 +161,12 @@ class BoundedProtocol(HttpToolsProtocol):
             )
             if self._pending_bytes > most + FRAMING * 1_024:
                 self._refuse(Problem(400, "the body's chunks are mostly empty", code="not_http"))
-        elif not self._message_ended:  # else some of the data may belong to the next request
+        elif not self._message_ended:  # else part of the data may belong to the next request
             self._pending_bytes += size
             if self._pending_bytes > most:
                 self._refuse(self._too_large())
 
-    # -- the parser's callbacks; an exception in one of them ends the parsing
+    # -- the parser's callbacks; an exception in a callback stops the parser
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -188,7 +188,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if len(self.headers) >= (most := self._settings.header_fields):
             message = f"the header has more than {most} fields"
             self._stop_parsing(Problem(431, message, code="header_too_large"))
-        name, value = name.lower(), value.strip(b" \t")  # the blanks around it are not part of it
+        name, value = name.lower(), value.strip(b" \t")  # blanks around a value do not count
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         self.headers.append((name, value))
@@ -211,7 +211,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._exchange = Exchange(cycle, self._memory)
-        # ASGI has dicts there; uvicorn itself puts nothing.
+        # ASGI defines extensions as dicts; uvicorn itself sets none.
         cycle.scope["extensions"] = {EXCHANGE: self._exchange}  # type: ignore[dict-item]
 
         async def run(*messages: Any) -> None:
@@ -238,7 +238,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._connections.set_stage(self, ANSWERING, self.loop.time())
 
     def on_response_complete(self) -> None:
-        """As uvicorn's own, whose timer `deadline` replaces."""
+        """What uvicorn's own does, with `deadline` in place of its keep-alive timer."""
         self.server_state.total_requests += 1
         if not self.transport.is_closing():
             self.flow.resume_reading()
@@ -248,7 +248,7 @@ class BoundedProtocol(HttpToolsProtocol):
             self._become_idle()
 
     def _become_idle(self) -> None:
-        """Every request so far has been answered."""
+        """Mark the connection IDLE: every request so far has been answered."""
         if self._discards:
             return
         self._connections.set_stage(self, IDLE, self.loop.time())
@@ -271,9 +271,9 @@ class BoundedProtocol(HttpToolsProtocol):
         raise problem
 
     def _refuse(self, problem: Problem) -> None:
-        """Answer with the problem and close; further input is discarded.
+        """Answer with the problem and close. Further input is discarded.
 
-        If an answer has begun, or other requests wait for theirs, the connection is cut instead.
+        If an answer has begun, or pipelined requests wait, the connection is aborted instead.
         """
         self._discards = True
         self._connections.set_stage(self, IDLE, self.loop.time())
@@ -283,7 +283,7 @@ class BoundedProtocol(HttpToolsProtocol):
             if answering and (cycle.response_started or self.pipeline):
                 self.transport.abort()
                 return
-            cycle.disconnected = True  # the application hears that its client has gone
+            cycle.disconnected = True  # tell the application that its client has disconnected
             cycle.message_event.set()
             if self._exchange:
                 self._exchange.end()

@@ -4,9 +4,9 @@ import resource
 
 
 def raise_limit(wanted: int) -> int:
-    """Raise the limit on descriptors to `wanted`, as far as the system allows; never lower it.
+    """Raise the descriptor limit to `wanted`, as far as the system allows. Never lower it.
 
-    Gives the limit that is then in force.
+    Returns the limit now in force, or `wanted` if there is no limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= wanted:
@@ -14,6 +14,6 @@ def raise_limit(wanted: int) -> int:
     most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    except (OSError, ValueError):  # macOS has another limit, below the hard one
+    except (OSError, ValueError):  # macOS has a further limit, below the hard one
         return soft
     return most

@@ -1,4 +1,4 @@
-"""uvicorn's server with our own way of accepting connections, and a 503 when there are too many."""
+"""HttpServer: uvicorn's server with our own accepting, and a 503 when connections are too many."""
 
 import asyncio
 import socket
@@ -20,11 +20,11 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
 
 CLOSING_TIME = 5  # seconds for connections to close, once nothing is being answered
-PROBES = ("/health", "/ready")  # answered however many connections there are
+PROBES = ("/health", "/ready")  # answered even when there are too many connections
 
 
 class HttpServer(uvicorn.Server):
-    """Serves the application on sockets that the caller has opened; signals stay the caller's.
+    """Serves the application on sockets that the caller opened. The caller handles signals.
 
     descriptors: how many the process may have.
     """
@@ -47,11 +47,12 @@ class HttpServer(uvicorn.Server):
         self._settings = settings
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
-        """Capture none: the server that owns this one handles signals."""
+        """Capture no signals: the owner of this server handles them."""
         return nullcontext()
 
     async def startup(self, sockets: Sequence[socket.socket] | None = None) -> None:
-        """Replaces asyncio's own accepting, which has no bound and logs every failure."""
+        """Start the acceptors, in place of asyncio's own accepting, which has no bound and logs
+        every failure."""
         make_protocol = partial(
             BoundedProtocol,
             self.config,
@@ -67,7 +68,7 @@ class HttpServer(uvicorn.Server):
         self.started = True
 
     async def on_tick(self, counter: int) -> bool:
-        """uvicorn calls this ten times a second."""
+        """Expire overdue connections and resume accepting. uvicorn calls it ten times a second."""
         self.connections.expire_overdue(asyncio.get_running_loop().time())
         for each in self._acceptors:
             each.resume()
@@ -75,7 +76,7 @@ class HttpServer(uvicorn.Server):
 
 
 def probes_only(app: ASGIApp) -> ASGIApp:
-    """What answers in place of `app` when too many connections are open: probes, and 503."""
+    """The application for when too many connections are open: `app` for probes, 503 otherwise."""
 
     async def answer_probes(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in PROBES:

@@ -1,15 +1,15 @@
-"""What is refused of a header whatever its application, and a refusal as bytes."""
+"""Refusals as bytes, and the header fields that may not be repeated."""
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.problem import Problem
 
-CONTROL = b"x-headway-", b"x-slo-"  # how the names of our own fields begin
+CONTROL = b"x-headway-", b"x-slo-"  # prefixes of the header fields that may not be repeated
 
 
 def refusal(problem: Problem) -> bytes:
-    """A whole answer, after which the connection is closed."""
+    """A complete response that closes the connection."""
     body = compact(problem.body).encode()
     head = [
         STATUS_LINE[problem.status],
@@ -21,6 +21,6 @@ def refusal(problem: Problem) -> bytes:
 
 
 def repeated(headers: list[tuple[bytes, bytes]]) -> str:
-    """A field of ours that is there more than once; empty: none is."""
+    """The name of a CONTROL field that occurs more than once; empty: there is none."""
     names = [name for name, _ in headers if name.startswith(CONTROL)]
     return next((name.decode() for name in names if names.count(name) > 1), "")
