@@ -104,7 +104,7 @@ class Choice:
         return tokens[:-1] if ended and tokens and tokens[-1] in stops else tokens
 
     def _scored(self, prompt: Sequence[int], tokens: Sequence[int]) -> Scores:
-        """The scores of the prompt and of these tokens, which own the answer's first scores."""
+        """The scores of the prompt and these tokens. The answer's first scores are the tokens'."""
         scores, rivals = LogprobColumns(), self.answer.options.logprobs
         if prompt:
             scores.extend((self.leader or self).answer.prompt_logprobs)

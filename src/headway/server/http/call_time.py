@@ -37,7 +37,8 @@ class CallTimeLimit:
             await error_response(problem)(scope, receive, send)
 
     async def _answer(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
-        """Run the application within the limit. Raises Problem if no answer has begun by then."""
+        """Run the application. Raises Problem at the limit, or when the client disconnects, if no
+        answer has begun by then."""
         seconds = inf if limit == NEVER else limit / SECOND
         watch = DisconnectWatch(receive, has_body=scope["method"] not in ("GET", "HEAD"))
         try:
