@@ -1,4 +1,4 @@
-"""The one loop: decide, execute, learn (Engine), and the protocols of what it is handed.
+"""The one loop: decide, execute, learn (Engine), and the protocols of its parts.
 
 Serving and simulating differ only in the clock, the inbox and the executor.
 """
@@ -33,29 +33,28 @@ class Inbox(Protocol):
         ...
 
     def wait(self, until: int, least: int = 1) -> None:
-        """Return when there are so many commands, or at this time. A live inbox also returns when
-        a step is back."""
+        """Return when `least` commands wait, or at time `until`. A live inbox also returns when a
+        step is back."""
         ...
 
 
 class Executor(Protocol):
     """What computes the steps: a model on a device, or a stand-in for one.
 
-    A class that inherits from this one does everything (Traits), and has nothing to compile and
-    nothing to prepare, unless it says otherwise.
+    By default, a subclass has the traits EVERYTHING, with nothing to compile or prepare.
     """
 
-    traits: Traits = EVERYTHING  # what it takes and can do; they never change
+    traits: Traits = EVERYTHING  # what the executor takes and can do; they never change
 
     def compile(self, grammar: Grammar) -> None:
-        """Compile a grammar ahead of the step that begins with it. From any thread.
+        """Compile a grammar before the first step that uses it. May be called from any thread.
 
-        Raises SettingError or TokenizerError for one that it cannot obey.
+        Raises SettingError or TokenizerError for a grammar that it cannot obey.
         """
         return None
 
     def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
-        """Do before the first step what would hold later ones, for `seconds` at most.
+        """Do work ahead of the first step that would delay later steps, for at most `seconds`.
 
         tokens and sampled: the most tokens and sampled rows of a step.
         """
@@ -64,9 +63,9 @@ class Executor(Protocol):
     def submit(self, batch: Batch) -> int:
         """Begin a step and return its ticket.
 
-        Each sequence's beginning and end is told once. So if this raises, it has still dropped
-        those that ended and taken in those that begin. A sequence that cannot begin raises
-        nothing: its rows become errors, and the others are computed.
+        The engine names each sequence that begins or ends only once. So even if `submit` raises,
+        it must first drop the ended sequences and take in the new ones. A sequence that cannot
+        begin raises nothing: its rows become errors, and the other rows are computed.
         """
         ...
 
@@ -75,43 +74,43 @@ class Executor(Protocol):
         ...
 
     def is_back(self, ticket: int) -> bool:
-        """Whether the step with this ticket has been computed. Asked of an executor that tells when
-        one is (Traits.tells_back)."""
+        """Whether the step with this ticket has been computed. The engine asks only executors with
+        Traits.tells_back."""
         return True
 
     def on_back(self, tell: Callable[[], object]) -> None:
-        """Call `tell`, from any thread, each time that a step has been computed."""
+        """Call `tell`, from any thread, each time a step has been computed."""
         return None
 
     def on_failure(self, tell: Callable[[str], object]) -> None:
-        """Call `tell` with the cause, from any thread, if no step can be computed any more and
-        that is known before the next one."""
+        """Call `tell` with the cause, from any thread, if the executor learns between steps that
+        it cannot compute any more."""
         return None
 
     def close(self) -> None:
-        """Give back what it holds beyond this process's memory. There is no step afterwards."""
+        """Release everything held outside this process's memory. No step follows."""
         return None
 
 
-FEW = 8  # commands that are taken in together while a step is computed: one by one costs more
+FEW = 8  # commands to wait for while a step is computed: taking them in one by one costs more
 
 
 def forgotten(record: Record) -> None:
-    """The `keep` of an engine without a journal: records are not even made."""
+    """The `keep` of an engine without a journal. The engine then makes no records at all."""
 
 
 class Engine:
-    """With a depth of 1 (Settings) it collects each step before it decides the next one.
+    """The engine. With depth 1 (Settings), it collects each step before it decides the next one.
 
-    With 2, a step is decided and submitted while the one before it is computed:
+    With depth 2, it decides and submits a step while the previous step is computed:
 
     host    | decide 2 |  wait  | commit 1, decide 3 |  wait  | commit 2, decide 4 | ...
     device  |        step 1     |        step 2               |        step 3          | ...
 
-    Where the scheduler cannot look ahead, the next step waits for this one, as with a depth of 1.
+    When the scheduler cannot look ahead, the next step waits for this one, as with depth 1.
 
-    An executor that tells when a step is back (a function's) is not waited for: commands are taken
-    in meanwhile. Once it is back, the next step is decided and submitted before callers hear of it.
+    The engine does not block on an executor that tells when a step is back (a function's): it takes
+    in commands meanwhile. Once a step is back, it submits the next one before it tells callers.
 
     host    | submit 1 | take in | take in |   wait   | commit 1, submit 2 | tell 1 | take in | ...
     device             |            step 1            |                    |       step 2      ...
@@ -126,7 +125,7 @@ class Engine:
         keep: Callable[[Record], object] = forgotten,
     ) -> None:
         """Raises SettingError if the executor cannot obey the scheduler's settings (Traits), or if
-        its steps cannot be kept."""
+        a journal cannot record its steps."""
         executor.traits.check(scheduler.settings)
         self._tells_back = executor.traits.tells_back
         if self._tells_back and keep is not forgotten:
@@ -134,14 +133,14 @@ class Engine:
         scheduler.roster.tells_tokens = executor.traits.wants_tokens
         self.scheduler, self.executor = scheduler, executor
         self.inbox, self.clock, self.keep = inbox, clock, keep
-        self._flights = deque[_Flight]()  # submitted and not collected, in their order
-        self.load = scheduler.load(clock.now())  # the latest; any thread may read it
+        self._flights = deque[_Flight]()  # steps submitted and not yet collected, in order
+        self.load = scheduler.load(clock.now())  # the latest snapshot; any thread may read it
 
     def step(self) -> list[Event]:
-        """Take in commands, submit a step and collect the oldest; if there is none, wait. Returns
-        what callers are to hear."""
+        """Take in commands, submit a step and collect the oldest one. Wait if there is nothing to
+        do. Returns the events to tell callers."""
         events = self._take_back()
-        if events and self._flights:  # the next step is computed already: callers first
+        if events and self._flights:  # the next step is already running, so tell callers first
             return events
         commands = tuple(self.inbox.poll())
         now = done = self.clock.now()
@@ -151,7 +150,7 @@ class Engine:
             batch = self.scheduler.schedule(now)
         events += self.scheduler.newcomers.take_events()
         if batch.rows:
-            decided = 0 if flights else self.clock.now() - now  # else the device was busy
+            decided = 0 if flights else self.clock.now() - now  # 0: the device was busy meanwhile
             flights.append(_Flight(batch, self.executor.submit(batch), decided))
         collected = 0
         if flights and not self._tells_back and not (batch.rows and self._has_room):
@@ -162,7 +161,7 @@ class Engine:
                 output = replace(output, host=output.host + flight.decided)
             events += self.scheduler.commit(flight.batch, output, done)
         self.load = self.scheduler.load(done)
-        # A turn in which nothing is computed is kept, too: the scheduler may have looked ahead.
+        # A turn without a step is recorded too: the scheduler may have looked ahead in it.
         if self.keep is not forgotten:
             self.keep(_record(batch, now, commands, collected, output, done - now))
         if not (batch.rows or collected or events) and (flights or not commands):
@@ -170,7 +169,7 @@ class Engine:
         return events
 
     def _take_back(self) -> list[Event]:
-        """Commit the steps that are back, if the executor tells."""
+        """Commit the steps that are back, if the executor tells when they are (Traits)."""
         events, flights = list[Event](), self._flights
         while self._tells_back and flights and self.executor.is_back(flights[0].ticket):
             flight, done = flights.popleft(), self.clock.now()
@@ -189,15 +188,15 @@ class Engine:
         return not self._flights or (self._has_room and self.scheduler.may_look_ahead)
 
     def _wait(self, until: int) -> None:
-        """For commands, or until then, if there is nothing else to do."""
+        """Wait for commands, at most until this time, unless the scheduler has finished."""
         if not self.scheduler.finished:
             self.inbox.wait(until, FEW if self._flights else 1)
 
 
 class _Flight(NamedTuple):
     batch: Batch
-    ticket: int  # the executor's
-    decided: int  # nanoseconds in which the device had nothing to do while it was decided
+    ticket: int  # from the executor
+    decided: int  # nanoseconds that the device was idle while the step was decided
 
 
 def _record(

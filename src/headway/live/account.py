@@ -1,4 +1,4 @@
-"""Account: who is told what a request has cost, once, even when its caller has left."""
+"""Account: hears once what a request has cost, even when the request's caller has left."""
 
 from typing import Protocol
 
@@ -6,16 +6,16 @@ from headway.core.ledger import RequestRow
 
 
 class Account(Protocol):
-    """A caller that cancels is gone before the engine has ended the request. Whoever wants to know
-    its device time all the same hands in one of these."""
+    """A listener for a request's cost. A caller that cancels is gone before the engine has ended
+    the request, so code that still needs its device time passes in an Account."""
 
     def begun(self) -> None:
-        """The engine has the request from now on, or is just given it: `settled` follows once."""
+        """The request is being handed to the engine. Exactly one `settled` follows."""
         ...
 
     def settled(self, row: RequestRow | None) -> None:
-        """The request has ended with this row. None: it was not taken in, or the engine is down.
+        """The request has ended with this row. None: it was not accepted, or the engine is down.
 
-        Called in any thread, before the caller hears of the end. It must not block.
+        Called from any thread, before the caller hears of the end. It must not block.
         """
         ...

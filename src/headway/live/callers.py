@@ -1,4 +1,4 @@
-"""Who hears of which request: a Caller in a thread or an event loop, and the table of them."""
+"""Callers that hear of requests, in a thread or an event loop, and the table of them (Callers)."""
 
 import asyncio
 import threading
@@ -11,23 +11,23 @@ from headway.core.batch import Event
 from headway.errors import EngineDownError
 
 News = Event | EngineDownError  # what a caller is told
-Told = list[tuple["asyncio.Queue[News]", News]]  # for each, the caller's queue
+Told = list[tuple["asyncio.Queue[News]", News]]  # each with the queue of its caller
 
 
 class Caller(Protocol):
-    """Hears of a request. It is called by the engine's thread, so it must not block."""
+    """A listener for requests. The engine's thread calls it, so it must not block."""
 
     def tell(self, news: News) -> None:
-        """One event of a request, or the engine's end."""
+        """Hear one event of a request, or that the engine is down."""
         ...
 
     def flush(self) -> None:
-        """All news of a step have been told."""
+        """Hear that all news of a step has been told."""
         ...
 
 
 class QueueCaller:
-    """Puts the news of any number of requests into one queue, for another thread."""
+    """Put the news of any number of requests into one queue, for another thread."""
 
     def __init__(self) -> None:
         self.queue: SimpleQueue[News] = SimpleQueue()
@@ -40,15 +40,15 @@ class QueueCaller:
 
 
 class LoopCaller:
-    """Puts the news of one request into an asyncio queue.
+    """Put the news of one request into an asyncio queue.
 
-    told: what the callers of this event loop have been told since the loop was last woken. They
-    share the list, so that a step wakes the loop once, and not once for each of them.
+    told: the news for all callers of this event loop since the loop was last woken. The callers
+    share this list, so a step wakes the loop once instead of once per caller.
     """
 
     def __init__(self, told: Told, ended: Callable[[], object] = lambda: None) -> None:
         """ended: called in the engine's thread when the request has ended or the engine is down,
-        also if nobody listens any more."""
+        even if the caller has left."""
         self.loop = asyncio.get_running_loop()
         self.queue: asyncio.Queue[News] = asyncio.Queue()
         self._told, self._ended = told, ended
@@ -59,9 +59,9 @@ class LoopCaller:
         self._told.append((self.queue, news))
 
     def flush(self) -> None:
-        if told := self._told[:]:  # else another caller of this loop has delivered it
+        if told := self._told[:]:  # if empty, another caller of this loop has delivered the news
             self._told.clear()
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            with suppress(RuntimeError):  # the loop is closed, so there is no caller left to tell
                 self.loop.call_soon_threadsafe(_deliver, told)
 
 
@@ -71,22 +71,22 @@ def _deliver(told: Told) -> None:
 
 
 class Callers:
-    """The caller of each open request. Used from any thread."""
+    """The caller of each open request. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._of: dict[str, Caller] = {}  # by id of the request
+        self._of: dict[str, Caller] = {}  # by request id
         self._down: EngineDownError | None = None
 
     @property
     def open(self) -> list[str]:
-        """Ids of the requests that have not ended, as far as their callers know."""
+        """Ids of the requests whose callers have not been told of an end."""
         with self._lock:
             return list(self._of)
 
     @property
     def down(self) -> str:
-        """Why `fail` was called. Empty: it was not."""
+        """Why `fail` was called; empty if it was not."""
         return str(self._down) if self._down else ""
 
     def check_up(self) -> None:
@@ -95,15 +95,15 @@ class Callers:
             heard(self._down)
 
     def add(self, ids: Iterable[str], caller: Caller) -> None:
-        """This caller hears of these requests. EngineDownError if `fail` was called before."""
+        """Register the caller of these requests. Raises EngineDownError if `fail` was called."""
         with self._lock:
             self.check_up()
             self._of.update(dict.fromkeys(ids, caller))
 
     def tell(self, events: Iterable[Event]) -> None:
-        """Tell callers the events of a step, and flush each of them once. Nothing after `fail`.
+        """Tell callers the events of a step, then flush each caller once. Stop after `fail`.
 
-        If a caller raises, the others are still told. The errors are raised at the end.
+        If a caller raises, the other callers are still told. The errors are raised at the end.
         """
         told: dict[Caller, None] = {}
         faults = list[Exception]()
@@ -123,9 +123,9 @@ class Callers:
             raise ExceptionGroup("what callers made of their news", faults)
 
     def fail(self, down: EngineDownError) -> None:
-        """Tell all callers that the engine is down, and why. The first reason counts.
+        """Tell all callers that the engine is down, and why. Later calls keep the first reason.
 
-        If a caller raises, the others are still told. The errors are raised at the end.
+        If a caller raises, the other callers are still told. The errors are raised at the end.
         """
         with self._lock:
             self._down = self._down or down
@@ -142,7 +142,7 @@ class Callers:
 
 
 def heard(news: News) -> Event:
-    """Return the event. If it is the engine's end, raise it, as a new exception."""
+    """Return the event. If the news is an EngineDownError, raise it as a new exception."""
     if isinstance(news, EngineDownError):
         raise type(news)(str(news)) from news.__cause__
     return news

@@ -4,13 +4,13 @@ from time import gmtime, monotonic_ns, sleep, strftime, time
 
 
 def date(at: float | None = None) -> str:
-    """The date and time in UTC, for people; at: Unix seconds, or None for now. Durations are
-    measured with the WallClock."""
+    """The date and time in UTC, for people. at: Unix seconds, or None for now. Measure durations
+    with WallClock instead."""
     return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(at))
 
 
 def unix_seconds() -> float:
-    """For a date that somebody else has named."""
+    """The current Unix time in seconds, to compare with dates from outside."""
     return time()
 
 
@@ -21,6 +21,6 @@ class WallClock:
         return monotonic_ns()
 
     def advance_to(self, time: int) -> None:
-        """Sleep until then. So a TraceInbox works in real time as it does in virtual time."""
+        """Sleep until this time, so that a TraceInbox works in real time as in virtual time."""
         if (left := time - self.now()) > 0:
             sleep(left / 1e9)

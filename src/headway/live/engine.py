@@ -1,4 +1,4 @@
-"""The engine in a thread of its own, asked from any other (LiveEngine)."""
+"""The engine in its own thread, for callers in any other thread (LiveEngine)."""
 
 import asyncio
 import threading
@@ -24,11 +24,11 @@ from headway.live.inbox import LiveInbox
 
 
 class LiveEngine:
-    """Can be called from any thread. Only the engine's own thread touches the scheduler.
+    """An engine that any thread may call. Only the engine's own thread touches the scheduler.
 
-    After every step `keep` gets the journal's record and `rows` the ledger's rows, in the engine's
-    thread; before them `staged` gets where the time of their requests went, if somebody asks. Rows
-    that nobody takes are dropped, so that a server's memory stays flat.
+    After every step, in the engine's thread, `keep` gets the journal's record, `staged`, if given,
+    gets where the time of the ended requests went, and `rows` gets the ledger's rows. The ledger
+    is emptied after every step, so a server's memory stays flat.
     """
 
     def __init__(
@@ -47,23 +47,24 @@ class LiveEngine:
         self._engine = Engine(scheduler, GuardedExecutor(executor), self._inbox, self.clock, keep)
         self._rows, self._staged = rows, staged
         self._callers = Callers()
-        # The list that the callers of an event loop share. Only the engine's thread changes it.
+        # For each event loop, the list that its callers share. Only the engine's thread changes it.
         self._told: WeakKeyDictionary[asyncio.AbstractEventLoop, Told] = WeakKeyDictionary()
         self._thread = threading.Thread(target=self._serve, name="headway-engine", daemon=True)
         self._thread.start()
 
     @property
     def load(self) -> Load:
-        """The snapshot after the latest step."""
+        """The load snapshot after the latest step."""
         return self._engine.load
 
     @property
     def down(self) -> str:
-        """Why it takes no requests any more. Empty: it takes them."""
+        """Why the engine takes no more requests; empty while it takes them."""
         return self._callers.down
 
     def submit(self, requests: Iterable[Request], caller: Caller) -> None:
-        """Submit all of them or, with RefusedError, none. Their events go to the caller."""
+        """Submit all requests; their events go to the caller. Raises RefusedError and submits none
+        if one of them is refused, and EngineDownError if the engine is down."""
         submitted = list(requests)
         self._callers.check_up()
         for request in submitted:
@@ -73,24 +74,25 @@ class LiveEngine:
         self._inbox.put([Add(request) for request in submitted])
 
     def offer(self, requests: Iterable[Request], caller: Caller, enough: bool = False) -> None:
-        """Submit each by itself. A refusal comes as an event, like any other end.
+        """Submit each request by itself. A refusal comes as an event, like any other end.
 
-        enough: nothing more will come for now. EngineDownError if the engine is down.
+        enough: no more requests will come for now. Raises EngineDownError if the engine is down.
         """
         submitted = list(requests)
         self._callers.add([request.id for request in submitted], caller)
         self._inbox.put([*map(Add, submitted), *([Enough()] if enough else [])])
 
     def cancel(self, ids: Iterable[str]) -> None:
-        """Their callers want no more of these requests."""
+        """Cancel these requests."""
         self._inbox.put([Cancel(id) for id in ids])
 
     def stop(self, id: str, keep: int) -> None:
-        """The caller has found the end in the text: keep this many generated tokens."""
+        """End a request whose caller has found a stop in the text. keep: generated tokens."""
         self._inbox.put([Stop(id, keep)])
 
     def events(self, request: Request) -> Iterator[Event]:
-        """Yield the request's events up to its end. Leaving the iterator early cancels it."""
+        """Submit the request and return an iterator of its events up to its end. Leaving the
+        iterator early cancels the request."""
         caller = QueueCaller()
         self.submit([request], caller)
         return self._listen(request.id, caller)
@@ -109,10 +111,11 @@ class LiveEngine:
     async def stream(
         self, request: Request, ended: Callable[[], object] = lambda: None
     ) -> AsyncGenerator[Event]:
-        """As `events`, for an asyncio task. Cancelling the task cancels the request.
+        """Yield the request's events, like `events` for an asyncio task. Cancelling the task
+        cancels the request.
 
-        ended: called in the engine's thread when a request that was submitted has ended, before its
-        caller hears of it; also if the caller has left.
+        ended: called in the engine's thread when the submitted request has ended, before its
+        caller hears of the end, and even if the caller has left.
         """
         caller = LoopCaller(self._told.setdefault(asyncio.get_running_loop(), []), ended)
         self.submit([request], caller)
@@ -127,11 +130,11 @@ class LiveEngine:
                 self.cancel([request.id])
 
     def retune(self, retune: Retune) -> None:
-        """Another strategy and other lanes, which Settings.retuned has let pass."""
+        """Change the strategy and the lanes. Settings.retuned must have accepted the change."""
         self._inbox.put([retune])
 
     def close(self) -> None:
-        """Finish what was accepted, refuse what comes later, and wait for the thread to end."""
+        """Finish accepted requests, refuse later ones, and wait for the engine's thread to end."""
         self._inbox.put([Close()])
         self._thread.join()
 
@@ -145,7 +148,7 @@ class LiveEngine:
                 self._rows(*scheduler.ledger.take())
                 scheduler.ledger.take_changes()  # only a server reports them
                 self._callers.tell(events)
-        except BaseException as error:  # the thread's edge: no caller may wait for ever
+        except BaseException as error:  # the thread's edge: no caller may wait forever
             down = EngineDownError(f"the engine is down: {error or type(error).__name__}")
             down.__cause__ = error
             self._callers.fail(down)

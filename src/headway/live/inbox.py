@@ -1,4 +1,4 @@
-"""An inbox that any thread may fill."""
+"""An inbox that any thread may fill (LiveInbox)."""
 
 import threading
 from collections import deque
@@ -16,7 +16,7 @@ class LiveInbox:
         self.clock = clock
         self._commands: deque[Command] = deque()
         self._arrived = threading.Condition()
-        self._wanted = 1  # commands for which the engine waits
+        self._wanted = 1  # how many commands the engine waits for
         self._woken = False  # whether `wake` was called since the last wait ended
 
     def put(self, commands: Iterable[Command]) -> None:
@@ -27,7 +27,7 @@ class LiveInbox:
                 self._arrived.notify()
 
     def wake(self) -> None:
-        """Something other than a command wants a step."""
+        """Wake the engine for something other than a command."""
         with self._arrived:
             self._woken = True
             self._arrived.notify()
@@ -43,4 +43,4 @@ class LiveInbox:
         with self._arrived:
             self._wanted = least
             self._arrived.wait_for(lambda: self._woken or len(self._commands) >= least, timeout)
-            self._woken = False  # not in `poll`: what woke it may have come after its last look
+            self._woken = False  # not in `poll`: a step may have come back after its last look

@@ -1,15 +1,15 @@
-"""Take many steps at once while nothing is to be decided (Coast).
+"""Take many steps at once while there is nothing to decide (Coast).
 
-While every running sequence lacks only its next token, nobody may join and no command comes, each
-step repeats the one before it, one position further on. Some things differ from step to step: the
-time and its shares, the blocks that are needed and filled, and who ends. They are done here exactly
-as the scheduler does them. The rest (Rows, Events, tokens appended, shares added) is done once,
-at the end.
+While every running sequence is decoding, no request may join and no command comes, each step
+repeats the previous one, one position further on. Three things still change from step to step: the
+time and its shares, the blocks that are needed and filled, and the sequences that end. Coast does
+these exactly as the scheduler does. It does the rest (Rows, Events, appending tokens, adding
+shares) once, at the end.
 
-A stretch of steps ends where a sequence ends, and is at most one block long: in so many steps no
-sequence needs or fills two blocks. If fewer blocks are free than there are rows, it is one step.
-Where some of the running may miss steps, it also ends before the first in which not all have time;
-and wherever times are predicted, before the next look at the lanes (Newcomers).
+A stretch of steps ends where a sequence ends. It is at most one block long, so no sequence needs
+or fills two blocks in it. If fewer blocks are free than there are rows, it is one step long. If
+some running sequences may be deferred, it also ends before the first step without time for all of
+them. If a cost model predicts times, it ends before the next look at the lanes (Newcomers).
 
 For simulations only: where tokens are really computed, there is nothing to save.
 """
@@ -30,29 +30,29 @@ FILLER = 0  # the token that every sequence generates
 
 
 class Coast:
-    """From one decision to the next. If it `is_steady`, take the steps `ahead` while there are
-    some; then close it."""
+    """The decode steps between two decisions. If it `is_steady`, take steps while `ahead` is not
+    0, then close it."""
 
     def __init__(self, scheduler: Scheduler, now: int) -> None:
         self.scheduler, self.pool = scheduler, scheduler.pool
         self.running = list(scheduler.roster.running.values())
         self.taken = 0  # steps
         self._waiting = scheduler.roster.waiting
-        # What happens in which step, counted from here. Sequences are named by their place in
-        # `running`; of those that need or fill a block, some may have ended before.
+        # By step, counted from here: the sequences that end, need a block or fill one, as places
+        # in `running`. Sequences in _grows and _fills may have ended before their step.
         self._ends: dict[int, list[int]] = {}
-        self._grows: dict[int, list[int]] = {}  # need another block
-        self._fills: dict[int, list[int]] = {}  # have filled one
+        self._grows: dict[int, list[int]] = {}  # they need another block
+        self._fills: dict[int, list[int]] = {}  # they have filled a block
         self._end_steps: list[int] = []  # the keys of _ends, the next one last
         self._origins = [sequence.computed for sequence in self.running]
         self._left = len(self.running)
         self._held, self._width = scheduler.group.rectangle(self._left, 1)
-        self._reads = sum(self._origins)  # positions computed of those that still run
+        self._reads = sum(self._origins)  # computed positions of the sequences that still run
         self._share = 0  # nanoseconds of a row, summed over the steps
-        self._began = self._end = scheduler.committed  # of the last step
-        self._deferred = NOBODY  # who gets a token only in steps that have time for all of them
-        self._allowed: Ahead = unlimited  # the time of a step with these
-        self._sure = 0.0  # share of the steps that are to keep to it
+        self._began = self._end = scheduler.committed  # when the stretch begins, and ends so far
+        self._deferred = NOBODY  # deferred sequences: every step taken here has time for them all
+        self._allowed: Ahead = unlimited  # how long a step that includes them may take
+        self._sure = 0.0  # share of the steps that must keep to this time
         self.is_steady = self._decides_nothing(now)
         if self.is_steady:
             self._foresee()
@@ -76,7 +76,7 @@ class Coast:
         if scheduler.newcomers.looks_again:
             return False
         if any(lane.blocks.most != NEVER for lane in scheduler.roster.limited_lanes.values()):
-            return False  # who grows may have to preempt another of its lane
+            return False  # a sequence that grows may have to preempt another one of its lane
         if self._waiting:
             starts = policies.join.start(scheduler.view(now)).count
             if starts or not getattr(policies.join, "steady", False):
@@ -87,12 +87,12 @@ class Coast:
 
     @property
     def _hopes(self) -> bool:
-        """Whether somebody waits who may be found late, or found in time again."""
+        """Whether a waiting request might be relegated or restored."""
         lines = self.scheduler.roster.lines.values()
         return any(line.relegated or (line.is_timed and line.waiting) for line in lines)
 
     def _serves_all(self, view: View) -> bool:
-        """Whether those of later tiers are in each step as long as it has the time for them."""
+        """Whether each step includes the later tiers as long as it has time for them."""
         policies = self.scheduler.settings.policies
         if any(policies.relegate.restored(view)) or policies.join.start(view).count:
             return False
@@ -104,7 +104,7 @@ class Coast:
         if not all(getattr(each, "steady", False) for each in (policies.join, policies.defer)):
             return False
         self._allowed, self._sure = policies.chunk.ahead(view), policies.chunk.allow(view).sure
-        self.running.sort(key=self._deferred.__contains__)  # their rows come last
+        self.running.sort(key=self._deferred.__contains__)  # deferred sequences' rows come last
         self._origins = [sequence.computed for sequence in self.running]
         return True
 
@@ -119,8 +119,8 @@ class Coast:
 
     @property
     def ahead(self) -> int:
-        """How many steps can be taken at once. 0: nobody runs, somebody may join, the lanes are
-        looked at, or there are too few blocks."""
+        """How many steps can be taken at once. 0: nothing runs, a request may join, the next step
+        looks at the lanes, or there are too few free blocks."""
         if not self._left or not (until_look := self._until_look):
             return 0
         if (self._waiting or self._deferred) and self._left < len(self.running):
@@ -134,7 +134,7 @@ class Coast:
 
     @property
     def _until_look(self) -> int:
-        """How many steps until one in which the lanes and their paces are looked at."""
+        """How many steps come before the next look at the lanes and their paces."""
         scheduler = self.scheduler
         if scheduler.settings.policies.in_groups:
             return NEVER
@@ -142,11 +142,11 @@ class Coast:
 
     @property
     def _until_learning(self) -> int:
-        """How many steps until the drift may change, which prices them."""
+        """How many steps until the drift, which scales their prices, may change."""
         return self.scheduler.estimates.until_look(self.scheduler.steps)
 
     def has_time(self, step: int, now: int) -> bool:
-        """Whether the given step from here, which would begin now, has a token for everybody."""
+        """Whether this step from here (1 is the next), if it begins now, has time for all rows."""
         if not self._deferred:
             return True
         estimates = self.scheduler.estimates
@@ -154,7 +154,7 @@ class Coast:
         return estimates.surely(features, self._sure) <= self._allowed(self.taken + step, now)
 
     def _due(self, due: dict[int, list[int]], steps: int) -> list[list[int]]:
-        """The places that are due in each of the next steps. They are due again a block later."""
+        """The places due in each of the next steps. Each place is due again one block later."""
         running, size, after = self.running, self.pool.block_size, self.taken + 1
         by_step: list[list[int]] = []
         for step in range(after, after + steps):
@@ -165,8 +165,8 @@ class Coast:
         return by_step
 
     def features(self, step: int, gathering: Gathering) -> Features:
-        """Features of the given step from here, 1 for the next. If rows are not padded, they grow
-        by the same amount from each step to the next."""
+        """Features of this step from here (1 is the next). If rows are not padded, the features
+        grow by the same amount with each step."""
         rows, held = self._left, self._held
         reads = self._reads + rows * step
         if held or gathering.at_once:
@@ -177,9 +177,10 @@ class Coast:
         return Features(rows + held, rows + held, 0, reads, reads, rows, 1)
 
     def take(self, times: list[tuple[int, int, int]]) -> list[Event]:
-        """Take these steps, at most as many as are ahead. Returns the ends that came of the last.
+        """Take these steps, at most `ahead` of them. Returns the events of sequences that end in
+        the last one.
 
-        times: of each step: when it began, its nanoseconds, and the host's share of them.
+        times: for each step, when it began, its nanoseconds, and the host's share of them.
         """
         grows, fills = self._due(self._grows, len(times)), self._due(self._fills, len(times))
         self._account(times, grows)
@@ -189,7 +190,7 @@ class Coast:
         return self._finish_all() if self.taken == self._end_steps[-1] else []
 
     def _account(self, times: list[tuple[int, int, int]], grows: list[list[int]]) -> None:
-        """Share out the time, and write a ledger row for each step."""
+        """Share out the steps' time and write a ledger row for each step."""
         scheduler, rows, held, width = self.scheduler, self._left, self._held, self._width
         estimates, step, began = scheduler.estimates, scheduler.steps, scheduler.steps
         free, waiting, slots = self.pool.num_free, self._waiting, rows + held
@@ -213,7 +214,7 @@ class Coast:
         self._end = scheduler.committed = now + spent
 
     def _move_blocks(self, grows: list[list[int]], fills: list[list[int]]) -> None:
-        """Take and publish the blocks that these steps need and fill, in the steps' order."""
+        """Allocate the blocks that these steps need and publish those they fill, step by step."""
         running, pool = self.running, self.pool
         for growing, filling in zip(grows, fills, strict=True):
             for place in growing:
@@ -223,9 +224,9 @@ class Coast:
                 publish(pool, running[place])
 
     def _finish_all(self) -> list[Event]:
-        """End those that end in the last step, in the order of its rows."""
+        """Finish the sequences that end in the last step, in row order."""
         scheduler, ledger = self.scheduler, self.scheduler.ledger
-        scheduler.roster.note_batch()  # those that end now were still in it
+        scheduler.roster.note_batch()  # the sequences that end now were still in the batch
         events: list[Event] = []
         for place in self._ends[self._end_steps.pop()]:
             self._advance(place)
@@ -244,24 +245,24 @@ class Coast:
         return self.scheduler.finish(sequence, Finish.LENGTH, self._end, tokens)
 
     def _advance(self, place: int) -> None:
-        """Bring its tokens and positions up to the last step taken."""
+        """Bring a sequence's tokens and positions up to the last step taken."""
         sequence, at = self.running[place], self._origins[place] + self.taken
         sequence.tokens += [FILLER] * (at - sequence.computed)
         sequence.computed = sequence.scheduled = at
 
     def _settle(self, place: int) -> None:
-        """Add its shares of the steps' time."""
+        """Add a sequence's shares of the steps' time."""
         sequence = self.running[place]
         sequence.nanoseconds += self._share
         sequence.last_token = self._end
         sequence.sent = len(sequence.blocks)
 
     def close(self) -> list[Event]:
-        """Do what was put off, and return the tokens of those that still run."""
+        """Do the work that was put off. Returns the tokens of the sequences that still run."""
         if not self.taken:
             return []
         scheduler = self.scheduler
-        if self.taken not in self._ends:  # else _finish_all has noted it
+        if self.taken not in self._ends:  # otherwise _finish_all has noted the batch
             scheduler.roster.note_batch()
         scheduler.estimates.drain(scheduler.roster.lines.values(), self._end - self._began)
         events: list[Event] = []

@@ -1,4 +1,4 @@
-"""The engine in virtual time (VirtualEngine): the same loop, plus the host's time after a step."""
+"""The engine in virtual time (VirtualEngine): the same loop, plus the host time after a step."""
 
 from functools import partial
 
@@ -12,10 +12,10 @@ from headway.sim.inbox import TraceInbox
 
 
 class VirtualEngine(Engine):
-    """With `coasting`, steps in which nothing is to be decided are taken at once (`Coast`).
+    """An engine in virtual time. With `coasting`, it takes steps with nothing to decide at once.
 
     The result is the same as step by step (tests/sim/test_coast.py), but the events of such steps
-    come together. Only for runs whose tokens are all the Filler's.
+    come together (`Coast`). Coasting is only for runs where Filler makes all the tokens.
     """
 
     def __init__(
@@ -27,13 +27,13 @@ class VirtualEngine(Engine):
         priced: PricedExecutor,
         coasting: bool = False,
     ) -> None:
-        """priced: the executor itself, or the one that it passes its batches on to."""
+        """priced: the executor itself, or the PricedExecutor to which it passes its batches."""
         super().__init__(scheduler, executor, inbox, clock)
         self._priced, self._trace, self._time = priced, inbox, clock
         self._coasting = coasting and scheduler.settings.depth == 1
 
     def step(self) -> list[Event]:
-        # A journal gets a record of every step, so then there is no coasting.
+        # A journal needs a record of every step, so an engine with a journal does not coast.
         events = self._coast() if self._coasting and self.keep is forgotten else []
         events += super().step()
         self._priced.settle()

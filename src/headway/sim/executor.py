@@ -1,4 +1,4 @@
-"""An executor whose steps take the time that a cost model predicts (PricedExecutor)."""
+"""An executor whose steps take the time that the cost model predicts (PricedExecutor)."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -19,7 +19,7 @@ SAYS = Want.LAST, Want.LAST | Want.PROMPT
 
 
 class Filler(Executor):
-    """Computes nothing. Every token that is wanted is 0."""
+    """Compute nothing: every token that a row wants is 0."""
 
     traits = Traits(steps_in_flight=NEVER)
 
@@ -36,15 +36,15 @@ class Filler(Executor):
 
 
 class _PricedStep(NamedTuple):
-    end: int  # when its output is there
-    host: int  # nanoseconds of it in which the device waits for the host
-    behind: int  # nanoseconds of the host after it
+    end: int  # when the step's output is ready
+    host: int  # nanoseconds of the step in which the device waits for the host
+    behind: int  # nanoseconds of host work after the step
 
 
 class PricedExecutor(Forwarding):
-    """Moves the clock by what the cost model predicts. The tokens are another executor's.
+    """Advance the clock by the predicted time of each step. Another executor makes the tokens.
 
-    seed: of the random residuals of the steps' times; None: each step takes exactly its price.
+    seed: for the random residuals of the step times; None: each step takes exactly its price.
     """
 
     def __init__(
@@ -58,16 +58,16 @@ class PricedExecutor(Forwarding):
         self.cost, self.clock = cost, clock
         self._noise = None if seed is None else Noise(cost, seed)
         self._ready = 0  # when the host had finished the last step
-        self._stepped = False  # a step came back since then
+        self._stepped = False  # whether a step came back since then
         self._slept, self._since = 0, NEVER  # nanoseconds of the last sleep, and steps since then
-        self._prompted = False  # the last step had prompts
+        self._prompted = False  # whether the last step had prompts
         self._has_host = (cost.host, cost.after) != (Rates(), Rates())
         self._steps: dict[int, _PricedStep] = {}  # in flight, by ticket
-        self._behind = 0  # the host's nanoseconds after the step that came back last
+        self._behind = 0  # nanoseconds of host work after the step that came back last
 
     def submit(self, batch: Batch) -> int:
-        """Begin a step. If another is computed, the host's part of this one is done meanwhile, and
-        the device's follows that one's at once."""
+        """Begin a step. If another step is in flight, this step's host part overlaps with it, and
+        its device part starts as soon as the device is free."""
         cost, now = self.cost, self.clock.now()
         features = batch_features(batch, cost.gathering)
         spent = cost.predict(features) * self.factor(features) // WHOLE
@@ -88,7 +88,10 @@ class PricedExecutor(Forwarding):
         return ticket
 
     def _more(self, features: Features) -> int:
-        """Nanoseconds more of the next step, which is then one that came before."""
+        """Extra nanoseconds of the next step because of what came before it.
+
+        Each call counts as one step.
+        """
         turned = self._prompted and not features.prompts
         more = self.cost.more(self._slept, self._since, turned)
         self._prompted = features.prompts > 0
@@ -98,7 +101,7 @@ class PricedExecutor(Forwarding):
     def factor(self, features: Features) -> int:
         """How long the next step takes, in thousandths of its price.
 
-        `glide` does not ask it: whoever overrides it must not coast.
+        `glide` does not call this method, so a subclass that overrides it must not coast.
         """
         if not self._noise:
             return WHOLE
@@ -111,15 +114,15 @@ class PricedExecutor(Forwarding):
         until: int,
         has_time: Callable[[int, int], bool],
     ) -> list[tuple[int, int, int]]:
-        """Take so many steps at once, the host's time after them included, but none that begins at
-        `until` or later, and none from the first on that has no time for all its rows. The engine
-        did not sleep before the first one.
+        """Take up to this many steps at once, each with the host time after it. Stop before a step
+        that would begin at `until` or later, or that has no time for all its rows. The engine did
+        not sleep before the first step.
 
-        features: of step 1, 2 ... of these. They have the same number of tokens; if rows are not
-        padded, the features grow by the same amount from each step to the next. has_time: of one
-        of these steps, which begins then.
+        features: the features of step 1, 2 ... All steps have the same number of tokens. If rows
+        are not padded, the features grow by the same amount with each step. has_time: whether
+        step n has time for all its rows if it begins at this time.
 
-        Returns, for each step, when it began, its nanoseconds and the host's share of them.
+        Returns, for each step, when it began, its nanoseconds, and the host's share of them.
         """
         cost, now = self.cost, self.clock.now()
         taken: list[tuple[int, int, int]] = []
@@ -149,15 +152,15 @@ class PricedExecutor(Forwarding):
         return taken
 
     def collect(self, ticket: int) -> Output:
-        """Move the clock to the step's end. `settle` charges the host's time after it, once its
-        output is taken in."""
+        """Advance the clock to the step's end and return its output. `settle` charges the host
+        time after the step, once the engine has committed the output."""
         step, output = self._steps.pop(ticket), self.executor.collect(ticket)
         self.clock.advance_to(max(self.clock.now(), step.end))
         self._behind, self._stepped = step.behind, True
         return replace(output, host=step.host) if step.host else output
 
     def settle(self) -> None:
-        """Move the clock by the host's time after a step. Without a step the engine slept."""
+        """Advance the clock by the host time after a step. No step came back: the engine slept."""
         if self._stepped:
             if self._behind:
                 self.clock.advance_to(self.clock.now() + self._behind)
@@ -165,6 +168,6 @@ class PricedExecutor(Forwarding):
 
 
 def _even(price: Callable[[Features], int], first: Features, then: Features) -> Iterator[int]:
-    """Prices of steps that all differ by as much as the second from the first."""
+    """Prices of steps that grow by a constant: the difference between the first two."""
     begin = price(first)
     return count(begin, price(then) - begin)

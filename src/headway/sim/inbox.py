@@ -1,4 +1,4 @@
-"""An inbox of commands whose times are known beforehand (TraceInbox)."""
+"""An inbox of commands whose times are known in advance (TraceInbox)."""
 
 from collections.abc import Iterable, Iterator
 
@@ -9,28 +9,28 @@ from headway.sim.clock import WaitingClock
 
 
 def arrivals(requests: Iterable[Request]) -> Iterator[tuple[int, Command]]:
-    """Each request as an Add at the time of its arrival."""
+    """An Add command for each request, at its arrival time."""
     return ((request.arrived, Add(request)) for request in requests)
 
 
 class TraceInbox:
-    """Hands out each command when its time has come, and Close after the last.
+    """Hand out each command when it is due, and Close after the last one.
 
-    timed: commands in order of time. They are read only as needed, so that a long trace is never
-    in memory as a whole.
+    timed: commands in order of time. They are read lazily, so a long trace is never in memory as
+    a whole.
     """
 
     def __init__(self, timed: Iterable[tuple[int, Command]], clock: WaitingClock) -> None:
         self.clock = clock
         self._timed = iter(timed)
         self._next: tuple[int, Command] = 0, Close()
-        self._closed = False  # Close is next, or was handed out
+        self._closed = False  # whether Close is next or was handed out
         self._at = 0
         self._advance()
 
     @property
     def next_at(self) -> int:
-        """When the next command is due; NEVER: there is none."""
+        """When the next command is due; NEVER if there is none."""
         return self._at
 
     def _advance(self) -> None:

@@ -1,4 +1,4 @@
-"""An event loop in virtual time (run): asyncio code that waits takes no time."""
+"""An event loop in virtual time (run): waits in asyncio code take no real time."""
 
 import asyncio
 import selectors
@@ -12,8 +12,8 @@ T = TypeVar("T")
 
 
 class _Selector(selectors.DefaultSelector):
-    """Instead of waiting for a time, it sets the clock to it. Files are never ready: whoever waits
-    for another thread or the network does not belong here."""
+    """A selector that sets the clock instead of waiting. No file is ever ready, so code that waits
+    for another thread or the network cannot run here."""
 
     def __init__(self, clock: VirtualClock) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class _Selector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """From time 0. Its callbacks run in one order: by time, then as they were scheduled."""
+    """An event loop whose time starts at 0. Callbacks run by time, then in scheduling order."""
 
     def __init__(self) -> None:
         self._virtual = VirtualClock()
@@ -39,6 +39,6 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """As asyncio.run, in virtual time. Raises StuckError where everybody would wait for ever."""
+    """Run like asyncio.run, in virtual time. Raises StuckError if all tasks would wait forever."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)

@@ -18,19 +18,19 @@ NORMAL = [NormalDist().inv_cdf((place + 0.5) / LEVELS) for place in range(LEVELS
 
 
 class Noise:
-    """One normal number per step: the sum of chains that fade with time (Ornstein-Uhlenbeck).
+    """One normal number per step: the sum of chains that decay with time (Ornstein-Uhlenbeck).
 
         x[n] = kept x[n-1] + sqrt(1 - kept^2) e[n],  kept = exp(-time since step n-1 began / lasts)
 
-    Step n always gets the random draw e[n]; steps are asked for in order. With independent draws
-    long waits come out too rare: in a slow second all steps are slow. With chains that fade by
-    steps and not by time, slow moments last longest where steps are longest, in bursts of prompts,
-    and waits there come out too long.
+    Step n always gets the random draw e[n]; steps must be asked for in order. Real slow seconds
+    slow down all their steps, so independent draws make long waits too rare. Chains that decay per
+    step instead of with time make slow moments last longest where steps are longest, in bursts of
+    prompts, and waits there come out too long.
     """
 
     def __init__(self, cost: StepCost, seed: int) -> None:
-        # By regime, the factor in thousandths for each hundredth of a standard deviation. A table,
-        # because finding a quantile takes longer than the rest of a step's price.
+        # By regime, the factor in thousandths for each hundredth of a standard deviation. Looking
+        # it up in a table is faster: finding a quantile takes longer than pricing the step.
         self._factors = [
             [
                 residuals.at((1 + erf((place / FINE - WIDE) * HALF)) / 2)
@@ -50,7 +50,7 @@ class Noise:
         self._began = 0  # when the previous step began, in nanoseconds
 
     def next(self, now: int, regime: int) -> int:
-        """How long the next step takes, which begins now, in thousandths of its price."""
+        """How long the next step takes, in thousandths of its price. It begins now."""
         gone, self._began, normal = now - self._began, now, MIDDLE
         for chain in self._chains:
             normal += chain(gone)
@@ -59,8 +59,8 @@ class Noise:
 
 
 def _chain(echo: Echo, random: Random) -> Generator[float, int, None]:
-    """Yield the values of one chain, in FINE parts of a standard deviation. Send it the
-    nanoseconds since the last one. A generator, because nothing else keeps a value as fast.
+    """Yield the values of one chain, in units of 1/FINE of a standard deviation. Send it the
+    nanoseconds since the last step began. A generator, because it is the fastest way to keep state.
     """
     scale, lasts = FINE * sqrt(echo.share / WHOLE), echo.lasts
     values = [scale * each for each in NORMAL]

@@ -1,4 +1,4 @@
-"""Feed a journal back: the same commands at the same steps, the same tokens and times (replay)."""
+"""Replay a journal: the same commands at the same steps, the same tokens and times (replay)."""
 
 from collections import deque
 from collections.abc import Iterable
@@ -15,15 +15,15 @@ from headway.journal.record import Record, digest
 
 
 class JournalInbox(Executor):
-    """Clock, inbox and executor in one, because a record has what each of them says."""
+    """Clock, inbox and executor in one, because each journal record holds what all three say."""
 
-    traits = Traits(steps_in_flight=NEVER)  # as many as the journal's settings say
+    traits = Traits(steps_in_flight=NEVER)  # the journal's settings set the depth
 
     def __init__(self, records: Iterable[Record]) -> None:
         self.left = deque(records)
         self._now = 0
-        self._rows: dict[int, int] = {}  # by step in flight
-        self._due = 0  # the step that is written, until it is decided
+        self._rows: dict[int, int] = {}  # the number of rows, by step in flight
+        self._due = 0  # the step that the record holds, until the scheduler decides it
 
     def now(self) -> int:
         return self._now
@@ -62,7 +62,7 @@ def _parted(why: str) -> JournalError:
 
 
 def replay(settings: Settings, records: Iterable[Record]) -> tuple[Scheduler, list[Event]]:
-    """Run a journal to its end. Returns the scheduler, with its ledger, and all events."""
+    """Run a journal to its end. Returns the scheduler, which has the ledger, and all events."""
     inbox, scheduler, events = JournalInbox(records), Scheduler(settings), list[Event]()
     engine = Engine(scheduler, inbox, inbox, inbox)
     while inbox.left:

@@ -22,11 +22,11 @@ def simulate(
     executor: Executor | None = None,
     seed: int | None = None,
 ) -> list[Event]:
-    """Run to the end. Returns all events; the rows are in the scheduler's ledger.
+    """Run the trace to its end. Returns all events; the rows are in the scheduler's ledger.
 
-    timed: commands in order of time. executor: where the tokens come from; None: all are 0, and
-    steps in which nothing is decided are taken at once. seed: of the random residuals of the
-    steps' times; None: each step takes what is predicted.
+    timed: commands in order of time. executor: makes the tokens; None: all tokens are 0, and steps
+    with nothing to decide are taken at once. seed: for the random residuals of the step times;
+    None: each step takes its predicted time.
     """
     clock = VirtualClock()
     inbox, priced = TraceInbox(timed, clock), PricedExecutor(cost, clock, executor, seed)
@@ -40,7 +40,8 @@ def simulate(
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection: a simulation makes no cycles, and saves a sixth of its time."""
+    """Run without garbage collection: a simulation makes no cycles and saves a sixth of its
+    time."""
     was_on = gc.isenabled()
     gc.disable()
     try:

@@ -1,14 +1,14 @@
 """Several engines in one virtual time (Together): each has its own clock, and none runs ahead.
 
-An engine's step moves its own clock to the step's end. Nobody else may hear of what came of it
-before it is that late for them too. So the earliest event of all is always next:
+An engine's step moves that engine's clock to the step's end. The other engines may hear of the
+results only once they have reached that time. So the earliest event of all always goes next:
 
     stage 1 clock   |====== step ======|  <- its events are told, then its next step is decided
     stage 2 clock   |=== step ===|           told first, because it ends first
     arrivals           x      x              in between
 
 This is conservative simulation (Chandy and Misra, IEEE TSE 1979) in one thread. Ties have an order:
-what is told goes before what arrives, and that before steps; each in the order of the engines.
+results are told first, then requests arrive, then steps are taken; each in engine order.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -29,27 +29,28 @@ TELL, ARRIVE, STEP = 0, 1, 2  # at the same time, in this order
 
 
 class SharedInbox:
-    """Commands that others put while the simulation runs. A wait moves no clock: it is noted."""
+    """An inbox that can be filled while the simulation runs. `wait` only notes the time: it does
+    not move the clock."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
         self._timed = list[tuple[int, int, Command]]()
         self._numbers = count()
-        self._wake_at = 0  # when the engine is to be asked again, if no command comes before
+        self._wake_at = 0  # when to ask the engine again, if no command comes before
 
     @property
     def next_at(self) -> int:
-        """When its engine has something to do; NEVER: not before another command comes."""
+        """When the engine next has something to do; NEVER: only after another command."""
         return min(self._wake_at, self._timed[0][0] if self._timed else NEVER)
 
     def put(self, time: int, commands: Iterable[Command]) -> None:
-        """Add these commands, at this time; the engine sees all of them or none."""
+        """Add these commands at this time; the engine sees all of them or none."""
         for command in commands:
             heappush(self._timed, (time, next(self._numbers), command))
 
     def poll(self) -> list[Command]:
         due, now = list[Command](), self._clock.now()
-        self._wake_at = now  # unless it waits, it is asked again at once
+        self._wake_at = now  # unless the engine waits, it is asked again at once
         while self._timed and self._timed[0][0] <= now:
             due.append(heappop(self._timed)[2])
         return due
@@ -60,18 +61,18 @@ class SharedInbox:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What came of a step, once all others are as late."""
+    """The results of a step, told once no other engine is earlier."""
 
     at: int
     events: list[Event]
     steps: list[StepRow]
     rows: list[RequestRow]
-    drains: dict[str, float]  # by lane: prompt tokens that start per second; 0: not known yet
+    drains: dict[str, float]  # prompt tokens that start per second, by lane; 0: not known yet
 
 
 @dataclass(eq=False, slots=True)
 class Member:
-    """One engine of several."""
+    """One engine, with its own clock and inbox."""
 
     scheduler: Scheduler
     make: Callable[[VirtualClock], PricedExecutor]
@@ -80,7 +81,7 @@ class Member:
     inbox: SharedInbox = field(init=False)
     engine: Engine = field(init=False)
     _priced: PricedExecutor = field(init=False)
-    told: Told | None = None  # of its latest step, until it is told
+    told: Told | None = None  # the latest step's results, until `hear` gets them
 
     def __post_init__(self) -> None:
         self.inbox = SharedInbox(self.clock)
@@ -89,13 +90,13 @@ class Member:
 
     @property
     def next(self) -> tuple[int, int]:
-        """When it is its turn, and for what."""
+        """When the engine's next turn is, and whether it is TELL or STEP."""
         if self.told is not None:
             return self.told.at, TELL
         return max(self.clock.now(), self.inbox.next_at), STEP
 
     def take_turn(self, now: int) -> None:
-        """Tell what came of its last step, or take the next one."""
+        """Tell the results of the last step, or take the next step."""
         if self.told is not None:
             told, self.told = self.told, None
             self.hear(told)
@@ -110,13 +111,13 @@ class Member:
 
 
 class Together:
-    """Runs engines and arrivals until nothing is left to happen."""
+    """Run engines and arrivals until nothing is left to happen."""
 
     def __init__(self, members: Iterable[Member]) -> None:
         self._members = tuple(members)
 
     def run(self, arrivals: Iterable[int], arrive: Callable[[int], object]) -> None:
-        """arrivals: nanoseconds, ascending. arrive: called at each of them."""
+        """Run to the end. arrivals: nanoseconds, ascending. arrive: called at each arrival."""
         times: Iterator[int] = iter(arrivals)
         following = next(times, NEVER)
         while True:
