@@ -1,4 +1,4 @@
-"""Any function batched by the engine: Batcher, and the decorator batch."""
+"""Batch the calls of any function with the engine: Batcher, and the decorator batch."""
 
 from headway.batching.batcher import Batcher
 from headway.batching.decorator import batch

@@ -1,4 +1,4 @@
-"""Batcher: calls of one item in, calls of lists out, by the engine's own lanes and budgets."""
+"""Batcher: turn calls with one item into calls with a list, by the engine's lanes and budgets."""
 
 import functools
 import math
@@ -46,17 +46,17 @@ Staged = Callable[[list[RequestStages]], object]
 
 
 class Batcher(Chainable):
-    """Calls a function of a list with the items that many callers have submitted.
+    """Call a function of a list with the items that many callers submit.
 
-    function: takes a list of items and returns as many results, in their order; or a coroutine
-    function, or a generator that yields lists of pieces. An exception in the place of a result is
-    the error of that item alone.
-    rows: gets the ledger's rows after each call, in the engine's thread: of the calls, and of the
-    items that ended. `load` is the latest snapshot of the lanes. staged: gets before them where the
-    time of these items went (RequestStages).
+    function: takes a list of items and returns one result per item, in the same order. It may also
+    be a coroutine function, or a generator that yields lists of pieces. An exception in place of a
+    result is the error of that item alone.
+    rows: called after each call, in the engine's thread, with the ledger's rows of the calls and of
+    the items that ended. staged: called before it with where the time of these items went
+    (RequestStages).
     settings: fields of BatchSettings.
 
-    A context manager. The function runs in one thread of its own, never twice at once.
+    A context manager. The function runs in its own thread, never twice at once.
     Raises SettingError.
     """
 
@@ -73,7 +73,7 @@ class Batcher(Chainable):
         self._items: dict[str, Item] = {}
         self._numbers = count(1)
         self._deliveries, self._waiting = Deliveries(), Waiting()
-        self.streams = is_stream(function)  # it yields pieces
+        self.streams = is_stream(function)  # whether it yields pieces
         self._lane = next(iter(self.settings.lanes))
         scheduler = Scheduler(self.settings.for_engine(streams=self.streams))
         self._executor = FunctionExecutor(
@@ -95,16 +95,16 @@ class Batcher(Chainable):
 
     @property
     def load(self) -> Load:
-        """What waits and runs, as of the latest call."""
+        """The items that wait and run in each lane, as of the latest call."""
         return self._engine.load
 
     @property
     def down(self) -> str:
-        """Why it takes no items any more. Empty: it takes them."""
+        """Why the batcher takes no more items; empty while it takes them."""
         return self._engine.down
 
     def lane_of(self, lane: str) -> str:
-        """The lane of this name; empty: the first. SettingError if there is none."""
+        """The lane's name; the first lane if `lane` is empty. SettingError if it is unknown."""
         lane = lane or self._lane
         if lane not in self.settings.lanes:
             known = ", ".join(self.settings.lanes)
@@ -112,17 +112,17 @@ class Batcher(Chainable):
         return lane
 
     def close(self) -> None:
-        """Call the function with all that wait, then end its thread and its processes. The second
-        time it does nothing."""
+        """Call the function with all waiting items, then end its thread and its processes. A
+        second close does nothing."""
         self._engine.close()
         self._executor.close()
 
     def submit(self, item: Any, *, lane: str = "", deadline: float = 0) -> "Future[Any]":
-        """A future of the item's result. Cancelling it cancels the item.
+        """Submit an item and return a future of its result. Cancelling it cancels the item.
 
-        lane: one of the lanes; empty: the first. deadline: seconds after which nobody wants the
-        result any more: the item is dropped if it still waits (DeadlineError); 0: none.
-        Raises RefusedError if the lane is full: its retry_at says when to try again, on the clock
+        lane: the lane's name; empty: the first lane. deadline: seconds after which an item that
+        still waits is dropped (DeadlineError); 0: none.
+        Raises RefusedError if the lane is full. Its retry_at says when to try again, on the clock
         of time.monotonic_ns().
         """
         self._check_kind(streams=False)
@@ -132,15 +132,15 @@ class Batcher(Chainable):
         return sink.future
 
     def call(self, item: Any, *, lane: str = "", deadline: float = 0) -> Any:
-        """The item's result. Raises its error."""
+        """Submit an item and return its result. Raises the item's error."""
         return self.submit(item, lane=lane, deadline=deadline).result()
 
     async def acall(
         self, item: Any, *, lane: str = "", deadline: float = 0, account: Account | None = None
     ) -> Any:
-        """As `call`, for asyncio. Cancelling the task cancels the item.
+        """Like `call`, for asyncio. Cancelling the task cancels the item.
 
-        account: told the item's row of the ledger, also if the task has been cancelled.
+        account: told the item's ledger row, even if the task has been cancelled.
         """
         self._check_kind(streams=False)
         sink = LoopSink()
@@ -151,8 +151,8 @@ class Batcher(Chainable):
             self._drop(id)
 
     def map(self, items: Iterable[Any], *, lane: str = "") -> Iterator[Any]:
-        """The results of any number of items, in their order. No more are submitted at once than
-        the lane holds. Raises the first error; the items behind it are cancelled."""
+        """Yield the results of any number of items, in order. At most half of the lane's
+        max_waiting are open at once. Raises the first error and cancels the items behind it."""
         most = max(1, self.load.lanes[self.lane_of(lane)].lane.max_waiting // 2)
         waiting: deque[Future[Any]] = deque()
         try:
@@ -181,7 +181,7 @@ class Batcher(Chainable):
     async def astream(
         self, item: Any, *, lane: str = "", deadline: float = 0, account: Account | None = None
     ) -> AsyncGenerator[Any]:
-        """As `stream`, for asyncio. account: as of `acall`."""
+        """Like `stream`, for asyncio. account: as in `acall`."""
         self._check_kind(streams=True)
         sink = LoopQueueSink()
         id = self._begin(item, sink, lane, deadline, account)
@@ -193,7 +193,7 @@ class Batcher(Chainable):
             self._drop(id)
 
     def tell(self, news: Event | EngineDownError) -> None:
-        """The engine's thread tells of an item, or of the engine's end."""
+        """Take in, in the engine's thread, an item's event or the news that the engine is down."""
         if isinstance(news, EngineDownError):
             for id in list(self._items):
                 self._end(id, Failure(news))
@@ -205,7 +205,7 @@ class Batcher(Chainable):
             self._end(news.id, outcome_of(item, news))
 
     def flush(self) -> None:
-        """All news of a call have been told."""
+        """Deliver the news of a call, once all of it has been told."""
         self._deliveries.send()
 
     def _end(self, id: str, news: News) -> None:
@@ -217,7 +217,7 @@ class Batcher(Chainable):
         self._deliveries.add(item.sink, news)
 
     def _keep_rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        """In the engine's thread, before the items' callers are told."""
+        """Keep the rows, in the engine's thread, before the items' callers are told."""
         for row in requests:
             item = self._items[row.id]
             item.row = row
@@ -228,16 +228,16 @@ class Batcher(Chainable):
     def _begin(
         self, value: Any, sink: Sink, lane: str, deadline: float, account: Account | None = None
     ) -> str:
-        """The item waits from now on. Returns its id."""
+        """Make the item wait in its lane. Returns its id."""
         if not 0 <= deadline < math.inf:
             raise SettingError(f"a deadline of {deadline} seconds cannot be kept")
         end_by = self._engine.clock.now() + int(deadline * 1e9) if deadline else NEVER
         return self.offer([Offer(value, sink, account, end_by=end_by)], lane)[0].id
 
     def offer(self, offers: Sequence[Offer], lane: str = "") -> list[Item]:
-        """These items wait from now on, all of them or none: one call may have them all.
+        """Submit all of these items or none. One call may take them all.
 
-        Their sinks hear of them. Raises RefusedError, PromptError, EngineDownError.
+        Their sinks get the results. Raises RefusedError, PromptError, EngineDownError.
         """
         lane, now = self.lane_of(lane), self._engine.clock.now()
         costs = [self.settings.cost_of(each.value) for each in offers]
@@ -263,7 +263,7 @@ class Batcher(Chainable):
         return items
 
     def drop(self, items: Iterable[Item]) -> None:
-        """Nobody wants the results of these any more."""
+        """Drop these items: their results are not wanted any more."""
         for item in items:
             self._drop(item.id)
 
@@ -293,7 +293,7 @@ class Batcher(Chainable):
             self._drop(id)
 
     def _drop(self, id: str) -> None:
-        """Nobody wants its result any more. Nothing happens if it has ended."""
+        """Drop the item with this id. Does nothing if it has ended."""
         if item := self._items.get(id):
             item.dropped = True
             self._engine.cancel([id])

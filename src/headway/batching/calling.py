@@ -1,4 +1,4 @@
-"""How a function is called with a list of items: here, in an event loop, or in processes."""
+"""Ways to call a function with a list of items: in the thread, in an event loop, in processes."""
 
 import asyncio
 import inspect
@@ -16,21 +16,21 @@ Function = Callable[[list[Any]], Any]
 
 
 class Calling(Protocol):
-    """All methods are called by one thread."""
+    """A way to call a function. One thread calls all methods."""
 
     def call(self, items: list[Any]) -> Sequence[Any]:
-        """A result for each item. Raises what the function raises."""
+        """Return one result for each item. Raises what the function raises."""
         ...
 
     def stream(self, items: list[Any]) -> Iterator[Sequence[Any]]:
-        """What a generator function yields: each time a piece for each item."""
+        """Yield what a generator function yields: each time one piece for each item."""
         ...
 
     def close(self) -> None: ...
 
 
 def calling(function: Function, processes: int) -> Calling:
-    """The way to call this function. SettingError if there is none."""
+    """The way to call this function. SettingError if processes cannot call it."""
     streams = is_stream(function)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     if processes:
@@ -41,12 +41,12 @@ def calling(function: Function, processes: int) -> Calling:
 
 
 def is_stream(function: Function) -> bool:
-    """Whether it yields pieces."""
+    """Whether the function yields pieces."""
     return inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function)
 
 
 class InThread:
-    """In the thread itself."""
+    """Call the function directly in the calling thread."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -63,7 +63,7 @@ class InThread:
 
 
 class InLoop:
-    """In an event loop of the thread, which lives as long as the batcher."""
+    """Call the function in an event loop that lives as long as the batcher."""
 
     def __init__(self, function: Function) -> None:
         self._function = function
@@ -89,10 +89,10 @@ class InLoop:
 
 
 class InProcesses:
-    """Each call is divided evenly among the processes. They import the function's module anew.
+    """Divide each call evenly among processes, which import the function's module afresh.
 
     Items and results are pickled; large buffers, such as those of arrays, go through shared memory.
-    If a process dies, the items of that call fail, and the next call has new processes.
+    If a process dies, the items of that call fail, and the next call gets new processes.
     """
 
     def __init__(self, function: Function, count: int) -> None:
@@ -113,7 +113,7 @@ class InProcesses:
             answered = zip(futures, self._rooms, strict=False)
             return [result for each, room in answered for result in room.unpack(each.result())]
         except BaseException as error:
-            wait(futures)  # the next call has the same rooms
+            wait(futures)  # the next call reuses the rooms
             if not isinstance(error, BrokenProcessPool):
                 raise
             self._pool.shutdown(wait=False, cancel_futures=True)
@@ -134,8 +134,8 @@ class ProcessDiedError(EngineError):
 
 
 def _call(function: Function, packed: Packed, room: str) -> Packed:
-    """In one of the processes. Raises what the function raises, as a RuntimeError if it cannot be
-    pickled and made anew: its like would end the pool."""
+    """Call the function, in one of the processes. Raises what the function raises, or a
+    RuntimeError if that cannot be pickled and unpickled: such an error would break the pool."""
     try:
         items = unpack(packed, room)
         return pack(list(checked(function(items), len(items))), room)
@@ -168,7 +168,7 @@ class WrongResultsError(EngineError):
 
 
 def checked(results: Any, count: int) -> Sequence[Any]:
-    """The results, if there is one for each of so many items."""
+    """Return the results. Raises WrongResultsError if they are not a sequence of this length."""
     try:
         length = len(results)
     except TypeError:

@@ -1,4 +1,4 @@
-"""@headway.batch: a function of a list becomes one that many callers call with one item each."""
+"""@headway.batch: turn a function of a list into one that many callers call with one item each."""
 
 import functools
 import inspect
@@ -14,12 +14,12 @@ from headway.pipelines.graph import Chainable
 
 
 class BatchedFunction(Chainable):
-    """A function whose items are batched. Its Batcher begins with the first call.
+    """A function whose items are batched. The first call starts its Batcher.
 
-    Called with an item, it returns the result; of a coroutine function, a coroutine; of a
-    generator, an iterator of pieces. Keywords are those of Batcher.submit. On a method, each
-    instance has a Batcher of its own, which keeps the instance alive until `close`. `function` and
-    `settings` are what it was made of.
+    A call with an item returns the result; for a coroutine function, a coroutine; for a generator,
+    an iterator of pieces. It takes the keywords of Batcher.submit. For a method, each instance has
+    its own Batcher, which keeps the instance alive until `close`. `function` and `settings` are
+    the arguments it was made from.
     """
 
     def __init__(self, function: Function, settings: dict[str, Any]) -> None:
@@ -28,18 +28,18 @@ class BatchedFunction(Chainable):
                 "processes cannot find a decorated function by its name: use "
                 "Batcher(function, processes=...)"
             )
-        made_settings(settings).for_engine()  # what is wrong is said where it is written
+        made_settings(settings).for_engine()  # a wrong setting is reported where it is written
         functools.update_wrapper(self, function)
         self.function, self.settings = function, settings
         self._lock = threading.Lock()
         self._batcher: Batcher | None = None
-        self._key = f"_batched_{id(self)}"  # of an instance's own, in its __dict__
+        self._key = f"_batched_{id(self)}"  # of an instance's own BatchedFunction, in its __dict__
         self._is_async = inspect.iscoroutinefunction(function)
         self._is_async_stream = inspect.isasyncgenfunction(function)
 
     @property
     def batcher(self) -> Batcher:
-        """The batcher behind it."""
+        """The function's Batcher, started if there is none."""
         with self._lock:
             if self._batcher is None:
                 self._batcher = Batcher(self.function, **self.settings)
@@ -61,12 +61,12 @@ class BatchedFunction(Chainable):
         method = self.function.__get__(instance, owner)
         with self._lock:
             bound: BatchedFunction | None = instance.__dict__.get(self._key)
-            if bound is None or bound.function != method:  # a copy has that of its original
+            if bound is None or bound.function != method:  # a copied instance has the original's
                 bound = instance.__dict__[self._key] = BatchedFunction(method, self.settings)
             return bound
 
     def close(self) -> None:
-        """End its batcher. The next call begins another one."""
+        """Close the batcher. The next call starts another one."""
         with self._lock:
             batcher, self._batcher = self._batcher, None
         if batcher:

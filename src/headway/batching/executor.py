@@ -1,4 +1,4 @@
-"""FunctionExecutor: the seam's other side for functions. A step is a call."""
+"""FunctionExecutor: an executor whose step is a call of a function, or the next stream pieces."""
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ from headway.errors import first_line
 from headway.executor.traits import Traits
 from headway.live.clock import WallClock
 
-MORE, END = 0, 1  # the tokens of a stream: another piece, and its end
+MORE, END = 0, 1  # the tokens of a stream: another piece, and the end
 DROPPED = "the item was cancelled"
 TRAITS = Traits(
     "a function",
@@ -31,12 +31,12 @@ Pad = Callable[[Any, int], Any]
 
 
 class FunctionExecutor(Executor):
-    """Calls the function with the items of a step's rows, in a thread of its own. So the engine
-    takes in items and answers callers while the function runs. Whatever the function raises is its
-    items' error, sys.exit() too, which would end the engine.
+    """Call the function with the items of a step's rows, in a separate thread. So the engine takes
+    in items and answers callers while the function runs. Anything the function raises becomes its
+    items' error, even SystemExit, which would otherwise end the engine.
 
-    The first token of an item's prompt is its number. The others only stand for its cost. An item
-    of a plain function ends with its prompt. One of a generator has a token for each piece.
+    The first token of an item's prompt is its number. The other tokens only stand for its cost. An
+    item of a plain function ends with its prompt; an item of a generator has one token per piece.
     """
 
     def __init__(
@@ -49,16 +49,16 @@ class FunctionExecutor(Executor):
         pad: Pad | None,
         begun: Callable[[list[Item]], object],
     ) -> None:
-        """begun: hears of the items of each call when it is decided."""
+        """begun: called with the items that begin in each step, when it is submitted."""
         self.traits = TRAITS
         self._calling, self._items, self._pad, self._begun = calling, items, pad, begun
         self._streams, self._bisect, self._clock = streams, bisect, WallClock()
         self._thread = ThreadPoolExecutor(1, "headway-function")
         self._outputs: dict[int, Future[Output]] = {}
-        self._tell: Callable[[], object] = lambda: None  # that a step is back
+        self._tell: Callable[[], object] = lambda: None  # called when a step is back
         self._stream: Iterator[Sequence[Any]] = iter(())
         self._closed = False
-        # By sequence: its place in the call that streams, and its item.
+        # By sequence: the place in the streaming call, and the item.
         self._places: dict[int, tuple[int, Item]] = {}
 
     def submit(self, batch: Batch) -> int:
@@ -74,7 +74,9 @@ class FunctionExecutor(Executor):
         output = self._thread.submit(self._compute, batch, begins, items, started)
         self._outputs[batch.step] = output
         output.add_done_callback(lambda _: self._tell())
-        if begins_now:  # else the engine would keep Python to itself and tell callers first
+        # Wait for the function's thread to start. Otherwise the engine would keep the GIL and tell
+        # callers first.
+        if begins_now:
             started.acquire()
         return batch.step
 
@@ -94,7 +96,7 @@ class FunctionExecutor(Executor):
         return replace(output, took=self._clock.now() - began)
 
     def _output(self, batch: Batch, begins: list[Row], items: list[Item]) -> Output:
-        if batch.rows[0].sequence < 0:  # a guard asks whether steps work at all
+        if batch.rows[0].sequence < 0:  # GuardedExecutor's probe: do steps work at all?
             return Output(((END,),))
         if not self._streams:
             errors = {at: DROPPED for at, each in enumerate(items) if each.dropped}
@@ -128,10 +130,10 @@ class FunctionExecutor(Executor):
         return [self._pad(value, batch.width) for value in values]
 
     def _call(self, items: list[Item], batch: Batch) -> None:
-        """Each of the items gets its result or its error."""
+        """Give each item its result or its error."""
         try:
             self._call_part(items, self._values(items, batch))
-        except BaseException as error:  # a padding that raises
+        except BaseException as error:  # raised by `pad`
             _log(f"a call of {len(items)} items", error)
             for item in items:
                 item.fail(_own(error, len(items)))
@@ -151,7 +153,7 @@ class FunctionExecutor(Executor):
             item.fail(_own(error, count))
 
     def _try(self, items: list[Item], values: list[Any]) -> BaseException | None:
-        """Call the function. Returns what it raised."""
+        """Call the function and give items their results. Returns what it raised, or None."""
         try:
             results = self._calling.call(values)
         except BaseException as error:
@@ -164,12 +166,12 @@ class FunctionExecutor(Executor):
         return None
 
     def _pieces(self, items: list[Item], batch: Batch) -> Iterator[Sequence[Any]]:
-        """The items are padded with the first piece: a padding that raises fails as the function
-        would."""
+        """Pad the items and call the generator. Padding happens when the first piece is asked for,
+        so an error in `pad` is handled like one in the function."""
         yield from self._calling.stream(self._values(items, batch))
 
     def _next(self, rows: tuple[Row, ...]) -> Output:
-        """The next piece of each that streams."""
+        """The output of a step: the next piece of each row's item."""
         places = [self._places[row.sequence] for row in rows]
         try:
             pieces = next(self._stream)
@@ -200,13 +202,13 @@ class FunctionExecutor(Executor):
         try:
             if close := getattr(stream, "close", None):
                 close()
-        except BaseException as error:  # its items have ended: nobody is left to be told
+        except BaseException as error:  # its items have ended, so there is no caller left to tell
             _log("the end of a stream", error)
 
 
 def _own(error: BaseException, count: int) -> BaseException:
-    """The error for one of so many items that share it: raised twice, one would gather the
-    tracebacks of all."""
+    """One item's own error, where `count` items share the cause. If one exception were raised for
+    all of them, it would collect all their tracebacks."""
     if count == 1:
         return error
     own = SharedError(f"the call of {count} items failed: {first_line(error)}")
@@ -215,10 +217,10 @@ def _own(error: BaseException, count: int) -> BaseException:
 
 
 class SharedError(Exception):
-    """A call failed, and all of its items with it. __cause__ is what the function raised."""
+    """The whole call failed, so all of its items failed. __cause__ is what the function raised."""
 
 
 def _log(what: str, error: BaseException) -> None:
-    """One line: each caller gets the exception with its traceback."""
+    """Log one line without a traceback: each caller gets the exception itself."""
     why = f"{type(error).__name__}: {first_line(error)}"
     logging.getLogger("headway.batching").warning("%s failed: %s", what, why)

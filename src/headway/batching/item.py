@@ -1,4 +1,4 @@
-"""One item on its way through a batcher (Item), and how its caller hears of it (Sink)."""
+"""One item on its way through a batcher (Item), and how its caller gets the result (Sink)."""
 
 import asyncio
 import logging
@@ -22,13 +22,13 @@ class Piece(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result; of a stream, that it has ended."""
+    """An item's result. For a stream, it marks the end."""
 
     value: Any = None
 
 
 class Failure(NamedTuple):
-    """Why there is no result."""
+    """The error that an item has instead of a result."""
 
     error: BaseException
 
@@ -37,29 +37,29 @@ News = Piece | Result | Failure
 
 
 class Sink(Protocol):
-    """Takes an item's news in the engine's thread, so it must not block."""
+    """A receiver of an item's news. It must not block: it runs in the engine's thread or a loop."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
-        """Where `take` must be called. None: in any thread."""
+        """The event loop in which `take` must be called. None: any thread."""
         ...
 
     def take(self, news: News) -> None: ...
 
 
 class Offer(NamedTuple):
-    """An item as it is given to a batcher. Times are of the clock of time.monotonic_ns()."""
+    """An item offered to a batcher. Times are on the clock of time.monotonic_ns()."""
 
     value: Any
     sink: Sink
     account: Account | None = None  # is told what the item has cost
-    due: int = NEVER  # when it should have its result; it is ordered by this, and never dropped
-    planned: int = NEVER  # it is not held for a fuller call, where it would end after this
-    end_by: int = NEVER  # after this nobody wants its result any more
+    due: int = NEVER  # when it should have its result; orders items, and never drops one
+    planned: int = NEVER  # the item does not wait for a fuller call that would end after this
+    end_by: int = NEVER  # when its result is not wanted any more
 
 
 class Item:
-    """The executor fills it, and whoever tells callers empties it: both in the engine's thread."""
+    """An item. The executor fills in its results, and the Batcher delivers them to its caller."""
 
     __slots__ = (
         *("account", "dropped", "error", "id", "lane", "pieces", "result"),
@@ -70,16 +70,16 @@ class Item:
         self.value, self.lane, self.sink, self.account = value, lane, sink, account
         self.id = ""  # of its request
         self.waits = True  # it is in no call yet
-        self.dropped = False  # nobody wants it any more: a call that has not begun leaves it out
+        self.dropped = False  # its result is not wanted: a call that has not begun leaves it out
         self.result: Any = None
         self.error: BaseException | None = None
         self.pieces: deque[Any] = deque()  # of a stream, yielded and not yet told
-        self.row: RequestRow | None = None  # of the ledger, once it has ended
+        self.row: RequestRow | None = None  # of the ledger, once the item has ended
         self.step: StepRow | None = None  # the call after which it ended; None: it ended before
 
     def fail(self, error: BaseException) -> None:
-        """It ends with this error. One that a future refuses, or that would end its caller's task
-        or event loop, becomes the cause of a RuntimeError."""
+        """Set the item's error. StopIteration, which a future refuses, and a BaseException that
+        would end the caller's task or event loop become the cause of a RuntimeError."""
         if isinstance(error, Exception) and not isinstance(error, StopIteration):
             self.error = error
             return
@@ -88,7 +88,7 @@ class Item:
 
 
 class FutureSink:
-    """Resolves a future of concurrent.futures."""
+    """Resolve a concurrent.futures.Future."""
 
     loop = None
 
@@ -105,7 +105,7 @@ class FutureSink:
 
 
 class LoopSink:
-    """Resolves a future of the event loop that runs."""
+    """Resolve a future of the running event loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -121,7 +121,7 @@ class LoopSink:
 
 
 class QueueSink:
-    """Puts the news of a stream into a queue, for a thread."""
+    """Put the news of a stream into a queue, for a thread."""
 
     loop = None
 
@@ -133,7 +133,7 @@ class QueueSink:
 
 
 class LoopQueueSink:
-    """Puts the news of a stream into a queue of the event loop that runs."""
+    """Put the news of a stream into a queue of the running event loop."""
 
     def __init__(self) -> None:
         self.loop = asyncio.get_running_loop()
@@ -144,7 +144,7 @@ class LoopQueueSink:
 
 
 class Deliveries:
-    """What the sinks are to be told. Each event loop is woken once for all of its own."""
+    """News on its way to the sinks. `send` wakes each event loop once for all of its sinks."""
 
     def __init__(self) -> None:
         self._waiting: dict[asyncio.AbstractEventLoop, list[tuple[Sink, News]]] = {}
@@ -158,7 +158,7 @@ class Deliveries:
     def send(self) -> None:
         waiting, self._waiting = self._waiting, {}
         for loop, told in waiting.items():
-            with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+            with suppress(RuntimeError):  # the loop is closed, so there is no caller left to tell
                 loop.call_soon_threadsafe(_take_all, told)
 
 
@@ -166,12 +166,12 @@ def _take_all(told: list[tuple[Sink, News]]) -> None:
     for sink, news in told:
         try:
             sink.take(news)
-        except Exception:  # the others have waited, too
+        except Exception:  # the other sinks must still be told
             logging.getLogger("headway.batching").exception("a caller could not be told its result")
 
 
 def outcome_of(item: Item, event: Event) -> News:
-    """What its caller is told at its end."""
+    """The news for an item's caller when the item has ended with this event."""
     if event.finish in BY_ITSELF:
         return Result(item.result)
     match event.finish:
@@ -185,7 +185,7 @@ def outcome_of(item: Item, event: Event) -> News:
 
 
 def raised(news: News) -> None:
-    """Raise the error, if it is one."""
+    """Raise the error if the news is a Failure; otherwise it must be a Result."""
     if isinstance(news, Failure):
         raise news.error
     assert isinstance(news, Result)

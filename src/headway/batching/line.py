@@ -1,4 +1,4 @@
-"""How many items wait in each lane (Waiting): known at once, also while a call runs."""
+"""How many items wait in each lane (Waiting), up to date even while a call runs."""
 
 import threading
 from collections import Counter
@@ -10,14 +10,15 @@ from headway.errors import RefusedError
 
 
 class Waiting:
-    """Used from any thread. The engine's own Load is as old as the latest call."""
+    """The number of waiting items per lane, for any thread. The engine's own Load can be as old as
+    the latest call."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counts = Counter[str]()
 
     def enter(self, lane: str, load: Load, now: int) -> None:
-        """One more item waits. Raises RefusedError if the lane is full."""
+        """Count one more waiting item. Raises RefusedError if the lane is full."""
         line = load.lanes[lane]
         with self._lock:
             count = self._counts[lane]
@@ -32,7 +33,7 @@ class Waiting:
         raise RefusedError(f"{reason}; try again in {drained:.2g} s", later)
 
     def leave(self, items: Iterable[Item]) -> None:
-        """These wait no longer. Nothing happens to those that have left before."""
+        """Stop counting these items. Items that have left before are skipped."""
         with self._lock:
             for item in items:
                 if item.waits:

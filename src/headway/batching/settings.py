@@ -12,33 +12,33 @@ from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.errors import PromptError, SettingError
 
-MOST = 1_000_000  # that an item may cost
+MOST = 1_000_000  # the highest cost of an item
 WIDE = 2**60  # cells of a block: each item has one block, however much it costs
 BISECT, TOGETHER = "bisect", "together"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchSettings:
-    """Times are in seconds."""
+    """Settings of a Batcher. Times are in seconds."""
 
-    size: int = 32  # items of a call, at most; with processes, of each one's share
-    window: float = 0.0  # that an item may wait for others; 0: a call starts whenever none runs
-    windows: Mapping[str, float] = field(default_factory=dict)  # by lane
-    # By lane, its budget: an item should have its result so long after it was submitted. None: no
-    # budget. Or a Lane of your own, for instance with a priority. An item that is in no call
-    # within its budget's `queue` is dropped (DeadlineError).
+    size: int = 32  # most items in a call; with processes, in each process's share of it
+    window: float = 0.0  # how long an item may wait for others; 0: a call starts when none runs
+    windows: Mapping[str, float] = field(default_factory=dict)  # the same, by lane
+    # Each lane's budget: how long after its submission an item should have its result. None: no
+    # budget. A Lane object may be given instead, for example to set a priority. An item that is
+    # in no call within its budget's `queue` is dropped (DeadlineError).
     lanes: Mapping[str, float | Lane | None] = field(default_factory=lambda: {"default": None})
-    max_waiting: int = 1_000  # items of a lane; one more is refused. A Lane has a bound of its own
-    cost: Callable[[Any], int] | None = None  # of an item: its tokens, say. None: each costs 1
+    max_waiting: int = 1_000  # items per lane; one more is refused. A Lane object has its own bound
+    cost: Callable[[Any], int] | None = None  # of an item, such as its tokens. None: each costs 1
     max_cost: int = 0  # of a call; an item alone may exceed it. 0: no limit
-    # Items of a call cost at most the same of these, and are padded to it; an item beyond the last
-    # is padded to the longest of its call.
+    # A call holds only items of one bucket, padded to the bucket's cost. Items that cost more than
+    # the last bucket are padded to the longest item of their call.
     buckets: tuple[int, ...] = ()
-    pad: Callable[[Any, int], Any] | None = None  # an item, padded to a cost
-    # What becomes of a call that raises. bisect: it is repeated in halves until the items are
-    # found that fail, so the function may see an item again. together: all of its items fail.
+    pad: Callable[[Any, int], Any] | None = None  # returns the item padded to this cost
+    # What happens when a call raises. bisect: the call is repeated in halves until the failing
+    # items are found, so the function may see an item again. together: all of its items fail.
     on_error: str = BISECT
-    processes: int = 0  # that share each call; 0: it runs in a thread of this process
+    processes: int = 0  # how many share each call; 0: it runs in a thread of this process
 
     def __post_init__(self) -> None:
         if self.on_error not in (BISECT, TOGETHER):
@@ -60,7 +60,7 @@ class BatchSettings:
                 raise SettingError(f"{name}: {seconds} is no time that an item could wait")
 
     def cost_of(self, item: Any) -> int:
-        """What an item costs. PromptError for what is no cost."""
+        """The cost of an item. PromptError if it is not an int from 1 to MOST."""
         if self.cost is None:
             return 1
         cost = self.cost(item)
@@ -69,7 +69,7 @@ class BatchSettings:
         return cost
 
     def for_engine(self, *, streams: bool = False) -> Settings:
-        """What the scheduler is made from. SettingError if the parts do not go together.
+        """The scheduler's settings. SettingError if the parts do not fit together.
 
         streams: the function yields pieces.
         """
@@ -85,7 +85,7 @@ class BatchSettings:
             ahead,
         )
         policies = Policies(join, chunk=Whole(), step_tokens=NEVER)
-        blocks = 3 * join.size  # of two calls, and free ones: nobody is ever preempted
+        blocks = 3 * join.size  # for two calls, and spare ones: no item is ever preempted
         return Settings(blocks, WIDE, lanes, policies, depth=1 + ahead)
 
     def _lane(self, name: str, given: float | Lane | None) -> Lane:
@@ -101,7 +101,7 @@ class BatchSettings:
 
 
 def made_settings(given: dict[str, Any]) -> BatchSettings:
-    """Settings of these names. SettingError for an unknown one."""
+    """Make settings from these fields. SettingError for an unknown field."""
     if strange := set(given) - set(BatchSettings.__dataclass_fields__):
         known = ", ".join(BatchSettings.__dataclass_fields__)
         raise SettingError(f"there is no setting {sorted(strange)[0]!r}; there are {known}")

@@ -1,72 +1,72 @@
-"""Values on their way between processes: large buffers through shared memory, the rest pickled."""
+"""Pass values between processes: large buffers through shared memory, the rest pickled."""
 
 import pickle
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple
 
-LEAST = 64 * 1024  # bytes of buffers, below which a pipe is as fast
+LEAST = 64 * 1024  # bytes of buffers below which a pipe is as fast
 PAGE = 4096
-MAPPED = 64  # rooms that a process keeps in reach
+MAPPED = 64  # rooms that a process keeps mapped
 
 
 class Packed(NamedTuple):
-    """A value that another process can unpack. Buffers are those of NumPy arrays and their like,
-    which pickle leaves out (protocol 5, PEP 574)."""
+    """A value that another process can unpack. Its buffers are the out-of-band buffers of pickle
+    protocol 5 (PEP 574), such as the data of NumPy arrays."""
 
     pickled: bytes
-    sizes: tuple[int, ...]  # of its buffers in the room, in bytes, one after the other
-    buffers: tuple[bytes, ...]  # the buffers themselves, where they are small or find no room
+    sizes: tuple[int, ...]  # bytes of each buffer in the room, one after the other
+    buffers: tuple[bytes, ...]  # the buffers themselves, if they are small or do not fit the room
 
 
 class Room:
-    """Shared memory for one value at a time, there and back. Its owner makes and frees it, so a
-    process that dies leaves nothing behind. It is kept: new pages cost more than a copy."""
+    """Shared memory for one value at a time, in both directions. The owner creates and frees it, so
+    a worker that dies leaves nothing behind. It is reused: new pages cost more than a copy."""
 
     def __init__(self) -> None:
         self._memory: SharedMemory | None = None
 
     @property
     def name(self) -> str:
-        """By which others find it; empty: there is none yet."""
+        """The name by which other processes find the memory; empty: there is none yet."""
         return self._memory.name if self._memory else ""
 
     def pack(self, value: Any) -> Packed:
-        """The value, in this room as far as it is large. Raises what pickle raises, and OSError
-        where the system has no memory."""
+        """Pack a value, with its buffers in this room if they are large. Raises what pickle raises,
+        and OSError if the system has no memory."""
         pickled, views = _taken_apart(value)
         self.grow(sum(view.nbytes for view in views))
         return _packed(pickled, views, self._memory)
 
     def unpack(self, packed: Packed) -> Any:
-        """A value that another process has packed for this room. If it found no room, the next one
-        of its size will."""
+        """Unpack a value that another process packed for this room. If the buffers did not fit,
+        grow the room for the next value of this size."""
         self.grow(sum(map(len, packed.buffers)))
         return _unpacked(packed, self._memory)
 
     def grow(self, size: int) -> None:
-        """Have room for so many bytes, if a room is worth it."""
+        """Make room for this many bytes, if they are at least LEAST."""
         if size >= LEAST and (self._memory is None or self._memory.size < size):
             self.close()
             self._memory = SharedMemory(create=True, size=-(-size // PAGE) * PAGE)
 
     def close(self) -> None:
-        """Free it."""
+        """Free the shared memory."""
         if self._memory:
             self._memory.close()
             self._memory.unlink()
             self._memory = None
 
 
-_mapped: dict[str, SharedMemory] = {}  # in a process that owns none: rooms of others, by name
+_mapped: dict[str, SharedMemory] = {}  # in a worker process: the owner's rooms, by name
 
 
 def unpack(packed: Packed, name: str) -> Any:
-    """In another process: a value out of the room of this name."""
+    """Unpack a value in a worker process, from the room with this name."""
     return _unpacked(packed, _found(name))
 
 
 def pack(value: Any, name: str) -> Packed:
-    """In another process: a value into the room of this name, if it is large enough."""
+    """Pack a value in a worker process, into the room with this name if it is large enough."""
     return _packed(*_taken_apart(value), _found(name))
 
 
@@ -74,7 +74,7 @@ def _found(name: str) -> SharedMemory | None:
     if not name:
         return None
     memory = _mapped.pop(name, None) or SharedMemory(name)
-    _mapped[name] = memory  # the latest is last
+    _mapped[name] = memory  # the most recently used is last
     while len(_mapped) > MAPPED:
         _mapped.pop(next(iter(_mapped))).close()
     return memory

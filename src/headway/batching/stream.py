@@ -1,5 +1,5 @@
-"""What a generator yields for an item that has ended before its neighbours (DONE)."""
+"""The marker that a generator yields for an item that ends before the others in its call (DONE)."""
 
 
 class DONE:
-    """Yielded in an item's place: nothing more comes for it. The class itself is yielded."""
+    """Yield this class itself in an item's place when no more pieces come for that item."""
