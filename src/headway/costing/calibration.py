@@ -1,4 +1,4 @@
-"""cost.json: a cost model, the model and machine it belongs to, and how far it can be trusted."""
+"""cost.json: a cost model, the model and machine it belongs to, and how well it fits."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -19,12 +19,12 @@ ERROR_NAMES = ("median", "p90")  # the errors that a cost file states for each r
 CORES_AT_WORK_FOR_OTHERS = (
     "cores_at_work_for_others"  # key of `about`: mean number of cores during the measurement
 )
-DOUBTFUL = 200  # thousandths: a larger error of the steps' median or sum is a bad fit
+DOUBTFUL = 200  # thousandths: from this error of the steps' median or sum on, the fit is bad
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """One model on one machine: measured there, or worked out from data sheets (`analytical`)."""
+    """The cost of one model on one machine, measured there or computed (`analytical`)."""
 
     model: str
     dtype: str
@@ -33,27 +33,27 @@ class Calibration:
     analytical: bool  # computed from data sheets, not measured
     cost: StepCost
     kv_bytes: int  # per token of one sequence, all layers
-    num_blocks: int  # of KV memory that an engine with these slots takes
+    num_blocks: int  # KV blocks that an engine with these slots takes
     fit: (
-        int  # blocks that fit into memory beside the weights, which may be more than the slots need
+        int  # KV blocks that fit into memory beside the weights; may be more than the slots need
     )
     block_size: int  # tokens
     context: int  # tokens that a request may hold
-    slots: int  # largest number of decoding rows that it was fitted on
+    slots: int  # largest number of decoding rows in the fit
     threads: int = 1
-    depth: int = 1  # steps in flight when it serves; the steps were measured one by one
+    depth: int = 1  # steps in flight when serving; the steps were measured one by one
     price_per_hour: float = 0.0  # of the machine; 0: not stated
-    executor: str = "torch"  # that computed the steps
+    executor: str = "torch"  # the executor that computed the steps
     about: Mapping[str, Any] = field(default_factory=dict)  # errors per regime, workloads, date
 
     @property
     def doubt(self) -> str:
-        """Why the cost model is not to be trusted, in words; empty if it is."""
+        """Why the cost model should not be trusted, in words; empty if it fits well."""
         return doubt(self.about)
 
     def check_model(self, model: str, dtype: str = "", executor: str = "") -> None:
-        """SettingError unless it was fitted on this model, and in this dtype and on this executor
-        if they are named. Data sheets know no executor."""
+        """Raise SettingError unless the fit is of this model, and of this dtype and executor if
+        they are given. The executor of an analytical one is not checked."""
         if model != self.model or (dtype and dtype != self.dtype):
             wanted = f"{model} in {dtype}" if dtype else model
             raise SettingError(
@@ -67,7 +67,7 @@ class Calibration:
             )
 
     def check_device(self, device: str) -> None:
-        """SettingError unless its steps ran on such a device, whatever its number."""
+        """Raise SettingError unless the fit is of this kind of device; its number is ignored."""
         if _kind(device) != _kind(self.device):
             raise SettingError(
                 f"this cost file is of a model on {self.device}, and this one runs on {device}: "
@@ -76,7 +76,7 @@ class Calibration:
 
 
 def doubt(about: Mapping[str, Any]) -> str:
-    """How far the cost model was off in traffic it was not fitted on; empty if that is acceptable.
+    """How far the cost model was off on traffic outside the fit; empty if that is acceptable.
 
     about: what the cost file records about its own fit.
     """
@@ -97,14 +97,14 @@ def doubt(about: Mapping[str, Any]) -> str:
 
 
 def write_cost_file(calibration: Calibration, path: Path) -> None:
-    """Write the file whole or not at all. A link stays: the file that it leads to is written.
-    Raises SettingError where that cannot be written."""
+    """Write the whole file or nothing. A symbolic link stays, and its target is written. Raises
+    SettingError if the file cannot be written."""
     plain = {"headway_cost": VERSION, **asdict(calibration)}
     _write(path, json.dumps(plain, indent=1) + "\n")
 
 
 def check_writable(path: Path) -> None:
-    """SettingError where write_cost_file could write no file. Asked before minutes are spent."""
+    """Raise SettingError if write_cost_file could not write here. Called before a long run."""
     _write(path, "", keep=False)
 
 
@@ -128,7 +128,7 @@ def _write(path: Path, text: str, keep: bool = True) -> None:
 
 
 def read_cost_file(path: Path) -> Calibration:
-    """The cost file at this path. SettingError, with the remedy, if it is missing or damaged."""
+    """Read a cost file. SettingError, with the remedy, if it is missing or damaged."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -151,7 +151,7 @@ def read_cost_file(path: Path) -> Calibration:
 
 
 def _check(calibration: Calibration) -> None:
-    """ValueError where a field has a wrong type or value."""
+    """Raise ValueError if a field has a wrong type or value."""
     for name in (
         "kv_bytes",
         "num_blocks",
@@ -195,7 +195,7 @@ def _check(calibration: Calibration) -> None:
 
 
 def _check_ceilings(about: Mapping[str, Any]) -> None:
-    """ValueError where those of `headway calibrate --profile` are no numbers."""
+    """Raise ValueError if the ceilings of `headway calibrate --profile` are not numbers."""
     profile = about.get("profile", {})
     ceilings = profile.get("ceilings", {}) if isinstance(profile, dict) else None
     if not isinstance(ceilings, dict) or not all(

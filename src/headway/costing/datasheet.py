@@ -1,7 +1,8 @@
 """A cost model computed from an accelerator's data sheet, and marked as analytical.
 
-The roofline of a whole step (Williams, Waterman and Patterson, 2009): it takes as long as reading
-the weights once, or as multiplying its tokens with them, whichever is longer. KV reads are added.
+This is the roofline of a whole step (Williams, Waterman and Patterson, 2009). A step takes the
+longer of two times: reading the weights once, or multiplying its tokens with them. KV reads are
+added.
 """
 
 from dataclasses import asdict, dataclass
@@ -25,18 +26,18 @@ KEYS = ("memory", "bandwidth", "products", "price")
 DTYPE, ITEMSIZE = "bfloat16", 2  # of the FLOP/s that the sheets state
 # Assumptions, not measurements: what well-tuned kernels are commonly said to reach. Measured cost
 # files do not use them.
-BANDWIDTH_REACHED = 0.8  # of the sheet's, by a decode step; 0.6 to 0.85 is usual
-PRODUCTS_REACHED = 0.45  # of the sheet's dense ones, by a long prompt; 0.4 to 0.6 is usual
-HOST_NS = 1_000_000  # nanoseconds per step in which the host decides, builds inputs and samples
+BANDWIDTH_REACHED = 0.8  # share of the sheet's that a decode step reaches; 0.6 to 0.85 is usual
+PRODUCTS_REACHED = 0.45  # share of the dense FLOP/s that a long prompt reaches; usual: 0.4 to 0.6
+HOST_NS = 1_000_000  # nanoseconds per step for the host to decide, build inputs and sample
 SLOTS = 256  # of the running batch; sixteen would leave most of an accelerator idle
-CONTEXT = 8_192  # tokens that a request may hold, where the model's is not shorter
+CONTEXT = 8_192  # tokens that a request may hold, unless the model's context is shorter
 BLOCK_SIZE = 16
-PS = 10**12  # picoseconds of a second
+PS = 10**12  # picoseconds per second
 
 
 @dataclass(frozen=True, slots=True)
 class Accelerator:
-    """What the data sheet states."""
+    """An accelerator's data sheet."""
 
     name: str
     memory: float  # gigabytes
@@ -47,7 +48,7 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True)
 class ModelWork:
-    """What a model reads and computes in a step, and for each token."""
+    """What a model reads and computes, per step and per token."""
 
     weights: int  # bytes that a step reads
     flops: int  # per token, in all layers' matrix products without the output layer
@@ -57,7 +58,7 @@ class ModelWork:
 
 
 def read_accelerator(name: str, path: Path | None = None) -> Accelerator:
-    """A data sheet of the shipped file, or of the user's. SettingError names the nearest name."""
+    """Read a data sheet from the shipped file or from `path`. SettingError suggests a name."""
     sheets = read_yaml(path or SHIPPED)
     if name not in sheets:
         raise SettingError(f"no data sheet of an accelerator {name}{did_you_mean(name, sheets)}")
@@ -79,9 +80,9 @@ def has_shape(model: str) -> bool:
 
 
 def read_shape(model: str) -> "ModelConfig":
-    """A shipped shape by its name, or that of a folder's config.json.
+    """Read a shipped shape by its name, or the shape in a folder's config.json.
 
-    SettingError names the nearest name.
+    SettingError suggests the nearest name.
     """
     from headway.executor.torch.config.model_config import parse_config, read_config
 
@@ -100,11 +101,11 @@ def read_shape(model: str) -> "ModelConfig":
 def analytical_calibration(
     config: "ModelConfig", sheet: Accelerator, model: str, slots: int = SLOTS, context: int = 0
 ) -> Calibration:
-    """The cost file of this model on this accelerator.
+    """The analytical cost file of this model on this accelerator.
 
     context: tokens that a request may hold; 0: CONTEXT, or the model's if that is less.
 
-    Raises MemoryPlanError where the weights leave no room for a request.
+    Raises MemoryPlanError if the weights leave no room for a request.
     """
     from headway.executor.torch.memory.memory_plan import (
         GATHER_BUDGET_ELSEWHERE,
@@ -142,14 +143,15 @@ def analytical_calibration(
 
 
 def roofline(work: ModelWork, sheet: Accelerator) -> StepCost:
-    """A step costs the read of the weights (the output layer's only where anything is sampled).
+    """The cost model of a step: the time to read the weights, plus the tokens above the knee.
 
-    Tokens cost nothing until their products take longer than that read.
+    The output layer's weights are read only if the step computes logits. Tokens cost nothing until
+    their products take longer than the read.
     """
     per_byte = PS / (sheet.bandwidth * 1e9 * BANDWIDTH_REACHED)
     per_flop = PS / (sheet.products * 1e12 * PRODUCTS_REACHED)
     step, token = work.weights * per_byte, work.flops * per_flop
-    head = work.head // 2 * ITEMSIZE * per_byte  # two FLOP a weight
+    head = work.head // 2 * ITEMSIZE * per_byte  # two FLOP per weight
     knee = round(step / token)
     return StepCost(
         device=Rates(
@@ -166,7 +168,8 @@ def roofline(work: ModelWork, sheet: Accelerator) -> StepCost:
 
 
 def model_work(config: "ModelConfig") -> ModelWork:
-    """With experts, a token is multiplied with the chosen ones, and a step reads all of them."""
+    """The work of a model. With experts, a token computes only the chosen ones, but a step reads
+    them all."""
     from headway.executor.torch.loading.tensor_names import tensor_shapes
 
     parameters = sum(map(prod, tensor_shapes(config).values()))
@@ -176,7 +179,7 @@ def model_work(config: "ModelConfig") -> ModelWork:
         one = 3 * config.hidden * config.intermediate
         idle = config.layers * (experts.count - experts.chosen) * one
     return ModelWork(
-        # an embedding that is not also the output layer is read one row per token
+        # An embedding that is not also the output layer is read only one row per token.
         weights=(parameters - (0 if config.tied else tables // 2)) * ITEMSIZE,
         flops=2 * (parameters - tables - idle),
         pair=4 * config.layers * config.heads * config.head_dim,

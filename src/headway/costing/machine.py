@@ -1,4 +1,4 @@
-"""The machine that a figure depends on (without its host name), and its busy neighbours."""
+"""Describe the machine behind a figure (without its host name), and its busy neighbours."""
 
 import os
 import platform
@@ -26,7 +26,7 @@ def cores() -> int:
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor's model name; where the system does not give one, its architecture."""
+    """The processor's model name, or its architecture if the system gives no name."""
     try:
         lines = cpuinfo.read_text().splitlines()
     except OSError:
@@ -43,9 +43,9 @@ def _version(package: str) -> str:
 
 
 class Neighbours:
-    """How many of this process's cores other processes use, from the moment it is made.
+    """How many of this process's cores other processes use, measured from its creation on.
 
-    Its children, such as vLLM's workers, and theirs are no others.
+    Descendants of this process, such as vLLM's workers, do not count as other processes.
     """
 
     def __init__(self, stat: Path = Path("/proc/stat"), proc: Path = Path("/proc")) -> None:
@@ -53,14 +53,14 @@ class Neighbours:
         self._work, self._whole = self._read()
 
     def cores(self) -> float:
-        """Mean number of cores that others used since the beginning; 0 where it is unknown."""
+        """Mean number of cores that other processes used since creation; 0 if unknown."""
         work, whole = self._read()
         if whole - self._whole < WORTH_MEASURING:
             return 0.0
         return max(0.0, cores() * (work - self._work) / (whole - self._whole))
 
     def _read(self) -> tuple[float, float]:
-        """Core-seconds since the machine started: used by other processes, and in all."""
+        """Core-seconds since the machine started: used by other processes, and the total."""
         try:
             lines = [line.split() for line in self.stat.read_text().splitlines()]
         except OSError:
@@ -74,14 +74,14 @@ class Neighbours:
 
 
 def own_seconds(proc: Path = Path("/proc")) -> float:
-    """Core-seconds of this process and of its children and theirs, ended ones included."""
+    """Core-seconds of this process and its descendants, including waited-for ended children."""
     times = os.times()
     own = times.user + times.system + times.children_user + times.children_system
     parents, seconds = dict[int, int](), dict[int, float]()
     for path in proc.glob("[0-9]*/stat"):
         try:
             fields = path.read_text().rpartition(")")[2].split()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         pid = int(path.parent.name)
         parents[pid] = int(fields[1])

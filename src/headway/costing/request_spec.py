@@ -1,4 +1,4 @@
-"""Requests before they have prompts, and what the context cuts off of them."""
+"""Requests that have no prompts yet, and how much of them the context cuts off."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class RequestSpec:
-    """When a request arrives, in which lane, and how many tokens it has; it has no prompt yet."""
+    """A request without a prompt yet: when it arrives, its lane, and its token counts."""
 
     at: int  # nanoseconds
     lane: str
@@ -15,16 +15,16 @@ class RequestSpec:
     blocks: tuple[int, ...] = ()  # ids of the prompt's first blocks, which requests may share
     block: int = 0  # tokens of one such block, after scaling
     cut: int = 0  # tokens that were cut off to fit the context
-    tenant: str = ""  # whose it is
-    supersede: str = ""  # of a tenant's requests with the same, the latest is wanted
+    tenant: str = ""  # the tenant that sends it
+    supersede: str = ""  # of a tenant's requests with the same value, only the latest is wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
-    """What was cut off from requests that are longer than the context."""
+    """How much was cut off requests longer than the context."""
 
     requests: int = 0
-    share: float = 0.0  # of the tokens of all requests, prompts and answers, that was cut off
+    share: float = 0.0  # of all tokens, prompts and answers, that was cut off
 
 
 def truncation(specs: Sequence[RequestSpec]) -> Truncation:

@@ -1,4 +1,4 @@
-"""The values that a journal holds, as JSON and back."""
+"""Encode the values of a journal as JSON, and decode them."""
 
 import json
 from collections.abc import Mapping
@@ -60,13 +60,13 @@ TYPES: dict[str, type] = {
 
 
 def line(value: Any) -> str:
-    """The value as a line of JSON. Only what JSON has no form for goes through `encode`."""
+    """The value as a line of JSON. Only values that JSON cannot represent go through `encode`."""
     return json.dumps(value, default=encode) + "\n"
 
 
 def encode(value: Any) -> Any:
-    """A frozen value as a dict: {"is": its type, and its fields}. Sets are sorted. TypeError for
-    another value."""
+    """A dataclass as a dict: {"is": its type, and its fields}. Sets are sorted. TypeError for any
+    other value."""
     if isinstance(value, frozenset):
         return {"is": "set", "of": sorted(value)}
     if not is_dataclass(value):
@@ -79,7 +79,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(plain: Any, number: int) -> Any:
-    """The value that `encode` was given; number: of its line. JournalError if there is none."""
+    """The value that `encode` was given. number: its line. JournalError if it is not valid."""
     if isinstance(plain, list):
         if {*map(type, plain)} <= {int}:  # prompts are long
             return tuple(plain)
@@ -101,7 +101,7 @@ def decode(plain: Any, number: int) -> Any:
 
 
 def check_types(value: Any) -> None:
-    """TypeError if a field does not have the type of its annotation."""
+    """Raise TypeError if a field does not have the type of its annotation."""
     kind: type = type(value)
     for name, hint in _hints(kind).items():
         if not _fits(getattr(value, name), hint):
@@ -119,7 +119,7 @@ def _fits(value: Any, hint: Any) -> bool:
     origin, args = get_origin(hint) or hint, get_args(hint)
     if hint is float:
         return isinstance(value, int | float)
-    if getattr(origin, "_is_protocol", False):  # a policy: which question it answers is not told
+    if getattr(origin, "_is_protocol", False):  # a policy: its question is not checked
         return type(value) in TYPES.values() and is_dataclass(value)
     if issubclass(origin, Mapping):
         return isinstance(value, Mapping)

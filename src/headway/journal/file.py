@@ -1,7 +1,7 @@
 """A journal on disk (JournalFile): one file, or a series of parts.
 
 If a record cannot be written, the journal ends and the engine goes on. The reason is logged, and
-what was written until then can be replayed.
+the records written so far can be replayed.
 """
 
 import logging
@@ -19,21 +19,21 @@ from headway.journal.journal import head, head_of_part, line_of, line_to_next
 from headway.journal.record import Record
 
 LOG = logging.getLogger("headway.journal")
-TWINS = 100  # journals with one stamp in their names, at most
+TWINS = 100  # most journals with the same stamp in their names
 
 
 class JournalFile:
-    """Each record is written in one piece, so a killed run loses only its last one.
+    """A journal on disk. Each record is written unbuffered, so a killed run loses only its last.
 
-    Only the owner may read the file: it holds prompts and answers, as token ids. Used by one
-    thread at a time.
+    Only the owner may read the file, because it holds prompts and answers as token ids. One thread
+    at a time may use it.
     """
 
     def __init__(
         self, path: Path, settings: Settings, about: Mapping[str, Any], part_bytes: int = 0
     ) -> None:
-        """about: the run, as JSON. part_bytes: a part that has reached this size is followed by
-        another; 0: there is one part. JournalError if the file exists or cannot be made."""
+        """about: the run, as JSON. part_bytes: the size at which a new part begins; 0: there is
+        only one part. Raises JournalError if the file exists or cannot be created."""
         self.fault = ""  # why writing has stopped; empty: it has not
         self._first, self._number, self._part_bytes = path, 1, part_bytes
         try:
@@ -43,7 +43,7 @@ class JournalFile:
 
     @property
     def name(self) -> str:
-        """The name of its first file."""
+        """The name of the journal's first file."""
         return self._first.name
 
     def keep(self, record: Record) -> None:
@@ -52,7 +52,7 @@ class JournalFile:
             return
         try:
             line = line_of(record)
-        except (TypeError, ValueError) as error:  # a value that JSON has no form for
+        except (TypeError, ValueError) as error:  # a value that JSON cannot represent
             return self._stop(str(error))
         try:
             self._part.add(line)
@@ -71,7 +71,7 @@ class JournalFile:
         )
 
     def _begin_next_part(self) -> None:
-        """Begin the next part, then name it in this one: so each part that is named exists."""
+        """Create the next part, then name it in this one, so that each named part exists."""
         number = self._number + 1
         path = self._first.with_name(f"{self._first.stem}.{number}{self._first.suffix}")
         part = Part(path, head_of_part(number, self.name))
@@ -95,10 +95,11 @@ class JournalFile:
 
 
 class Part:
-    """One new file, of mode 0600. It ends with a whole line even if the disk was full."""
+    """One new file with mode 0600. It ends with a whole line even if the disk was full."""
 
     def __init__(self, path: Path, head: str) -> None:
-        """OSError, and no new file, if it exists already or its head cannot be written."""
+        """Raises OSError, and leaves no new file, if the file exists or the head cannot be
+        written."""
         self.path, self.size = path, 0
         self._file = FileIO(path, "x", opener=_private)
         try:
@@ -108,16 +109,16 @@ class Part:
             raise
 
     def add(self, line: str) -> None:
-        """Write the whole line or, with OSError, nothing."""
+        """Write the whole line. If that fails, write nothing and raise OSError."""
         data = memoryview(line.encode())
         try:
             while data:
                 data = data[self._file.write(data) :]
         except OSError:
-            with suppress(OSError):  # else the last line stays cut off, and a replay skips it
+            with suppress(OSError):  # otherwise a replay skips the cut-off last line
                 self._file.truncate(self.size)
             raise
-        self.size += len(line)  # which is ASCII
+        self.size += len(line)  # the line is ASCII
 
     def close(self) -> None:
         """Close the file."""
@@ -137,7 +138,8 @@ def _private(path: str, flags: int) -> int:
 def begun(
     path: Path, stamp: str, settings: Settings, about: Mapping[str, Any], part_bytes: int
 ) -> JournalFile:
-    """Begin a journal beside `path`, with the stamp in its name. JournalError if that fails."""
+    """Begin a journal in the folder of `path`, with the stamp in its name. JournalError if that
+    fails."""
     for twin in range(1, TWINS + 1):
         of = stamp if twin == 1 else f"{stamp}-{twin}"
         try:
@@ -150,9 +152,10 @@ def begun(
 
 
 def check(path: Path, *, new: bool) -> None:
-    """JournalError if no journal can be made. Asked before a model is loaded.
+    """Raise JournalError if no journal can be created here. Called before a model is loaded.
 
-    new: the journal is this file itself; else others beside it, with stamps in their names.
+    new: the journal is this file itself. Otherwise journals with stamps in their names are created
+    in its folder.
     """
     problem = ""
     if not path.name or path.is_dir():

@@ -1,13 +1,13 @@
-"""A journal's lines, written and read: what the engine took in and did, enough to do it again.
+"""Write and read a journal's lines: what the engine took in and did, enough to replay it.
 
-Each line is JSON. The first one holds the settings, and what is known about the run. Each line
-after it is one turn of the engine's loop: [step, now, commands, collected, tokens, errors,
-nanoseconds, host, digest]. The digest is of the step's rows: with it a replay sees whether it has
-made the same ones. Log-probabilities are not kept, because nothing is decided by them.
+Each line is JSON. The first line holds the settings and what is known about the run. Each later
+line is one turn of the engine's loop: [step, now, commands, collected, tokens, errors,
+nanoseconds, host, digest]. The digest covers the step's rows, so a replay can check that it has
+built the same rows. Log-probabilities are not kept, because no decision depends on them.
 
-A long journal is a series of files, its parts. All but the last end with a line that names the next
-one: {"next": NAME}. A later part begins with its number and the name of the first part. A series is
-replayed from its beginning, because each step depends on all that came before it.
+A long journal is a series of files, its parts. Each part but the last ends with a line that names
+the next one: {"next": NAME}. A later part begins with its number and the name of the first part. A
+replay starts at the first part, because each step depends on all the steps before it.
 """
 
 import json
@@ -41,7 +41,7 @@ def head(settings: Settings, about: Mapping[str, Any]) -> str:
 
 
 def line_of(record: Record) -> str:
-    """The line of a step."""
+    """The line of a record."""
     rest = record.nanoseconds, record.host, record.digest
     content = record.commands, record.collected, record.tokens, record.errors
     return codec.line([record.step, record.now, *content, *rest])
@@ -53,7 +53,7 @@ def head_of_part(number: int, first: str) -> str:
 
 
 def line_to_next(name: str) -> str:
-    """The last line of a part. name: the file name of the next one."""
+    """The last line of a part. name: the file name of the next part."""
     return codec.line({"next": name})
 
 
@@ -63,13 +63,13 @@ def next_part(line: str) -> str:
         match json.loads(line):
             case {"next": str(name)}:
                 return name
-    except ValueError:  # whoever reads it as a record will say so
+    except ValueError:  # reading the line as a record reports the error
         pass
     return ""
 
 
 def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
-    """Read a journal: its settings, and its records one by one. JournalError names a bad line."""
+    """Read a journal: its settings, and an iterator of records. JournalError names a bad line."""
     numbered = iter(enumerate(lines, start=1))
     head = _head(next(numbered, (1, ""))[1])
     try:
@@ -82,7 +82,7 @@ def read(lines: Iterable[str]) -> tuple[Settings, Iterator[Record]]:
 
 
 def read_part(lines: Iterable[str], number: int) -> Iterator[Record]:
-    """Read the records of a later part. JournalError if it is not the part of this number."""
+    """Read the records of a later part. JournalError if the part does not have this number."""
     numbered = iter(enumerate(lines, start=1))
     if (found := _any_head(next(numbered, (1, ""))[1]).get("part", 1)) != number:
         raise JournalError(f"this is part {found} of a journal, and part {number} comes here")
@@ -90,7 +90,7 @@ def read_part(lines: Iterable[str], number: int) -> Iterator[Record]:
 
 
 def about(line: str) -> dict[str, Any]:
-    """What a journal's first line says about the run; empty: nothing."""
+    """What a journal's first line says about the run; empty if it says nothing."""
     facts = _head(line).get("about", {})
     if not isinstance(facts, dict):
         raise JournalError("line 1 says nothing that can be understood about the run")
@@ -141,7 +141,7 @@ def _record(number: int, line: str) -> Record:
 
 
 def _check(record: Record) -> None:
-    """TypeError or ValueError if it cannot be a step. The reader adds the line's number."""
+    """Raise TypeError or ValueError for an invalid record. The reader adds the line's number."""
     steps, times = (record.step, record.collected), (record.now, record.nanoseconds, record.host)
     numbers = *steps, *times, record.digest
     if not all(isinstance(each, int) for row in (numbers, *record.tokens) for each in row):

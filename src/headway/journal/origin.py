@@ -1,4 +1,4 @@
-"""Which headway wrote a journal: its version, and a digest of the source code that decides."""
+"""Which headway wrote a journal: its version, and a digest of the source code that schedules."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -9,12 +9,12 @@ from typing import Any
 from headway import __version__
 
 HOME = Path(__file__).parents[1]
-DECIDES = ("engine.py", "core/**/*.py")  # files below HOME: what is served when follows from them
+DECIDES = ("engine.py", "core/**/*.py")  # files below HOME that decide what is served when
 
 
 @cache
 def source() -> str:
-    """The digest. Between two releases it changes more often than the version."""
+    """The digest of the source files in DECIDES. It changes more often than the version."""
     files = sorted(path for pattern in DECIDES for path in HOME.glob(pattern))
     digest = blake2b(digest_size=8)
     for path in files:
@@ -29,9 +29,9 @@ def own() -> dict[str, str]:
 
 
 def other(about: Mapping[str, Any]) -> str:
-    """In words, who wrote a journal and what to do. Empty: this headway wrote it, or nobody knows.
+    """In words, which headway wrote a journal and what to do. Empty: this one, or it is unknown.
 
-    about: what its head says about the run.
+    about: what the journal's head says about the run.
     """
     wrote = about.get("headway", "")
     if not wrote or own().items() <= about.items():

@@ -1,4 +1,4 @@
-"""One step of a journal (Record), and the digest of its rows."""
+"""One record of a journal (Record), and the digest of its rows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -11,19 +11,19 @@ from headway.core.commands import Command
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One turn of the engine's loop: the step that was decided, and the one that came back.
+    """One turn of the engine's loop: the step that was decided, and the step that came back.
 
-    With one step in flight these are the same.
+    With depth 1 these are the same step.
     """
 
-    step: int  # that was decided; 0: none was
+    step: int  # the step that was decided; 0: none
     now: int  # when the step was decided, as the scheduler was told
     commands: tuple[Command, ...]  # in the order they were applied
-    collected: int = 0  # the step that came back; 0: none did
-    tokens: tuple[tuple[int, ...], ...] = ()  # sampled in it, by row
-    errors: dict[int, str] = field(default_factory=dict)
-    nanoseconds: int = 0  # from `now` to its commit
-    host: int = 0  # of its time, that in which the device waited for the host
+    collected: int = 0  # the step that came back; 0: none
+    tokens: tuple[tuple[int, ...], ...] = ()  # sampled in the collected step, by row
+    errors: dict[int, str] = field(default_factory=dict)  # of the collected step, by row
+    nanoseconds: int = 0  # from `now` to the commit of the collected step
+    host: int = 0  # nanoseconds in which the device waited for the host
     digest: int = 0  # of the rows of the step that was decided; 0: no rows
 
 

@@ -39,14 +39,14 @@ PARTS = (
     *("rule", "join", "order", "mix", "chunk", "step_tokens"),
     *("preempt", "defer", "relegate", "memory", "fair"),
 )
-# Parts that mean nothing to an exclusive group, whose members keep their places to its end.
+# Parts that do not apply to an exclusive group, whose members keep their slots until it ends.
 NOT_IN_GROUPS = {"chunk": ("slack",), "preempt": ("by-lane",), "defer": ("without-deadline",)}
 
 StrategyMaker = Callable[[StrategyInputs], Strategy]
 
 
 def read_strategies(wanted: str) -> dict[str, StrategyMaker]:
-    """Strategies by name, from a comma-separated list of names or a YAML file."""
+    """Read strategies by name, from a comma-separated list of names or a YAML file."""
     if wanted.endswith((".yaml", ".yml")):
         return read_strategy_file(Path(wanted))
     names = [name.strip() for name in wanted.split(",") if name.strip()]
@@ -58,9 +58,9 @@ def read_strategies(wanted: str) -> dict[str, StrategyMaker]:
 
 
 def read_strategy_file(path: Path) -> dict[str, StrategyMaker]:
-    """Strategies of a YAML file: a mapping of names to parts.
+    """Read the strategies of a YAML file, which maps names to parts.
 
-    A name of the registry may stand without parts.
+    A name in the registry may have no parts.
     """
     makers = dict[str, StrategyMaker]()
     if not (plain := read_yaml(path)):
@@ -82,9 +82,9 @@ def _at_site(name: str, parts: Mapping[str, Any], file: str, inputs: StrategyInp
 def strategy_from_parts(
     name: str, parts: Mapping[str, Any], file: str = "strategies", slots: int = SLOTS
 ) -> Strategy:
-    """A strategy of its parts, as YAML has them.
+    """Make a strategy from its parts, as in the YAML.
 
-    slots: of the running batch, where the parts do not say.
+    slots: slots of the running batch, if the parts do not give a size.
     """
     where = f"{file}: {name}"
     known(parts, PARTS, where)
@@ -146,7 +146,7 @@ def _join(value: Any, where: str, slots: int) -> Join:
 
 
 def _size(value: Any, where: str, *, follows: bool) -> tuple[int, int]:
-    """The least and most size. The least is 0 where the size is fixed."""
+    """The least and the greatest size. The least is 0 if the size is fixed."""
     if not (follows and isinstance(value, dict)):
         return 0, whole(value, f"{where}: size", 1)
     known(value, ("between",), f"{where}: size")

@@ -1,6 +1,6 @@
 """The parts of a strategy as YAML names them: `name`, or `name: fields`.
 
-An unknown name or field is refused with the nearest; so is a value that a part cannot have.
+Unknown names, unknown fields and invalid values raise SettingError; the first two suggest a name.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -27,7 +27,7 @@ RELEGATES: dict[str, Relegate] = {"keep": Keep(), "hopeless": Hopeless()}
 
 
 def read_order(value: Any, where: str) -> Order:
-    """first-come, priority, shortest-first, or deadline with its fields."""
+    """Read an order: first-come, priority, shortest-first, or deadline with its fields."""
     name, fields = choice(value, (*ORDERS, "deadline"), where)
     where = f"{where}: {name}"
     known(fields, DEADLINE if name == "deadline" else (), where)
@@ -44,7 +44,7 @@ def read_order(value: Any, where: str) -> Order:
 
 
 def read_fair(order: Order, value: Any, where: str) -> Order:
-    """The order as it is, or shared fairly among tenants: true, or weights by tenant."""
+    """The order itself (false), or shared fairly among tenants (true, or weights by tenant)."""
     if not isinstance(value, dict):
         return Fairly(order) if read_bool(value, where) else order
     weights = {str(name): whole(each, f"{where}: {name}") for name, each in value.items()}
@@ -52,7 +52,7 @@ def read_fair(order: Order, value: Any, where: str) -> Order:
 
 
 def read_chunk(value: Any, where: str) -> Chunk:
-    """whole, fixed with its tokens, or slack with its fields."""
+    """Read a chunk: whole, fixed with its tokens, or slack with its fields."""
     name, fields = choice(value, ("whole", "fixed", "slack"), where, scalar=True)
     where = f"{where}: {name}"
     if name == "fixed":
@@ -73,7 +73,7 @@ def read_chunk(value: Any, where: str) -> Chunk:
 
 
 def read_memory(value: Any, where: str) -> Memory:
-    """now, or ahead and filler-ahead with their fields."""
+    """Read a memory policy: now, or ahead or filler-ahead with its fields."""
     name, fields = choice(value, ("now", AHEAD, FILLER), where)
     known(fields, ("share", "spread") if name != "now" else (), f"{where}: {name}")
     if name == "now":
@@ -83,20 +83,20 @@ def read_memory(value: Any, where: str) -> Memory:
 
 
 def read_named(value: Any, choices: Mapping[str, Any], where: str) -> Any:
-    """A part without fields."""
+    """Read a part without fields."""
     known([str(value)], choices, where)
     return choices[str(value)]
 
 
 def read_bool(value: Any, where: str) -> bool:
-    """true or false; else SettingError."""
+    """The value, if it is true or false; else SettingError."""
     if not isinstance(value, bool):
         raise SettingError(f"{where} is {value!r}, not true or false")
     return value
 
 
 def named(make: Callable[[], Made], where: str) -> Made:
-    """What is made; where it refuses its values, the error names the place in the file."""
+    """Return what `make` returns. If it raises SettingError, name the place in the file."""
     try:
         return make()
     except SettingError as error:

@@ -1,8 +1,9 @@
 """Every strategy by name, fitted to the endpoints of a comparison.
 
-All but shortest-first and priority take requests first come, first served. All have the same slots
-on a machine of 16 slots. On a larger one continuous batching uses all slots, and a group keeps 16
-members: its prompts run in one padded step, and 256 long prompts would take a minute.
+Requests are served first come, first served, except by shortest-first, priority, deadline-order,
+filler, fair and budgets. With 16 slots, all strategies but one-by-one use 16. With more,
+continuous batching uses all slots, but a group keeps 16 members: its prompts run in one padded
+step, and 256 long prompts would take a minute.
 """
 
 from collections.abc import Callable
@@ -28,9 +29,9 @@ from headway.strategies.strategy_inputs import StrategyInputs
 
 FIRST_COME = FirstCome()
 CHUNKED_PREFIX = "continuous-chunk-"  # and a number of tokens
-DYNAMIC_GLOBAL, DYNAMIC_LANES = "dynamic-global", "dynamic-lanes"  # they are always compared
-STEP_TOKENS = 512  # of a step of whole prompts; the last prompt may overrun it
-LONG_STEP = 2_048  # prompt tokens of a step at most, where its time is bounded
+DYNAMIC_GLOBAL, DYNAMIC_LANES = "dynamic-global", "dynamic-lanes"  # always compared
+STEP_TOKENS = 512  # of a step of whole prompts; the last prompt may exceed it
+LONG_STEP = 2_048  # most prompt tokens of a step whose time is bounded
 BUCKETS = (32, 64, 128, 256, 512, 1_024, 2_048)  # tokens
 
 
@@ -121,7 +122,7 @@ def _mixed(inputs: StrategyInputs) -> Strategy:
 
 
 def chunked_strategy(size: int, slots: int = SLOTS) -> Strategy:
-    """Continuous batching with prompts in chunks of so many tokens, mixed with decodes."""
+    """Continuous batching with prompts in chunks of `size` tokens, mixed with decodes."""
     rule = f"{slots} slots; prompts in chunks of {size} tokens share steps with next tokens"
     return _continuous(f"{CHUNKED_PREFIX}{size}", rule, Mixed(), Fixed(size), slots)
 
@@ -146,7 +147,7 @@ def _first_come(inputs: StrategyInputs) -> Strategy:
 
 
 def by_budgets(slots: int) -> Policies:
-    """Everything that goes by budgets, together."""
+    """All policies that follow the budgets, together."""
     return replace(
         _by_slack(slots),
         order=ByDeadline(),
@@ -162,7 +163,7 @@ def _by_slack(slots: int) -> Policies:
 
 
 def _first_come_but(name: str, rule: str, inputs: StrategyInputs, **parts: Any) -> Strategy:
-    """First come, with the chunk that the tightest budget allows, but for these parts."""
+    """First-come, with the chunk that the tightest budget allows, except for these parts."""
     plain = _first_come(inputs)
     rule = f"as first-come with chunks of {inputs.chunk}, but {rule}"
     return Strategy(name, rule, replace(plain.policies, **parts))
@@ -236,14 +237,14 @@ REGISTRY: dict[str, Callable[[StrategyInputs], Strategy]] = {
     "budgets": _budgets,
 }
 PARTS_OF_BUDGETS = ("deadline-order", "slack-steps", "relegation", "filler")
-# first-come is one of the chunks. memory-ahead differs from it only where memory is short, and fair
-# where an endpoint has several tenants.
+# first-come is one of the chunked strategies. memory-ahead differs from it only when memory is
+# short, and fair only when an endpoint has several tenants.
 LEFT_OUT = ("first-come", "memory-ahead", "fair", *PARTS_OF_BUDGETS)
 DEFAULT_STRATEGIES = tuple(name for name in REGISTRY if name not in LEFT_OUT)
 
 
 def find_strategy(name: str) -> Callable[[StrategyInputs], Strategy]:
-    """SettingError, with the nearest name, if there is none of that name."""
+    """The maker of the strategy with this name. SettingError suggests the nearest name."""
     if name in REGISTRY:
         return REGISTRY[name]
     size = name.removeprefix(CHUNKED_PREFIX)

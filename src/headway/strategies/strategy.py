@@ -1,4 +1,4 @@
-"""A strategy: a named set of policies for the engine. The three of the demo."""
+"""A named set of policies for the engine (Strategy), and the three strategies of the demo."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, fields, is_dataclass
@@ -13,11 +13,11 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.costing.token_cost import TokenCost
 
-SLOTS = 16  # of the running batch, the same for every strategy
+SLOTS = 16  # default slots of the running batch, and the most members of a group
 CHUNKS = (32, 512)  # least and most prompt tokens per step under continuous batching
-WINDOW_SHARE = 0.25  # of a lane's TTFT budget: how long Dynamic may hold its oldest request
+WINDOW_SHARE = 0.25  # share of a lane's TTFT budget that Dynamic may hold its oldest request
 OFFLINE_WINDOW = (
-    3_600_000_000_000  # of a lane without a budget, whose requests fill the groups of others
+    3_600_000_000_000  # ns, for a lane without a TTFT budget: it fills the groups of other lanes
 )
 
 
@@ -37,10 +37,10 @@ class Strategy:
 def demo_strategies(
     lanes: Collection[Lane], token_cost: TokenCost, context: int
 ) -> tuple[Strategy, ...]:
-    """Static, dynamic and continuous batching, set from the lanes' budgets.
+    """Static, dynamic and continuous batching, fitted to the lanes' budgets.
 
-    The order is the same for all: by the lanes' priority, and first come, first served within
-    a lane. A group's prompts run in one step, padded to the longest of them.
+    All use the same order: by lane priority, then first come, first served within a lane. A
+    group's prompts run in one step, padded to the longest prompt.
     """
     chunk = chunk_within_budgets(lanes, token_cost)
     group = SLOTS * context  # room for any group's prompts
@@ -87,7 +87,7 @@ def demo_strategies(
 
 
 def windows_from_budgets(lanes: Iterable[Lane]) -> dict[str, int]:
-    """Nanoseconds that each lane's oldest request may be held: a share of its TTFT budget."""
+    """Nanoseconds that each lane's oldest request may be held: a share of the TTFT budget."""
     return {
         lane.name: OFFLINE_WINDOW
         if lane.budget.ttft == NEVER
@@ -97,9 +97,9 @@ def windows_from_budgets(lanes: Iterable[Lane]) -> dict[str, int]:
 
 
 def chunk_within_budgets(lanes: Iterable[Lane], token_cost: TokenCost, slots: int = SLOTS) -> int:
-    """Prompt tokens that fit into a step beside a full batch, inside the tightest TPOT budget.
+    """Prompt tokens that fit into a step with a full batch, inside the tightest TPOT budget.
 
-    Sarathi-Serve's rule (OSDI 2024), rounded down to a power of two.
+    This is Sarathi-Serve's rule (OSDI 2024), within CHUNKS and rounded down to a power of two.
     """
     tightest = min(lane.budget.tpot for lane in lanes)
     room = (tightest - slots * token_cost.answer) / token_cost.prompt

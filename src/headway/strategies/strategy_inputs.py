@@ -21,14 +21,14 @@ class StrategyInputs:
     lanes: Collection[Lane]
     token_cost: TokenCost
     context: int
-    prompts: Sequence[int] = ()  # tokens, ascending: how long they are
+    prompts: Sequence[int] = ()  # prompt lengths in tokens, ascending
     stated: Mapping[str, Window] = field(default_factory=dict)  # windows that the user has set
     slots: int = SLOTS  # of the running batch
-    full: int = 0  # rows of a full batch, where the memory holds fewer; 0: slots
+    full: int = 0  # rows of a full batch, if memory holds fewer than the slots; 0: slots
 
     @property
     def windows(self) -> dict[str, Window]:
-        """By lane."""
+        """The window of each lane, by name."""
         default = windows_from_budgets(self.lanes)
         return {name: Window(high) for name, high in default.items()} | dict(self.stated)
 
@@ -36,8 +36,8 @@ class StrategyInputs:
     def window(self) -> Window:
         """One window for all endpoints: that of the endpoint that can wait the longest.
 
-        That is what teams choose who want full batches. Of equals it is the fixed one, or else the
-        one that begins highest.
+        Teams that want full batches choose this. Ties go to a fixed window, then to the one with
+        the higher lower end.
         """
         windows = self.windows
         timed = [windows[each.name] for each in self.lanes if each.budget.ttft != NEVER]
@@ -56,7 +56,7 @@ class StrategyInputs:
 
     @property
     def chunk(self) -> int:
-        """Prompt tokens that fit beside a full batch into the tightest budget."""
+        """Prompt tokens that fit into a step with a full batch, inside the tightest budget."""
         return chunk_within_budgets(self.lanes, self.token_cost, self.full or self.slots)
 
     def group(self, name: str, rule: str, join: Join) -> Strategy:

@@ -1,7 +1,7 @@
 """How long groups are held for more requests: one time, or a range that follows the load (Window).
 
 window: 30                    # ms
-window: {between: [5, 50]}    # ms: it follows the load between the two
+window: {between: [5, 50]}    # ms; follows the load between the two
 """
 
 from dataclasses import dataclass
@@ -15,19 +15,19 @@ from headway.yaml_values import known, number
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """How long the oldest request may be held. Nanoseconds."""
+    """How long the oldest request may be held, in nanoseconds."""
 
-    high: int = NEVER  # the most; NEVER: nobody has set a window
-    low: int = NEVER  # it follows the load between this and the most; NEVER: it is fixed
+    high: int = NEVER  # the upper end; NEVER: no window is set
+    low: int = NEVER  # the lower end of a window that follows the load; NEVER: it is fixed
 
     @property
     def follows(self) -> bool:
-        """Whether it follows the load."""
+        """Whether the window follows the load."""
         return self.low != NEVER
 
     @property
     def text(self) -> str:
-        """In milliseconds."""
+        """The window in milliseconds, for people."""
         low = f"{self.low / 1e6:.0f} to " if self.follows else ""
         return f"{low}{self.high / 1e6:.0f} ms"
 
@@ -41,7 +41,7 @@ class Window:
 
 
 def read_window(value: Any, where: str) -> Window:
-    """A window as YAML has it. SettingError names the place in the file."""
+    """Read a window from its YAML value. SettingError names the place in the file."""
     if not isinstance(value, dict):
         return Window(round(number(value, where) * 1e6))
     known(value, ("between",), where)
