@@ -1,8 +1,8 @@
-"""FakeExecutor: no model, but a real paged memory. For tests.
+"""FakeExecutor, for tests: no model, but a real paged memory.
 
-The state it keeps for a token depends on that token and on all before it, as KV does, and it
-reaches the past only through its block table, as attention does. So a block that is published too
-early, freed too soon, missing from the table, or shared with the wrong prefix changes the answer.
+Like KV, the state it keeps for a token depends on that token and on all tokens before it. Like
+attention, it reads the past only through its block table. So a block that is published too early,
+freed too soon, missing from the table, or shared with the wrong prefix changes the answer.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ def mix(state: int, token: int) -> int:
 
 
 def next_token(states: list[int], prompt: int, sampling: Sampling) -> int:
-    """The 'model': a token from all states so far, keyed by seed and position and not by slot."""
+    """The 'model': a token from all states so far. It depends on seed and position, not on slot."""
     total = mix(ROOT + sampling.seed, len(states))
     for state in states:
         total = mix(total, state)
@@ -37,22 +37,22 @@ def next_token(states: list[int], prompt: int, sampling: Sampling) -> int:
 
 
 def pooled(states: list[int], pooling: str) -> bytes:
-    """Stands for the vector of a prompt with these states."""
+    """A stand-in for the vector of a prompt with these states."""
     high, low = divmod(states[-1] if pooling == Pooling.LAST else sum(states), 4_096)
     return pack("<2f", high, low)
 
 
 def score(state: int, token: int) -> Logprob:
-    """Stands for the log-probability of a token after a state."""
+    """A stand-in for the log-probability of a token after a state."""
     return Logprob(-float(mix(state, token)))
 
 
 class FakeExecutor(Executor):
-    """Computes states instead of logits, in a paged memory.
+    """Compute states instead of logits, in a paged memory.
 
     burst: tokens per step, as if all but the first had been drafted and accepted. begins: called
-    for each sequence that begins; if it raises, that sequence's rows are errors, and only those.
-    steps_in_flight: as its traits say.
+    for each sequence that begins; if it raises, only the rows of that sequence become errors.
+    steps_in_flight: for the traits.
     """
 
     def __init__(
@@ -76,10 +76,10 @@ class FakeExecutor(Executor):
         self.memory = [[-1] * block_size for _ in range(num_blocks + 1)]
         self.tables: dict[int, list[int]] = {}
         self.begun: dict[int, Begun] = {}
-        self.states: dict[int, list[int]] = {}  # sequence -> of its rows so far, if it is pooled
+        self.states: dict[int, list[int]] = {}  # sequence -> its rows' states so far, if pooled
         self.sampled: dict[int, int] = {}  # sequence -> the token that it sampled last
         self.refused: dict[int, str] = {}  # sequence -> why it could not begin
-        self.computed = 0  # cells, wasted ones too
+        self.computed = 0  # cells, including wasted ones
         self._outputs: dict[int, Output] = {}
 
     def submit(self, batch: Batch) -> int:
@@ -90,7 +90,7 @@ class FakeExecutor(Executor):
         rows = [row for row in batch.rows if row.sequence not in self.refused]
         for row in rows:
             self.tables[row.sequence] += row.blocks
-        # Read everything before writing anything: a row may rely on earlier steps only.
+        # Read everything before writing anything: a row may only rely on earlier steps.
         states = {row.sequence: self._compute(row) for row in rows}
         for row in batch.rows:
             known = states.get(row.sequence, [])
@@ -136,7 +136,7 @@ class FakeExecutor(Executor):
         return Output(tuple(tokens), errors=errors, prompt_logprobs=scores, vectors=vectors)
 
     def _pool(self, i: int, row: Row, known: list[int]) -> dict[int, bytes]:
-        """The row's vector, if the prompt ends with it: of the states that rows have computed."""
+        """The vector, if this row ends the prompt. It pools the states that the rows computed."""
         begun = self.begun[row.sequence]
         states = self.states.setdefault(row.sequence, [])
         states += known[row.start :]

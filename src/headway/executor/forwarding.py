@@ -7,7 +7,7 @@ from headway.engine import Executor
 
 
 class Forwarding(Executor):
-    """An executor around another one. A subclass says what it does to steps."""
+    """An executor that wraps another one. A subclass defines what happens to steps."""
 
     def __init__(self, executor: Executor) -> None:
         self.executor, self.traits = executor, executor.traits

@@ -1,4 +1,4 @@
-"""GuardedExecutor: a step that fails ends its own requests, and not the engine."""
+"""GuardedExecutor: a step that fails ends its own requests, not the engine."""
 
 import logging
 from dataclasses import replace
@@ -20,13 +20,13 @@ PROBE = Batch(
 
 
 class GuardedExecutor(Forwarding):
-    """Wraps an executor. What it raises becomes an error of each row of that step.
+    """Wrap an executor. An exception in a step becomes an error of each of the step's rows.
 
     The requests of those rows end with the error. Their blocks are freed and not published to the
-    prefix cache, and waiting requests are served by the next step. After MOST_FAILURES failed
-    steps in a row, a probe step is run that belongs to no request. If it fails too, no step works,
-    and the engine ends. If it succeeds, the requests were the cause, and the engine goes on.
-    An EngineDownError says that no step works, and ends the engine at once.
+    prefix cache, and the next step serves waiting requests. After MOST_FAILURES failed steps in a
+    row, a probe step runs that belongs to no request. If it fails too, no step works, and the
+    engine ends. If it succeeds, the requests were the cause, and the engine goes on.
+    An EngineDownError means that no step works, and ends the engine at once.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -41,7 +41,7 @@ class GuardedExecutor(Forwarding):
             batch, self._probed = replace(batch, ended=(*self._probed, *batch.ended)), ()
         try:
             ticket = self.executor.submit(batch)
-        except EngineDownError:  # it will not compute another step
+        except EngineDownError:  # the executor cannot compute another step
             raise
         except Exception as error:
             self._failed[batch.step] = self._output(len(batch.rows), error)

@@ -1,4 +1,4 @@
-"""load: from an executor's name to a loaded model. Each executor is imported only if it is used."""
+"""load: load a model into the named executor. An executor is imported only if it is used."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -14,15 +14,15 @@ from headway.executor.traits import OURS, Traits
 from headway.executor.vllm.traits import VLLM_TRAITS
 
 TORCH, VLLM = "torch", "vllm"
-BLOCK_SIZES = {TORCH: 16, VLLM: 32}  # tokens, where none is asked for. vLLM's CPU kernels take 32s
+BLOCK_SIZES = {TORCH: 16, VLLM: 32}  # default tokens; vLLM's CPU kernels take multiples of 32
 EXECUTORS = tuple(BLOCK_SIZES)
 
 
 def check_executor(
     name: str, options: Mapping[str, Any], adapters: Collection[str] = (), dtype: str = ""
 ) -> None:
-    """Raises SettingError for an executor that there is not, or options, LoRA adapters (their
-    names) or a dtype that it does not take.
+    """Raise SettingError for an unknown executor, or for options, LoRA adapters (their names) or a
+    dtype that the executor does not take.
 
     vLLM's own options are checked when it is loaded.
     """
@@ -41,7 +41,7 @@ def check_executor(
 
 
 def traits_of(name: str) -> Traits:
-    """What is known of an executor's traits before it is loaded."""
+    """The traits of an executor as far as they are known before it is loaded."""
     return VLLM_TRAITS if name == VLLM else OURS
 
 
@@ -54,8 +54,8 @@ def load(
     options: Mapping[str, Any] = {},
     adapters: Mapping[str, str] = {},
 ) -> Loaded:
-    """Load a checkpoint into an executor. options: vLLM's. adapters: folders of LoRA adapters, by
-    name. Raises as the executor's `load` does."""
+    """Load a checkpoint into an executor. options: for vLLM. adapters: folders of LoRA adapters, by
+    name. Raises what check_executor and the executor's own `load` raise."""
     check_executor(executor, options, adapters, dtype)
     if executor == VLLM:
         from headway.executor.vllm.load import load as load_vllm

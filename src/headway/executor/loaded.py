@@ -1,4 +1,4 @@
-"""What every executor's `load` returns (Loaded): the executor, and what its user needs to know."""
+"""What every executor's `load` returns (Loaded): the executor and the facts about it."""
 
 from pathlib import Path
 from typing import Protocol
@@ -12,13 +12,13 @@ from headway.engine import Executor
 
 
 class Plan(Protocol):
-    """Where the memory went. Sizes in bytes. str() is one line for people."""
+    """How the memory is used. Sizes are in bytes. str() is one line for people."""
 
     @property
     def weights(self) -> int: ...
     @property
     def per_block(self) -> int:
-        """KV of all layers."""
+        """KV bytes of a block in all layers."""
         ...
 
     @property
@@ -28,7 +28,7 @@ class Plan(Protocol):
 
     @property
     def num_blocks(self) -> int:
-        """Blocks that can be handed out; the scratch block comes on top."""
+        """Blocks that can be allocated, without the scratch block."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class Plan(Protocol):
 
     @property
     def summary(self) -> str:
-        """For people, in lines of less than 80 characters."""
+        """The plan for people, in lines of less than 80 characters."""
         ...
 
 
@@ -56,12 +56,12 @@ class Loaded(Protocol):
     def plan(self) -> Plan: ...
     @property
     def folder(self) -> Path:
-        """The checkpoint's, tokenizer included; empty: random weights."""
+        """The checkpoint's folder, with the tokenizer; empty: random weights."""
         ...
 
     @property
     def dtype(self) -> str:
-        """The dtype that it computes in."""
+        """The dtype that the model computes in."""
         ...
 
     @property
@@ -73,31 +73,31 @@ class Loaded(Protocol):
 
     @property
     def eos(self) -> frozenset[int]:
-        """The tokens that end its answers."""
+        """The tokens that end the model's answers."""
         ...
 
     @property
     def threads(self) -> int:
-        """Threads that it computes with and keeps; 0: `executor.torch.threads` sets them."""
+        """Threads that the executor uses and keeps; 0: `executor.torch.threads` sets them."""
         ...
 
     @property
     def rounding(self) -> Rounding:
-        """How it rounds up a step's tokens."""
+        """How the executor rounds up a step's tokens."""
         ...
 
     @property
     def gathering(self) -> Gathering:
-        """How it reads keys and values."""
+        """How the executor reads keys and values."""
         ...
 
 
 def settings_of(
     loaded: Loaded, lanes: tuple[Lane, ...], policies: Policies, cost: StepCost = StepCost()
 ) -> Settings:
-    """Settings for a scheduler of this executor. cost: the steps' cost model, if any.
+    """Settings for a scheduler of this executor. cost: the cost model of the steps, if any.
 
-    Raises SettingError for what the executor lacks, or for settings that do not go together.
+    Raises SettingError if the executor cannot obey them or if they do not fit together.
     """
     plan = loaded.plan
     traits = loaded.executor.traits

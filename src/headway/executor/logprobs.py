@@ -1,7 +1,7 @@
 """LogprobColumns: log-probabilities of consecutive tokens, in columns.
 
-A position with its twenty most likely tokens takes 252 bytes; an object for each pair would take
-ten times that. So the scores of a long prompt do not fill the memory of the server's front.
+A position with its twenty most likely tokens takes 248 bytes. With an object for each pair it would
+take ten times that, and the scores of a long prompt would fill the memory of the server's front.
 """
 
 from array import array
@@ -12,7 +12,7 @@ from headway.core.batch import Logprob
 
 
 class LogprobColumns(Sequence[Logprob]):
-    """A sequence of Logprob. One that an executor has returned is not changed afterwards.
+    """A sequence of Logprob. Once an executor has returned it, it is not changed any more.
 
     position      0         1         2
     drawn         x         x         x             float64
@@ -25,13 +25,13 @@ class LogprobColumns(Sequence[Logprob]):
     def __init__(
         self, drawn: bytes = b"", ids: bytes = b"", values: bytes = b"", width: int = 0
     ) -> None:
-        """The columns as they lie in memory. width: most likely tokens at each position."""
+        """Take the columns' bytes. width: number of most likely tokens at each position."""
         self.drawn, self.ids, self.values = array("d", drawn), array("i", ids), array("d", values)
         self.width = width
         assert len(self.ids) == len(self.values) == width * len(self.drawn)
 
     def extend(self, more: Sequence[Logprob]) -> None:
-        """Append positions with the same width."""
+        """Append positions of the same width."""
         if not isinstance(more, LogprobColumns):
             pairs = [pair for each in more for pair in each.top]
             drawn = array("d", [each.sampled for each in more])

@@ -1,20 +1,20 @@
-"""Precision: the dtype that is computed in, and how weights are kept, under one name."""
+"""Precision: the dtype of the computation and the quantization of the weights, under one name."""
 
 from dataclasses import dataclass
 
 from headway.errors import SettingError
 
-ITEMSIZES = {"float32": 4, "bfloat16": 2}  # bytes per number of the dtypes that are computed in
+ITEMSIZES = {"float32": 4, "bfloat16": 2}  # bytes per number, by dtype of the computation
 INT8 = "int8"
 AND = "+"  # in a name: bfloat16+int8
 
 
 @dataclass(frozen=True, slots=True)
 class Precision:
-    """str() names it: bfloat16, or bfloat16+int8."""
+    """A dtype and a quantization. str() is its name: bfloat16, or bfloat16+int8."""
 
     dtype: str  # of activations, keys and values
-    quantize: str = ""  # int8: of the weights of products; empty: they are in the dtype too
+    quantize: str = ""  # of the weights of products: int8; empty: they are in the dtype too
 
     @property
     def itemsize(self) -> int:
@@ -26,9 +26,9 @@ class Precision:
 
 
 def read_precision(name: str) -> Precision:
-    """From its name; an empty dtype stays empty. Raises SettingError for an unknown quantisation.
+    """Read a name; an empty dtype stays empty. Raises SettingError for an unknown quantization.
 
-    Dtypes are not checked: vLLM has others.
+    Dtypes are not checked, because vLLM has others.
     """
     dtype, _, quantize = name.partition(AND)
     if quantize not in ("", INT8):
@@ -37,6 +37,6 @@ def read_precision(name: str) -> Precision:
 
 
 def with_quantize(dtype: str, quantize: str) -> str:
-    """The name of both settings together. Raises SettingError for an unknown quantisation."""
+    """The name of both settings together. Raises SettingError for an unknown quantization."""
     found = read_precision(dtype)
     return str(read_precision(f"{found.dtype}{AND}{quantize}" if quantize else dtype))

@@ -1,4 +1,4 @@
-"""tokenizer_beside: a folder's tokenizer is read while its weights are."""
+"""tokenizer_beside: read a folder's tokenizer while its weights are loaded."""
 
 import importlib
 from concurrent.futures import Future
@@ -13,9 +13,9 @@ from headway.tokenizer import read_tokenizer
 
 
 class Reading:
-    """A folder's tokenizer, read in a thread while its caller reads weights: importing transformers
-    takes a second. A context manager: the thread has ended when the block is left, so that nobody
-    else imports transformers at the same time, which fails."""
+    """A folder's tokenizer, read in a thread while the caller loads weights, because importing
+    transformers takes a second. A context manager: leaving the block waits for the thread, because
+    two imports of transformers at the same time fail."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -23,8 +23,8 @@ class Reading:
         self._thread = Thread(target=self._run, name="headway-tokenizer", daemon=True)
 
     def __enter__(self) -> "Reading":
-        # Both need torch, whose import parses Python. CPython 3.11 cannot in two threads at once
-        # (python/cpython 106905): it raised SystemError once in thousands of starts.
+        # Both threads need torch, whose import parses Python. CPython 3.11 cannot parse in two
+        # threads at once (python/cpython 106905): about one start in thousands raised SystemError.
         importlib.import_module("torch")
         self._thread.start()
         return self
@@ -39,13 +39,13 @@ class Reading:
             self._found.set_exception(error)
 
     def of(self, folder: Path) -> Any:
-        """What was read, for Tokenizer; None for another folder. Raises TokenizerError."""
+        """What Tokenizer takes as `read`; None for another folder. Raises TokenizerError."""
         return self._found.result() if folder == self.folder else None
 
 
 def tokenizer_beside(executor: str, source: str | Path) -> AbstractContextManager[Reading | None]:
-    """Reads a folder's tokenizer in a thread, until the block is left in which `load` reads the
-    weights. None for a model on the hub, and for what imports transformers itself."""
+    """Read a folder's tokenizer in a thread while `load` loads the weights inside the block. None
+    for a model on the hub, and for a model whose loading imports transformers."""
     folder = Path(source).expanduser()
     if executor != TORCH or not (folder / "config.json").is_file() or is_encoder(folder):
         return nullcontext()

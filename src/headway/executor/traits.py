@@ -14,33 +14,33 @@ from headway.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """What an executor takes and can do. A strategy or a request that needs more is refused, with
-    the executor's name: at load where it can be known, else before the request is accepted.
+    """What an executor takes and can do. A strategy or request that needs more is refused with the
+    executor's name: at load if possible, otherwise before the request is accepted.
 
-    The defaults are those of an executor that does everything but adapters and vectors.
+    The defaults describe an executor that does everything except adapters and vectors.
     """
 
     name: str = "this executor"  # as messages call it
     kind: str = "torch"  # as --executor and cost files call it
-    block_multiple: int = 1  # a block's tokens are a multiple of this
-    wants_tokens: bool = False  # all tokens that are known when a sequence begins (Begun.tokens)
+    block_multiple: int = 1  # a block's tokens must be a multiple of this
+    wants_tokens: bool = False  # wants all known tokens of a sequence that begins (Begun.tokens)
     generates: bool = True  # tokens
     logprobs: bool = True  # of generated tokens
     prompt_logprobs: bool = True
     grammars: bool = True
-    poolings: tuple[str, ...] = ()  # the vectors that it makes of a prompt, its own choice first
+    poolings: tuple[str, ...] = ()  # ways to pool a prompt into a vector, the default first
     exclusive_groups: bool = True  # it computes padding and held slots
-    width: int = 0  # numbers of such a vector; 0: it is not known before it is loaded
-    splits_prompts: bool = True  # it computes a prompt in parts, in several steps
-    adapters: bool = False  # LoRA's
-    least_temperature: float = 0.0  # of those above 0
+    width: int = 0  # dimensions of a pooled vector; 0: unknown before the model is loaded
+    splits_prompts: bool = True  # it can compute a prompt in parts, over several steps
+    adapters: bool = False  # LoRA adapters
+    least_temperature: float = 0.0  # the lowest one above 0
     most_temperature: float = inf
-    steps_in_flight: int = 1  # submitted and not yet collected, at most
-    drafted: int = 0  # tokens that a row may have beside the one that it samples, at most
-    tells_back: bool = False  # it tells when a step is back, so that nobody waits in `collect`
+    steps_in_flight: int = 1  # most steps submitted and not yet collected
+    drafted: int = 0  # most tokens that a row may add to the one that it samples
+    tells_back: bool = False  # it tells when a step is back, so the engine need not block on it
 
     def check_policies(self, policies: Policies) -> None:
-        """Raises SettingError for a strategy that it cannot run."""
+        """Raise SettingError for a strategy that the executor cannot run."""
         if policies.in_groups and not self.exclusive_groups:
             raise SettingError(
                 f"{self.name} computes no padding, so it cannot run the groups of "
@@ -53,14 +53,14 @@ class Traits:
             )
 
     def check_adapters(self, names: Collection[str]) -> None:
-        """Raises SettingError for LoRA adapters with these names that it cannot apply."""
+        """Raise SettingError for LoRA adapters (by name) if the executor cannot apply any."""
         if names and not self.adapters:
             raise SettingError(
                 f"{self.name} applies no LoRA adapters ({', '.join(names)}): use the executor vllm"
             )
 
     def check(self, settings: Settings) -> None:
-        """Raises SettingError for settings that it cannot obey."""
+        """Raise SettingError for settings that the executor cannot obey."""
         self.check_policies(settings.policies)
         if settings.depth > self.steps_in_flight:
             raise SettingError(
@@ -78,7 +78,7 @@ class Traits:
             )
 
     def check_pooling(self, pooling: str) -> None:
-        """Raises SettingError for a vector that it does not make."""
+        """Raise SettingError for a pooling that the executor does not have."""
         if not self.poolings:
             raise SettingError(f"{self.name} makes no vectors of prompts")
         if pooling not in self.poolings:
@@ -88,7 +88,7 @@ class Traits:
     def refusal(
         self, logprobs: int, prompt_logprobs: int, grammar: Grammar, temperature: float
     ) -> str:
-        """Why it cannot answer a request that asks for these (Sampling); empty: it can."""
+        """Why the executor cannot answer a request with this sampling; empty: it can."""
         if not self.generates:
             return f"{self.name} generates nothing: ask for embeddings, scores or labels"
         if 0 < temperature < self.least_temperature:
