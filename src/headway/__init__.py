@@ -1,6 +1,6 @@
 """headway: serve models under a latency budget per endpoint, and measure what batching costs.
 
-Names are imported when they are first used: `headway.core` needs the standard library alone.
+Each name is imported on first use, so `headway.core` needs only the standard library.
 """
 
 from importlib import import_module

@@ -1,4 +1,4 @@
-"""Answer: one request while it is being answered; Delta and Completion: what its caller gets."""
+"""Answer: one request while it is being answered; Delta and Completion: what the caller gets."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ FAILED = Finish.ERROR, Finish.UNSATISFIABLE, Finish.REFUSED, Finish.CANCELLED, F
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """The part of an answer that is new."""
+    """The new part of an answer."""
 
     text: str
     tokens: tuple[int, ...]
@@ -27,17 +27,17 @@ class Delta:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A finished answer and its account; if it failed, the text up to then and the error."""
+    """A finished answer and its ledger row; if it failed, the text until then and the error."""
 
     text: str
-    tokens: tuple[int, ...]  # generated ids, a final stop token included, whose text is not
+    tokens: tuple[int, ...]  # generated ids, with the final stop token, which `text` leaves out
     finish: Finish
     prompt: tuple[int, ...]
     row: RequestRow  # of the ledger: times in nanoseconds, tokens, cached tokens
-    choice: int = 0  # which of the n, from 0
+    choice: int = 0  # the number of this choice among the n, from 0
     logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
     prompt_logprobs: tuple[Logprob, ...] = field(default=(), repr=False)
-    error: HeadwayError | None = None  # why it is incomplete, where finish is "refused" or "error"
+    error: HeadwayError | None = None  # why the request failed; None: it did not
 
 
 class Answer:
@@ -48,18 +48,17 @@ class Answer:
         self.request, self.options = request, options
         self.text = TextStream(tokenizer.decode, options.stop, options.min_tokens)
         self.tokens: list[int] = []
-        self._unread: list[int] = []  # the last of them, which have no text yet
+        self._unread: list[int] = []  # the latest tokens, which have no text yet
         self.logprobs, self.prompt_logprobs = LogprobColumns(), LogprobColumns()
-        self.vector = b""  # what was wanted of the prompt: float32, little-endian
+        self.vector = b""  # the prompt's vector, if wanted: float32, little-endian
         self.finish = Finish.NOT_YET
-        self.stopped = False  # a stop string was found; the engine is told once
+        self.stopped = False  # whether a stop string was found; the engine is told once
         self.error: HeadwayError | None = None
 
     def take(self, event: Event) -> Delta:
-        """Add an event; return what is new. The delta of the last event has a finish.
+        """Add an event and return the new part. The delta of the last event has a finish.
 
-        Raises RefusedError, DeadlineError, SettingError or EngineError if it has ended without its
-        answer.
+        Raises RefusedError, DeadlineError, SettingError or EngineError if the request has failed.
         """
         if event.finish and event.finish in FAILED:
             self.finish = event.finish
@@ -77,14 +76,14 @@ class Answer:
         return Delta(text, new, self.finish)
 
     def keep(self, event: Event) -> None:
-        """As `take`, but without a text yet, which most of its time is spent on. For events before
-        the last, where no stop string is looked for."""
+        """Add an event like `take`, but leave decoding, the slow part, for later. Only for events
+        before the last, if there are no stop strings."""
         assert not (event.finish or self.text.seeks)
         self._unread += event.tokens
         self._add(event.tokens, event)
 
     def _add(self, new: Sequence[int], event: Event) -> None:
-        """These of its tokens, and what came with them."""
+        """Add these of the event's tokens, and the event's log-probabilities and vector."""
         self.tokens += new
         if event.logprobs:
             self.logprobs.extend(event.logprobs[: len(new)])
@@ -93,15 +92,15 @@ class Answer:
         self.vector += event.vector
 
     def _read(self, new: Sequence[int] = ()) -> str:
-        """The text of these tokens, behind that of those before."""
+        """The new text after decoding the unread tokens and these."""
         unread, self._unread = self._unread, []
         return self.text.push((*unread, *new))
 
     def completion(self, row: RequestRow | None, before: str = "") -> Completion:
-        """The whole answer, once it has ended. row: the ledger's, None if it has none; before: the
-        prompt's text, for an echo."""
+        """The whole answer, once it has ended. row: from the ledger, None if it has none. before:
+        the prompt's text, for an echo."""
         request = self.request
-        if self._unread:  # it has failed
+        if self._unread:  # the request has failed
             self._read()
         return Completion(
             before + self.text.text,
@@ -127,7 +126,7 @@ def _error_of(event: Event) -> HeadwayError:
 
 
 def row_without_times(request: Request, finish: Finish, generated: int = 0) -> RequestRow:
-    """A row for a request that the ledger has none of, as a refused one: no times are known."""
+    """A row without times, for a request that has none in the ledger, such as a refused one."""
     return RequestRow(
         id=request.id,
         lane=request.lane,

@@ -17,7 +17,7 @@ from headway.request_builder import Ask, RequestBuilder
 
 
 class AsyncCalls:
-    """One request of an asyncio task; any number may run at once. Base of LLM, which sets the
+    """Single requests for asyncio tasks, any number at once. LLM's base; LLM sets the
     attributes."""
 
     _builder: RequestBuilder
@@ -34,10 +34,10 @@ class AsyncCalls:
         end_by: int = NEVER,
         account: Account | None = None,
     ) -> Completion:
-        """The answer to one prompt. Cancelling the task cancels the request.
+        """Answer one prompt. Cancelling the task cancels the request.
 
-        end_by: the latest time to end, in nanoseconds of time.monotonic_ns(); later the request is
-        dropped (DeadlineError). account: told the ledger's row, also if the task was cancelled.
+        end_by: the latest time to end, in nanoseconds of time.monotonic_ns(); after it the request
+        is dropped (DeadlineError). account: told the ledger row, even if the task was cancelled.
         Raises what astream raises.
         """
         call = await self._begun(prompt, options, end_by, account)
@@ -54,7 +54,7 @@ class AsyncCalls:
         end_by: int = NEVER,
         account: Account | None = None,
     ) -> AsyncGenerator[Delta]:
-        """As stream(), for asyncio. end_by, account: as of agenerate().
+        """Yield deltas like stream(), for asyncio. end_by, account: as in agenerate().
 
         Raises RefusedError, PromptError, SettingError, GrammarCheckError, DeadlineError or
         EngineError.
@@ -74,7 +74,7 @@ class AsyncCalls:
 
 
 class _Call:
-    """One request until it has ended. Its row is taken once, by whoever hears of the end first."""
+    """One request until it has ended. The first call of `_end` takes its ledger row."""
 
     def __init__(
         self,
@@ -97,11 +97,11 @@ class _Call:
                 async for event in events:
                     yield self._hear(self.answer, event)
         except (RefusedError, EngineDownError):
-            self._end()  # if it never came in: else nothing happens
+            self._end()  # if the request was never accepted; otherwise this does nothing
             raise
 
     def _end(self) -> None:
-        """In any thread. The second time it does nothing."""
+        """Take the row and settle the account. Called from any thread; later calls do nothing."""
         try:
             self.row = self._rows.pop(self.answer.request.id)
         except KeyError:

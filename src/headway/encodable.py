@@ -1,4 +1,4 @@
-"""Whether texts can be encoded, before a tokenizer is asked."""
+"""Check that texts can be encoded, before a tokenizer gets them."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,7 +6,7 @@ from headway.errors import PromptError
 
 
 def check_encodable(*texts: str) -> None:
-    """Raises PromptError for a text with a lone surrogate, as os.fsdecode makes of odd bytes."""
+    """Raise PromptError for a text with a lone surrogate, as os.fsdecode makes of invalid bytes."""
     for text in texts:
         try:
             if not text.isascii():
@@ -16,7 +16,7 @@ def check_encodable(*texts: str) -> None:
 
 
 def contents_of(messages: Sequence[Mapping[str, object]]) -> list[str]:
-    """The messages' texts. Raises PromptError where a content is not text, as in a tool call."""
+    """The messages' texts. Raises PromptError if a content is not text, as in a tool call."""
     contents: list[str] = []
     for i, each in enumerate(messages):
         content = each.get("content")

@@ -5,18 +5,18 @@ HeadwayError
 |-- RefusedError               a request was not accepted; may say when to try again
 |-- JournalError               a journal cannot be read, or a replay has diverged from it
 |-- CheckpointError            a checkpoint is missing, incomplete or damaged
-|   |-- UnsupportedModelError  it is sound, but needs something that the executor does not have
-|   `-- TokenizerError         its tokenizer is missing, unreadable, or belongs to another model
+|   |-- UnsupportedModelError  a sound checkpoint needs something that the executor lacks
+|   `-- TokenizerError         a tokenizer is missing, unreadable, or belongs to another model
 |-- PromptError                a prompt, a chat or a stop string cannot be used
 |-- MemoryPlanError            what was asked for does not fit into the free memory
 |-- GrammarCheckError          the check of a grammar was cut off: try again
 |-- StuckError                 a simulation in which nothing can ever happen again
 |-- WorkerLostError            a worker process of a command was killed
 |-- DeadlineError              a request missed its own deadline (also a TimeoutError)
-|-- UnansweredError            some requests of a generate() failed; it has all the answers
+|-- UnansweredError            some requests of a generate() failed; has all the answers
 `-- EngineError                the engine could not finish a request that it had begun
     `-- EngineDownError        the engine has ended; __cause__ says why
-        `-- DrainingError      it was asked to end: try again, on another engine or the next
+        `-- DrainingError      the engine was asked to end: try another engine or the next one
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +25,7 @@ from typing import Any
 
 
 class HeadwayError(Exception):
-    """The base of all of them. The command line prints it without a traceback."""
+    """The base class of all of these. The command line prints it without a traceback."""
 
 
 class SettingError(HeadwayError, ValueError):
@@ -35,7 +35,7 @@ class SettingError(HeadwayError, ValueError):
 class RefusedError(HeadwayError):
     """A request was not accepted.
 
-    retry_at: when to try again, in nanoseconds of the engine's clock; NEVER: not at all.
+    retry_at: when to try again, in nanoseconds of the engine's clock; NEVER: do not try again.
     """
 
     def __init__(self, reason: str, retry_at: int) -> None:
@@ -83,13 +83,13 @@ class WorkerLostError(HeadwayError):
 
 
 class DeadlineError(HeadwayError, TimeoutError):
-    """A request, or an item of a batcher, was dropped because its own deadline was over."""
+    """A request, or an item of a batcher, was dropped because its own deadline had passed."""
 
 
 class UnansweredError(HeadwayError):
     """Some requests of a generate() failed, and all have ended. __cause__ is the first error.
 
-    answers: what generate() would have returned; those that failed have an `error` each.
+    answers: what generate() would have returned; each failed answer has an `error`.
     """
 
     def __init__(self, message: str, answers: Sequence[Any]) -> None:
@@ -101,16 +101,16 @@ class UnansweredError(HeadwayError):
 
 
 class EngineError(HeadwayError):
-    """A request ended without its answer after it had begun. The message says why: a step failed,
-    the model computed NaN, the sampling allows no token, or the request was cancelled."""
+    """A request that had begun ended without its answer. The message says why: a step failed, the
+    model computed NaN, the sampling allows no token, or the request was cancelled."""
 
 
 class EngineDownError(EngineError):
-    """The engine has ended, as asked or through a fault, and takes no more requests."""
+    """The engine has ended, on request or after a fault, and takes no more requests."""
 
 
 class DrainingError(EngineDownError):
-    """The engine was asked to end. Nothing is wrong with it: try again, on another or the next."""
+    """The engine was asked to end. This is no fault: try another engine or the next one."""
 
 
 def did_you_mean(name: str, known: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""GenerateCall: all requests of one generate() while they are answered."""
+"""GenerateCall: all requests of one generate() while they are being answered."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,7 +16,7 @@ Hear = Callable[[Answer, Event], Delta]  # raises the error that has ended the a
 
 
 class GenerateCall:
-    """Puts its requests into the engine together and hears of each until all have ended.
+    """Submit requests together and follow each of them until all have ended.
 
     hear: adds an event to its answer. enough: tell the engine that no more requests will come, so
     that it starts a group that is not full.
@@ -31,10 +31,10 @@ class GenerateCall:
         self._caller = QueueCaller()
 
     def run(self, shown: bool) -> None:
-        """Return when all have ended. An answer that failed has its error set.
+        """Submit all requests and return when all have ended. Failed answers have their error set.
 
-        shown: a progress bar. Raises EngineDownError if none could begin. Whatever is raised
-        meanwhile cancels the requests that are still open.
+        shown: show a progress bar. Raises EngineDownError if none could begin. Any exception
+        cancels the requests that are still open.
         """
         try:
             requests = [answer.request for answer in self._answers]
@@ -71,7 +71,7 @@ class GenerateCall:
 
 
 def _progress(total: int, shown: bool) -> Progress:
-    """A bar on stderr: on a terminal only, and not for a single answer."""
+    """A progress bar on stderr, only on a terminal and for more than one answer."""
     console = Console(stderr=True)
     return Progress(
         TextColumn("{task.description}"),

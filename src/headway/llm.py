@@ -1,4 +1,4 @@
-"""A model behind its verbs: generate, stream, chat, embed, score, classify."""
+"""LLM: a model and its verbs: generate, stream, chat, embed, score, classify."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -38,28 +38,28 @@ from headway.vectors.model_card import read_card
 
 
 class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
-    """A model, its tokenizer and an engine in a thread. A context manager. An encoder (BERT and its
-    like) has embed, score and classify; a decoder has all verbs but classify.
+    """A model, its tokenizer and an engine in a thread. A context manager. An encoder (such as
+    BERT) has embed, score and classify; a decoder has all verbs but classify.
 
     model: a local folder or a hub id; None: the embedded headway-tiny.
     dtype: "float32" or "bfloat16"; empty: as the checkpoint is stored, but float32 on a CPU
-    that is slow at bfloat16. quantize: "int8" keeps the weights of products in 8 bits, by headway's
-    own executor on a CPU. device: as torch names it; empty: cuda if there is one, else cpu.
-    policies: the batching strategy; None: the usual one, as the server has it.
-    slots: the most sequences that run at once. context: the most tokens that one may hold
-    (0: what the model was made for). `memory` says where the memory went.
-    seed: requests without a seed get theirs from this one, in the order in which they are asked.
-    journal: a new file that records everything the engine takes in and does, prompts and answers
-    included, for `headway replay`. If the file can no longer be written, recording stops with a
+    that is slow at bfloat16. quantize: "int8" keeps the weights of products in 8 bits, only with
+    headway's own executor on a CPU. device: a torch device; empty: cuda if there is one, else cpu.
+    policies: the batching strategy; None: the server's default.
+    slots: the most sequences that run at once. context: the most tokens that a sequence may hold
+    (0: the model's context). `memory` says how the memory is used.
+    seed: the source of seeds for requests that bring none, in the order of the requests.
+    journal: a new file that records everything the engine takes in and does, including prompts and
+    answers, for `headway replay`. If the file can no longer be written, recording stops with a
     line in the log ("headway.journal") and the engine goes on.
-    cost: the cost model of a step, from `headway calibrate` (costing.calibration.read(path).cost).
-    llm.load.drift then says by how much the steps differ from it.
-    block_size: tokens of a KV block; 0: 16, and 32 with vLLM.
+    cost: the cost model of a step, from `headway calibrate`: read it with
+    costing.calibration.read_cost_file(path).cost. llm.load.drift then compares the steps with it.
+    block_size: tokens of a KV block; 0: 16, or 32 with vLLM.
     executor: "torch", headway's own, or "vllm" (docs/executors.md). vllm: arguments of vLLM's
-    engine, by its own names. adapters: folders or hub ids of LoRA adapters, by the names that
-    Options.adapter chooses; for vLLM alone.
+    engine, by its own names. adapters: folders or hub ids of LoRA adapters, by the names used in
+    Options.adapter; only with vLLM.
 
-    Raises CheckpointError or one of its kinds, MemoryPlanError, SettingError, JournalError.
+    Raises CheckpointError or a subclass, MemoryPlanError, SettingError, JournalError.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         self._traits = loaded.executor.traits
         if policies is None and not self._traits.splits_prompts:
             self.policies = whole_prompts(slots)
-        self._closing = ExitStack()  # the last one first, and each of them if another raises
+        self._closing = ExitStack()  # closes in reverse order, and goes on if a callback raises
         self._closing.callback(self._executor.close)
-        # The ledger's rows by request id, of the requests whose caller waits for its row.
+        # Ledger rows by request id, only for requests whose caller waits for the row.
         self._rows: dict[str, RequestRow | None] = {}
         try:
             read = reading.of(loaded.folder) if reading else None
@@ -117,7 +117,7 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         cost: StepCost,
         adapters: Collection[str],
     ) -> None:
-        """Start the engine on a model that is loaded."""
+        """Start the engine on the loaded model."""
         self.card = read_card(loaded.folder)
         self._builder = RequestBuilder(
             self.tokenizer,
@@ -165,17 +165,17 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         errors: Literal["return", "raise"] = "return",
         progress: bool = True,
     ) -> list[Completion]:
-        """Answer every prompt, batched as the policies say. In the order of prompts and choices.
+        """Answer every prompt, batched by the policies. Returns them in order of prompt and choice.
 
         A prompt is a text, token ids, or a chat's messages. options: one for all, or one for each.
-        If a request fails, the others are answered all the same: its Completion has an `error`
-        (RefusedError, PromptError, SettingError, GrammarCheckError or EngineError) and the text up
-        to then. errors="raise": once all have ended, raise UnansweredError if any has failed; it
-        carries all completions. progress: show a bar, on a terminal.
+        If a request fails, the other requests are still answered. The failed Completion has an
+        `error` (RefusedError, PromptError, SettingError, GrammarCheckError or EngineError) and the
+        text until then. errors="raise": once all have ended, raise UnansweredError if any failed;
+        it carries all completions. progress: show a bar on a terminal.
 
-        What is wrong with the call itself is raised before anything begins: options for all that
-        cannot be obeyed (SettingError, PromptError, GrammarCheckError), options whose number is
-        not that of the prompts (PromptError), an engine that is down (EngineDownError).
+        An error in the call itself is raised before anything begins: common options that cannot be
+        obeyed (SettingError, PromptError, GrammarCheckError), a number of options that differs
+        from that of the prompts (PromptError), an engine that is down (EngineDownError).
         """
         if errors not in ("return", "raise"):
             raise SettingError(f'errors must be "return" or "raise", not {errors!r}')
@@ -208,9 +208,8 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         messages: Sequence[Message],
         options: Options = Options(),
     ) -> Completion:
-        """The assistant's next turn, through the model's chat template. Of n choices, the first.
-
-        Raises what went wrong, as stream() does.
+        """Generate the assistant's next turn with the model's chat template. Of n choices, returns
+        the first. Raises the same errors as stream().
         """
         self._builder.check(options)
         answers = self._answers(self.tokenizer.chat(messages), options)
@@ -231,22 +230,22 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
             yield self._hear(answer, event)
 
     def _run(self, answers: Sequence[Answer], progress: bool) -> None:
-        """Return when every answer has ended. Their rows are there, unless the engine is down."""
+        """Return when every answer has ended. Each then has its row, unless the engine is down."""
         self._rows.update(dict.fromkeys([answer.request.id for answer in answers]))
         try:
             GenerateCall(self._engine, answers, self._hear, self._waits_for_groups).run(progress)
         except BaseException:
-            for answer in answers:  # ended ones too: nobody will ask for their rows
+            for answer in answers:  # ended ones too: no caller will take their rows
                 self._rows.pop(answer.request.id, None)
             raise
 
     @property
     def _waits_for_groups(self) -> bool:
-        """Whether the engine must be told when no more will come."""
+        """Whether the engine must be told when no more requests will come."""
         return isinstance(self.policies.join, Static)
 
     def _refused(self, choices: int, error: HeadwayError) -> list[Completion]:
-        """The completions of a prompt that could not be made into requests."""
+        """The completions for a prompt that could not become requests."""
         now, finish = self._engine.clock.now(), Finish.REFUSED
         completions = []
         for choice in range(choices):
@@ -255,7 +254,7 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         return completions
 
     def _hear(self, answer: Answer, event: Event) -> Delta:
-        """Add an event to its answer. The engine is told when a stop string has been found."""
+        """Add an event to its answer, and tell the engine when a stop string is found."""
         before = answer.stopped
         delta = answer.take(event)
         if answer.stopped and not before:
@@ -268,13 +267,13 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         return answer.completion(self._rows.pop(request.id), echo)
 
     def _answers(self, prompt: tuple[int, ...], options: Options) -> list[Answer]:
-        """One for each of the n choices."""
+        """One answer for each of the n choices."""
         now = self._engine.clock.now()
         requests = self._builder.build(prompt, options, self._engine.load.capacity, now)
         return [Answer(request, options, self.tokenizer) for request in requests]
 
     def _stream_answer(self, prompt: Ask, options: Options) -> Answer:
-        """The one answer of a stream."""
+        """The single answer of a stream."""
         if self._waits_for_groups:
             raise SettingError(
                 "Static waits until its group is full, and a stream does not know whether more "

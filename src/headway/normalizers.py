@@ -1,5 +1,5 @@
-"""What a tokenizer does to a text before it looks for tokens: lowercase, and longest_token, which
-asks whether it keeps every character."""
+"""A tokenizer's normalization: make it lowercase texts (lowercase), and find the most characters
+of a token, if it keeps them all (longest_token)."""
 
 import json
 from typing import TYPE_CHECKING
@@ -8,11 +8,11 @@ if TYPE_CHECKING:
     import tokenizers
 
 SPLITS = "ByteLevel", "Split", "Digits"  # pre-tokenizers that keep every character
-REMOVED = "Removed"  # the behaviour of a Split that does not
+REMOVED = "Removed"  # the behaviour of a Split that drops characters
 
 
 def lowercase(fast: "tokenizers.Tokenizer") -> None:
-    """Put lower case before what the tokenizer does already."""
+    """Lowercase texts before the tokenizer's own normalization."""
     from tokenizers.normalizers import Lowercase, Sequence
 
     own = fast.normalizer
@@ -20,8 +20,8 @@ def lowercase(fast: "tokenizers.Tokenizer") -> None:
 
 
 def longest_token(fast: "tokenizers.Tokenizer") -> int:
-    """The most characters that one token stands for. 0: any number, where a tokenizer may drop
-    some, as BERT's drops spaces. Only byte-level BPE is known to keep all of them."""
+    """The most characters that one token stands for. 0: any number, because the tokenizer may drop
+    characters, as BERT's drops spaces. Only byte-level BPE is known to keep all of them."""
     from tokenizers.models import BPE
     from tokenizers.normalizers import NFC
     from tokenizers.pre_tokenizers import ByteLevel
@@ -33,13 +33,13 @@ def longest_token(fast: "tokenizers.Tokenizer") -> int:
     if not vocab.keys() >= set(ByteLevel.alphabet()) or not _keeps_bytes(fast):
         return 0
     if any(each.lstrip or each.rstrip for each in fast.get_added_tokens_decoder().values()):
-        return 0  # the token takes all spaces beside it
+        return 0  # such a token takes all spaces beside it
     longest = max(map(len, vocab))
-    return 2 * longest if composes else longest  # of three characters it may make one of two bytes
+    return 2 * longest if composes else longest  # NFC may make one of two bytes from three chars
 
 
 def _keeps_bytes(fast: "tokenizers.Tokenizer") -> bool:
-    """Whether its pre-tokenizer turns a text into bytes, and drops none."""
+    """Whether the pre-tokenizer turns a text into bytes and drops none."""
     if fast.pre_tokenizer is None:
         return False
     made = json.loads(fast.pre_tokenizer.__getstate__())

@@ -1,4 +1,4 @@
-"""OfferedAnswers: single requests of a model, told to a caller as they go. For pipelines."""
+"""OfferedAnswers: single requests to a model, whose events go to a Caller. For pipelines."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class OfferedAnswers(Chainable):
-    """Base of LLM, which sets the attributes."""
+    """Single requests whose events go to a Caller. LLM's base; LLM sets the attributes."""
 
     policies: Policies
     _builder: "RequestBuilder"
@@ -28,15 +28,15 @@ class OfferedAnswers(Chainable):
     _stream_answer: "Callable[[Ask, Options], Answer]"
 
     def check(self, options: "Options") -> None:
-        """Raises SettingError or PromptError for options that cannot be obeyed."""
+        """Refuse options that cannot be obeyed. Raises what RequestBuilder.check raises."""
         self._builder.check(options)
 
     def prepare(self, prompt: "Ask", options: "Options") -> "Answer":
-        """The answer to a prompt, which is not asked for yet. Raises SettingError, PromptError."""
+        """Prepare the answer to a prompt and submit nothing. Raises SettingError, PromptError."""
         return self._stream_answer(prompt, options)
 
     def offer(self, answers: Sequence["Answer"], caller: "Caller") -> None:
-        """Ask for these together. The caller is told their events. Raises EngineDownError."""
+        """Submit these answers together. The caller gets their events. Raises EngineDownError."""
         self._rows.update(dict.fromkeys([answer.request.id for answer in answers]))
         try:
             self._engine.offer([answer.request for answer in answers], caller)
@@ -46,18 +46,18 @@ class OfferedAnswers(Chainable):
             raise
 
     def drop(self, ids: Iterable[str]) -> None:
-        """Nobody wants these any more."""
+        """Cancel the requests with these ids."""
         self._engine.cancel(ids)
 
     @property
     def drain(self) -> float:
-        """Prompt tokens that start per second while some wait; 0: not known yet."""
+        """Prompt tokens that start per second while requests wait; 0: not known yet."""
         return next(iter(self._engine.load.lanes.values())).drain
 
     def hear(self, answer: "Answer", event: Event) -> "Delta":
-        """Add an event to its answer. Raises the error that has ended it."""
+        """Add an event to its answer. Raises the error that has ended the request."""
         return self._hear(answer, event)
 
     def completed(self, answer: "Answer") -> "Completion":
-        """The whole answer, once it has ended. Asked once."""
+        """The whole answer, once it has ended. To be called only once."""
         return self._completed(answer)

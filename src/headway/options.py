@@ -16,33 +16,33 @@ class Options:
     """How a caller wants a prompt to be answered: length, sampling, where to stop, what to return.
 
     These are the caller's terms (text, stop strings, several answers). `sampling` turns them into
-    core.sampling.Sampling, which is what the executor needs to know of one sequence; fields of the
-    same name mean the same.
+    core.sampling.Sampling, which holds what the executor needs for one sequence. Fields of the same
+    name have the same meaning.
     """
 
-    max_tokens: int | None = None  # None: 256, or what is left of the context if that is less
+    max_tokens: int | None = None  # None: 256, or the rest of the context if that is less
     min_tokens: int = 0
-    expected_tokens: int = 0  # that the caller expects; 0: unknown. For policies that look ahead
+    expected_tokens: int = 0  # the caller's estimate; 0: unknown. For policies that look ahead
     temperature: float = 0.0  # 0: greedy
     top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None  # None: drawn from the LLM's own seed
-    stop: str | tuple[str, ...] = ()  # the text ends before the first of them, after min_tokens
+    stop: str | tuple[str, ...] = ()  # text ends before the first one found after min_tokens
     stop_tokens: frozenset[int] = frozenset()  # in addition to the model's own
     ignore_eos: bool = False  # the model's own stop tokens do not end the answer
     repetition_penalty: float = 1.0
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)  # by token id
-    bad_words: str | tuple[str, ...] = ()  # never generated, with or without a space before
+    bad_words: str | tuple[str, ...] = ()  # never generated, with or without a leading space
     n: int = 1  # answers to the prompt, which is computed once
-    truncate: int = 0  # keep only so many of the prompt's last tokens; 0: all
+    truncate: int = 0  # keep only this many of the prompt's last tokens; 0: all
     echo: bool = False  # the text begins with the prompt
-    logprobs: int = -1  # -1: none; n: of each token and of the n most likely
-    prompt_logprobs: int = -1  # likewise of the prompt's tokens, from the second on
+    logprobs: int = -1  # -1: none; n: of each token and of the n most likely tokens
+    prompt_logprobs: int = -1  # the same for the prompt's tokens, from the second on
     grammar: Grammar = Grammar()  # the answer must match it
-    adapter: str = ""  # the LoRA adapter that answers, by its name; empty: the model alone
+    adapter: str = ""  # the name of the LoRA adapter that answers; empty: the model alone
 
     def sampling(
         self,
@@ -53,8 +53,8 @@ class Options:
     ) -> Sampling:
         """The sampling of the first choice.
 
-        seed: used if the caller gave none. eos: the model's own stop tokens. words: its tokenizer.
-        bad_words: their token ids, if somebody has them already. Raises PromptError for a token id
+        seed: used if the options have none. eos: the model's own stop tokens. words: the tokenizer.
+        bad_words: their token ids; None: they are computed here. Raises PromptError for a token id
         that the model does not have.
         """
         for token in (*self.logit_bias, *self.stop_tokens):
@@ -79,7 +79,7 @@ class Options:
         )
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):  # a string is a sequence of its letters
+        if isinstance(self.stop, str):  # otherwise each letter would be a stop string
             object.__setattr__(self, "stop", (self.stop,))
         if isinstance(self.bad_words, str):
             object.__setattr__(self, "bad_words", (self.bad_words,))
@@ -105,7 +105,7 @@ class Options:
 
 
 def integer(name: str, value: Any) -> int:
-    """The value as a plain int: a journal has no form for another. Raises SettingError."""
+    """The value as a plain int, since a journal can hold no other kind. Raises SettingError."""
     try:
         return int(index(value))
     except TypeError:

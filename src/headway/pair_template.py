@@ -1,4 +1,4 @@
-"""How a reranker that answers yes or no is asked about a query and a document (PairTemplate)."""
+"""How to ask a yes-or-no reranker about a query and a document (PairTemplate)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -9,21 +9,21 @@ from headway.errors import CheckpointError
 from headway.executor.torch.config.config_reader import ConfigReader, read_json
 from headway.executor.torch.config.modules import read_answer_tokens, read_transformer
 
-QUERY, DOCUMENT, INSTRUCTION = "query", "document", "system"  # roles, as its template names them
-# What sentence-transformers keeps beside a template's arguments: it truncates by itself.
+QUERY, DOCUMENT, INSTRUCTION = "query", "document", "system"  # roles in the template
+# Keys that sentence-transformers keeps beside a template's arguments, for its own truncation.
 NO_ARGUMENTS = "restore_suffix", "padding", "truncation", "max_length", "return_tensors"
 
 
 @dataclass(frozen=True, slots=True)
 class PairTemplate:
-    """A pair is a chat of three messages through the checkpoint's chat template.
+    """Render a pair as a chat of two or three messages with the checkpoint's chat template.
 
-    The roles are those of sentence-transformers: query and document, and before them a system
-    message with the instruction, where there is one.
+    The roles are those of sentence-transformers: query and document. If there is an instruction, a
+    system message with it comes first.
     """
 
-    instruction: str = ""  # what makes a document relevant; empty: the template has its own
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the template
+    instruction: str = ""  # what makes a document relevant; empty: the template's own, if any
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # for the template
 
     def messages(self, query: str, document: str) -> list[tuple[str, str]]:
         """Role and content of each message."""
@@ -32,8 +32,8 @@ class PairTemplate:
 
 
 def read_pair_template(folder: Path) -> PairTemplate | None:
-    """By the files of sentence-transformers; None: the checkpoint is no such reranker, or has no
-    template for pairs.
+    """Read the pair template from sentence-transformers' files. None: the checkpoint is not a
+    yes-or-no reranker, or has no template for pairs.
 
     Raises CheckpointError.
     """
@@ -42,7 +42,7 @@ def read_pair_template(folder: Path) -> PairTemplate | None:
     reader = ConfigReader(read_transformer(folder), str(folder))
     kinds = reader.section("modality_config").raw
     if kinds and "message" not in kinds:
-        return None  # the two texts are put together by the tokenizer
+        return None  # the tokenizer joins the two texts
     given = reader.section("processing_kwargs").section("chat_template").raw
     arguments = {key: each for key, each in given.items() if key not in NO_ARGUMENTS}
     instruction = ""

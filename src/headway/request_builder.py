@@ -1,4 +1,4 @@
-"""RequestBuilder: from a prompt and its options to the requests that the engine is given."""
+"""RequestBuilder: turn a prompt and its options into requests for the engine."""
 
 import itertools
 import random
@@ -15,14 +15,14 @@ from headway.tokenizer import Message, Tokenizer
 
 Prompt = str | Sequence[int]  # a text, or token ids
 Ask = Prompt | Sequence[Message]  # or a chat
-DEFAULT_TOKENS = 256  # generated at most, where the caller gives no limit
-COMPILE_SECONDS = 10.0  # that a grammar may take: only its own caller waits for it
+DEFAULT_TOKENS = 256  # most generated tokens, if the caller gives no limit
+COMPILE_SECONDS = 10.0  # most time to check a grammar; only its own caller waits
 
 
 class RequestBuilder:
-    """Checks options, tokenizes prompts, numbers requests and gives them seeds.
+    """Check options, tokenize prompts, number requests and give them seeds.
 
-    Any number of threads may use one.
+    Any number of threads may share one builder.
     """
 
     def __init__(
@@ -36,8 +36,8 @@ class RequestBuilder:
     ) -> None:
         """eos: the token ids that end the model's answers. folder: the tokenizer's, for grammars.
 
-        executor: what it cannot do is refused; it compiles a grammar ahead of the step that begins
-        with it. seed: of the stream of seeds for requests that bring none. adapters: their names.
+        executor: refuses what it cannot do, and compiles a grammar before the first step that uses
+        it. seed: for drawing the seeds of requests that have none. adapters: their names.
         """
         self.tokenizer, self.eos, self._folder = tokenizer, eos, folder
         self._executor, self._adapters = executor, adapters
@@ -48,7 +48,7 @@ class RequestBuilder:
         """Refuse options that cannot be obeyed, whatever the prompt.
 
         Raises SettingError or PromptError, and GrammarCheckError if the check of a grammar was cut
-        off. The first grammar takes a second more: a process is started that reads the tokenizer.
+        off. The first grammar takes a second longer, to start a process that reads the tokenizer.
         """
         if problem := options.sampling(0, self.eos, self.tokenizer).problem():
             raise SettingError(problem)
@@ -63,11 +63,11 @@ class RequestBuilder:
         if options.grammar:
             if problem := grammar_problem(options.grammar, self._folder, COMPILE_SECONDS):
                 raise SettingError(problem)
-            self._executor.compile(options.grammar)  # here, not in a step that others share
+            self._executor.compile(options.grammar)  # here, not in a step that requests share
 
     def encode(self, prompt: Ask) -> tuple[int, ...]:
-        """Token ids of a text, of a chat, or of ids as they are. Raises PromptError for an id that
-        is not a plain int in the model's vocabulary."""
+        """Token ids of a text, a chat, or a sequence of ids. Raises PromptError for an id that is
+        not a plain int in the model's vocabulary."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
         if prompt and isinstance(prompt[0], dict):
@@ -82,7 +82,7 @@ class RequestBuilder:
     def build(
         self, prompt: tuple[int, ...], options: Options, capacity: int, now: int
     ) -> list[Request]:
-        """One request for each of the n choices; the others share the first one's blocks.
+        """One request for each of the n choices. The other requests share the first one's blocks.
 
         capacity: tokens that one sequence may hold. now: nanoseconds of the engine's clock.
         """
@@ -104,11 +104,11 @@ class RequestBuilder:
         return [first, *(first.sibling(self._next_id(), i) for i in range(1, options.n))]
 
     def pooled(self, prompt: tuple[int, ...], pooling: str, now: int) -> Request:
-        """A request of a prompt's vector."""
+        """A request for a prompt's vector."""
         return Request(self._next_id(), prompt, 0, now, pooling=pooling)
 
     def empty(self, now: int) -> Request:
-        """Stands for a request that was refused before it was built."""
+        """A stand-in for a request that was refused before it was built."""
         return Request(self._next_id(), (), 0, now)
 
     def _next_id(self) -> str:

@@ -1,4 +1,4 @@
-"""SpecialTokens: whether a text spells one; and a tokenizer that encodes them as plain text."""
+"""Find special tokens in a text (SpecialTokens), or make a tokenizer encode them as plain text."""
 
 from copy import deepcopy
 from typing import TYPE_CHECKING
@@ -14,12 +14,12 @@ class SpecialTokens:
         self._fast = fast
         special = [each for each in fast.get_added_tokens_decoder().values() if each.special]
         self._spelled = frozenset([each.content for each in special])
-        # Some are matched against the normalized text: how those are written there.
+        # Some special tokens are matched against the normalized text, so normalize them too.
         normal = [self._normal(each.content) for each in special if each.normalized]
         self._normalized = frozenset(normal) - self._spelled
 
     def is_in(self, text: str) -> bool:
-        """Whether the text spells one of them."""
+        """Whether the text spells a special token."""
         if any(token in text for token in self._spelled):
             return True
         if not self._normalized:
@@ -36,8 +36,8 @@ class SpecialTokens:
 def without_special_tokens(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenizer":
     """A tokenizer that encodes special tokens as plain text.
 
-    It is a second object because the switch belongs to the tokenizer: other threads may be using
-    the first. The two share everything large.
+    It is a second object because the switch belongs to the tokenizer, and other threads may be
+    using the first one. The two share everything large, unless the added tokens' ids have gaps.
     """
     import tokenizers
 
@@ -47,7 +47,7 @@ def without_special_tokens(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenize
             setattr(tokenizer, part, kept)
     added = fast.get_added_tokens_decoder()
     tokenizer.add_tokens([token for _, token in sorted(added.items())])
-    if tokenizer.get_added_tokens_decoder() != added:  # their ids have gaps
+    if tokenizer.get_added_tokens_decoder() != added:  # the ids have gaps
         tokenizer = deepcopy(fast)
     tokenizer.encode_special_tokens = True
     return tokenizer

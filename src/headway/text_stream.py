@@ -1,4 +1,4 @@
-"""TextStream: token ids in, text out as soon as it is certain; it finds stop strings."""
+"""TextStream: turn token ids into text as soon as it is certain, and find stop strings."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -6,11 +6,11 @@ from headway.errors import PromptError
 
 UNFINISHED = "\ufffd"  # what an incomplete UTF-8 sequence decodes to
 BYTES = 4  # the most bytes of a character
-PENDING = 16  # ids that may be waiting for the rest of a character: BYTES x BYTES
+PENDING = 16  # most ids that wait for the rest of a character: BYTES x BYTES
 
 
 class TextStream:
-    """Decodes an answer while it is generated. Pure: `decode` is handed in.
+    """Decode an answer while it is generated. The decoder is passed in.
 
     text      |<------------- certain ----------------->|
               |<---- given out ----->|<- may begin a -->|
@@ -20,7 +20,7 @@ class TextStream:
 
     Each push decodes the window, whose size is bounded, so n ids take time proportional to n. The
     window begins with ids that were already read, because a decoder may treat the first id
-    differently (the idea is text-generation-inference's).
+    differently (an idea from text-generation-inference).
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class TextStream:
         stop: Iterable[str] = (),
         min_tokens: int = 0,
     ) -> None:
-        """stop: strings that end the text. min_tokens: within so many ids none counts.
+        """stop: strings that end the text. min_tokens: ids within which no stop string counts.
 
         Raises PromptError for an empty stop string.
         """
@@ -39,21 +39,21 @@ class TextStream:
             raise PromptError("a stop string is empty")
         self._longest = max(map(len, self._stop), default=0)
         self._window: list[int] = []
-        self._read = 0  # ids of the window
-        self._known = 0  # characters of the window's text that self.text has
+        self._read = 0  # ids of the window that were read
+        self._known = 0  # characters of the window's text that are in self.text
         self._tail = ""  # the window's text
-        self._count = 0  # ids, all of them
-        self._emitted = 0
+        self._count = 0  # all ids so far
+        self._emitted = 0  # characters given out
         self.text = ""
         self.kept = 0  # ids up to the one that completed a stop string; 0: none did
 
     @property
     def seeks(self) -> bool:
-        """Whether a stop string may end it."""
+        """Whether there are stop strings that may end the text."""
         return bool(self._stop)
 
     def push(self, ids: Iterable[int]) -> str:
-        """Add ids; return the text that can be given out now. After a stop string, nothing more."""
+        """Add ids and return the text that can now be given out; nothing after a stop string."""
         if not self._stop:
             self._take(ids)
             new, self._emitted = self.text[self._emitted :], len(self.text)
@@ -65,7 +65,7 @@ class TextStream:
         return self._say(len(self.text) - (0 if self.kept else self._withheld()))
 
     def end(self) -> str:
-        """The text that was held back: no more ids will come."""
+        """Return the text that was held back. No more ids may follow."""
         if not self.kept and self._known < len(self._tail):
             self._extend(self._tail, len(self._tail), self._window, len(self._window))
         return self._say(len(self.text))
@@ -81,33 +81,33 @@ class TextStream:
         tail = self._decode(window)
         if not tail.endswith(UNFINISHED):
             self._count += len(new)
-            # Skipped ids must not be all of a window: the next id would lose its space. A space
-            # that comes first decodes to nothing, too, but not twice.
+            # A window must not hold only skipped ids, or the next id would lose its space. A
+            # leading space also decodes to nothing, but two of them do not.
             if tail == self._tail and not self._decode(2 * new):
                 return
             self._extend(tail, len(tail), window, self._read)
-        elif len(new) > 1:  # a character may end at one of them
+        elif len(new) > 1:  # a character may end at one of these ids
             for id in new:
                 self._take((id,))
         else:
             self._wait(tail, window)
 
     def _wait(self, tail: str, window: list[int]) -> None:
-        """The latest id, at the end of the window, may be part of a character."""
+        """Keep the latest id in the window: it may be part of a character."""
         self._count += 1
         if tail == self._tail and not self._decode(window[-1:]):
-            return  # it has no text, like a special token that is skipped
+            return  # the id has no text, like a special token that is skipped
         self._tail, self._window = tail, window
         if len(window) - self._read > PENDING:
             self._settle()
 
     def _settle(self) -> None:
-        """The window has more ids than one character can have, so all but its end is certain.
+        """Shorten a window with more ids than one character can have: all but its end is certain.
 
-        If the texts before an id and from it on add up to the whole, no character spans that
-        place, and the text before it is certain. If no id near the end is such a place, the
-        decoder works on bytes, and only the last character can still change. The window may then
-        begin at any id that is at least a character's bytes before the end.
+        Split the window at an id. If the texts of both parts add up to the whole, no character
+        spans the split, and the text before it is certain. If no id near the end is such a split,
+        the decoder works on bytes, and only the last character can still change. Then the window
+        may begin at any id that is at least a character's bytes before the end.
         """
         tail, window = self._tail, self._window
         for at in range(len(window) - 1, 0, -1):
@@ -118,8 +118,8 @@ class TextStream:
                 return self._extend(tail, len(tail) - 1, window, at)
 
     def _extend(self, tail: str, upto: int, window: list[int], at: int) -> None:
-        """The window's text is certain up to `upto`; from now on the window begins at id `at`."""
-        new = len(self.text) + 1  # where one that ends in what is new, ends at the earliest
+        """Add the window's text up to `upto`, which is certain, and begin the window at id `at`."""
+        new = len(self.text) + 1  # the earliest end of a stop string that ends in the new text
         self.text += tail[self._known : upto]
         left = len(tail) - upto
         self._window = window = window[at:]
@@ -136,8 +136,8 @@ class TextStream:
     def _withheld(self) -> int:
         """Length of the longest end of the text that may become a stop string.
 
-        It lies in the text that was not given out yet, or it would have been held back before. So
-        each size that is tried in vain is a character that is given out and not tried again.
+        It lies in text that was not given out yet, because otherwise it would have been held back
+        earlier. So each size tried in vain is one character that is given out and not tried again.
         """
         size = min(self._longest - 1, len(self.text) - self._emitted)
         while size > 0:

@@ -1,6 +1,6 @@
-"""Tokenizer: text and chats to token ids, and token ids back to text.
+"""Tokenizer: turn text and chats into token ids, and token ids back into text.
 
-Loading the tokenizer and rendering its chat template is left to transformers.
+transformers loads the tokenizer and renders its chat template.
 """
 
 import json
@@ -28,11 +28,11 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not s
 
 PRIVATE = [
     chr(code) for code in range(0xE000, 0xF900)
-]  # private use: no template has or trims them
+]  # private-use characters: no template contains or trims them
 ANCHOR = "\n"  # a character that few tokens join with what follows
 MARK_LENGTH = 12  # characters of a mark: 150 bits
-PLAIN = "PreTrainedTokenizerFast", "TokenizersBackend"  # classes without rules of a family
-ONE_AT_A_TIME = Lock()  # two threads that import transformers at once find half of it
+PLAIN = "PreTrainedTokenizerFast", "TokenizersBackend"  # classes without rules for a family
+ONE_AT_A_TIME = Lock()  # threads that import transformers at once find it half imported
 TO_ANSWER = {"add_generation_prompt": True}
 
 
@@ -46,17 +46,17 @@ class Message(TypedDict):
 class Tokenizer:
     """A checkpoint's tokenizer. Special tokens that a user's text spells are encoded as plain text.
 
-    transformers loads it, with special rules for many families. What comes out is kept and runs on
-    the tokenizers library alone. So it pickles, and a process that receives one imports no torch,
-    as the server's front does. Any number of threads may use it: nothing changes after __init__.
+    transformers loads it, with special rules for many families. The result runs on the tokenizers
+    library alone. So it pickles, and a process that receives it, such as the server's front, need
+    not import torch. Any number of threads may use it: nothing changes after __init__.
     """
 
     def __init__(self, folder: Path, vocab: int, read: Any = None) -> None:
         """Load it from a checkpoint's folder. vocab: rows of the model's embedding. read: what
-        read_tokenizer has returned for this folder; None: it is read now.
+        read_tokenizer returned for this folder; None: it is read now.
 
-        Raises TokenizerError if there is none, or if it has ids that the model does not have; and
-        as check_prompts does.
+        Raises TokenizerError if there is none or if it has ids that the model does not have, and
+        what check_prompts raises.
         """
         loaded = read_tokenizer(folder) if read is None else read
         self._fast: tokenizers.Tokenizer = (
@@ -66,7 +66,7 @@ class Tokenizer:
         self._fast.no_padding()
         if read_transformer(folder).get("do_lower_case"):
             lowercase(self._fast)
-        self._plain = without_special_tokens(self._fast)  # special tokens are plain text
+        self._plain = without_special_tokens(self._fast)  # encodes special tokens as plain text
         largest = max(self._fast.get_vocab().values())
         if largest >= vocab:
             raise TokenizerError(
@@ -89,8 +89,8 @@ class Tokenizer:
     def encode(self, text: str, most: int = 0) -> tuple[int, ...]:
         """Token ids of a text, with the special tokens that the tokenizer adds, such as a BOS.
 
-        most: the text is cut at its end so that there are no more ids than this; 0: it is not cut.
-        Raises PromptError if the special tokens alone are as many, or for a lone surrogate.
+        most: the text is cut at its end to at most this many ids in all; 0: it is not cut.
+        Raises PromptError if the special tokens alone are that many, or for a lone surrogate.
         """
         ids = tuple(self._ids(text, adds=True))
         if not most or len(ids) <= most:
@@ -107,9 +107,9 @@ class Tokenizer:
     ) -> tuple[int, ...]:
         """Token ids of two texts as one prompt, with what the tokenizer puts between them.
 
-        most: as in encode; the second is cut. most_second: its own tokens, at most. A reranker that
-        answers yes or no is asked through its chat template. Raises PromptError if the first alone
-        is too long.
+        most: as in encode, but only the second text is cut. most_second: the second text's own
+        limit; 0: none. A yes-or-no reranker's pair goes through the chat template. Raises
+        PromptError if the first text alone is too long.
         """
         if self._pairs:
             return self._templated(self._pairs, first, second, most, most_second)
@@ -134,8 +134,8 @@ class Tokenizer:
         self._plain = without_special_tokens(self._fast)
 
     def _ids(self, text: str, adds: bool = False, special: bool = False) -> list[int]:
-        """adds: add the tokenizer's own special tokens. special: encode special tokens that the
-        text spells as such."""
+        """Token ids of a text. adds: add the tokenizer's own special tokens. special: encode
+        special tokens that the text spells as special tokens."""
         check_encodable(text)
         by = self._fast if special else self._plain
         (found,) = by.encode_batch_fast([text], add_special_tokens=adds)
@@ -143,7 +143,7 @@ class Tokenizer:
         return ids
 
     def chat(self, messages: Sequence[Message]) -> tuple[int, ...]:
-        """Token ids of a chat through its template, up to where the assistant's answer begins.
+        """Token ids of a chat rendered with the template, up to where the answer begins.
 
         The template writes the special tokens, so the tokenizer adds none: no double BOS. Raises
         PromptError if there is no template, or if it refuses the messages.
@@ -155,8 +155,8 @@ class Tokenizer:
     def _templated(
         self, pairs: PairTemplate, first: str, second: str, most: int, most_second: int
     ) -> tuple[int, ...]:
-        """A pair through the chat template. The document is cut where it is too long: its end, so
-        that what the template writes behind it stays."""
+        """Token ids of a pair rendered with the chat template. If it is too long, the end of the
+        document is cut, so that the template's text after it stays."""
 
         def asked(document: str) -> tuple[int, ...]:
             messages = [Message(role=r, content=c) for r, c in pairs.messages(first, document)]
@@ -165,7 +165,7 @@ class Tokenizer:
         if most_second:
             second = self._beginning(second, most_second)
         ids, room = asked(second), len(self._ids(second))
-        while most and len(ids) > most:  # a text that was cut may have a token more than it kept
+        while most and len(ids) > most:  # cut text may encode to one token more
             room -= len(ids) - most
             if room <= 0:
                 raise PromptError(
@@ -175,7 +175,7 @@ class Tokenizer:
         return ids
 
     def _check_pairs(self, pairs: PairTemplate, folder: Path) -> None:
-        """Whether the chat template shows both texts of a pair. Raises TokenizerError."""
+        """Raise TokenizerError unless the chat template shows both texts of a pair."""
         query, document = PRIVATE[0] * MARK_LENGTH, PRIVATE[1] * MARK_LENGTH
         messages = [Message(role=r, content=c) for r, c in pairs.messages(query, document)]
         where = f"{folder}: a reranker that answers yes or no needs a chat template"
@@ -189,19 +189,19 @@ class Tokenizer:
             raise TokenizerError(f"{where} that writes the messages of a query and a document")
 
     def _beginning(self, text: str, most: int) -> str:
-        """As much of a text as so many tokens stand for."""
+        """The beginning of a text that its first `most` tokens stand for."""
         (found,) = self._plain.encode_batch([text], add_special_tokens=False)  # with offsets
         return text if len(found.ids) <= most else text[: found.offsets[most - 1][1]]
 
     def _chatted(
         self, messages: Sequence[Message], arguments: Mapping[str, Any]
     ) -> tuple[int, ...]:
-        """Messages through the template. arguments: of the template."""
+        """Token ids of messages rendered with the template. arguments: for the template."""
         contents = contents_of(messages)
         if not self._special.is_in("".join(contents)):
             return tuple(self._ids(self._rendered(list(messages), arguments), special=True))
-        # The template is rendered with random marks in place of the contents, which are encoded
-        # as plain text afterwards. No content can contain a mark that has just been drawn.
+        # Render the template with random marks in place of the contents, then encode the contents
+        # as plain text. No content can contain a mark that has just been drawn.
         mark = "".join(SystemRandom().choices(PRIVATE, k=MARK_LENGTH))
         marked: list[Message] = [
             {**each, "content": f"{mark}{i}{mark}"} for i, each in enumerate(messages)
@@ -233,9 +233,9 @@ class Tokenizer:
         return rendered
 
     def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
-        """Token ids of each word: at the beginning of a text, after a space, and right behind
-        another character. SentencePiece begins every text with a space, so the last is read behind
-        an anchor, and left out if the anchor does not keep its own ids."""
+        """Token ids of each word at the beginning of a text, after a space, and right after another
+        character. SentencePiece begins every text with a space, so the last form is encoded after
+        an anchor. It is left out if the anchor does not keep its own ids."""
         anchor = self._ids(ANCHOR) if words else []
         found = list[list[int]]()
         for word in words:
@@ -252,7 +252,7 @@ class Tokenizer:
 
 
 def import_templates() -> None:
-    """Import what the first chat of a process would otherwise wait for, half a second."""
+    """Import now what would make the first chat of a process wait for half a second."""
     with ONE_AT_A_TIME:
         from transformers.utils import chat_template_utils
 
@@ -260,7 +260,7 @@ def import_templates() -> None:
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """A transformers tokenizer that runs on the tokenizers library. Raises TokenizerError."""
+    """Load a transformers tokenizer that runs on the tokenizers library. Raises TokenizerError."""
     if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
         raise TokenizerError(f"{folder} has no tokenizer.json")
     try:
@@ -278,9 +278,9 @@ def read_tokenizer(folder: Path) -> Any:
 
 
 def _loader(folder: Path) -> Any:
-    """The class of transformers that loads it. AutoTokenizer finds it for every family, but first
-    imports the model's own code, for two seconds, and torch with it. A Llama whose tokenizer
-    has no rules of the family needs none of that."""
+    """The transformers class that loads the tokenizer. AutoTokenizer works for every family, but
+    first imports the model's own code, and torch with it, which takes two seconds. A Llama whose
+    tokenizer has no rules for the family does not need that."""
     model, tokenizer = (
         json.loads(path.read_bytes()) if (path := folder / name).is_file() else {}
         for name in ("config.json", "tokenizer_config.json")

@@ -22,14 +22,14 @@ QUERY, DOCUMENT = "query", "document"  # names of prompts, where a model card ha
 
 
 class Classification(NamedTuple):
-    """A text's label, and how probable each is."""
+    """A text's label, and the probability of each label."""
 
-    label: str  # the most probable
+    label: str  # the most probable label
     probabilities: dict[str, float]  # by label
 
 
 class VectorCalls:
-    """What a model says of whole prompts. Base of LLM, which sets the attributes."""
+    """Embeddings, scores and labels of whole prompts. LLM's base; LLM sets the attributes."""
 
     card: ModelCard
     _builder: RequestBuilder
@@ -49,16 +49,16 @@ class VectorCalls:
         truncate: bool = False,
         progress: bool = True,
     ) -> "NDArray[np.float32]":
-        """[texts, d] float32: the embedding of each text, or of lists of token ids.
+        """Embed each text, given as a string or token ids. Returns [texts, d] float32.
 
-        pooling: one of core.request.Pooling's, such as "last" or "mean"; empty: the checkpoint's
+        pooling: a value of core.request.Pooling, such as "last" or "mean"; empty: the checkpoint's
         own, else "mean" for an encoder and "last" for a decoder. prompt_name: the model card's
-        prompt to write before each text; None: its default, if it has one; empty: none.
-        dimensions: keep only the first so many numbers, for models that were trained for it
+        prompt to put before each text; None: its default, if it has one; empty: none.
+        dimensions: keep only this many of the first numbers, for models that were trained for it
         (matryoshka); 0: all.
-        normalize: whether vectors have length 1; None: as the model card says, and yes where there
-        is none. truncate: cut texts at their end that are longer than the model reads; else they
-        raise RefusedError.
+        normalize: whether to scale vectors to length 1; None: as the model card says, or yes if
+        there is none. truncate: cut the end of texts that are longer than the model's context;
+        otherwise they raise RefusedError.
 
         Raises PromptError, SettingError, RefusedError or EngineError.
         """
@@ -83,12 +83,12 @@ class VectorCalls:
         truncate: bool = False,
         progress: bool = True,
     ) -> list[float]:
-        """How well each document answers the query; the higher, the better.
+        """Score how well each document answers the query; higher is better.
 
-        By a cross-encoder (a classifier with one label) as a pair, with the model card's default
-        prompt before the query: its score, between 0 and 1 unless the checkpoint says otherwise.
-        By any other model: the cosine of both embeddings, with the model card's prompts "query" and
-        "document" where it has these. truncate: cut documents that are too long.
+        A cross-encoder (a classifier with one label) scores the pair, with the model card's default
+        prompt before the query: between 0 and 1 unless the checkpoint says otherwise. With any
+        other model, the score is the cosine of both embeddings, made with the model card's prompts
+        "query" and "document" if it has them. truncate: cut documents that are too long.
 
         Raises PromptError, SettingError, RefusedError or EngineError.
         """
@@ -98,7 +98,7 @@ class VectorCalls:
     def score_pairs(
         self, pairs: Sequence[tuple[str, str]], *, truncate: bool = False, progress: bool = True
     ) -> list[float]:
-        """As `score`, of pairs of a query and a document: the queries may differ."""
+        """Score pairs of a query and a document like `score`; the queries may differ."""
         if Pooling.HEAD not in self._traits.poolings:
             has = self.card.prompts
             asked, said = (name if name in has else None for name in (QUERY, DOCUMENT))
@@ -122,10 +122,10 @@ class VectorCalls:
         truncate: bool = False,
         progress: bool = True,
     ) -> list[Classification]:
-        """The label of each text, by a checkpoint with a classification head.
+        """Label each text, with a checkpoint that has a classification head.
 
-        The probabilities sum to 1, unless the checkpoint says that several labels may be true. Of a
-        regression they are the model's numbers as they are.
+        The probabilities sum to 1, unless the checkpoint says that several labels may be true. For
+        a regression they are the model's raw numbers.
 
         Raises PromptError, SettingError, RefusedError or EngineError.
         """
@@ -139,7 +139,7 @@ class VectorCalls:
         return found
 
     def _encoded(self, text: Prompt, before: str, most: int) -> tuple[int, ...]:
-        """Token ids, at most so many; 0: all."""
+        """Token ids of a text, at most `most` of them; 0: all."""
         if isinstance(text, str):
             return self._builder.tokenizer.encode(before + text, most)
         ids = self._builder.encode(text)
@@ -148,7 +148,7 @@ class VectorCalls:
     def _vectors(
         self, prompts: Sequence[tuple[int, ...]], pooling: str, progress: bool
     ) -> list[bytes]:
-        """The vector of each prompt. Raises what went wrong first; the others have ended too."""
+        """The vector of each prompt. Raises the first prompt's error, once all have ended."""
         if pooling == Pooling.HEAD:
             prompts = [without_padding(each, self.card.padding) for each in prompts]
         now, tokenizer = self._engine.clock.now(), self._builder.tokenizer
@@ -166,14 +166,14 @@ class VectorCalls:
 
 
 def listed(texts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """One text, or the ids of one, is a list of one."""
+    """The texts as a list. A single text, or the ids of one, becomes a list of one."""
     if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
         return [texts]  # type: ignore[list-item]
     return list(texts)  # type: ignore[arg-type]
 
 
 def embedding_pooling(traits: Traits, card: ModelCard, asked: str) -> str:
-    """The pooling that is meant by a name; empty: the checkpoint's own. Raises SettingError."""
+    """The pooling with this name; empty: the checkpoint's own. Raises SettingError."""
     if Pooling.HEAD in traits.poolings:
         raise SettingError("the model is a classifier: it gives scores and labels, no embeddings")
     found = asked or card.pooling or next(iter(traits.poolings), "")
@@ -182,8 +182,8 @@ def embedding_pooling(traits: Traits, card: ModelCard, asked: str) -> str:
 
 
 def prompt_of(card: ModelCard, name: str | None) -> str:
-    """What to write before a text. name: of the card's; None: its default; empty: nothing. Raises
-    PromptError for one that it does not have."""
+    """The prompt to put before a text. name: in the model card; None: the default; empty: no
+    prompt. Raises PromptError for a name that the card does not have."""
     name = card.default_prompt if name is None else name
     if name and name not in card.prompts:
         known = ", ".join(card.prompts) or "none"
@@ -192,7 +192,7 @@ def prompt_of(card: ModelCard, name: str | None) -> str:
 
 
 def check_scores(card: ModelCard) -> None:
-    """Raises SettingError unless a classifier gives a pair one score."""
+    """Raise SettingError unless the classifier gives a pair exactly one score."""
     if len(card.labels) != 1:
         count = len(card.labels)
         raise SettingError(f"the model gives {count} labels, not one score: use classify")

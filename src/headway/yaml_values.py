@@ -1,4 +1,4 @@
-"""A YAML file as a mapping, and checks of its values. Each error names the place in the file."""
+"""Read a YAML file as a mapping and check its values. Each error names the place in the file."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -13,10 +13,10 @@ MERGE = "tag:yaml.org,2002:merge"  # the type of the key <<
 
 
 class DistinctLoader(yaml.SafeLoader):
-    """Refuses a key that is there twice, of which YAML would silently take the last one."""
+    """A loader that refuses duplicate keys, of which YAML would silently take the last one."""
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
-        """The mapping, with its keys as the file has them: nothing is merged into it yet."""
+        """The mapping with its keys as in the file, before anything is merged into it."""
         node = super().compose_mapping_node(anchor)
         seen = set[str]()
         for key, _ in node.value:
@@ -48,7 +48,7 @@ def mapping(value: Any, where: str) -> dict[str, Any]:
 
 
 def known(given: Collection[Any], allowed: Collection[str], where: str) -> None:
-    """Raises SettingError for the first key that is not allowed."""
+    """Raise SettingError for the first key that is not allowed."""
     for key in given:
         if key not in allowed:
             raise SettingError(f"{where}: {key!r} is not known{did_you_mean(str(key), allowed)}")
@@ -72,7 +72,7 @@ def whole(value: Any, where: str, least: int = 0) -> int:
 
 
 def wholes(value: Any, where: str) -> tuple[int, ...]:
-    """A list of positive whole numbers; else SettingError."""
+    """The value as a tuple, if it is a list of positive whole numbers; else SettingError."""
     if not isinstance(value, list | tuple):
         raise SettingError(f"{where} is {value!r}; a list of whole numbers is wanted")
     return tuple(whole(each, where, 1) for each in value)
