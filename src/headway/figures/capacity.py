@@ -1,7 +1,7 @@
 """The highest rate at which every endpoint keeps its budget, found by bisection.
 
-Every rate offers the same requests, only faster or slower, in a simulation and on a machine alike.
-So two rates differ in nothing else.
+Every rate offers the same requests, only faster or slower, both in a simulation and on a machine.
+So the rate is all that differs between two runs.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -11,11 +11,11 @@ from math import inf
 from headway.errors import SettingError
 
 REQUIRED_ATTAINMENT = 0.95  # share of the offered requests that must be good, in every lane
-TOLERANCE = 0.02  # of the rate, between the highest kept rate and the lowest broken one
+TOLERANCE = 0.02  # gap between the highest kept and the lowest broken rate, as a share of the first
 
 ServeAtRate = Callable[
     [float], Mapping[str, float]
-]  # attainment by lane, of the lanes with requests
+]  # attainment by lane; lanes without requests are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class TriedRate:
 
     @property
     def has_requests(self) -> bool:
-        """Whether requests were left after the warm-up; without, it is neither kept nor broken."""
+        """Whether requests were left after the warm-up. If not, the rate is not kept or broken."""
         return bool(self.attainment)
 
     @property
@@ -48,9 +48,9 @@ class TriedRate:
 class Capacity:
     """The highest request rate that kept the target, and every rate that was tried."""
 
-    rate: float  # the highest that was kept; 0: none
-    bracket: tuple[float, float]  # it, and the lowest broken one above it; infinite: none broke
-    tried: tuple[TriedRate, ...]  # in the order in which they were
+    rate: float  # the highest kept rate; 0: none was kept
+    bracket: tuple[float, float]  # that rate, and the lowest broken one above; infinite: none broke
+    tried: tuple[TriedRate, ...]  # in the order tried
 
     @property
     def is_bounded(self) -> bool:
@@ -59,7 +59,7 @@ class Capacity:
 
     @property
     def skipped(self) -> tuple[float, ...]:
-        """Lower rates that were broken, as happens where groups fill slowly."""
+        """Broken rates below the capacity, ascending. They occur where groups fill slowly."""
         broken = [each.rate for each in self.tried if each.broken]
         return tuple(sorted(rate for rate in broken if rate < self.rate))
 
@@ -72,13 +72,13 @@ def search_capacity(
     known: Sequence[TriedRate] = (),
     share: float = REQUIRED_ATTAINMENT,
 ) -> Capacity:
-    """The capacity between low and high: doubled from low until a rate breaks, then bisected.
+    """Search the capacity between low and high: double from low until a rate breaks, then bisect.
 
-    high: the highest rate to try. known: rates that were tried before, which bound the search;
-    where none of them was kept, the search begins below them. Where low itself breaks, the search
-    goes up while attainment does not fall, because groups fill faster at higher rates. A rate
-    without requests after the warm-up bounds nothing.
-    SettingError unless 0 < low <= high.
+    high: the highest rate to try. known: rates tried before, which bound the search. If none of
+    them was kept, the search begins below them. If low itself breaks, the search goes up as long as
+    attainment does not fall, because groups fill faster at higher rates. A rate without requests
+    after the warm-up bounds nothing.
+    Raises SettingError unless 0 < low <= high.
     """
     if not 0 < low <= high < inf:
         raise SettingError(f"a capacity is looked for between two rates, not {low:g} and {high:g}")
@@ -88,7 +88,7 @@ def search_capacity(
         if search.broken - search.top <= tolerance * search.top:
             break
         search.keeps((search.top + search.broken) / 2)
-        if not search.tried[-1].has_requests:  # too few requests to come any closer
+        if not search.tried[-1].has_requests:  # too few requests to narrow the bracket further
             break
     return Capacity(search.top, (search.top, search.broken), tuple(search.tried))
 
@@ -115,7 +115,7 @@ class _Search:
         return self.tried[-1].kept
 
     def climb(self, low: float, high: float) -> None:
-        """Try rates until one is kept below one that breaks, or until that cannot happen."""
+        """Try rates until a kept rate lies below a broken one, or until none can."""
         known = sorted(self.tried, key=lambda each: each.rate)
         if self.top == 0:
             self._rise(low, 0.0, min(known[0].rate, high) if known else high, bool(known))
@@ -127,9 +127,9 @@ class _Search:
             self.keeps(rate)
 
     def _rise(self, rate: float, before: float, end: float, apart: bool = False) -> None:
-        """Double the rate until it is kept, or until its attainment falls.
+        """Double the rate until it is kept, until its attainment falls, or until the end.
 
-        before: the best attainment so far, of each rate's worst lane. apart: leave out the end.
+        before: the best attainment so far (of a rate's worst lane). apart: do not try the end.
         """
         while rate < end or (rate == end and not apart):
             kept, tried = self.keeps(rate), self.tried[-1]

@@ -1,6 +1,6 @@
-"""The interval of a capacity, and the number of requests that it rests on.
+"""The interval of a capacity, and the number of requests behind it.
 
-Requests that share steps are not independent, so the bootstrap redraws blocks of time and not
+Requests that share steps are not independent. So the bootstrap redraws blocks of time instead of
 requests (block bootstrap: Kuensch, Annals of Statistics, 1989), the same blocks at every rate. The
 interval says how much the capacity depends on a few bad moments of this traffic. It says nothing
 about other traffic.
@@ -20,25 +20,25 @@ from headway.runs.outcome import Outcome
 BLOCKS = 20  # of equal duration, after the warm-up
 DRAWS = 400
 COVERED = 0.9  # share of the draws inside the interval
-MOST_SHARE = 0.999  # a share that is higher needs no more requests
+MOST_SHARE = 0.999  # a higher share needs no more requests
 
 
 def enough_requests(share: float) -> int:
-    """Requests that a capacity at this share needs: as many as the percentile, 100 for p95."""
+    """Requests needed for a capacity at this share: as many as for the percentile (p95: 100)."""
     return ceil(round(MIN_BEYOND / (1 - min(share, MOST_SHARE)), 6))
 
 
 ENOUGH_REQUESTS = enough_requests(REQUIRED_ATTAINMENT)
-Tally = tuple[int, int]  # requests offered, and those of them that were good
-Tallies = Mapping[str, Sequence[Tally]]  # by lane: block by block
+Tally = tuple[int, int]  # requests offered, and how many of them were good
+Tallies = Mapping[str, Sequence[Tally]]  # by lane: one Tally per block
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityInterval:
     """The interval of a capacity, in requests per second."""
 
-    counted: int  # requests of the lane with the fewest
-    lane: str  # its name
+    counted: int  # requests of the lane that has the fewest
+    lane: str  # name of that lane
     low: float
     high: float
     share: float = REQUIRED_ATTAINMENT
@@ -53,14 +53,14 @@ class CapacityInterval:
 
 
 def seconds_for_enough(seconds: float, counted: int, enough: int = ENOUGH_REQUESTS) -> int:
-    """The --seconds that would bring enough requests, where these seconds brought `counted`."""
+    """The --seconds that would bring enough requests, given that `seconds` brought `counted`."""
     return ceil(round(1.05 * seconds * enough / max(1, counted), 3))
 
 
 def tally_blocks(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple[Tally, ...]]:
-    """Requests and good ones by lane and block.
+    """Count the offered and the good requests, by lane and block.
 
-    outcome: without the warm-up; window: nanoseconds in which all requests arrive.
+    outcome: without the warm-up. window: nanoseconds in which all requests arrive.
     """
     tallies = dict[str, tuple[Tally, ...]]()
     for lane, offered in outcome.offered.items():
@@ -70,7 +70,7 @@ def tally_blocks(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple
             at = _block(row, warm_up, window)
             counts[at] += 1
             good[at] += row.good
-        counts[-1] += offered - len(rows)  # only where a run was interrupted
+        counts[-1] += offered - len(rows)  # not 0 only if the run was interrupted
         tallies[lane] = tuple(zip(counts, good, strict=True))
     return tallies
 
@@ -81,7 +81,7 @@ def _block(row: RequestRow, warm_up: int, window: int) -> int:
 
 
 def sum_repeats(runs: Sequence[Tallies]) -> dict[str, tuple[Tally, ...]]:
-    """Repeats added up block by block: each repeat has the same requests in the same blocks."""
+    """Sum the repeats block by block. Each repeat has the same requests in the same blocks."""
     return {
         lane: tuple(
             (sum(a for a, _ in each), sum(b for _, b in each))
@@ -98,9 +98,9 @@ def capacity_interval(
     seed: int,
     share: float = REQUIRED_ATTAINMENT,
 ) -> CapacityInterval:
-    """The interval of a capacity, which is in it.
+    """The interval of a capacity. It always contains the capacity itself.
 
-    tried: by rate, of all repeats; rate: the capacity that was found; 0: none.
+    tried: by rate, the tallies of all repeats together. rate: the capacity found; 0: none.
     """
     tallies = tried.get(rate) or tried[max(tried)]
     counts = {lane: sum(a for a, _ in each) // repeats for lane, each in tallies.items()}
@@ -124,7 +124,7 @@ def _drawn(tried: Mapping[float, Tallies], seed: int, share: float) -> Iterable[
 
 
 def _least(tallies: Tallies, blocks: Sequence[int]) -> float | None:
-    """The worst lane's attainment; None where these blocks have no requests."""
+    """The worst lane's attainment in these blocks; None if they have no requests."""
     shares = []
     for each in tallies.values():
         if offered := sum(each[at][0] for at in blocks):
@@ -135,7 +135,7 @@ def _least(tallies: Tallies, blocks: Sequence[int]) -> float | None:
 def _crossing(line: Sequence[tuple[float, float]], share: float) -> float:
     """The highest rate at which the line through the tried rates falls below the share.
 
-    The highest rate where the line never falls, 0 where it is never above.
+    If the line ends at or above the share: the highest rate. If it never reaches the share: 0.
     """
     if line and line[-1][1] >= share:
         return line[-1][0]

@@ -18,7 +18,7 @@ from headway.runs.outcome import Outcome
 
 PERCENTS = (50.0, 95.0, 99.0, 99.9)
 METRICS = ("ttft", "tpot", "itl", "e2e")
-SURE = (50.0, 95.0)  # percentiles that have an interval
+SURE = (50.0, 95.0)  # percentiles with an interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,8 +27,8 @@ class Latency:
 
     count: int
     quantiles: tuple[Quantile, ...]  # as PERCENTS
-    most: Quantile  # None: there is no value
-    mean: float  # of those that came; 0: none did
+    most: Quantile  # None: there are no values
+    mean: float  # of the values other than NEVER; 0: there are none
     sure: tuple[Interval, ...]  # as SURE
 
 
@@ -38,20 +38,20 @@ class ClientLane:
 
     latency: dict[str, Latency]  # by METRICS
     attainment: Interval
-    goodput: Interval  # requests per second; empty: the run was broken off
-    left: int  # callers that were made to leave, the warm-up's included
+    goodput: Interval  # requests per second; empty: too few, or the run was interrupted
+    left: int  # callers that were made to leave, including those of the warm-up
     retried: int  # requests that took more than one attempt
     attempts: int
-    short: int  # whole answers of fewer tokens than were asked for
-    errors: tuple[tuple[str, int], ...]  # what went wrong, and how often; the most frequent first
+    short: int  # whole answers with fewer tokens than asked for
+    errors: tuple[tuple[str, int], ...]  # each error and its count, most frequent first
 
 
 @dataclass(frozen=True, slots=True)
 class ClientTotals:
-    """Of all endpoints together."""
+    """The figures of all endpoints together."""
 
     input_tokens_per_second: float  # of served requests
-    output_tokens_per_second: float  # of all answers, as far as they came
+    output_tokens_per_second: float  # of all answers, incomplete ones included
     lag: tuple[Quantile, ...]  # as PERCENTS; nanoseconds
     most_lag: int
 
@@ -61,14 +61,14 @@ class ClientTotals:
 
 
 def client_lane(outcome: Outcome, whole: Outcome, lane: str, window: tuple[int, int]) -> ClientLane:
-    """The figures of an endpoint.
+    """The figures of one endpoint.
 
-    outcome: without the warm-up; whole: with it; window: from the end of the warm-up on.
+    outcome: without the warm-up. whole: with the warm-up. window: begins where the warm-up ends.
     """
     pairs = [
         pair for pair in zip(outcome.requests, outcome.client, strict=True) if pair[0].lane == lane
     ]
-    missing = outcome.offered[lane] - len(pairs)  # only where a run was interrupted
+    missing = outcome.offered[lane] - len(pairs)  # not 0 only if the run was interrupted
     rows, seen = [row for row, _ in pairs], [client for _, client in pairs]
     values: dict[str, list[tuple[int, int]]] = {
         "ttft": [(row.arrived, row.ttft) for row in rows],
@@ -83,7 +83,7 @@ def client_lane(outcome: Outcome, whole: Outcome, lane: str, window: tuple[int, 
     good = [(row.arrived, int(row.good)) for row in rows] + [(window[1], 0)] * missing
     ended = [(row.arrived, int(row.good)) for row in outcome.ended if row.lane == lane]
     seconds = outcome.nanoseconds / 1e9
-    # In a run that was broken off nobody knows when the missing ones would have ended.
+    # If the run was interrupted, it is unknown when the missing requests would have ended.
     a_second = share_interval(ended, window).times(len(ended) / seconds if seconds else 0.0)
     return ClientLane(
         latency={name: _latency(each, window) for name, each in values.items()},

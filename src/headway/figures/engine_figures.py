@@ -18,19 +18,19 @@ class EngineFigures:
     served: int  # requests that ended by themselves
     refused: int  # too long for the engine, or the lane was full
     failed: int
-    unfinished: int  # expired, or unfinished at the end of the run
-    ended: int  # requests that ended in these seconds, whenever they arrived and however they did
-    requests_per_second: float  # served, of those that ended in these seconds
-    tokens_per_second: float  # of answers, without discarded ones
-    slots: float  # that computed for a request: mean over the steps' time
+    unfinished: int  # cancelled, expired, or unfinished at the end of the run
+    ended: int  # requests that ended in these seconds, with any arrival time and any finish
+    requests_per_second: float  # the served ones among `ended`
+    tokens_per_second: float  # of answers, without discarded tokens
+    slots: float  # slots that computed for a request, weighted by step time
     busy: float  # share of the seconds in which a step ran
-    held: float  # share of the computed tokens that were for finished slots
-    padding: float  # share of the computed tokens that were padding
-    discarded: float  # share of them that were sampled past an answer's end
-    recomputed: float  # share of them that were computed before, and lost to a preemption
-    cached: float  # share of the prompts' tokens that the prefix cache had
+    held: float  # share of the computed tokens spent on finished slots
+    padding: float  # share of the computed tokens spent on padding
+    discarded: float  # share of the computed tokens sampled past an answer's end
+    recomputed: float  # share of the computed tokens computed again after a preemption
+    cached: float  # share of the served prompts' tokens found in the prefix cache
     preemptions: int
-    free_mean: float  # KV blocks: mean over the steps' time
+    free_mean: float  # KV blocks, weighted by step time
     free_least: int
 
     @property
@@ -45,7 +45,7 @@ class EngineFigures:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As a report's JSON has it."""
+        """The figures as a report's JSON has them."""
         return asdict(self) | {"unserved": self.unserved}
 
 
@@ -81,7 +81,7 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
 
 
 def answered_tokens(outcome: Outcome) -> int:
-    """Tokens of all answers that ended in the time that counts."""
+    """Tokens of all answers that ended after the warm-up."""
     return sum(row.generated for row in outcome.ended)
 
 

@@ -6,7 +6,7 @@ from math import log
 
 from headway.figures.percentile import Quantile
 
-TIMES = 2  # of what it is at the lowest rate
+TIMES = 2  # times the latency at the lowest rate
 RULE = (
     "The knee is the rate at which the endpoint's TTFT p95 has doubled over what it is at the "
     "lowest rate with enough samples, log-interpolated between two rates of the sweep."
@@ -14,13 +14,12 @@ RULE = (
 
 
 def find_knee(curve: Iterable[tuple[float, Quantile]]) -> float | None:
-    """The rate of the knee; None where the latency never doubles, or has too few requests.
+    """Find the rate of the knee; None if the latency never doubles, or if requests are too few.
 
     curve: ascending rates, each with its percentile.
 
-
-    A percentile that was not reached within the run counts as very large, so the knee then lies
-    close to the rate before it.
+    A percentile that was not reached within the run counts as very large. The knee then lies close
+    to the rate before it.
     """
     known = [(rate, value) for rate, value in curve if value is not None]
     if not known:

@@ -27,7 +27,7 @@ class LaneFigures:
     tpot_p90: Quantile
     tpot_p95: Quantile
     tpot_p99: Quantile
-    gaps: int  # requests that have a TPOT: two tokens or more, not all at one moment
+    gaps: int  # requests that have a TPOT (has_tpot)
 
     @property
     def attainment(self) -> float:
@@ -38,7 +38,7 @@ class LaneFigures:
 def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
     """One lane's attainment and latency percentiles in a run. Times are nanoseconds."""
     rows = [row for row in outcome.requests if row.lane == lane]
-    missing = [NEVER] * (outcome.offered[lane] - len(rows))  # only where a run was interrupted
+    missing = [NEVER] * (outcome.offered[lane] - len(rows))  # not empty only if interrupted
     queue = [row.queue for row in rows] + missing
     ttft = [row.ttft for row in rows] + missing
     tpot = [row.tpot for row in rows if has_tpot(row)]
@@ -63,14 +63,14 @@ def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
 
 
 def goodput(outcome: Outcome, lane: str) -> float:
-    """Good requests per second, of those that the throughput counts."""
+    """Good requests per second. A request counts where it ends, as in the throughput."""
     good = sum(row.good for row in outcome.ended if row.lane == lane)
     return good / (outcome.nanoseconds / 1e9) if outcome.nanoseconds else 0.0
 
 
 def has_tpot(row: RequestRow) -> bool:
-    """Whether it has a time per token: two tokens or more, and not all at one moment.
+    """Whether the request has a TPOT: at least two tokens, which did not all come at one moment.
 
-    They come at one moment where static batching answers when the group ends.
+    They do come at one moment where static batching answers when the group ends.
     """
     return row.generated >= 2 and row.last_token > row.first_token

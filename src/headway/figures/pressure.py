@@ -1,9 +1,10 @@
 """Pressure cards: the largest gain and the largest loss of a strategy against another.
 
 The metrics are every endpoint's TTFT and TPOT, the time the backlog takes, the share of computed
-tokens that is waste, and the device time per generated token. Queue time is part of the TTFT and is
-not counted twice. All of it is computed from the ledger's rows. What did not come within the run is
-beyond every time: there is no ratio to it, because a refused request did not wait.
+tokens that is waste, and the device time per generated token. Queue time is part of the TTFT, so it
+is not counted twice. All metrics are computed from the ledger's rows. NEVER (not reached within the
+run) counts as longer than any time. It gives no finite ratio, because a refused request never
+waited.
 """
 
 from collections.abc import Mapping
@@ -24,19 +25,19 @@ MIN_RATIO = 1.1  # a ratio closer to one does not count as a difference
 class Metric:
     """A metric by which strategies are compared. Less is better."""
 
-    what: str  # that is relieved or created, in words
-    figure: str  # that measures it, such as TTFT p95
+    what: str  # the pressure that is relieved or created, in words
+    figure: str  # the figure that measures it, such as TTFT p95
     unit: str  # "ns" or "share"
 
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """How a gauge compares under two strategies."""
+    """How one metric compares under two strategies."""
 
     gauge: Metric
-    strategy: str  # whose pressure it is
+    strategy: str  # the strategy whose pressure this is
     other: str  # the strategy it is compared with
-    readings: Mapping[str, float]  # by strategy; NEVER: it did not come within the run
+    readings: Mapping[str, float]  # by strategy; NEVER: not reached within the run
 
     @property
     def own(self) -> float:
@@ -48,12 +49,12 @@ class Pressure:
 
     @property
     def says(self) -> bool:
-        """Whether they can be compared: neither is zero, and one came within the run."""
+        """Whether the two can be compared: neither is 0, and at most one is NEVER."""
         return min(self.own, self.others) > 0 and min(self.own, self.others) < NEVER
 
     @property
     def ratio(self) -> float:
-        """The strategy's value over the other's; inf, 0: its own, or the other's, never came."""
+        """The strategy's value over the other's; inf: its own is NEVER; 0: the other's is NEVER."""
         if self.own == NEVER:
             return inf
         return 0.0 if self.others == NEVER else self.own / self.others
@@ -70,12 +71,12 @@ class PressureCard:
 def pressure_cards(
     outcomes: Mapping[str, Outcome], endpoints: tuple[Endpoint, ...]
 ) -> dict[str, PressureCard]:
-    """A card for each strategy; none where there is only one."""
+    """A card for each strategy; empty if there is only one strategy."""
     if len(outcomes) < 2:
         return {}
     readings = [readings_of(outcome, endpoints) for outcome in outcomes.values()]
     shared = [gauge for gauge in readings[0] if all(gauge in each for each in readings)]
-    highest = dict[str, Metric]()  # by what it measures: the highest percentile that all have
+    highest = dict[str, Metric]()  # by `what`: the highest percentile that all outcomes have
     for gauge in shared:
         highest.setdefault(gauge.what, gauge)
     table = {
@@ -101,7 +102,7 @@ def _card(name: str, table: Mapping[Metric, Mapping[str, float]]) -> PressureCar
 
 
 def readings_of(outcome: Outcome, endpoints: tuple[Endpoint, ...]) -> dict[Metric, float]:
-    """The values of one run, by metric, where they can be told; a higher percentile first."""
+    """The known values of one run, by metric; a higher percentile comes before a lower one."""
     readings: dict[Metric, float] = {}
     for endpoint in endpoints:
         name = endpoint.name

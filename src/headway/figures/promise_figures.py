@@ -1,4 +1,4 @@
-"""How well the times were kept that requests were promised (PromiseFigures)."""
+"""How well the promised times were kept (PromiseFigures)."""
 
 from dataclasses import dataclass
 
@@ -9,22 +9,22 @@ from headway.runs.outcome import Outcome
 
 @dataclass(frozen=True, slots=True)
 class PromiseFigures:
-    """Of one endpoint, or of all, under one strategy that has a cost model."""
+    """The figures of one endpoint, or of all, under one strategy that has a cost model."""
 
-    firsts: int  # requests that were promised their first token, and had it
-    error_p50: Quantile  # nanoseconds between the promise and the token, before or after it
+    firsts: int  # requests with a promised first token that got their first token
+    error_p50: Quantile  # nanoseconds between the promise and the token, early or late
     error_share_p50: int | None  # thousandths of the TTFT; None: too few requests
-    ended: int  # requests that were promised their end, and ended by themselves
-    kept: int  # of these, by then
+    ended: int  # requests with a promised end that ended by themselves
+    kept: int  # those of `ended` that ended by the promised time
 
     @property
     def coverage(self) -> float | None:
-        """Share of those that ended, by the time promised; nine in ten are to. None: nobody did."""
+        """Share of `ended` that kept the promised end; the aim is 0.9. None: no request ended."""
         return self.kept / self.ended if self.ended else None
 
 
 def promise_figures(outcome: Outcome, lane: str = "") -> PromiseFigures | None:
-    """Of a lane's requests, or of all; None: nothing was promised to any that counts."""
+    """The figures of a lane's requests, or of all; None: no request had a promise to compare."""
     rows = [row for row in outcome.requests if lane in ("", row.lane)]
     firsts = [row for row in rows if row.first_error != NEVER]
     whole = [row for row in rows if row.was_promised]

@@ -1,4 +1,4 @@
-"""What one rate did: a point of the curves of latency and of throughput against the rate."""
+"""The figures at one rate: a point on the curves of latency and throughput against the rate."""
 
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ class RatePoint:
 
 
 def rate_point(rate: float, counted: Outcome) -> RatePoint:
-    """counted: without the warm-up."""
+    """The figures of one run. rate: the offered rate. counted: without the warm-up."""
     return RatePoint(
         rate,
         {lane: lane_figures(counted, lane) for lane in counted.offered},

@@ -11,20 +11,20 @@ from headway.runs.outcome import Outcome
 class TenantFigures:
     """One tenant of one endpoint in a run."""
 
-    requests: int  # that have ended, however they did
+    requests: int  # requests that ended, with any finish
     good: int
-    tokens: int  # of its prompts and answers
+    tokens: int  # of the tenant's prompts and answers
     queue_p50: Quantile
     queue_p95: Quantile
 
     @property
     def attainment(self) -> float:
-        """Share of its requests that are good."""
+        """Share of the tenant's requests that are good."""
         return self.good / self.requests
 
 
 def tenant_figures(outcome: Outcome, lane: str) -> dict[str, TenantFigures]:
-    """Of each tenant of the lane, by name. Empty if its requests have no tenants."""
+    """The figures of each tenant of the lane, by name. Empty if its requests have no tenants."""
     by_tenant = dict[str, list[RequestRow]]()
     for row in outcome.requests:
         if row.lane == lane and row.tenant:

@@ -1,4 +1,4 @@
-"""What a run did from one moment to the next: its queue, its batch, its waits, part by part."""
+"""A run over time, part by part: its queue, its batch and its waits."""
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -9,20 +9,20 @@ Span = tuple[int, int]  # nanoseconds: from, to
 
 
 def waiting_spans(rows: Iterable[RequestRow]) -> list[Span]:
-    """When each request waited for its first step; to its end if it never had one."""
+    """The span in which each request waited for its first step, or to its end if it had none."""
     return [(row.arrived, min(row.first_scheduled, row.finished)) for row in rows]
 
 
 def open_spans(rows: Iterable[RequestRow]) -> list[Span]:
-    """When each request was unanswered."""
+    """The span from each request's arrival to its end."""
     return [(row.arrived, row.finished) for row in rows]
 
 
 def most_at_once(spans: Iterable[Span], width: int, parts: int) -> list[int]:
-    """In each part of the run, the most spans that were open at one moment.
+    """The most spans open at one moment, for each part of the run.
 
-    width: nanoseconds of a part; the last one has the rest. A span that ends as another begins is
-    not open with it.
+    width: nanoseconds of a part; the last part also has the rest. A span that ends just as another
+    begins does not overlap it.
     """
     changes = Counter[int]()
     for begin, end in spans:
@@ -40,7 +40,7 @@ def most_at_once(spans: Iterable[Span], width: int, parts: int) -> list[int]:
 
 
 def mean_batch(steps: Iterable[StepRow], width: int, parts: int) -> list[float | None]:
-    """In each part of the run, the rows of a step, mean over the steps' time; None: no step ran.
+    """The mean rows of a step, weighted by step time, for each part of the run; None: no step ran.
 
     width: nanoseconds of a part.
     """
@@ -58,9 +58,9 @@ def mean_batch(steps: Iterable[StepRow], width: int, parts: int) -> list[float |
 
 
 def longest_ttft(rows: Sequence[RequestRow], width: int, parts: int) -> list[int | None]:
-    """The longest time to the first token among those who arrived in each part of the run.
+    """The longest TTFT among the requests that arrived in each part of the run.
 
-    Nanoseconds; None: nobody arrived; NEVER: a first token did not come in the run.
+    Nanoseconds; None: no request arrived; NEVER: some first token did not come within the run.
     """
     longest: list[int | None] = [None] * parts
     for row in rows:
@@ -70,5 +70,5 @@ def longest_ttft(rows: Sequence[RequestRow], width: int, parts: int) -> list[int
 
 
 def _part(time: int, width: int, parts: int) -> int:
-    """The part that a time is in. What lies before the run's beginning is in the first."""
+    """The part that a time falls into. Times before the run begins fall into the first part."""
     return min(max(0, time // width), parts - 1)

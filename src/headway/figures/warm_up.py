@@ -10,9 +10,9 @@ from headway.runs.outcome import Outcome
 
 
 def requests_after_warm_up(outcome: Outcome, warm_up: int) -> Outcome:
-    """The outcome without the requests of the warm-up. A starting backlog counts.
+    """The outcome without the requests of the warm-up. A starting backlog stays in.
 
-    Nor do callers count that were made to leave: nobody waited for their answers.
+    Requests whose callers were made to leave are left out, too: no caller waited for the answers.
     """
     waiting = _backlogs(outcome)
     return _of(outcome, (row for row in _stayed(outcome) if _counts(row, warm_up, waiting)))
@@ -39,9 +39,10 @@ def _stayed(outcome: Outcome) -> list[RequestRow]:
 
 
 def _backlogs(outcome: Outcome) -> set[str]:
-    """The lanes whose requests at the beginning, without a budget, are a backlog.
+    """The lanes whose requests at time 0, if without a budget, are a backlog.
 
-    A client sends the first request of a trace then, too, and its others follow.
+    A client also sends the first request of a trace at time 0. That is no backlog, because the
+    other requests of the trace follow later.
     """
     lanes = {row.lane for row in outcome.requests}
     return lanes - {row.lane for row in outcome.requests if row.arrived and outcome.client}

@@ -1,7 +1,8 @@
-"""How sure a mean or a percentile is (Interval).
+"""The interval of a mean or a percentile (Interval).
 
-Requests that share a server's steps are not independent, so the bootstrap redraws blocks of time
-and not requests (block bootstrap: Kuensch, Annals of Statistics, 1989), as capacity_interval does.
+Requests that share a server's steps are not independent. So the bootstrap redraws blocks of time
+instead of requests (block bootstrap: Kuensch, Annals of Statistics, 1989), as capacity_interval
+does.
 """
 
 from bisect import bisect_left
@@ -13,17 +14,17 @@ from random import Random
 from headway.figures.capacity_interval import BLOCKS, COVERED, DRAWS
 from headway.figures.percentile import MIN_BEYOND
 
-FEWEST = 5  # blocks with values, below which nothing can be said of an interval
+FEWEST = 5  # blocks with values; with fewer there is no interval
 ONE, OTHER = "blocks of time", "other blocks of time"  # streams of draws
-CELLS = 500  # that many values are sorted into, at most; with fewer values each is a cell
+CELLS = 500  # most cells that values are sorted into; with fewer values, each has its own cell
 
 Timed = tuple[int, int]  # when a request arrived, and its value
 
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Where the share `covered` of the draws of a figure lies, 90 % unless it is given. Empty where
-    there were too few values, or where they came in too few blocks."""
+    """The range that holds the share `covered` of a figure's draws (90 % by default). Empty if
+    there were too few values, or if they fell into too few blocks."""
 
     low: float
     high: float
@@ -39,22 +40,22 @@ NO_INTERVAL = Interval(0.0, 0.0, is_empty=True)
 def mean_interval(
     values: Sequence[Timed], window: tuple[int, int], covered: float = COVERED
 ) -> Interval:
-    """Of a mean. window: the nanoseconds that are divided into blocks."""
+    """The interval of the values' mean. window: begin and end of the blocks, in nanoseconds."""
     if len(values) < 2 * MIN_BEYOND or not is_spread(values, window):
         return NO_INTERVAL
     return middle(drawn_means(values, window), covered)
 
 
 def is_spread(values: Sequence[Timed], window: tuple[int, int]) -> bool:
-    """Whether values lie in enough blocks: draws of one block are all alike, and would make
-    everything seem sure."""
+    """Whether the values lie in enough blocks. Draws of a single block are all alike, so any figure
+    would look certain."""
     return len({_block(at, window) for at, _ in values}) >= FEWEST
 
 
 def drawn_means(
     values: Sequence[Timed], window: tuple[int, int], stream: str = ONE
 ) -> list[float | None]:
-    """The mean in each draw; None where the drawn blocks have no values."""
+    """The mean in each draw; None if the drawn blocks have no values."""
     sums, counts = [0] * BLOCKS, [0] * BLOCKS
     for at, value in values:
         block = _block(at, window)
@@ -71,8 +72,8 @@ def drawn_means(
 def percentile_intervals(
     values: Sequence[Timed], window: tuple[int, int], percents: Sequence[float]
 ) -> tuple[Interval, ...]:
-    """Of percentiles, nearest rank. Empty where there are too few values for the percentile, or
-    where they came in too few blocks."""
+    """The interval of each percentile (nearest rank). Empty if there are too few values for the
+    percentile, or if they lie in too few blocks."""
     found, spread = drawn_percentiles(values, window, percents), is_spread(values, window)
     return tuple(
         middle(mine) if spread and is_enough(len(values), percent) else NO_INTERVAL
@@ -81,7 +82,7 @@ def percentile_intervals(
 
 
 def is_enough(count: int, percent: float) -> bool:
-    """Whether so many values have a percentile."""
+    """Whether `count` values are enough for this percentile."""
     return count * (100 - percent) >= 100 * MIN_BEYOND
 
 
@@ -91,7 +92,7 @@ def drawn_percentiles(
     percents: Sequence[float],
     stream: str = ONE,
 ) -> list[list[float | None]]:
-    """Each percentile in each draw; None where the drawn blocks have no values."""
+    """For each percentile, its value in each draw; None if the drawn blocks have no values."""
     ordered = sorted(value for _, value in values)
     size = -(-len(ordered) // CELLS) or 1
     tops = [ordered[min(at + size, len(ordered)) - 1] for at in range(0, len(ordered), size)]
@@ -114,15 +115,15 @@ def _block(at: int, window: tuple[int, int]) -> int:
 
 
 def _draws(stream: str) -> Iterator[list[int]]:
-    """The same ones for every figure of a stream, so that two servers are compared on the same
-    blocks."""
+    """Yield the blocks of each draw. A stream draws the same blocks for every figure, so that two
+    servers are compared on the same blocks."""
     random = Random(stream)
     for _ in range(DRAWS):
         yield random.choices(range(BLOCKS), k=BLOCKS)
 
 
 def middle(found: Sequence[float | None], covered: float = COVERED) -> Interval:
-    """Where the share `covered` of the draws lies."""
+    """The range of the middle share `covered` of the draws."""
     known = sorted(value for value in found if value is not None)
     if not known:
         return NO_INTERVAL

@@ -1,8 +1,8 @@
-"""How far two runs differ, and how sure that is (Difference).
+"""How far two runs differ, with an interval (Difference).
 
-Blocks of time are drawn again in both runs (block_bootstrap). Where both were asked the same
-requests at the same times the same blocks are drawn in both, so that what a moment's traffic does
-to both of them cancels out: the runs are paired by request. Else each run has draws of its own.
+Blocks of time are redrawn in both runs (block_bootstrap). If both runs got the same requests at the
+same times, they are paired: both use the same drawn blocks, so that the effect of the traffic at
+one moment cancels out. Otherwise each run has its own draws.
 """
 
 from collections.abc import Sequence
@@ -36,35 +36,35 @@ Window = tuple[int, int]  # nanoseconds: from the end of the warm-up to the last
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure of two runs. Times in nanoseconds, shares of one, or amounts per second."""
+    """One figure in two runs: nanoseconds, a share from 0 to 1, or an amount per second."""
 
     metric: str  # "in budget", "TTFT p95", ...
-    counts: tuple[int, int]  # values that it is of
+    counts: tuple[int, int]  # number of values in each run
     first: float
     second: float
-    interval: Interval  # of the second less the first
+    interval: Interval  # of second - first
     more_is_better: bool
 
     @property
     def change(self) -> float:
-        """The second less the first; inf, -inf: one of them did not come within the run."""
+        """second - first; inf or -inf: one of them is NEVER (not reached within the run)."""
         return _less(self.second, self.first)
 
     @property
     def is_sure(self) -> bool:
-        """Whether the interval leaves out 0."""
+        """Whether the interval excludes 0."""
         return not self.interval.is_empty and (self.interval.low > 0 or self.interval.high < 0)
 
     @property
     def verdict(self) -> str:
-        """What the second is, by the interval."""
+        """Whether the second run is better, worse or unclear, judged by the interval."""
         if not self.is_sure:
             return "unclear"
         return "better" if (self.interval.low > 0) is self.more_is_better else "worse"
 
 
 def same_requests(first: Outcome, second: Outcome, lane: str) -> bool:
-    """Whether both were asked the same requests of a lane at the same times."""
+    """Whether both runs got the same requests of a lane at the same times."""
 
     def asked(outcome: Outcome) -> list[tuple[str, int, int]]:
         rows = [row for row in outcome.requests if row.lane == lane]
@@ -76,8 +76,8 @@ def same_requests(first: Outcome, second: Outcome, lane: str) -> bool:
 def lane_differences(
     runs: tuple[Outcome, Outcome], lane: str, windows: tuple[Window, Window], paired: bool
 ) -> list[Difference]:
-    """Of a lane: the share in budget, and percentiles of TTFT, TPOT and E2E, where both runs have
-    enough requests. runs: without the warm-up."""
+    """The differences in one lane: the share in budget, and percentiles of TTFT, TPOT and E2E where
+    both runs have enough requests. runs: without the warm-up."""
     rows = [[row for row in run.requests if row.lane == lane] for run in runs]
     missing = [run.offered[lane] - len(mine) for run, mine in zip(runs, rows, strict=True)]
     found = list[Difference]()
@@ -118,7 +118,7 @@ def _of_shares(
     ]
     is_known = min(map(len, good)) >= 2 * MIN_BEYOND and _are_spread(good, windows)
     ends = [exact_interval(mine, COVERED) for mine in good]
-    if ends[0] and ends[1]:  # all draws are the same
+    if ends[0] and ends[1]:  # all draws are alike
         interval = Interval(ends[1].low - ends[0].high, ends[1].high - ends[0].low)
     else:
         interval = _interval(drawn[0], drawn[1])
@@ -153,8 +153,9 @@ def _are_spread(values: Sequence[Sequence[Timed]], windows: tuple[Window, Window
 
 
 def rate_differences(runs: tuple[Outcome, Outcome], warm_up: tuple[int, int]) -> list[Difference]:
-    """Answers and output tokens per second, from the warm-up to the end of the run, by when the
-    requests ended. Not paired: the runs take different times. runs: without the warm-up."""
+    """The differences in answers and output tokens per second, from the warm-up to the end of the
+    run. A request counts when it ends. Not paired: the runs differ in length. runs: without the
+    warm-up."""
     found = list[Difference]()
     for name in ("answers / s", "output tokens / s"):
         rates, drawn, counts = list[float](), list[list[float | None]](), list[int]()
@@ -165,7 +166,7 @@ def rate_differences(runs: tuple[Outcome, Outcome], warm_up: tuple[int, int]) ->
                 for row in run.ended
             ]
             total = sum(value for _, value in ended)
-            # The mean of a block is of its requests; so one amount for each block of time.
+            # drawn_means averages values, so sum each block of time into a single value first.
             blocks = _per_block(ended, (begin, begin + run.nanoseconds))
             drawn.append(drawn_means(blocks, (0, len(blocks)), stream))
             drawn[-1] = [None if x is None else x * len(blocks) / seconds for x in drawn[-1]]
@@ -179,7 +180,7 @@ def rate_differences(runs: tuple[Outcome, Outcome], warm_up: tuple[int, int]) ->
 
 
 def _per_block(values: Sequence[Timed], window: Window, blocks: int = BLOCKS) -> list[Timed]:
-    """What falls into each of so many blocks of time: (block, sum)."""
+    """The sum of the values in each block of time: (block, sum)."""
     sums, (begin, end) = [0] * blocks, window
     for at, value in values:
         block = (at - begin) * blocks // max(1, end - begin)
@@ -198,7 +199,7 @@ def _interval(first: Sequence[float | None], second: Sequence[float | None]) -> 
 
 
 def _less(second: float, first: float) -> float:
-    """second - first, where NEVER is beyond every time."""
+    """second - first. NEVER counts as infinite; of two, the difference is 0."""
     if second >= NEVER or first >= NEVER:
         return 0.0 if second >= NEVER and first >= NEVER else inf if second >= NEVER else -inf
     return second - first
