@@ -1,4 +1,4 @@
-"""Attempts: the targets that one request is put to, each in a task of its own."""
+"""Attempts: one request sent to one or more targets, each in a task of its own."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
@@ -14,7 +14,7 @@ from headway.routing.request import RouteAnswer, RouteRequest
 from headway.routing.targets.target import Target
 
 NOT_YET = RouteAnswer(None)
-END = object()  # in the place of a stream's first piece: it has none
+END = object()  # in place of a stream's first piece: the stream has none
 
 
 def loop_now() -> int:
@@ -23,20 +23,20 @@ def loop_now() -> int:
 
 
 class Attempt:
-    """One target, and this request."""
+    """One request as sent to one target."""
 
     def __init__(self, target: Target, why: Why, words: str, request: RouteRequest) -> None:
         self.target, self.why, self.words, self.request = target, why, words, request
         self.began = self.ended = NEVER
         self.answer = NOT_YET
         self.error: BaseException | None = None
-        self.outcome: Outcome | None = None  # what the route made of it; None: it said nothing
-        self.verdict = ""  # the same in words
-        self.is_taken = False  # the route has heard of its end, or has dropped it
-        self.is_forgotten = False  # its answer is not wanted any more
-        self.bill: Bill | None = None  # None: it was not asked
+        self.outcome: Outcome | None = None  # set by the route; None: see plain_outcome
+        self.verdict = ""  # what the route made of the answer, in words
+        self.is_taken = False  # the route has been told of its end, or has dropped it
+        self.is_forgotten = False  # its answer is no longer wanted
+        self.bill: Bill | None = None  # None: the target was not asked
         self.task: asyncio.Task[None] | None = None
-        self.pieces: AsyncGenerator[Any] | None = None  # of a stream, behind `first`
+        self.pieces: AsyncGenerator[Any] | None = None  # of a stream, after `first`
         self.first: Any = END
 
     @property
@@ -45,16 +45,16 @@ class Attempt:
 
     @property
     def answered(self) -> bool:
-        """Whether it has an answer or, of a stream, its first piece."""
+        """Whether it has an answer or, if it streams, its first piece."""
         return self.is_over and self.error is None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has ended and its cost is known, or it was never asked."""
+        """Whether it has ended and its cost is known, or its target was never asked."""
         return self.bill is None or (self.is_over and self.bill.is_closed)
 
     def row(self, cancelled: Outcome) -> AttemptRow:
-        """Its row, once it is closed. cancelled: what it means if it was cancelled."""
+        """The attempt's row, once it is closed. cancelled: the outcome if it was cancelled."""
         bill = self.bill
         return AttemptRow(
             id=self.request.id,
@@ -74,11 +74,11 @@ class Attempt:
 
     @property
     def was_left(self) -> bool:
-        """Whether it was cancelled, or its stream was not read to the end."""
+        """Whether the attempt was cancelled, or its stream was not read to the end."""
         return isinstance(self.error, asyncio.CancelledError | GeneratorExit)
 
     def plain_outcome(self, cancelled: Outcome) -> Outcome:
-        """What became of it, where the route itself said nothing."""
+        """The outcome by the attempt's error, where the route has set none."""
         match self.error:
             case RefusedError():
                 return Outcome.REFUSED
@@ -93,25 +93,25 @@ class Attempts:
     """Starts, awaits and cancels attempts. It decides nothing."""
 
     def __init__(self, request: RouteRequest, streams: bool, closed: Callable[[], object]) -> None:
-        """closed: called after `end`, once the cost of all attempts is known."""
+        """closed: called after `end`, once the costs of all attempts are known."""
         self.request, self.all = request, list[Attempt]()
         self.streams, self._closed = streams, closed
         self._is_ended = self._is_told = False
-        self._closing = set[asyncio.Task[None]]()  # streams that nobody reads any more
+        self._closing = set[asyncio.Task[None]]()  # streams that are being closed unread
 
     @property
     def left(self) -> int:
-        """Nanoseconds until the deadline; NEVER: there is none. Negative: it is over."""
+        """Nanoseconds until the deadline; NEVER: no deadline. Negative: the deadline has passed."""
         deadline = self.request.deadline
         return NEVER if deadline == NEVER else deadline - loop_now()
 
     @property
     def open(self) -> list[Attempt]:
-        """Those whose end the route has not heard of."""
+        """Started attempts whose end the route has not been told of."""
         return [each for each in self.all if each.task and not each.is_taken]
 
     def start(self, target: Target, why: Why, words: str, **changes: Any) -> Attempt:
-        """Ask a target. changes: fields of the request that differ for it."""
+        """Start an attempt at this target. changes: fields that differ in its request."""
         attempt = self._add(target, why, words, changes)
         attempt.bill = Bill(self._check_closed)
         attempt.began = loop_now()
@@ -120,7 +120,7 @@ class Attempts:
         return attempt
 
     def skip(self, target: Target, why: Why, words: str) -> None:
-        """Note that a target is not asked."""
+        """Record that a target is not asked, and why."""
         self._add(target, why, words, {}).outcome = Outcome.SKIPPED
 
     def _add(self, target: Target, why: Why, words: str, changes: dict[str, Any]) -> Attempt:
@@ -146,14 +146,14 @@ class Attempts:
         attempt.error = asyncio.CancelledError() if task.cancelled() else task.exception()
         assert attempt.bill
         if attempt.pieces is None or attempt.error is not None or attempt.first is END:
-            attempt.bill.over()  # else its stream goes on
-        elif attempt.is_forgotten:  # it spoke while it was being cancelled
+            attempt.bill.over()  # else the stream goes on
+        elif attempt.is_forgotten:  # its first piece came while it was being cancelled
             self._close_stream(attempt)
         self._check_closed()
 
     async def next(self, until: int = NEVER) -> Attempt | None:
-        """The next attempt that ends, in the order in which they were begun where several have.
-        None: it is `until`, or the deadline."""
+        """Wait for an attempt to end and return it. If several have ended, the one begun first.
+        None: `until` or the deadline came first."""
         until = min(until, self.request.deadline)
         while True:
             for attempt in self.open:
@@ -172,12 +172,12 @@ class Attempts:
                 await asyncio.sleep(seconds)
 
     def check_time(self) -> None:
-        """Raises DeadlineError if the deadline is over."""
+        """Raise DeadlineError if the deadline has passed."""
         if self.left <= 0:
             raise self.too_late()
 
     async def only(self) -> Attempt:
-        """The attempt that ends next. Raises its error, or DeadlineError."""
+        """Wait for the next attempt to end and return it. Raises its error, or DeadlineError."""
         attempt = await self.next()
         if attempt is None:
             raise self.too_late()
@@ -186,7 +186,7 @@ class Attempts:
         return attempt
 
     def too_late(self) -> DeadlineError:
-        """The error of a request whose deadline is over."""
+        """The error of a request whose deadline has passed."""
         asked = ", ".join([each.target.name for each in self.all if each.task]) or "nobody"
         return DeadlineError(f"the deadline was over before an answer came; asked: {asked}")
 
@@ -197,7 +197,7 @@ class Attempts:
             attempt.task.cancel()
 
     def cancel_others(self, winner: Attempt | None) -> None:
-        """Nothing more will be asked, and only the winner's answer is wanted."""
+        """Cancel all attempts but the winner, and forget their answers. None: no winner."""
         for attempt in self.all:
             if attempt is winner or attempt.task is None or attempt.is_forgotten:
                 continue
@@ -207,18 +207,18 @@ class Attempts:
             self._close_stream(attempt)
 
     def end(self) -> None:
-        """The caller has its answer or its error."""
+        """Note that the caller has its answer or its error."""
         self._is_ended = True
         self._check_closed()
 
     def stream_over(self, attempt: Attempt, error: BaseException | None) -> None:
-        """The winner's stream has been read to its end, or left."""
+        """Note that the winner's stream was read to its end, or left before it."""
         attempt.ended, attempt.error = loop_now(), error
         assert attempt.bill
         attempt.bill.over()
 
     def _close_stream(self, attempt: Attempt) -> None:
-        """Of a loser that has given its first piece."""
+        """Close the stream of a loser that has given its first piece."""
         if attempt.pieces and attempt.answered and attempt.first is not END:
             task = asyncio.get_running_loop().create_task(self._aclose(attempt))
             self._closing.add(task)
@@ -238,8 +238,8 @@ class Attempts:
 
 
 def error_of(attempt: Attempt) -> BaseException:
-    """The error of an attempt that has no answer, as its caller is told."""
+    """The error of an attempt without an answer, as the caller is to see it."""
     assert attempt.error is not None
-    if isinstance(attempt.error, asyncio.CancelledError):  # by somebody else: not this route
+    if isinstance(attempt.error, asyncio.CancelledError):  # not cancelled by this route
         return EngineError(f"{attempt.target.name} has cancelled the request")
     return attempt.error

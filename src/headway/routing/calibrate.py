@@ -1,4 +1,4 @@
-"""calibrate_cascade: the threshold of a cascade, chosen from answers whose worth is known."""
+"""calibrate_cascade: choose a cascade's threshold from labelled answers."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,9 +9,9 @@ from headway.errors import SettingError
 from headway.routing.judges import Normalise, plain
 from headway.routing.request import RouteAnswer
 
-COVERED = 0.9  # of intervals; so a lower end holds in 95 of 100 calibrations
-LEAST = 20  # requests below which nothing is chosen
-CUTS = 200  # thresholds that are tried, at most
+COVERED = 0.9  # share that intervals cover; so a lower end holds in 95 of 100 calibrations
+LEAST = 20  # with fewer requests, no threshold is chosen
+CUTS = 200  # thresholds to try; with few requests, up to twice as many are tried
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,15 +25,15 @@ class Labelled:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What was found. Shares are of the requests that were given."""
+    """The threshold found, and the cascade's quality with it. Shares are of the given requests."""
 
-    threshold: float  # for Confident; nan: there is none that is sure to be good enough
-    quality: float  # share of right answers of the cascade
-    low: float  # interval of the quality, 90 %
+    threshold: float  # for Confident; nan: no threshold is sure to be good enough
+    quality: float  # share of the cascade's answers that are right
+    low: float  # 90 % interval of the quality
     high: float
     escalated: float  # share of requests that go to the large target
     n: int
-    reason: str  # in words; where there is no threshold, why
+    reason: str  # in words; without a threshold: why there is none
 
     @property
     def is_found(self) -> bool:
@@ -44,23 +44,23 @@ class Calibration:
 def paired(
     answers: Iterable[tuple[RouteAnswer, RouteAnswer]], normalise: Normalise = plain
 ) -> list[Labelled]:
-    """Pairs of the small and the large target's answers, where nobody knows which are right: the
-    large one's count as right, and the small one's where they are equal to it."""
+    """Label pairs of the small and the large target's answers when the right ones are unknown. The
+    large target's answer counts as right. The small one's is right if it equals that."""
     return [
         Labelled(small.logprob, normalise(small) == normalise(large)) for small, large in answers
     ]
 
 
 def calibrate_cascade(given: Sequence[Labelled], quality: float) -> Calibration:
-    """The lowest threshold with which a cascade is right in this share of requests, surely enough.
+    """Choose the lowest threshold with which a cascade is reliably right in this share of requests.
 
-    Thresholds are tried downward, from that at which every request is escalated, and the search
-    ends at the first that might not do: one whose quality may, by an exact binomial test at 5 %, be
-    less than what is wanted. In this fixed order the tests need no correction for their number
-    (Learn then Test, Angelopoulos et al., 2021). Requests must be independent, and like those to
-    come.
+    The search tries thresholds downward, from the one that escalates every request. It stops at the
+    first that fails: an exact binomial test at 5 % cannot rule out that its quality is below the
+    wanted one. Because the order is fixed, the tests need no correction for their number (Learn
+    then Test, Angelopoulos et al., 2021). The requests must be independent, and must resemble
+    future requests.
 
-    Raises SettingError for a quality that is not between 0 and 1, or a score that is no number.
+    Raises SettingError for a quality that is not between 0 and 1, or for a score that is nan.
     """
     if not 0 < quality < 1:
         raise SettingError(f"a quality of {quality} is none that can be tested: 0 < quality < 1")
@@ -79,11 +79,11 @@ def calibrate_cascade(given: Sequence[Labelled], quality: float) -> Calibration:
 
 
 class _Cut(NamedTuple):
-    """A threshold, and what a cascade would have made of the requests with it."""
+    """A threshold, and the result of a cascade that uses it on the given requests."""
 
     threshold: float
     kept: int  # requests that the small target answers
-    right: int
+    right: int  # right answers of the cascade
 
     def calibration(self, n: int) -> Calibration:
         low, high = share_bounds(self.right, n, COVERED)
@@ -93,7 +93,7 @@ class _Cut(NamedTuple):
 
 
 def _cuts(given: Sequence[Labelled]) -> Iterator[_Cut]:
-    """Downward: everything is escalated, then ever less."""
+    """Yield the thresholds downward: the first escalates every request, each next one fewer."""
     ordered = sorted(given, key=lambda each: -each.score)
     right, step = sum([each.large_is_right for each in given]), max(1, len(given) // CUTS)
     yield _Cut(math.inf, 0, right)
@@ -105,7 +105,7 @@ def _cuts(given: Sequence[Labelled]) -> Iterator[_Cut]:
 
 
 def _why_none(right: int, given: Sequence[Labelled], quality: float) -> str:
-    """Why not even the large target alone, with so many right answers, is surely good enough."""
+    """Why not even the large target alone, with `right` right answers, is surely good enough."""
     n = len(given)
     if right / n < quality:
         return f"the large target itself is right in {right / n:.1%} only"
@@ -121,19 +121,19 @@ def _none(given: Sequence[Labelled], reason: str) -> Calibration:
 
 
 def tail(right: int, n: int, share: float) -> float:
-    """How probable so many right answers or more are, of n, if this is the true share."""
+    """The probability of at least `right` right answers of n, if `share` is the true share."""
     if right == 0:
         return 1.0
     if not 0 < share < 1:
         return float(share >= 1)
     if right > n * share:
         return _sum_from(right, n, share)
-    # Fewer than the mean: the other tail is the small one. Sums of its terms lose nothing.
+    # At most the mean: sum the other, smaller tail instead, which loses no precision.
     return 1.0 - _sum_from(n - right + 1, n, 1 - share)
 
 
 def _sum_from(right: int, n: int, share: float) -> float:
-    """Of the terms from so many on, which fall."""
+    """Sum the binomial terms from `right` on. The terms must fall from there."""
     if right > n:
         return 0.0
     choices = math.lgamma(n + 1) - math.lgamma(right + 1) - math.lgamma(n - right + 1)
@@ -148,7 +148,7 @@ def _sum_from(right: int, n: int, share: float) -> float:
 
 
 def share_bounds(right: int, n: int, covered: float) -> tuple[float, float]:
-    """The exact interval of a share (Clopper and Pearson, 1934): right of n independent ones."""
+    """The exact interval (Clopper and Pearson, 1934) of the share `right` of n independent ones."""
     edge = (1 - covered) / 2
     low = _root(lambda share: tail(right, n, share) - edge) if right else 0.0
     high = _root(lambda share: tail(right + 1, n, share) - (1 - edge)) if right < n else 1.0
@@ -156,7 +156,7 @@ def share_bounds(right: int, n: int, covered: float) -> tuple[float, float]:
 
 
 def _root(rising: Callable[[float], float]) -> float:
-    """Where a rising function of [0, 1] is 0."""
+    """The zero of a rising function on [0, 1], by bisection."""
     low, high = 0.0, 1.0
     for _ in range(50):
         middle = (low + high) / 2

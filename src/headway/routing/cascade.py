@@ -1,4 +1,4 @@
-"""Cascade: the cheapest target first, and a larger one where its answer is not good enough."""
+"""Cascade: ask the cheapest target first, and a larger one if the answer is not good enough."""
 
 import asyncio
 from collections.abc import Sequence
@@ -12,22 +12,24 @@ from headway.routing.judges import Judge, Verdict
 from headway.routing.route import CALLERS_FAULT, Route, Rows, forgotten
 from headway.routing.targets.target import Target
 
-SPARE = 16  # a speculative answer is asked for earlier than it need be, by 1 / SPARE of its time
+SPARE = 16  # a speculative attempt starts early by 1 / SPARE of its predicted time
 
 
 class Cascade(Route):
     """Asks its targets in order, from the cheapest to the largest, until a judge accepts an answer.
     The last target's answer is not judged. FrugalGPT (Chen et al., 2023) calls this an LLM cascade.
 
-    A target that refuses or fails is passed over; an error of the request itself ends it. A larger
-    target is not asked if it is predicted to miss the deadline and there is an answer already.
+    If a target refuses or fails, the next one is asked. An error of the request itself ends the
+    request. A larger target is skipped if it is predicted to miss the deadline and a rejected
+    answer already exists.
 
-    accept: the judge of all targets but the last, or one for each of them.
-    speculate: ask the next target already when the time that is left is what nearly all of its
-    answers take. The first good answer counts, and whoever else runs is cancelled: a hedged request
-    (Dean and Barroso, The Tail at Scale, 2013) whose delay follows from the deadline.
-    best_effort: give the largest answer that was judged not good enough (RouteAnswer.accepted is
-    False) where no better one comes in time. False: DeadlineError, or the last target's error.
+    accept: one judge for all targets but the last, or one judge for each of them.
+    speculate: ask the next target while an answer is still to come, once the time left is about
+    what nearly all of the next target's answers take. The first good answer counts, and the other
+    attempts are cancelled. This is a hedged request (Dean and Barroso, The Tail at Scale, 2013)
+    whose delay follows from the deadline.
+    best_effort: if no better answer comes in time, give the rejected answer of the largest target
+    (RouteAnswer.accepted is False). False: raise DeadlineError, or the last target's error.
     """
 
     def __init__(
@@ -67,17 +69,17 @@ class Cascade(Route):
 
 
 class _Run:
-    """One request on its way through a cascade."""
+    """One request in a cascade."""
 
     def __init__(self, cascade: Cascade, attempts: Attempts) -> None:
         self._cascade, self._attempts = cascade, attempts
-        self._tiers: list[list[Attempt]] = []  # of each target that was asked, its samples
-        self._left = list(cascade.targets)  # not asked yet
-        self._rejected: Attempt | None = None  # the largest answer that was not good enough
-        self._error: BaseException | None = None  # why there is no better one
+        self._tiers: list[list[Attempt]] = []  # the samples of each target that was asked
+        self._left = list(cascade.targets)  # targets not asked yet
+        self._rejected: Attempt | None = None  # rejected answer of the largest target so far
+        self._error: BaseException | None = None  # why there is no better answer
 
     def ask(self, why: Why, words: str) -> None:
-        """The next target."""
+        """Ask the next target."""
         target, at = self._left.pop(0), len(self._cascade.targets) - len(self._left) - 1
         options = self._attempts.request.options
         if at == len(self._cascade.judges):
@@ -93,7 +95,7 @@ class _Run:
     # -- speculation
 
     def speculate_at(self) -> int:
-        """When the next target is to be asked, although an answer is still to come; NEVER: not."""
+        """When to ask the next target while an answer is still to come; NEVER: do not."""
         deadline = self._attempts.request.deadline
         if not self._cascade.speculate or not self._left or deadline == NEVER:
             return NEVER
@@ -103,7 +105,7 @@ class _Run:
         return deadline - found.surely - found.surely // SPARE
 
     def speculate(self) -> None:
-        """Ask the next target if it is time to."""
+        """Ask the next target if its time has come."""
         if self.speculate_at() <= loop_now():
             left = self._attempts.left / 1e9
             self.ask(Why.SPECULATIVE, f"{left:.3g} s are left, which it may need")
@@ -111,8 +113,8 @@ class _Run:
     # -- answers
 
     async def hear(self, attempt: Attempt) -> Attempt | None:
-        """Of an attempt that has ended. Returns the attempt whose answer is given, if it is known.
-        Raises the request's error."""
+        """Handle an attempt that has ended. Returns the attempt whose answer is given, or None if
+        that is still open. Raises the request's error."""
         tier = next(each for each in self._tiers if attempt in each)
         at = self._place(attempt)
         if attempt.error is not None:
@@ -148,7 +150,8 @@ class _Run:
         return self._cascade.targets.index(attempt.target)
 
     def _escalate(self, at: int, words: str) -> Attempt | None:
-        """Ask the target after this one, if there is one, it has time, and nobody has asked it."""
+        """Ask the next target, unless one larger than `at` is running. Once there is a rejected
+        answer, targets without enough time are skipped."""
         attempts = self._attempts
         while self._left and not [each for each in attempts.open if self._place(each) > at]:
             found = self._left[0].estimate(attempts.request)
@@ -161,7 +164,8 @@ class _Run:
         return None if attempts.open else self.settle()
 
     def settle(self) -> Attempt:
-        """No better answer will come. Raises the request's error if there is none."""
+        """Return the rejected answer, as no better one will come. Raises the request's error if
+        there is none, or if best_effort is False."""
         if self._rejected is None or not self._cascade.best_effort:
             raise self._error or self._attempts.too_late()
         self._rejected.answer = replace(self._rejected.answer, accepted=False)

@@ -1,4 +1,4 @@
-"""LeastLoaded and Cheapest: which target answers is decided by their load and their price."""
+"""LeastLoaded and Cheapest: choose the target by load, or by price within the budget."""
 
 from collections.abc import Sequence
 
@@ -12,15 +12,15 @@ from headway.routing.targets.target import Estimate, Target, TargetLoad
 
 
 class LeastLoaded(Route):
-    """The target with the shortest predicted wait; of equal ones, that with the fewest requests
-    outstanding; of equal ones, the first. It streams if all of its targets do.
+    """Asks the target with the shortest predicted wait. Ties go to the fewest outstanding requests,
+    then to the first target. The route streams if all of its targets do.
     """
 
     can_stream = True
 
     @property
     def load(self) -> TargetLoad:
-        """All that is outstanding, and the shortest wait."""
+        """All outstanding requests, and the shortest wait of any target."""
         loads = [each.load for each in self.targets]
         return TargetLoad(
             sum([each.outstanding for each in loads]), min([each.wait for each in loads])
@@ -36,14 +36,15 @@ class LeastLoaded(Route):
 
 
 class Cheapest(Route):
-    """The cheapest of the targets that are predicted to answer within the budget.
+    """Asks the cheapest of the targets that are predicted to answer within the budget.
 
-    The prediction is that of the target: its wait by its load, and what nearly all of its answers
-    take. Where nobody's is within the budget: a target that has not answered yet, so that it is
-    learned; else the one that is predicted to answer first. Of equal ones, the first: list the
-    cheapest first, since nothing is known at the beginning. It streams if all of its targets do.
+    Each target predicts its own time: its wait under the present load, and what nearly all of its
+    answers take. If no prediction is within the budget, the route asks a target that has no
+    prediction yet, to learn one; if all have one, it asks the target predicted to answer first.
+    Ties go to the first target. List the cheapest target first, since nothing is known at the
+    beginning. The route streams if all of its targets do.
 
-    budget: seconds in which a request should be answered; 0: the request's deadline alone.
+    budget: seconds in which a request should be answered; 0: only the request's deadline counts.
     """
 
     can_stream = True
@@ -62,7 +63,7 @@ class Cheapest(Route):
         self._budget = int(budget * 1e9) if budget else NEVER
 
     def estimate(self, request: RouteRequest) -> Estimate:
-        """That of the target that would be asked now."""
+        """The estimate of the target that would be asked now."""
         estimates = [each.estimate(request) for each in self.targets]
         return estimates[self._choose(estimates, self._budget)[0]]
 
@@ -79,7 +80,7 @@ class Cheapest(Route):
         return await attempts.only()
 
     def _choose(self, estimates: Sequence[Estimate], within: int) -> tuple[int, Why]:
-        """Index of the target, and why. within: nanoseconds that are left."""
+        """The index of the target to ask, and why. within: the nanoseconds left."""
         known = [at for at, each in enumerate(estimates) if each.is_known]
         fitting = [at for at in known if estimates[at].surely <= within]
         if fitting:

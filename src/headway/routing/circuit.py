@@ -1,4 +1,4 @@
-"""Circuit: a target that fails again and again is not asked for a while (circuit breaker)."""
+"""Circuit (circuit breaker): a target that fails repeatedly is not asked for a while."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,11 +8,11 @@ from headway.errors import SettingError
 
 
 class CircuitState(StrEnum):
-    """Whether a target is asked."""
+    """Whether a target may be asked."""
 
-    CLOSED = "closed"  # it is
-    OPEN = "open"  # it is not
-    HALF_OPEN = "half_open"  # one request at a time finds out whether it answers again
+    CLOSED = "closed"  # it may
+    OPEN = "open"  # it may not
+    HALF_OPEN = "half_open"  # one request at a time probes whether it answers again
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ USUAL = CircuitSettings()
 
 
 class Circuit:
-    """Of one target. Times are nanoseconds; `now` is handed in.
+    """The circuit breaker of one target. Times are nanoseconds; `now` is handed in.
 
     closed --failures in a row--> open --pause--> half open --answer--> closed
                                     ^------------failure-----'
@@ -40,37 +40,37 @@ class Circuit:
     def __init__(self, settings: CircuitSettings) -> None:
         self._settings = settings
         self._failures = 0  # in a row
-        self._until = 0  # it is open until then
-        self._is_probed = False
+        self._until = 0  # open until this time
+        self._is_probed = False  # a probe is under way
 
     def state(self, now: int) -> CircuitState:
-        """What it is now."""
+        """The state at `now`. While a probe is under way, the circuit is open."""
         if self._failures < self._settings.failures:
             return CircuitState.CLOSED
         return CircuitState.OPEN if now < self._until or self._is_probed else CircuitState.HALF_OPEN
 
     def opens_at(self, now: int) -> int:
-        """When the target may be asked again."""
+        """The time when the target may be asked again."""
         return max(now, self._until)
 
     def begun(self, now: int) -> None:
-        """The target is asked. While it is half open, that is the probe."""
+        """Note that the target is asked. In the half-open state, this request is the probe."""
         if self.state(now) is CircuitState.HALF_OPEN:
             self._is_probed = True
 
     def answered(self) -> None:
-        """It has answered."""
+        """Note that the target has answered, and close the circuit."""
         self._failures, self._until, self._is_probed = 0, 0, False
 
     def failed(self, now: int) -> None:
-        """It has failed, or did not answer in time."""
+        """Note that the target has failed, or did not answer in time."""
         self._failures += 1
         self._is_probed = False
         if self._failures >= self._settings.failures:
             self._until = now + int(self._settings.pause * 1e9)
 
     def left(self) -> None:
-        """The probe is over and nothing is known: it refused, or the caller has left."""
+        """Note that the probe ended without a result: the target refused, or the caller left."""
         self._is_probed = False
 
 

@@ -1,4 +1,4 @@
-"""Ensemble: several targets are asked at once, and one of their answers is chosen."""
+"""Ensemble: ask several targets at once, and choose one of their answers."""
 
 import asyncio
 import inspect
@@ -22,27 +22,27 @@ Score = Callable[[RouteAnswer], float | Awaitable[float]]
 
 
 class Chooser(Protocol):
-    """Which answer is given."""
+    """Chooses the answer that an ensemble gives."""
 
     def options(self, options: Options) -> Options:
-        """Of the models' requests."""
+        """The options to ask the models with. options: the caller's."""
         ...
 
     def is_settled(self, answers: Sequence[RouteAnswer], missing: int) -> bool:
-        """Whether so many further answers cannot change the choice."""
+        """Whether `missing` further answers cannot change the choice."""
         ...
 
     async def choose(self, answers: Sequence[RouteAnswer]) -> tuple[int, str]:
-        """The index of the answer, and why. There is one at least."""
+        """The index of the chosen answer, and why. There is at least one answer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Majority:
-    """The answer with the most votes; of equal ones, the one that came first. Self-consistency
-    (Wang et al., 2022). Ends as soon as no other answer can win."""
+    """Chooses the answer with the most votes; ties go to the one that came first. Self-consistency
+    (Wang et al., 2022). The ensemble ends as soon as no other answer can win."""
 
-    normalise: Normalise = plain  # answers are equal whose results are
+    normalise: Normalise = plain  # answers with equal results count as equal
 
     def options(self, options: Options) -> Options:
         return options
@@ -50,7 +50,7 @@ class Majority:
     def is_settled(self, answers: Sequence[RouteAnswer], missing: int) -> bool:
         (number, first), *others = votes(answers, self.normalise)
         return number >= missing and all(
-            number - (at < first) >= other + missing  # an earlier one wins a tie
+            number - (at < first) >= other + missing  # the earlier answer wins a tie
             for other, at in others
         )
 
@@ -61,10 +61,10 @@ class Majority:
 
 @dataclass(frozen=True, slots=True)
 class Best:
-    """The answer with the highest score; of equal ones, the one that came first.
+    """Chooses the answer with the highest score; ties go to the one that came first.
 
-    score: a function of the answer, perhaps a coroutine function; None: the mean log-probability of
-    its tokens. What it raises ends the request with that error.
+    score: a function or coroutine function of the answer; None: the mean log-probability of its
+    tokens. An error that it raises ends the request.
     """
 
     score: Score | None = None
@@ -87,12 +87,12 @@ class Best:
 
 
 class Ensemble(Route):
-    """Asks all of its targets at once. A target may be listed several times, for several samples of
-    it, which differ only with a temperature.
+    """Asks all of its targets at once. List a target several times to get several samples of it.
+    The samples differ only if the temperature is above 0.
 
     choose: Majority() or Best().
-    quorum: answers after which the others are not awaited (they are cancelled); 0: all. At the
-    deadline, and where targets fail, the choice is among the answers that are there.
+    quorum: once this many answers are there, the other attempts are cancelled; 0: wait for all. At
+    the deadline, or if targets fail, the choice is among the answers so far.
     least: with fewer answers the request fails.
     """
 

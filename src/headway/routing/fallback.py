@@ -1,4 +1,4 @@
-"""Fallback: the next target, where one refuses, fails or is late."""
+"""Fallback: ask the next target if one refuses, fails or is late."""
 
 from collections.abc import Iterator, Sequence
 
@@ -12,19 +12,19 @@ from headway.routing.targets.target import Target
 
 
 class Fallback(Route):
-    """Asks its targets in order until one answers. It streams if all of its targets do: another
-    one is chosen until the first piece, and not after it.
+    """Asks its targets in order until one answers. The route streams if all of its targets do. It
+    may change to another target before a stream's first piece, but not after it.
 
-    A target is passed over while its circuit is open, until the `retry_at` of its last refusal to
-    the same lane, and while it is predicted to miss the deadline; if nobody else is left, the one
-    that is predicted to answer first is asked all the same. What is wrong with the request itself
-    (PromptError, SettingError) ends it at once: nobody is asked twice for it.
+    A target is skipped while its circuit is open, until the `retry_at` of its last refusal to the
+    same lane, and while it is predicted to miss the deadline. If no other target is left, the route
+    still asks those predicted to be late, the soonest first. An error of the request itself
+    (PromptError, SettingError) ends the request at once, and no other target is asked.
 
-    timeout: seconds that each attempt may take, for all targets or one for each; 0: no limit but
-    the deadline. Of a stream, until the first piece. hedge: a target that has not answered by then
-    is not cancelled while the next one is asked; the first answer counts (as with Envoy's
-    hedge_on_per_try_timeout).
-    circuit: None: no circuit ever opens. Several routes that share targets have circuits each.
+    timeout: seconds that each attempt may take, one value for all targets or one for each; 0: only
+    the deadline limits it. For a stream: seconds until its first piece. hedge: when the timeout
+    passes, the attempt is not cancelled while the next target is asked; the first answer counts
+    (as with Envoy's hedge_on_per_try_timeout).
+    circuit: None: no circuit ever opens. Each route has its own circuits, even for shared targets.
     """
 
     can_stream = True
@@ -55,10 +55,10 @@ class Fallback(Route):
         self.circuits: dict[str, Circuit] = {
             each.name: Circuit(circuit) if circuit else Closed() for each in self.targets
         }
-        self.not_before: dict[tuple[str, str], int] = {}  # by target and lane: refusals
+        self.not_before: dict[tuple[str, str], int] = {}  # retry_at of refusals, by target and lane
 
     def refused(self, name: str, lane: str, retry_at: int) -> None:
-        """A target is not asked again before then. Times that are over are forgotten."""
+        """Do not ask this target for this lane before `retry_at`. Past times are forgotten."""
         now, known = loop_now(), self.not_before
         self.not_before = {key: again for key, again in known.items() if again > now}
         self.not_before[name, lane] = retry_at
@@ -78,22 +78,22 @@ class Fallback(Route):
 
 
 class _Run:
-    """One request on its way through a fallback."""
+    """One request in a fallback."""
 
     def __init__(self, fallback: Fallback, attempts: Attempts) -> None:
         self._fallback, self._attempts = fallback, attempts
         self._left = self._askable()
         self._unlikely: list[tuple[int, Target]] = []  # predicted to be late: nanoseconds, target
-        self._retries: list[int] = []  # when targets may be asked that were passed over or refused
-        self._error: BaseException | None = None  # the last that was no refusal
-        self._refusal: RefusedError | None = None  # the last
-        self._unheard: list[Attempt] = []  # whose end nobody knows yet
-        self._blamed = set[Attempt]()  # whose circuit knows that they are late
-        self.limit = NEVER  # when the latest attempt is late
+        self._retries: list[int] = []  # when skipped or refusing targets may be asked again
+        self._error: BaseException | None = None  # the last error that was not a refusal
+        self._refusal: RefusedError | None = None  # the last refusal
+        self._unheard: list[Attempt] = []  # attempts whose end is not known yet
+        self._blamed = set[Attempt]()  # attempts already judged late
+        self.limit = NEVER  # when the latest attempt becomes late
 
     def ask(self, why: Why, words: str) -> bool:
-        """Ask the next target. False: there is none, but somebody still runs. Raises the request's
-        error if nobody does."""
+        """Ask the next target. False: there is none, but an attempt still runs. Raises the
+        request's error if none does."""
         target = next(self._left, None)
         if target is None and self._unlikely and not self._attempts.open:
             self._unlikely.sort(key=lambda each: each[0])
@@ -119,7 +119,7 @@ class _Run:
         return True
 
     def _askable(self) -> Iterator[Target]:
-        """The targets in their order. Those that are passed over are noted."""
+        """Yield the targets in order, and record those that are skipped."""
         lane = self._attempts.request.lane
         for target in self._fallback.targets:
             now, circuit = loop_now(), self._fallback.circuits[target.name]
@@ -140,13 +140,13 @@ class _Run:
                 yield target
 
     def _likely(self, target: Target) -> int:
-        """Nanoseconds until its answer; 0: not known."""
+        """Predicted nanoseconds until the target's answer; 0: not known."""
         found = target.estimate(self._attempts.request)
         return found.likely if found.is_known else 0
 
     def heard(self, attempt: Attempt) -> bool:
-        """Of an attempt that has ended. True: its answer is given. Else another one is asked.
-        Raises the request's error."""
+        """Handle an attempt that has ended. True: its answer is given. False: it failed, and the
+        next target, if any, was asked. Raises the request's error."""
         self._unheard.remove(attempt)
         circuit, name = self._fallback.circuits[attempt.target.name], attempt.target.name
         error = attempt.error
@@ -177,7 +177,7 @@ class _Run:
         return False
 
     def late(self) -> None:
-        """The latest attempt has not answered within its timeout, or the deadline is over."""
+        """Handle a latest attempt that is over its timeout, or a deadline that has passed."""
         if self._attempts.left <= 0:
             for attempt in self._unheard:
                 self._blame(attempt)
@@ -196,8 +196,8 @@ class _Run:
         return (loop_now() - attempt.began) / 1e9
 
     def _blame(self, attempt: Attempt) -> None:
-        """Its circuit hears that it is late, if it has had its whole timeout. Without one, only the
-        caller has set a limit, which says nothing of the target."""
+        """Tell the circuit that the attempt is late, if it has had its whole timeout. If not, only
+        the caller's deadline cut it short, which says nothing about the target."""
         if attempt in self._blamed:
             return
         self._blamed.add(attempt)
@@ -208,18 +208,18 @@ class _Run:
             self._excuse(attempt)
 
     def _excuse(self, attempt: Attempt) -> None:
-        """Its circuit learns nothing from it. If it was the probe, another one may come."""
+        """Let the circuit learn nothing from the attempt. If it was the probe, allow another."""
         if attempt.why is Why.PROBE:
             self._fallback.circuits[attempt.target.name].left()
 
     def leave(self) -> None:
-        """The request is over. Whoever still runs is cancelled, and says nothing of its target."""
+        """Finish the request. Attempts that still run are cancelled; circuits learn nothing new."""
         for attempt in self._unheard:
             if attempt not in self._blamed:
                 self._excuse(attempt)
 
     def _no_answer(self) -> BaseException:
-        """Why nobody has answered: the last failure, else the refusals as one."""
+        """The error of a request without an answer: the last failure, else one refusal for all."""
         if self._error is not None:
             return self._error
         soonest = min(self._retries, default=NEVER)

@@ -1,4 +1,4 @@
-"""Judges: whether an answer is good enough, by its confidence, a check of its own, or agreement."""
+"""Judges: decide whether an answer is good enough, by its confidence, a check, or agreement."""
 
 import inspect
 import json
@@ -13,26 +13,26 @@ from headway.errors import SettingError
 from headway.options import Options
 from headway.routing.request import RouteAnswer
 
-Normalise = Callable[[RouteAnswer], Any]  # answers are equal whose results are
+Normalise = Callable[[RouteAnswer], Any]  # answers with equal results count as equal
 
 
 class Verdict(NamedTuple):
-    """What a judge says."""
+    """A judge's decision on an answer."""
 
     is_good: bool
-    words: str  # with figures
+    words: str  # the reason, with figures
 
 
 class Judge(Protocol):
-    """Says whether a cascade may give an answer."""
+    """Decides whether a cascade may give an answer."""
 
     @property
     def samples(self) -> int:
-        """How many answers of a target it wants to see; the first of them is the one given."""
+        """How many answers of a target the judge needs. The first is the one that may be given."""
         ...
 
     def options(self, options: Options, sample: int) -> Options:
-        """Of a model's request, for this sample, from 0."""
+        """The options to ask a model with. sample: number of the sample, from 0."""
         ...
 
     async def judge(self, answers: Sequence[RouteAnswer]) -> Verdict: ...
@@ -44,12 +44,13 @@ def plain(answer: RouteAnswer) -> Any:
 
 
 def with_logprobs(options: Options) -> Options:
-    """A model answers with log-probabilities, too."""
+    """The options, with log-probabilities asked for."""
     return options if options.logprobs >= 0 else replace(options, logprobs=0)
 
 
 def of_sample(options: Options, sample: int) -> Options:
-    """A seed that the caller gave is another one for each further answer of the same target."""
+    """The options for this sample. If the caller gave a seed, each further sample of the same
+    target gets a different one."""
     if not sample or options.seed is None:
         return options
     return replace(options, seed=(options.seed + sample) % 2**63)
@@ -57,8 +58,8 @@ def of_sample(options: Options, sample: int) -> Options:
 
 @dataclass(frozen=True, slots=True)
 class Confident:
-    """The mean log-probability of the answer's tokens is at least this. FrugalGPT (Chen et al.,
-    2023) trains a scorer for the purpose; the model's own confidence costs nothing.
+    """Accepts an answer whose tokens have at least this mean log-probability. FrugalGPT (Chen et
+    al., 2023) trains a scorer for this; the model's own confidence costs nothing.
 
     `calibrate_cascade` chooses the threshold from data.
     """
@@ -83,13 +84,13 @@ class Confident:
 
 @dataclass(frozen=True, slots=True)
 class Valid:
-    """A function of the answer says so, with a bool; it may be a coroutine function.
+    """Accepts an answer if `check` returns True for it. `check` may be a coroutine function.
 
-    What it raises ends the request with that error.
+    An error that it raises ends the request.
     """
 
     check: Callable[[RouteAnswer], bool | Awaitable[bool]]
-    name: str = ""  # of the check, for rows
+    name: str = ""  # of the check, for the rows
     samples = 1
 
     def options(self, options: Options, sample: int) -> Options:
@@ -103,7 +104,7 @@ class Valid:
 
 
 def matches(pattern: str) -> Valid:
-    """The whole text matches a regular expression."""
+    """A judge that accepts an answer whose whole text, stripped, matches a regular expression."""
     try:
         compiled = re.compile(pattern)
     except re.error as error:
@@ -112,7 +113,7 @@ def matches(pattern: str) -> Valid:
 
 
 def follows_schema(schema: dict[str, Any]) -> Valid:
-    """The text is JSON that a JSON schema allows. Needs the package jsonschema."""
+    """A judge that accepts JSON that the schema allows. Needs the package jsonschema."""
     try:
         from jsonschema.exceptions import SchemaError
         from jsonschema.validators import validator_for
@@ -137,11 +138,11 @@ def follows_schema(schema: dict[str, Any]) -> Valid:
 
 @dataclass(frozen=True, slots=True)
 class Agreed:
-    """Several answers of the target are equal: it is asked so often at once. Self-consistency (Wang
-    et al., 2022) as a test.
+    """Accepts an answer if all samples of the target agree. The samples are asked for at once.
+    Self-consistency (Wang et al., 2022) as a test.
 
-    Samples of a greedy answer are all the same, so a temperature is needed: the requests' own, or
-    this one for all samples but the first.
+    Greedy samples are all the same, so a temperature is needed: the request's own, or this one for
+    all samples but the first.
     """
 
     samples: int = 2
@@ -164,8 +165,8 @@ class Agreed:
 
 
 def votes(answers: Sequence[RouteAnswer], normalise: Normalise) -> list[tuple[int, int]]:
-    """For each different answer, its votes and the index of its first; the most votes first, then
-    the earliest. Answers are told apart by the repr of what `normalise` makes of them."""
+    """The votes of each distinct answer and the index of its first occurrence. Most votes first,
+    then the earliest. Answers are compared by the repr of what `normalise` returns."""
     keys = [repr(normalise(each)) for each in answers]
     counted = Counter(keys)
     return sorted(

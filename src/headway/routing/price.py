@@ -1,4 +1,4 @@
-"""What a target's work is worth (Price), so that targets can be compared."""
+"""The price of a target's work (Price), so that targets can be compared."""
 
 from dataclasses import dataclass
 
@@ -7,9 +7,10 @@ from headway.errors import SettingError
 
 @dataclass(frozen=True, slots=True)
 class Price:
-    """In any unit that all targets share. Costs are whole billionths of it, so that sums balance.
+    """A price, in any unit that all targets share. Costs are whole billionths of the unit, so that
+    they sum exactly.
 
-    Without a price, an answer costs its device seconds.
+    By default, an answer costs its device seconds.
     """
 
     device_second: float = 1.0
@@ -22,7 +23,7 @@ class Price:
                 raise SettingError(f"{value} is no price")
 
     def cost(self, nanoseconds: int, prompt: int = 0, answer: int = 0) -> int:
-        """Billionths of the unit, for so much device time and so many tokens."""
+        """The cost in billionths of the unit. prompt, answer: tokens."""
         tokens = self.prompt * prompt + self.answer * answer
         return round(self.device_second * nanoseconds + 1_000 * tokens)
 

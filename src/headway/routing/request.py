@@ -12,20 +12,20 @@ from headway.options import Options
 
 @dataclass(frozen=True, slots=True)
 class RouteRequest:
-    """One request, before anybody has decided which target answers it."""
+    """One request, before a route has chosen a target for it."""
 
-    input: Any  # of a model: a text, token ids or a chat's messages; of a function: an item
+    input: Any  # for a model: a text, token ids or a chat's messages; for a function: an item
     options: Options = Options()  # for models; functions have none
     lane: str = ""  # for rules, for batchers that have lanes, and for the decision's row
     tenant: str = ""  # for rules and the decision's row
     metadata: Mapping[str, str] = field(default_factory=dict)  # for rules
     timeout: float = 0.0  # seconds, from when the outermost route is asked; 0: no limit
-    # The same as a time, in nanoseconds of the event loop's clock, which is that of
-    # time.monotonic_ns(). A route sets it for its targets; the earlier of both counts.
+    # The limit as a time, in nanoseconds of the event loop's clock, which is that of
+    # time.monotonic_ns(). A route sets it for its targets. The earlier of both limits counts.
     deadline: int = NEVER
-    due: int = NEVER  # when it should have ended, as such a time: a model takes its turn by it
-    id: str = ""  # empty: the route gives it one. Its attempts have it too, and a number
-    reason: str = ""  # why this target is asked, in words: routes set it for their targets
+    due: int = NEVER  # when it should end, on the same clock; a model schedules it by this
+    id: str = ""  # empty: the route gives it one. Its attempts have the same id plus a number
+    reason: str = ""  # why this target is asked, in words; routes set it for their targets
 
     def __post_init__(self) -> None:
         if not 0 <= self.timeout < 1e9:
@@ -33,8 +33,8 @@ class RouteRequest:
 
     @property
     def length(self) -> int:
-        """Characters of a text or of a chat's messages, token ids of ids; 1 for anything else that
-        has no length."""
+        """The number of characters of a text or a chat's messages, or of token ids. Any other input
+        has its len(), or 1 if it has none."""
         if isinstance(self.input, list | tuple) and self.input and isinstance(self.input[0], dict):
             return sum([len(str(each.get("content", ""))) for each in self.input])
         return len(self.input) if hasattr(self.input, "__len__") else 1
@@ -44,13 +44,12 @@ class RouteRequest:
 class RouteAnswer:
     """The answer of a target, or of the target that a route has chosen."""
 
-    value: Any  # a model's Completion, a function's result, a remote server's JSON
+    value: Any  # a model's Completion, a function's result, or a remote server's JSON
     text: str = ""  # of a model
-    # Mean natural log-probability of the answer's tokens; nan: nobody asked for it.
+    # Mean natural log-probability of the answer's tokens; nan: not known.
     logprob: float = nan
     tokens: int = 0  # generated
-    target: str = ""  # name of the target that answered; of nested routes, the innermost
-    # False: a cascade or a best of n has judged it not good enough, and nothing better could come
-    # within the deadline.
+    target: str = ""  # name of the target that answered; of nested routes, the innermost target
+    # False: a cascade rejected it but got nothing better, or an ensemble had no time to choose.
     accepted: bool = True
-    id: str = ""  # of the request: its DecisionRow has the same
+    id: str = ""  # of the request; its DecisionRow has the same id

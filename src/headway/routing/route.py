@@ -1,4 +1,4 @@
-"""Route: a target that decides which other targets answer. Base of all kinds of routes."""
+"""Route: a target that decides which of its own targets answers. Base of all kinds of routes."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -17,30 +17,30 @@ from headway.routing.request import RouteAnswer, RouteRequest
 from headway.routing.targets.learned import Learned
 from headway.routing.targets.target import Estimate, Target, TargetLoad
 
-# Nanoseconds before its deadline at which a route decides with what is there, so that its caller,
-# who may be another route, has the answer in time; but at most 1 / PART of the time that it has.
+# A route decides MARGIN nanoseconds before its deadline, with the answers so far, so that its
+# caller (perhaps another route) gets the answer in time. At most 1 / PART of its time is kept back.
 MARGIN, PART = 1_000_000, 10
 CALLERS_FAULT = PromptError, SettingError  # no other target would answer either
 Rows = Callable[[DecisionRow], object]
 
 
 def forgotten(row: DecisionRow) -> None:
-    """The `rows` of a route whose rows nobody wants."""
+    """The default `rows` of a route: drops every row."""
 
 
 class Route(ABC):
-    """Asks its targets until one answer is to be given.
+    """Asks its targets until it has an answer to give.
 
-    targets: from the cheapest to the largest. Rows compare with what the last one alone would have
-    cost. rows: gets the DecisionRow of each request, in the event loop, once the cost of all its
-    attempts is known: after the answer, where losers end later. name: for rows, and for routes that
-    have this one as a target; empty: its kind in lower case.
+    targets: from the cheapest to the largest. Rows compare the cost with that of asking the last
+    target alone. rows: called in the event loop with the DecisionRow of each request, once the
+    costs of all its attempts are known. That is after the answer if losers end later. name: for
+    rows, and for routes that have this one as a target; empty: the class name in lower case.
 
-    An async context manager, whose end awaits the rows. A route belongs to one event loop.
+    An async context manager: leaving it waits for the rows. A route belongs to one event loop.
     Raises SettingError.
     """
 
-    can_stream: ClassVar[bool] = False  # it need not see a whole answer to decide
+    can_stream: ClassVar[bool] = False  # True: it can decide without seeing a whole answer
 
     def __init__(
         self, targets: Sequence[Target], *, name: str = "", rows: Rows = forgotten
@@ -55,14 +55,14 @@ class Route(ABC):
             if names.setdefault(each.name, each) is not each:
                 raise SettingError(f"{self.name}: two targets have the name {each.name!r}")
         self._numbers = count(1)
-        self.open = set[_Decision]()  # whose rows are not written yet
+        self.open = set[_Decision]()  # decisions whose rows are not written yet
         self.learned = Learned()
 
     @abstractmethod
     async def decide(self, attempts: Attempts) -> Attempt:
-        """Ask targets through `attempts`; return the attempt whose answer is given.
+        """Ask targets through `attempts`, and return the attempt whose answer is given.
 
-        Raises the error of the request. Whatever is still open afterwards is cancelled.
+        Raises the error of the request. Attempts still open afterwards are cancelled.
         """
 
     @property
@@ -71,16 +71,16 @@ class Route(ABC):
 
     @property
     def load(self) -> TargetLoad:
-        """The first target's wait, and what all targets have outstanding."""
+        """The outstanding requests of all targets, and the first target's wait."""
         loads = [each.load for each in dict.fromkeys(self.targets)]
         return TargetLoad(sum([each.outstanding for each in loads]), loads[0].wait)
 
     def estimate(self, request: RouteRequest) -> Estimate:
-        """Learned from the answers of this route."""
+        """The estimate learned from this route's own answers."""
         return self.learned.estimate(1, 0)
 
     async def ask(self, request: RouteRequest, bill: Bill | None = None) -> RouteAnswer:
-        """The answer. bill: of a route that has this one as a target.
+        """Return the answer. bill: given by a route that has this one as a target.
 
         Raises what the targets raise, and DeadlineError. Cancelling the task cancels all attempts.
         """
@@ -94,7 +94,7 @@ class Route(ABC):
         )
 
     async def stream(self, request: RouteRequest, bill: Bill | None = None) -> AsyncGenerator[Any]:
-        """The answer piece by piece. Until the first piece another target may be chosen.
+        """Yield the answer piece by piece. Before the first piece, the route may change targets.
 
         Raises SettingError if the route must see whole answers, or if a target cannot stream.
         """
@@ -113,7 +113,7 @@ class Route(ABC):
                     yield piece
 
     async def settle(self) -> None:
-        """Wait until the rows of all requests that have ended are written."""
+        """Wait until the rows of all ended requests are written."""
         while ended := [each for each in self.open if each.is_ended]:
             await ended[0].closed.wait()
 
@@ -124,7 +124,7 @@ class Route(ABC):
         await self.settle()
 
     def begun(self, request: RouteRequest) -> RouteRequest:
-        """The request with an id, and its timeout as a deadline."""
+        """The request with an id, and with its timeout turned into a deadline."""
         deadline = request.deadline
         if request.timeout:
             deadline = min(deadline, loop_now() + int(request.timeout * 1e9))
@@ -133,7 +133,7 @@ class Route(ABC):
 
 
 async def _pieces(won: Attempt, attempts: Attempts) -> AsyncGenerator[Any]:
-    """The winner's pieces, until the deadline."""
+    """Yield the winner's pieces. Raises DeadlineError once the deadline has passed."""
     assert won.pieces
     deadline = attempts.request.deadline
     limit = None if deadline == NEVER else deadline / 1e9
@@ -170,12 +170,12 @@ class _Decision:
         self._attempts = Attempts(earlier, streams, self._close)
         self._winner: Attempt | None = None
         self._finished, self._error = NEVER, ""
-        self._cancelled = Outcome.CANCELLED  # what it means for an attempt that it was cancelled
-        self.closed = asyncio.Event()  # the row is written
+        self._cancelled = Outcome.CANCELLED  # outcome of cancelled attempts
+        self.closed = asyncio.Event()  # set once the row is written
 
     @property
     def is_ended(self) -> bool:
-        """Whether its caller has an answer or an error."""
+        """Whether the caller has an answer or an error."""
         return self._finished != NEVER
 
     async def __aenter__(self) -> Attempts:
@@ -203,10 +203,10 @@ class _Decision:
         self._attempts.end()
 
     def _close(self) -> None:
-        """All costs are known."""
+        """Close the request, now that all costs are known."""
         row = self._row()
-        # Soon, so that what the sink raises is not the caller's; and before the rows of the routes
-        # above, which the bill may close.
+        # call_soon keeps an error of the sink away from the caller. It comes before the bill, which
+        # may close the routes above: so this row comes before theirs.
         asyncio.get_running_loop().call_soon(self._tell, row)
         if self._winner:
             self._route.learned.see(1, row.e2e, row.nanoseconds, row.cost)
@@ -224,7 +224,7 @@ class _Decision:
         request, winner = self._request, self._winner
         if winner:
             winner.outcome = Outcome.WON
-            if winner.error:  # of a stream, behind its first piece
+            if winner.error:  # of a stream, after its first piece
                 winner.outcome = winner.plain_outcome(Outcome.CANCELLED)
         every = self._attempts.all
         return DecisionRow(
@@ -257,5 +257,5 @@ class _Decision:
 
 
 def _earlier(deadline: int, now: int) -> int:
-    """When a route decides."""
+    """The time when a route must decide: a little before its deadline."""
     return deadline if deadline == NEVER else deadline - min(MARGIN, max(0, deadline - now) // PART)

@@ -1,4 +1,4 @@
-"""Rules: which target answers is written down beforehand; the first rule that matches counts."""
+"""Rules: fixed rules choose the target; the first rule that matches counts."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +14,15 @@ from headway.routing.targets.target import Target
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """All of its conditions must hold. One without conditions matches every request."""
+    """A target and the conditions to ask it. All must hold; a rule without any always matches."""
 
     to: Target
     name: str = ""  # for rows; empty: its conditions in words
-    least: int = 0  # the request's `length`: characters of a text, token ids of ids
+    least: int = 0  # bounds of RouteRequest.length: characters of a text, or number of token ids
     most: int = NEVER
     lanes: Collection[str] = ()  # empty: all
     tenants: Collection[str] = ()  # empty: all
-    metadata: Mapping[str, str] = field(default_factory=dict)  # entries that the request has
+    metadata: Mapping[str, str] = field(default_factory=dict)  # entries that the request must have
     when: Callable[[RouteRequest], bool] | None = None  # a predicate of your own
 
     def __post_init__(self) -> None:
@@ -32,7 +32,7 @@ class Rule:
             raise SettingError(f"a length is from {self.least} to {self.most}: none is")
 
     def matches(self, request: RouteRequest) -> bool:
-        """Whether this request is one of its own."""
+        """Whether the request meets all conditions."""
         return (
             self.least <= request.length <= self.most
             and (not self.lanes or request.lane in self.lanes)
@@ -43,7 +43,7 @@ class Rule:
 
     @property
     def words(self) -> str:
-        """Its name, or its conditions."""
+        """The rule's name, or else its conditions."""
         length = f"{self.least} to {self.most}" if self.most != NEVER else f"{self.least} or more"
         named = getattr(self.when, "__name__", "its predicate")
         conditions = [
@@ -57,9 +57,9 @@ class Rule:
 
 
 class Rules(Route):
-    """The target of the first rule that matches. If none does, the request is refused.
+    """Asks the target of the first rule that matches. If none does, the request is refused.
 
-    It streams if all of its targets do.
+    The route streams if all of its targets do.
     """
 
     can_stream = True

@@ -1,1 +1,1 @@
-"""Who can be asked: models, functions, remote servers, and simulated ones."""
+"""The targets of a route: models, functions, remote servers, and simulated servers."""

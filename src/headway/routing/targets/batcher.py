@@ -1,4 +1,4 @@
-"""BatcherTarget: a function that is batched in this process."""
+"""BatcherTarget: a function batched in this process."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -19,11 +19,11 @@ from headway.routing.targets.target import UNKNOWN, Estimate, TargetLoad
 
 
 class BatcherTarget:
-    """Asks a Batcher, or the one behind a function with @headway.batch. Device time is the item's
-    share of its calls.
+    """Asks a Batcher, or the Batcher behind a function with @headway.batch. Device time is the
+    item's share of its calls.
 
-    lane: of all items; None: the request's lane, which the batcher must have; an empty one is its
-    first. A request's options say nothing to a function.
+    lane: the lane of all items; None: the request's lane, which the batcher must have. An empty
+    name is the batcher's first lane. A request's options do not apply to a function.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class BatcherTarget:
 
     @property
     def load(self) -> TargetLoad:
-        """By the latest call; of all lanes, the longest wait."""
+        """The load as of the latest call, with the longest wait of all lanes."""
         load = self._batcher.load
         lines = load.lanes.values()
         waiting = sum([each.waiting for each in lines]) + load.running
@@ -51,12 +51,13 @@ class BatcherTarget:
         )
 
     def estimate(self, request: RouteRequest) -> Estimate:
-        """By the lane's wait, and by a line through the recent answers over their cost."""
+        """The lane's wait plus a line through the recent answers over their items' cost. UNKNOWN if
+        the batcher does not take the item or its lane."""
         load = self._batcher.load
         try:
             lane = self._batcher.lane_of(self._lane_of(request))
             size = self._batcher.settings.cost_of(request.input)
-        except (SettingError, PromptError):  # `ask` says so
+        except (SettingError, PromptError):  # `ask` raises it
             return UNKNOWN
         return self._learned.estimate(size, wait(load.lanes[lane], load))
 
@@ -64,7 +65,8 @@ class BatcherTarget:
         return request.lane if self._lane is None else self._lane
 
     async def ask(self, request: RouteRequest, bill: Bill) -> RouteAnswer:
-        """Raises what Batcher.acall raises; DeadlineError also for an item in a call that runs."""
+        """Return the function's result as an answer. Raises what Batcher.acall raises, and also
+        DeadlineError for an item whose call is running."""
         seconds, account = _seconds(request), EngineAccount(bill, self._price)
         began = loop_now()
         self._outstanding += 1
@@ -75,7 +77,7 @@ class BatcherTarget:
                 )
         except TimeoutError as late:
             if isinstance(late, DeadlineError) or not limit.expired():
-                raise  # the latter is the function's own
+                raise  # a TimeoutError before the limit is the function's own
             raise DeadlineError(f"{self.name} was still being called at the deadline") from None
         finally:
             self._outstanding -= 1
@@ -85,7 +87,7 @@ class BatcherTarget:
         return RouteAnswer(value)
 
     async def stream(self, request: RouteRequest, bill: Bill) -> AsyncGenerator[Any]:
-        """The item's pieces. Raises what Batcher.astream raises."""
+        """Yield the item's pieces. Raises what Batcher.astream raises."""
         lane, account = self._lane_of(request), EngineAccount(bill, self._price)
         pieces = self._batcher.astream(
             request.input, lane=lane, deadline=_seconds(request), account=account
@@ -100,7 +102,7 @@ class BatcherTarget:
 
 
 def _seconds(request: RouteRequest) -> float:
-    """Until the deadline; 0: there is none. Raises DeadlineError once it is over."""
+    """Seconds until the deadline; 0: no deadline. Raises DeadlineError once it has passed."""
     if request.deadline == NEVER:
         return 0.0
     left = request.deadline - loop_now()

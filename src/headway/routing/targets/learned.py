@@ -1,16 +1,16 @@
-"""Learned: what a target's answers took, and so what the next one will."""
+"""Learned: predicts what a target's next answer takes from what its recent answers took."""
 
 from headway.core.cost.call_cost import CallCost
 from headway.routing.targets.target import UNKNOWN, Estimate
 
-MEMORY = 32  # answers after which most of the mean size has faded
+MEMORY = 32  # answers after which an old size has mostly faded from the mean
 
 
 class Learned:
-    """Lines through the recent answers, over their sizes: time, device time and cost.
+    """Three lines over the size of recent answers: time, device time and cost.
 
-    The lines are those that size the calls of functions (core.cost.call_cost). Size is whatever the
-    target counts: generated tokens, or the cost of an item.
+    They are fitted as those that size the calls of functions (core.cost.call_cost). The target
+    decides what a size is: generated tokens, or the cost of an item.
     """
 
     def __init__(self) -> None:
@@ -19,11 +19,11 @@ class Learned:
 
     @property
     def size(self) -> int:
-        """Mean size of the recent answers; 0: none has come yet."""
+        """The mean size of the recent answers; 0: none yet."""
         return round(self._size)
 
     def see(self, size: int, span: int, nanoseconds: int, cost: int) -> None:
-        """An answer of this size took so long, from its start, and so much device time."""
+        """Learn from an answer. span: nanoseconds from its start. nanoseconds: device time."""
         size = max(1, size)
         self._seen += 1
         self._size += (size - self._size) / min(MEMORY, self._seen)
@@ -32,7 +32,8 @@ class Learned:
         self._cost.see(size, cost)
 
     def estimate(self, size: int, wait: int) -> Estimate:
-        """For an answer of this size that waits so long before it starts."""
+        """The estimate for an answer of this size that waits `wait` nanoseconds before it starts.
+        UNKNOWN before the first answer."""
         if not self._span.is_known:
             return UNKNOWN
         size = max(1, size)

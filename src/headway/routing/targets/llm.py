@@ -21,32 +21,33 @@ if TYPE_CHECKING:
     from headway.answer import Completion, Delta
     from headway.llm import LLM
 
-CHARACTERS = 4  # of a token, about, where a prompt's tokens are not known yet
+CHARACTERS = 4  # per token, roughly, while a prompt's token count is not known
 
 
 class LLMTarget:
-    """Asks an LLM. Its device time is the ledger's.
+    """Asks an LLM. The device time comes from the ledger.
 
-    A request's `lane` says nothing to it: an LLM has one lane.
+    A request's `lane` is ignored, because an LLM has one lane.
     """
 
     streams = True
 
     def __init__(self, llm: "LLM", name: str, *, price: Price = DEVICE_TIME) -> None:
         self.name, self._llm, self._price = name, llm, price
-        self._outstanding = 0  # that were asked here; the engine's load is as old as its last step
+        self._outstanding = 0  # asked through this target; the engine's load may be a step old
         self._learned = Learned()
 
     @property
     def load(self) -> TargetLoad:
-        """By the engine's latest step: its first-token estimate where it has a cost model, else its
-        recent drain rate."""
+        """The load as of the engine's latest step. The wait is its first-token estimate if it has a
+        cost model, else it comes from the recent drain rate."""
         load = self._llm.load
         (line,) = load.lanes.values()
         return load_of(line, load, self._outstanding)
 
     def estimate(self, request: RouteRequest) -> Estimate:
-        """By the load, and by a line through the recent answers over their generated tokens."""
+        """The load's wait and the prompt's prefill, plus a line through the recent answers over
+        their generated tokens."""
         options, size = request.options, self._learned.size
         expected = options.expected_tokens or size
         if options.max_tokens is not None:
@@ -57,7 +58,8 @@ class LLMTarget:
         return self._learned.estimate(expected, waits)
 
     async def ask(self, request: RouteRequest, bill: Bill) -> RouteAnswer:
-        """RouteAnswer.value is a Completion. Raises what LLM.agenerate raises."""
+        """Return the answer; its value is a Completion. Raises what LLM.agenerate raises, and
+        SettingError for n > 1 or echo."""
         self._check(request.options)
         self._outstanding += 1
         try:
@@ -75,12 +77,12 @@ class LLMTarget:
         return answered(completion)
 
     def _learn(self, generated: int, spent: int, bill: Bill) -> None:
-        """So many tokens came in so many nanoseconds, from the first on."""
+        """Learn from an answer. spent: nanoseconds from its first token to its end."""
         assert bill.is_closed, "an account is told before the caller"
         self._learned.see(generated, spent, bill.nanoseconds, bill.cost)
 
     async def stream(self, request: RouteRequest, bill: Bill) -> "AsyncGenerator[Delta]":
-        """Deltas. Raises what LLM.astream raises."""
+        """Yield Deltas. Raises what LLM.astream raises, and SettingError for n > 1 or echo."""
         self._check(request.options)
         account = EngineAccount(bill, self._price)
         generated, first = 0, NEVER
@@ -107,8 +109,8 @@ class LLMTarget:
 
 
 def load_of(line: LaneLoad, load: Load, outstanding: int) -> TargetLoad:
-    """Of an engine, as a new request of this lane finds it. outstanding: requests that were sent to
-    it, by the caller's count."""
+    """The load of an engine as a new request of this lane would find it. outstanding: requests that
+    the caller has sent to it, by its own count."""
     waits = wait(line, load) if line.eta == NEVER else foreseen(line, load)
     return TargetLoad(max(outstanding, line.waiting + load.running), waits)
 

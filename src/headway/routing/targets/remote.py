@@ -1,4 +1,4 @@
-"""RemoteTarget: a model behind OpenAI's API, at any URL."""
+"""RemoteTarget: a model behind an OpenAI-compatible API, at any URL."""
 
 import json
 from collections.abc import AsyncGenerator, Mapping
@@ -31,17 +31,17 @@ TOO_LONG = "context_length_exceeded"  # a code of 400: another model may hold th
 LATE, REFUSED = (408, 504), (429, 503)
 DATA, DONE = "data:", "[DONE]"
 CONNECT = 5.0  # seconds to open a connection
-SOON = 1_000_000  # nanoseconds: what is left, at least, of a time that may be over
+SOON = 1_000_000  # nanoseconds: the least time left that is sent for a due time already past
 SHOWN = 300  # characters of a server's message
 
 
 class RemoteTarget:
     """Asks `url`/chat/completions for a chat, `url`/completions for a text or token ids. Needs
-    httpx2. An async context manager, whose end closes its connections.
+    httpx2. An async context manager: leaving it closes the connections.
 
-    url: up to and with /v1. key: sent as a bearer token. fields: of every request's JSON, beside
-    what the options say. What the device did is not known: the time until the answer stands for it,
-    as an estimate. Cancelling closes the connection, by which servers know.
+    url: up to and including /v1. key: sent as a bearer token. fields: added to every request's
+    JSON, over what the options say. The device time is not known, so the time until the answer
+    stands in for it, as an estimate. Cancelling closes the connection, which tells the server.
 
     Raises SettingError.
     """
@@ -83,11 +83,11 @@ class RemoteTarget:
 
     @property
     def load(self) -> TargetLoad:
-        """What was asked here: of its other clients nothing is known."""
+        """The requests asked through this target. The server's other clients are not known."""
         return TargetLoad(self._outstanding)
 
     def estimate(self, request: RouteRequest) -> Estimate:
-        """By a line through the recent answers over their tokens, waits included."""
+        """The estimate by a line through the recent answers over their tokens, waits included."""
         options = request.options
         expected = options.expected_tokens or self._learned.size
         if options.max_tokens is not None:
@@ -95,11 +95,11 @@ class RemoteTarget:
         return self._learned.estimate(expected, 0)
 
     async def ask(self, request: RouteRequest, bill: Bill) -> RouteAnswer:
-        """RouteAnswer.value is the response's JSON.
+        """Return the answer; its value is the response's JSON.
 
-        Raises PromptError (400, 413, 422), RefusedError (429, 503 and their Retry-After; a prompt
+        Raises PromptError (400, 413, 422), RefusedError (429, 503 with their Retry-After; a prompt
         that is too long for the model), DeadlineError (408, 504), EngineDownError (no connection),
-        EngineError (any other status, or no answer of OpenAI's form).
+        EngineError (any other status, or an answer not in OpenAI's form).
         """
         chat, body = is_chat(request), body_of(request, self._model, self._fields)
         began, prompt, answer = loop_now(), 0, RouteAnswer(None)
@@ -117,7 +117,7 @@ class RemoteTarget:
                 self._learned.see(answer.tokens, loop_now() - began, bill.nanoseconds, bill.cost)
 
     async def stream(self, request: RouteRequest, bill: Bill) -> AsyncGenerator[Delta]:
-        """Deltas with their text; the tokens are not told. Raises as `ask`."""
+        """Yield Deltas with text, but without tokens. Raises as `ask` does."""
         from httpx2 import HTTPError
 
         chat, body = is_chat(request), body_of(request, self._model, self._fields)
@@ -179,10 +179,10 @@ def _path(chat: bool) -> str:
 
 
 def _headers(request: RouteRequest) -> dict[str, str]:
-    """headway's servers drop what cannot end in time, and go by when it should have ended; others
-    do not read it."""
+    """The request's due time and deadline as headers. headway's servers drop requests that cannot
+    end in time and schedule by the due time; other servers ignore both."""
     now, found = loop_now(), dict[str, str]()
-    if request.due != NEVER:  # it may be over
+    if request.due != NEVER:  # it may be past
         found["x-headway-due-ms"] = f"{max(SOON, request.due - now) / 1e6:.3f}"
     if request.deadline != NEVER:
         left = request.deadline - now
@@ -223,7 +223,7 @@ def problem(response: "Response", name: str) -> HeadwayError:
 
 
 def _retry_at(headers: Mapping[str, str]) -> int:
-    """When to ask again; NEVER: the server does not say it in seconds."""
+    """The time to ask again; NEVER: the server names none as a number."""
     for name, unit in (("retry-after-ms", 1e6), ("retry-after", 1e9)):
         try:
             return loop_now() + max(0, int(float(headers[name]) * unit))

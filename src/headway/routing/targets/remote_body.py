@@ -1,4 +1,4 @@
-"""A request as the JSON of OpenAI's API, and its answer back. Pure."""
+"""Requests as JSON of OpenAI's API, and answers from it. Pure functions."""
 
 from collections.abc import Mapping
 from math import nan
@@ -11,7 +11,7 @@ from headway.options import Options
 from headway.routing.request import RouteAnswer, RouteRequest
 
 SAME = "max_tokens", "top_p", "seed", "presence_penalty", "frequency_penalty"
-# Not OpenAI's; headway's server and vLLM's take them. Sent only where they differ from the default.
+# Not in OpenAI's API, but headway and vLLM take them. Sent only where not the default.
 EXTENSIONS = "top_k", "min_p", "min_tokens", "repetition_penalty", "ignore_eos"
 UNSENT = "n", "echo", "truncate", "prompt_logprobs", "grammar", "adapter"
 DEFAULT = Options()
@@ -24,7 +24,7 @@ def is_chat(request: RouteRequest) -> bool:
 
 
 def body_of(request: RouteRequest, model: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The JSON of a request. fields: beside it. Raises SettingError for what cannot be sent."""
+    """The JSON of a request. fields: added last. Raises SettingError for unsendable options."""
     options = request.options
     for name in UNSENT:
         if getattr(options, name) != getattr(DEFAULT, name):
@@ -50,7 +50,7 @@ def body_of(request: RouteRequest, model: str, fields: Mapping[str, Any]) -> dic
 
 
 def answer_of(found: Any, chat: bool) -> RouteAnswer:
-    """The answer in a response's JSON. Raises EngineError if it is no such answer."""
+    """The answer in a response's JSON. Raises EngineError if the JSON is not in OpenAI's form."""
     try:
         choice = found["choices"][0]
         text = (choice["message"]["content"] if chat else choice["text"]) or ""
@@ -69,7 +69,7 @@ def _logprobs(found: Mapping[str, Any], chat: bool) -> list[float]:
 
 
 def count_of(usage: Any, name: str) -> int:
-    """The tokens that a server counted; 0: it says none, or no number."""
+    """A token count from the server's usage; 0: it is absent, or not a number."""
     try:
         return max(0, int(usage[name]))
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -77,7 +77,7 @@ def count_of(usage: Any, name: str) -> int:
 
 
 def piece_of(found: Any, chat: bool) -> Delta:
-    """The text and the end in a chunk. Chunks without a choice are empty. Raises EngineError."""
+    """The text and finish in a chunk. A chunk without a choice is empty. Raises EngineError."""
     try:
         if found.get("error"):
             raise EngineError(f"the server ended the stream: {found['error'].get('message')}")

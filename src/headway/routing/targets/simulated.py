@@ -1,4 +1,4 @@
-"""SimulatedTarget: a server that only takes time, for routes in virtual time (sim.loop)."""
+"""SimulatedTarget: a server that only spends time, for routes in virtual time (sim.loop)."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -17,27 +17,27 @@ Outage = tuple[int, int]  # from when until when, in nanoseconds
 
 
 def line(base: float, each: float, size: Callable[[RouteRequest], int]) -> Takes:
-    """Seconds for a request, and for each unit of its size."""
+    """A time that is linear in size. base: seconds per request. each: seconds per unit of size."""
     return lambda request: round(1e9 * (base + each * size(request)))
 
 
 def table(recorded: Sequence[int], at: Callable[[RouteRequest], int]) -> Takes:
-    """Recorded nanoseconds; `at` says which of them a request takes, modulo their number."""
+    """Recorded nanoseconds. `at` gives the index that a request takes, modulo their number."""
     if not recorded:
         raise SettingError("a table of recorded times needs one at least")
     return lambda request: recorded[at(request) % len(recorded)]
 
 
 class SimulatedTarget:
-    """Has slots that each serve one request at a time, first come, first served.
+    """A server with slots. Each slot serves one request at a time, first come, first served.
 
-    A request's device time is the time that it holds a slot, divided by the slots: so the device
-    time of all requests is at most the time that passes. Nothing is random here: `takes` and
-    `answer` draw by the request, so that runs can be compared on the same draws.
+    A request's device time is the time that it holds a slot, divided by the number of slots. So the
+    device time of all requests is at most the time that passes. Nothing is random here. If `takes`
+    and `answer` draw by the request alone, runs can be compared on the same draws.
 
-    takes: nanoseconds in a slot. expected: what `estimate` believes it takes; None: the same.
-    answer: what it says. hangs: in these times nobody is answered, and nothing is heard; whoever
-    was being served is lost. fails: in these times every request fails at once.
+    takes: nanoseconds in a slot. expected: the nanoseconds that `estimate` predicts with; None: as
+    takes. answer: gives the answer. hangs: a request whose service overlaps one of these times
+    is never answered. fails: every request asked in one of these times fails at once.
     """
 
     streams = False
@@ -74,9 +74,9 @@ class SimulatedTarget:
         return Estimate(wait + own, wait + own, device, self._price.cost(device))
 
     async def ask(self, request: RouteRequest, bill: Bill) -> RouteAnswer:
-        """The answer, after the wait for a slot and the time in it.
+        """Return the answer, after the wait for a slot and the time in it.
 
-        Raises RefusedError, EngineError while it fails, DeadlineError.
+        Raises RefusedError when full, EngineError while it fails, and DeadlineError.
         """
         if _within(self._fails, loop_now()):
             raise EngineError(f"{self.name} is down")
@@ -98,12 +98,12 @@ class SimulatedTarget:
         return self._answer(request)
 
     async def _serve(self, takes: int, bill: Bill) -> None:
-        """Hold a slot. The bill has the time that it was held, however it ends."""
+        """Hold a slot. The bill gets the time it was held, even if cancelled."""
         began = loop_now()
         try:
             lost = [begin for begin, end in self._hangs if begin < began + takes and began < end]
             if lost:
-                await asyncio.get_running_loop().create_future()  # nobody ever answers
+                await asyncio.get_running_loop().create_future()  # never answered
             await asyncio.sleep(takes / 1e9)
         finally:
             device = min(takes, loop_now() - began) // self._slots
