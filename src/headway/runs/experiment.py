@@ -49,7 +49,7 @@ class Experiment:
     speed: MachineSpeed
     work: Workload
     about: Mapping[str, Any]  # facts about the traffic, for the report
-    windows: Mapping[str, Window]  # that the user has set, by lane
+    windows: Mapping[str, Window]  # the windows that the user has set, by lane
     cores_taken: float  # cores that other processes used while the machine was measured
 
     @property
@@ -57,7 +57,7 @@ class Experiment:
         return tuple(each.lane(self.speed.unloaded) for each in self.endpoints)
 
     def check(self, strategies: Iterable[Strategy]) -> None:
-        """SettingError, before anything is served, where one of them cannot run here."""
+        """Raise SettingError, before anything is served, if a strategy cannot run here."""
         for each in strategies:
             try:
                 self.testbed.settings(each.policies, self.lanes)
@@ -65,7 +65,10 @@ class Experiment:
                 raise SettingError(f"the strategy {each.name}: {error}") from error
 
     def counted(self, least: int = 0) -> dict[str, int]:
-        """Requests after the warm-up, by lane, with at least so many tokens to generate."""
+        """The number of requests that count, by lane: after the warm-up, or in a starting backlog.
+
+        least: tokens to generate; requests with fewer are left out.
+        """
         warm_up = self.work.warm_up
         free = {lane.name for lane in self.lanes if lane.budget == Budget()}
         counts = {each.name: 0 for each in self.endpoints}
@@ -91,8 +94,8 @@ def demo_experiment(
 ) -> Experiment:
     """The demo's four endpoints on the traces that ship with the package.
 
-    span: nanoseconds that the requests take at LOAD; another load has the same ones in more time
-    or in less. token_cost: by which they are counted out; None: as measured.
+    span: nanoseconds that the requests take at DEFAULT_LOAD. Another load offers the same requests
+    in more or less time. token_cost: decides how many requests make the load; None: as measured.
     """
     if not (window := span * DEFAULT_LOAD / load) < LONGEST:
         raise SettingError(f"a load of {load:g} is too low: its requests would take years")
@@ -127,8 +130,8 @@ def custom_experiment(
     seed: int,
     taken: Selection | None = None,
 ) -> Experiment:
-    """The user's endpoints. span: nanoseconds, as `extent` has it, unless what is to be taken is
-    given already."""
+    """The user's endpoints. span: nanoseconds, as select_requests takes it. taken: the requests to
+    offer, if already selected; span then does not matter."""
     endpoints, others = tuple(each.endpoint for each in services), Neighbours()
     speed = measure_speed(
         testbed, endpoints, sample_requests(services, seed, testbed.context), seed
@@ -149,9 +152,9 @@ def custom_workload(
     seed: int,
     token_cost: TokenCost,
 ) -> tuple[Workload, OfferedTraffic]:
-    """The selected requests of the user's endpoints with their prompts, and where they are from.
+    """The selected requests of the user's endpoints with prompts, and where they come from.
 
-    Raises SettingError where they are too many, or a trace has no rate.
+    Raises SettingError if they are too many, or if a trace has no rate.
     """
     offered = offered_traffic(services, taken, seed, testbed.context)
     work = Workload(
@@ -167,7 +170,7 @@ def custom_workload(
 
 
 def _offered(work: Workload) -> dict[str, Any]:
-    """As the report has it."""
+    """The facts about the offered requests, as the report has them."""
     return {
         "requests": len(work.requests),
         "requests_per_second": work.rate,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def load_testbed(
     model: str | None, executor: str = TORCH, options: Mapping[str, Any] = {}, dtype: str = ""
 ) -> Testbed:
-    """A checkpoint on which strategies are compared. options: vLLM's. Raises as load_with does."""
+    """Load a checkpoint to compare strategies on. options: vLLM's. Raises as load_with does."""
     loaded = load_with(executor, model, SLOTS, dtype, options)
     try:
         return make_corpus_testbed(loaded, model)
@@ -36,7 +36,10 @@ def load_with(
     dtype: str = "",
     options: Mapping[str, Any] = {},
 ) -> "Loaded":
-    """model: as load_model has it. options: of the executor vllm. Raises as loading does."""
+    """Load a model with an executor. model: as load_model takes it. options: for the executor vllm.
+
+    Raises what loading raises, and what check_executor raises.
+    """
     check_executor(executor, options, dtype=dtype)
     if executor == TORCH:
         return load_model(model, slots, dtype)
@@ -48,8 +51,9 @@ def load_with(
 
 
 def load_model(model: str | None, slots: int, dtype: str = "", device: str = "") -> "LoadedModel":
-    """model: a checkpoint's folder or hub id; None: the embedded one. Raises as loading does."""
-    # torch is an extra, and slow to import: only who runs a model pays for it.
+    """Load a model with the torch executor. model: a checkpoint's folder or hub id; None: the
+    embedded one. Raises what loading raises, and SettingError if torch is not installed."""
+    # torch is an extra, and slow to import: import it only to run a model.
     try:
         from headway.executor.torch.config.model_config import read_config
         from headway.executor.torch.load import load
@@ -68,14 +72,14 @@ def load_model(model: str | None, slots: int, dtype: str = "", device: str = "")
 def make_testbed(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Testbed:
     """A testbed on the wall clock.
 
-    text: token ids that prompts are cut from; none: numbers from the vocabulary, which suffice for
-    random weights.
+    text: token ids that prompts are cut from. Empty: ids from the whole vocabulary, which are
+    enough for random weights.
     """
     from headway.executor.torch.threads import set_thread_count, thread_count
     from headway.live.clock import WallClock
 
     gc.collect()
-    gc.freeze()  # what is loaded stays: looking through it again would take tens of milliseconds
+    gc.freeze()  # exempt what is loaded from collection: scanning it takes tens of milliseconds
     return Testbed(
         model=name,
         dtype=loaded.dtype,
@@ -107,11 +111,11 @@ def make_corpus_testbed(loaded: "Loaded", model: str | None) -> Testbed:
 
 
 def kv_bytes_per_token(loaded: "Loaded") -> int:
-    """Per token of one sequence, all layers."""
+    """KV bytes per token of one sequence, over all layers."""
     return loaded.plan.per_block // loaded.plan.block_size
 
 
 def _numbers(vocab: int) -> tuple[int, ...]:
-    """Half a million token ids, in which no two windows begin alike."""
+    """Half a million token ids in which no two windows begin alike."""
     step = next(each for each in (7_919, 7_907, 7_901) if vocab % each)
     return tuple((place * step + place // vocab) % vocab for place in range(1 << 19))

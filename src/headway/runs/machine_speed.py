@@ -22,11 +22,11 @@ from headway.traffic.prompts import Prompts
 from headway.traffic.workload import with_prompts
 
 UNLOADED_REPEATS = 5  # requests per endpoint, one after another; the median counts
-PROMPTS_MEASURED = 96  # prompts by which the cost of a prompt token is measured
-TOKENS_DECODED = 48  # tokens that each member of a full batch decodes while their cost is measured
-STEP_TOKENS = 512  # of a step full of prompts
+PROMPTS_MEASURED = 96  # prompts that the cost of a prompt token is measured with
+TOKENS_DECODED = 48  # tokens that each sequence of a full batch decodes during the measurement
+STEP_TOKENS = 512  # token budget of a step full of prompts
 THREAD_TRIALS = 3  # of each number of threads, taking turns
-MULTITHREADED_BELOW = 2 / 3  # of one thread's time: all threads are used only where they take less
+MULTITHREADED_BELOW = 2 / 3  # of one thread's time; all threads are used only if they take less
 PATIENCE = 4_000_000_000  # nanoseconds that one request alone may take
 
 
@@ -35,10 +35,10 @@ class MachineSpeed:
     """What was measured of the machine before the runs: unloaded latency and cost per token."""
 
     unloaded: Mapping[str, UnloadedLatency]  # by lane; lanes with a budget only
-    shapes: Mapping[str, RequestSpec]  # the requests that it was measured with
+    shapes: Mapping[str, RequestSpec]  # the requests that `unloaded` was measured with, by lane
     token_cost: TokenCost
-    threads: int = 1  # that the executor now uses
-    full: int = SLOTS  # rows of a full batch: slots, or as many as the memory holds
+    threads: int = 1  # threads that the executor now uses
+    full: int = SLOTS  # rows of a full batch: the slots, or fewer if the memory holds fewer
 
 
 def measure_speed(
@@ -48,12 +48,12 @@ def measure_speed(
     seed: int,
     others: Sequence[RequestSpec] = (),
 ) -> MachineSpeed:
-    """Unloaded latency per endpoint, and the cost of a token at full batches.
+    """Measure the unloaded latency per endpoint, and the cost of a token at full batches.
 
-    recorded: the requests that the cost is measured with; others: of endpoints too sparse for it.
-    Its prompts may begin like the workload's: every run has its own, empty prefix cache.
+    recorded: requests to measure the cost with. others: requests of endpoints too sparse for that.
+    The prompts may begin like the workload's, because every run starts with an empty prefix cache.
 
-    Raises HeadwayError where the machine is too slow for a single step in PATIENCE.
+    Raises HeadwayError as measure_unloaded and measure_token_cost do.
     """
     prompts = Prompts(testbed.text, testbed.block_size, seed)
     threads = testbed.threads
@@ -72,11 +72,11 @@ def measure_speed(
 
 
 def choose_threads(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: Prompts) -> int:
-    """One thread, or all of them where that is much faster now. The executor is set to use them.
+    """Choose one thread, or all of them if that is much faster now, and set the executor to it.
 
-    More threads make large products faster and small ones slower. Where another process takes a
-    core, every operation waits for the thread that has lost it. In a comparison of several minutes
-    that will happen, so a small gain does not pay.
+    More threads make large matrix products faster and small ones slower. If another process takes a
+    core, every operation waits for the thread that lost it. That will happen in a comparison of
+    several minutes, so a small gain is not worth it.
     """
     counts = testbed.thread_choices
     most = testbed.context - TOKENS_DECODED // 2
@@ -97,7 +97,7 @@ def choose_threads(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: P
 
 
 def warm_up(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: Prompts) -> None:
-    """Run each kind of batch once: first steps are slow, while memory and kernels are set up."""
+    """Run each kind of batch once. First steps are slow: they set up memory and kernels."""
     few = [RequestSpec(0, spec.lane, spec.prompt, min(spec.answer, 4)) for spec in recorded[:SLOTS]]
     kinds = [Policies(join=Continuous(SLOTS), chunk=Whole(), step_tokens=STEP_TOKENS)]
     if testbed.executor.traits.exclusive_groups:
@@ -108,7 +108,10 @@ def warm_up(testbed: Testbed, recorded: Sequence[RequestSpec], prompts: Prompts)
 
 
 def measure_unloaded(testbed: Testbed, spec: RequestSpec, prompts: Prompts) -> UnloadedLatency:
-    """Unloaded latency: medians of a few like requests, each alone on the engine."""
+    """Measure the unloaded latency: the medians of a few like requests, each alone on the engine.
+
+    Raises HeadwayError if a request is refused, or gets no first token within PATIENCE.
+    """
     policies = Policies(join=Continuous(1), chunk=Whole(), step_tokens=testbed.context)
     rows = [
         _served(testbed, policies, [spec], prompts).requests[0] for _ in range(UNLOADED_REPEATS)
@@ -133,10 +136,10 @@ def measure_unloaded(testbed: Testbed, spec: RequestSpec, prompts: Prompts) -> U
 def measure_token_cost(
     testbed: Testbed, recorded: Sequence[RequestSpec], prompts: Prompts
 ) -> TokenCost:
-    """Nanoseconds per prompt token in steps full of prompts, per answered token in full batches.
+    """Measure nanoseconds per prompt token in full prefill steps, and per token in full batches.
 
-    The decoding sequences have prompts of the mean length, so the cost of a token has the mean's
-    attention in it.
+    The decoding sequences have prompts of the mean length, so the cost of a decoded token includes
+    attention over a mean prompt. Raises HeadwayError if no full batch decodes in time.
     """
     sample = [RequestSpec(0, spec.lane, spec.prompt, 1) for spec in recorded[:PROMPTS_MEASURED]]
     policies = Policies(join=Continuous(testbed.slots), chunk=Whole(), step_tokens=STEP_TOKENS)
@@ -150,7 +153,7 @@ def measure_token_cost(
         chunk=Whole(),
         step_tokens=testbed.slots * testbed.context,
     )
-    patience = many * PATIENCE  # one request has proved that it ends: the others get as long
+    patience = many * PATIENCE  # PATIENCE for each request
     steps = _served(testbed, group, full, prompts, patience).steps
     decoding = [row.nanoseconds / many for row in steps if row.rows == row.tokens == many]
     if not decoding:
@@ -162,9 +165,9 @@ def measure_token_cost(
 
 
 def full_batch(testbed: Testbed, recorded: Sequence[RequestSpec]) -> tuple[int, int]:
-    """Tokens of a mean prompt, and how many such requests decode at once."""
+    """The tokens of a mean prompt, and how many such requests can decode at once."""
     mean = round(sum(spec.prompt for spec in recorded) / len(recorded))
-    mean = min(mean, testbed.context - TOKENS_DECODED)  # so that its answer has room
+    mean = min(mean, testbed.context - TOKENS_DECODED)  # leave room for the answer
     held = testbed.num_blocks // -(-(mean + TOKENS_DECODED) // testbed.block_size)
     return mean, max(1, min(testbed.slots, held))
 
@@ -181,9 +184,9 @@ def _served(
 
 
 def long_request(specs: Iterable[RequestSpec], lane: str, context: int) -> RequestSpec:
-    """A long request of a lane: the p95 of its prompts, and its mean answer.
+    """A long request of a lane: its p95 prompt length, and its mean answer length.
 
-    Both together are cut to the context.
+    The prompt is cut so that both fit into the context.
     """
     mine = [spec for spec in specs if spec.lane == lane]
     prompts = sorted(spec.prompt for spec in mine)

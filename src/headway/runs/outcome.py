@@ -17,25 +17,25 @@ class Outcome:
     offered: dict[str, int]  # requests, by lane
     requests: tuple[RequestRow, ...]
     steps: tuple[StepRow, ...]
-    nanoseconds: int  # from the beginning to the last step's end
+    nanoseconds: int  # from the beginning to the end of the last step
     complete: bool  # False: the run was interrupted, and unfinished requests have no row
-    client: tuple[ClientRow, ...] = ()  # of a run against a server, beside its requests
-    changes: tuple[SizeChange, ...] = ()  # of sizes that follow the load, in the warm-up, too
-    begin: int = 0  # the end of the warm-up, where that is left out
-    before: tuple[RequestRow, ...] = ()  # that arrived in a warm-up that is left out
+    client: tuple[ClientRow, ...] = ()  # of a run against a server: one per row of `requests`
+    changes: tuple[SizeChange, ...] = ()  # of sizes that follow the load, including the warm-up
+    begin: int = 0  # the end of the warm-up, if that is left out
+    before: tuple[RequestRow, ...] = ()  # requests of the warm-up, if that is left out
 
     @property
     def ended(self) -> tuple[RequestRow, ...]:
-        """The requests that ended in the time that counts, whenever they arrived.
+        """The requests that ended after the warm-up, whenever they arrived.
 
-        What is said per second, per step or per nanosecond is of them.
+        All figures per second, per step or per nanosecond are about these requests.
         """
         rows = (*self.before, *self.requests)
         return tuple(row for row in rows if row.finished >= self.begin)
 
 
 def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> Outcome:
-    """What a scheduler's ledger has of these requests. zero: the run's beginning."""
+    """The outcome by a scheduler's ledger. requests: those offered. zero: the run's beginning."""
     steps = tuple(row._replace(began=row.began - zero) for row in scheduler.ledger.steps)
     counts = Counter(request.lane for request in requests)
     return Outcome(
@@ -49,7 +49,7 @@ def outcome_of(scheduler: Scheduler, requests: Iterable[Request], zero: int) -> 
 
 
 def counted_from(zero: int, row: RequestRow) -> RequestRow:
-    """The row with its times counted from zero."""
+    """The row with its times counted from `zero`; NEVER stays NEVER."""
 
     def since(time: int) -> int:
         return time if time == NEVER else time - zero

@@ -1,4 +1,4 @@
-"""Jobs in worker processes, with their progress. An interrupt keeps the results so far."""
+"""Jobs in worker processes, with their progress. Results before an interrupt are kept."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -36,10 +36,10 @@ class WorkerPool:
         console: Console,
         keep: Callable[[R], object],
     ) -> None:
-        """Run the jobs, each with the text that is shown when it is done.
+        """Run the jobs. Each is a pair of the text to show when it is done, and the job.
 
         keep: called with each result as it comes, in any order. What a job raises is raised here.
-        Raises WorkerLostError, after every result that came, if a worker dies.
+        If a worker dies, raises WorkerLostError after keeping every result that came.
         """
         named = list(jobs)
         with _counted(console, title, len(named)) as report_done:
@@ -55,7 +55,7 @@ class WorkerPool:
             is_lost = False
             for future in as_completed(futures):
                 if isinstance(future.exception(), BrokenProcessPool):
-                    is_lost = True  # results that came before may still be among the others
+                    is_lost = True  # other futures may still hold results that came before
                     continue
                 keep(future.result())
                 report_done(futures[future])
@@ -65,9 +65,9 @@ class WorkerPool:
 
 @contextmanager
 def worker_pool(workers: int) -> Iterator[WorkerPool]:
-    """Worker processes. When this process is interrupted, or a job raises, the others are ended.
+    """A pool of worker processes. They are ended if this process is interrupted or a job raises.
 
-    workers: 0: no process, the jobs run in this one.
+    workers: 0: no worker processes; the jobs run in this process.
     """
     if not workers:
         yield WorkerPool(None)
@@ -84,8 +84,8 @@ def worker_pool(workers: int) -> Iterator[WorkerPool]:
         for child in ours:
             child.terminate()
         for child in ours:
-            # Not joined: the pool's thread joins it. Where two threads wait for one child at a
-            # time, one of them is told that it still lives.
+            # Not joined here, because the pool's thread joins it. If two threads wait for the same
+            # child, one of them is told that it is still alive.
             multiprocessing.connection.wait([child.sentinel])
         raise
 
@@ -105,7 +105,7 @@ def run_in_processes(
 
 
 def _deaf() -> None:
-    """Ignore Ctrl-C, which a terminal sends to workers too: their parent decides when they end."""
+    """Ignore Ctrl-C. A terminal sends it to workers too, but their parent decides when they end."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

@@ -10,11 +10,11 @@ from rich.text import Text
 
 from headway.runs.run import Progress as Seen
 
-REDRAW_EVERY = 500_000_000  # nanoseconds between two redraws, which take time from the engine
+REDRAW_EVERY = 500_000_000  # nanoseconds between redraws, because each takes time from the engine
 
 
 class ProgressDisplay(Protocol):
-    """Shows how far a run has come. It is called with what was seen of the run so far."""
+    """Shows the progress of a run. It is called with the latest Progress."""
 
     def __call__(self, seen: Seen) -> object: ...
 
@@ -23,7 +23,7 @@ class ProgressDisplay(Protocol):
 def show_progress(
     console: Console, name: str, offered: int, window: int
 ) -> Iterator[ProgressDisplay]:
-    """A display that the engine's thread redraws between steps, so that no thread takes a core."""
+    """A display that the engine's thread redraws between steps, so it needs no thread or core."""
     if not console.is_terminal:
         text = f"{name}: {offered} requests arrive within {window / 1e9:.4g} s ..."
         console.print(Text(text))
@@ -40,7 +40,8 @@ def show_progress(
         drawn, ended = -REDRAW_EVERY, 0
 
         def watch(seen: Seen) -> None:
-            """At once when the last one has ended. Further turns of sessions may follow it."""
+            """Redraw if enough time has passed, or at once when all offered requests have ended.
+            Further turns of sessions may still follow."""
             nonlocal drawn, ended
             is_last, ended = ended < offered <= seen.ended, seen.ended
             if seen.elapsed - drawn < REDRAW_EVERY and not is_last:

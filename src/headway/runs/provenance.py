@@ -1,4 +1,4 @@
-"""Where a simulation's step times come from, which every simulated report says first."""
+"""Where a simulation's step times come from. Every simulated report states this first."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""One strategy on one workload: the same loop, inbox and clock as everywhere else."""
+"""One run (Run): one strategy on one workload, with the same engine loop as everywhere else."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -40,11 +40,11 @@ class Run:
         enforce: bool = False,
         keys: Mapping[str, Hashable] = NONE,
     ) -> None:
-        """limit: nanoseconds after the beginning, when unfinished requests are cancelled.
+        """limit: nanoseconds after the beginning at which unfinished requests are cancelled.
 
-        enforce: refuse and drop requests by their lanes' budgets, and end those that a later one
-        supersedes, as `headway serve` does. keys: by id, of requests with the same the latest is
-        wanted.
+        enforce: refuse and drop requests by their lanes' budgets, and end requests that a later one
+        supersedes, as `headway serve` does. keys: by request id; a later request supersedes an
+        earlier one with an equal key.
         """
         self.testbed, self.requests, self.limit = testbed, requests, limit
         self.scheduler = Scheduler(testbed.settings(policies, lanes))
@@ -65,7 +65,7 @@ class Run:
         return self.outcome()
 
     def going(self, keep: Callable[[Record], object] = forgotten) -> Iterator[Progress]:
-        """Serve one step for each progress that is asked for."""
+        """Serve step by step: run one step per iteration, and yield the progress after it."""
         testbed, clock = self.testbed, self.testbed.clock
         testbed.executor.hand_over()
         self.began = clock.now()
@@ -87,5 +87,5 @@ class Run:
             yield Progress(elapsed, len(ledger.requests), waiting, load.running)
 
     def outcome(self) -> Outcome:
-        """The rows of the run so far, with the requests that were offered."""
+        """The rows of the run so far, with the counts of the offered requests."""
         return outcome_of(self.scheduler, self.requests, self.began)

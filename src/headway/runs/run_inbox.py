@@ -1,4 +1,4 @@
-"""The inbox of a run: requests at their scheduled arrivals, and who is turned away before them."""
+"""The inboxes of a run: requests at their scheduled arrivals, with or without refusals."""
 
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
@@ -13,10 +13,10 @@ from headway.sim.inbox import TraceInbox, arrivals
 
 
 class BoundedInbox(TraceInbox):
-    """Requests at their scheduled arrivals; those unfinished at the limit are cancelled.
+    """Requests at their scheduled arrivals. At the limit, unfinished requests are cancelled.
 
-    Requests arrive when the trace says, whatever the engine is doing (open loop), so that a slow
-    engine does not delay them and shortens no wait.
+    Requests arrive when the trace says, whatever the engine is doing (open loop). So a slow engine
+    delays no arrival, and does not make waits look shorter.
     """
 
     def __init__(self, requests: Iterable[Request], limit: int, clock: Clock) -> None:
@@ -38,9 +38,10 @@ class BoundedInbox(TraceInbox):
 
 
 class EnforcingInbox(BoundedInbox):
-    """As the server's door: whoever would probably wait in vain is refused before coming in.
+    """An inbox that acts as the server's door. It refuses a request with a start limit if the lane
+    is full, or if the request would probably start too late.
 
-    Whoever comes in ends the one before it with the same key, whatever its lane. keys: by id.
+    A request that is let in cancels the one before it with the same key, in any lane. keys: by id.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class EnforcingInbox(BoundedInbox):
     ) -> None:
         super().__init__(requests, limit, clock)
         self.scheduler, self._keys = scheduler, keys
-        self._entered: dict[Hashable, str] = {}  # the id that came in last, by key
+        self._entered: dict[Hashable, str] = {}  # the id let in last, by key
 
     def poll(self) -> list[Command]:
         found: list[Command] = []
@@ -67,7 +68,7 @@ class EnforcingInbox(BoundedInbox):
         return found
 
     def _superseded(self, request: Request) -> list[Command]:
-        """A Cancel of the one before it with the same key, if any; that may have ended already."""
+        """A Cancel for the previous request with this key, if any; it may have ended already."""
         if (key := self._keys.get(request.id)) is None:
             return []
         before, self._entered[key] = self._entered.get(key), request.id
@@ -83,6 +84,6 @@ class EnforcingInbox(BoundedInbox):
 
 
 def with_deadlines(request: Request, budget: Budget) -> Request:
-    """The request with the limits after which the engine drops it."""
+    """The request with the times after which the engine drops it, by the budget."""
     arrived = request.arrived
     return replace(request, start_by=budget.start_by(arrived), end_by=budget.done_by(arrived))

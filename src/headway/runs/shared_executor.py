@@ -10,9 +10,9 @@ from headway.executor.forwarding import Forwarding
 class SharedExecutor(Forwarding):
     """One executor that several schedulers use, one after another.
 
-    A scheduler tells the executor in its next batch which sequences have ended. After a run's last
-    batch there is no next one, so the first batch of the next run says it. Steps of a run that was
-    broken off are collected then.
+    A scheduler reports ended sequences to the executor in its next batch. A run's last batch has no
+    next one, so the first batch of the next run reports what is still open. hand_over also collects
+    the steps that an interrupted run left in flight.
     """
 
     def __init__(self, executor: Executor) -> None:
@@ -22,7 +22,7 @@ class SharedExecutor(Forwarding):
         self._in_flight: list[int] = []  # tickets
 
     def hand_over(self) -> None:
-        """Expect the next batch from a new scheduler."""
+        """Prepare for a new scheduler, which sends the next batch."""
         for ticket in tuple(self._in_flight):
             self.collect(ticket)
         self._left, self._open = (*self._left, *sorted(self._open)), set()

@@ -1,4 +1,4 @@
-"""The testbed that simulates: virtual time, and steps priced by a cost model."""
+"""A simulated testbed: virtual time, and steps priced by a cost model."""
 
 from headway.costing.calibration import Calibration
 from headway.runs.shared_executor import SharedExecutor
@@ -14,9 +14,9 @@ TEXT_LENGTH = 1 << 19  # tokens of the text that simulated prompts are cut from
 def simulated_testbed(calibration: Calibration, seed: int) -> Testbed:
     """A testbed in virtual time: steps take as long as the cost model says, and compute nothing.
 
-    It has the slots of the cost file where that comes from a data sheet, and else those of a live
-    comparison. seed: of the steps' residuals. Prompts are cut from ascending numbers, so that
-    prompts that begin at different places share no block.
+    The slots are those of the cost file if it comes from data sheets, and else those of a live
+    comparison. seed: for the steps' residuals. Prompts are cut from ascending numbers, so prompts
+    that begin at different places share no block.
     """
     clock = VirtualClock()
     priced = PricedExecutor(calibration.cost, clock, seed=seed)

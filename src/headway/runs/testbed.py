@@ -25,7 +25,7 @@ class Clock(Protocol):
     def now(self) -> int: ...
 
     def advance_to(self, time: int, /) -> None:
-        """Sleep until then, or set a virtual clock to it."""
+        """Sleep until `time`, or set a virtual clock to it."""
         ...
 
 
@@ -43,31 +43,32 @@ class Testbed:
     executor: SharedExecutor
     clock: Clock
     memory: str = ""  # how the memory was planned, in words
-    fit: int = 0  # blocks that memory has room for; 0: num_blocks
+    fit: int = 0  # blocks that the memory has room for; 0: num_blocks
     slots: int = SLOTS  # of the running batch, the same for every strategy
-    threads: int = 1  # that the executor may use
+    threads: int = 1  # threads that the executor may use
     use_threads: Callable[[int], object] = lambda count: None
-    fixed_threads: bool = False  # the executor keeps them: use_threads does nothing
+    fixed_threads: bool = False  # the number of threads is fixed: use_threads does nothing
     rounding: Rounding = Rounding()  # how the executor rounds a step's tokens up
     gathering: Gathering = UNPADDED  # how the executor reads keys
     depth: int = 1  # steps in flight
     engine: Callable[[Scheduler, Executor, TraceInbox, Clock], Engine] = Engine
-    simulated: str = ""  # by which cost model, in words; empty: it is a real machine
-    cost: StepCost = StepCost()  # that policies predict with; unknown: they cannot
-    cost_source: str = ""  # where that is from, in words; empty: there is none, or it simulates
+    simulated: str = ""  # the cost model that it simulates, in words; empty: a real machine
+    cost: StepCost = StepCost()  # the cost model that policies predict with; by default unknown
+    cost_source: str = ""  # where `cost` comes from, in words; empty: none, or simulated
 
     @property
     def kind(self) -> str:
-        """The executor, as --executor and cost files call it."""
+        """The executor's kind, as --executor and cost files name it."""
         return self.executor.traits.kind
 
     @property
     def thread_choices(self) -> list[int]:
-        """The numbers of threads that may be tried: one, and all."""
+        """The numbers of threads to try: one and all, or only the fixed number."""
         return [self.threads] if self.fixed_threads else sorted({1, self.threads})
 
     def settings(self, policies: Policies, lanes: Sequence[Lane]) -> Settings:
-        """Of a scheduler on this testbed. SettingError where they do not go together."""
+        """The settings of a scheduler on this testbed. Raises SettingError if the policies or lanes
+        do not suit it."""
         settings = Settings(
             self.num_blocks,
             self.block_size,

@@ -1,4 +1,4 @@
-"""From what a client saw of a request to its rows: a RequestRow as of a run, and a ClientRow."""
+"""Turns what a client saw of a request into rows: a RequestRow as in a run, and a ClientRow."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -23,13 +23,13 @@ class Seen:
     sent: int
     ended: int
     attempts: int
-    broken: str = ""  # why the connection ended first; empty: it did not
+    broken: str = ""  # why the connection ended before the answer; empty: it did not
     left: bool = False  # the caller left
-    cut: bool = False  # the run was over
+    cut: bool = False  # the run ended first
 
     @property
     def is_whole(self) -> bool:
-        """Whether the whole answer came. Nothing after a stream's own end takes that back."""
+        """Whether the whole answer came. What happens after a stream's own end does not matter."""
         stream = self.exchange.stream
         ended = stream.done or not (self.broken or self.cut)
         return self.exchange.status == OK and ended and stream.is_whole
@@ -38,11 +38,11 @@ class Seen:
 def rows_of(
     offer: Offer, seen: Seen, budget: Budget, began: int, prompt: int
 ) -> tuple[RequestRow, ClientRow]:
-    """Both rows. Times in them are counted from the beginning of the run.
+    """Both rows of a request, with times counted from the beginning of the run.
 
-    prompt: its tokens, where the server does not count them.
+    prompt: tokens of the prompt, used if the server does not count them.
 
-    The engine's accounts (queue, device time, preemptions) are nothing that a client can see.
+    A client cannot see the engine's accounts (queue, device time, preemptions).
     """
     request, stream = offer.request, seen.exchange.stream
     times, finish = stream.times, _finish(seen)
@@ -87,11 +87,11 @@ def rows_of(
 
 
 def _first_and_last(stream: AnswerStream, ended: int) -> tuple[int, int]:
-    """When the first token came, and the last.
+    """The times of the first and the last token.
 
-    A token may have no text, a part of a character for one. The last one has come when the finish
-    reason has; an answer without any text was first seen at its end. Of one piece nobody knows when
-    its tokens came: they came at one moment.
+    A token may have no text, such as a part of a character. So the last token counts as come when
+    the finish reason comes, and an answer without text has both times at its end. If all text came
+    in one piece, its tokens count as come at that moment.
     """
     times = stream.times
     if not times:
@@ -111,7 +111,7 @@ def _finish(seen: Seen) -> Finish:
 
 
 def _error(seen: Seen, finish: Finish) -> str:
-    """In one line; empty: nothing went wrong."""
+    """What went wrong, in one line; empty: nothing did."""
     exchange = seen.exchange
     if finish in (Finish.STOP, Finish.LENGTH, Finish.CANCELLED):
         return ""

@@ -1,7 +1,7 @@
 """An answer as it comes, piece by piece, from a stream of server-sent events (AnswerStream).
 
-A whole JSON parse of each event would cost more time than all else that the client does, and make
-the times of other streams late. So an event is searched for what counts, and parsed only if it
+Parsing each event as JSON would cost more time than everything else in the client, and would delay
+the timestamps of other streams. So each event is searched for what counts, and parsed only if it
 carries usage or may be an error.
 """
 
@@ -13,13 +13,13 @@ PIECE = re.compile(rb'"(?:text|content|reasoning|reasoning_content)"\s*:\s*"(?!"
 FINISH = re.compile(rb'"finish_reason"\s*:\s*"(\w+)"')
 USAGE = re.compile(rb'"usage"\s*:\s*\{')
 ERROR = re.compile(rb'"error"(?!\s*:\s*null)')  # inside a string its quotes would be escaped
-REASONS = ("stop", "length", "tool_calls", "function_call", "content_filter")  # no failures
+REASONS = ("stop", "length", "tool_calls", "function_call", "content_filter")  # not failures
 DONE = b"[DONE]"
 SHOWN = 200  # characters of an error that are kept
 
 
 class AnswerStream:
-    """What the events of one answer say."""
+    """What the events of one answer have said so far."""
 
     __slots__ = (
         *("_fails", "_kept", "_rest"),
@@ -27,7 +27,7 @@ class AnswerStream:
     )
 
     def __init__(self, keeps: bool = False) -> None:
-        """keeps: keep the pieces, so that there is a `text`."""
+        """keeps: keep the pieces, so that `text` has them."""
         self._kept: list[bytes] | None = [] if keeps else None
         self.times: list[int] = []  # nanoseconds: when each piece of text came
         self.last = 0  # when the last event came
@@ -36,14 +36,14 @@ class AnswerStream:
         self.usage: dict[str, Any] = {}
         self.error = ""
         self.done = False  # the stream said that it was complete
-        self._fails = False  # the next data is of an event named error
+        self._fails = False  # the next data belongs to an event named error
         self._rest = b""
 
     def feed(self, now: int, data: bytes) -> None:
-        """Take bytes of the body, which came now."""
+        """Take bytes of the body. now: when they came."""
         data = self._rest + data
         lines, self._rest = data.splitlines(), b""
-        if not data.endswith(b"\n"):  # a return may be half of a line's end
+        if not data.endswith(b"\n"):  # a carriage return may be half a line end
             self._rest = b"".join(lines[-1:]) + (b"\r" if data.endswith(b"\r") else b"")
             del lines[-1:]
         for line in filter(None, lines):
@@ -53,7 +53,7 @@ class AnswerStream:
                 self._fails = line[6:].strip() == b"error"
 
     def end(self, now: int) -> None:
-        """Take the end of the body. A last event counts without a line's end, if it is whole."""
+        """Take the end of the body. A last event without a line end counts if it is whole."""
         event = self._rest.removeprefix(b"data:")
         if event.strip() == DONE or parsed(event):
             self.feed(now, b"\n")
@@ -70,7 +70,7 @@ class AnswerStream:
                 self._fail(event, f"finish_reason {self.finish}")
         if USAGE.search(event):
             usage = parsed(event).get("usage")
-            if isinstance(usage, dict) and usage:  # that of another object is no count
+            if isinstance(usage, dict) and usage:  # a nested object's usage does not count
                 self.usage = usage
         elif event.strip() == DONE:
             self.done = True
@@ -80,23 +80,23 @@ class AnswerStream:
             self._fails = False
 
     def _fail(self, event: bytes, otherwise: str) -> None:
-        """otherwise: what is wrong, where the event does not say. The first error counts."""
+        """Keep the first error. otherwise: its text if the event gives none."""
         self.error = self.error or error_text(event) or otherwise
 
     @property
     def text(self) -> str:
-        """All text so far, if it is kept."""
+        """All text so far, if the pieces are kept."""
         return "".join(_text(parsed(event)) for event in self._kept or ())
 
     @property
     def is_whole(self) -> bool:
-        """Whether the server said that this is all."""
+        """Whether the server said that the answer is complete, without an error."""
         said = self.finish or (self.done and (self.times or self.usage))
         return bool(said) and not self.error
 
 
 def error_text(body: bytes) -> str:
-    """The message of an error body, in one line; empty: it has none."""
+    """The message in an error body, in one line; empty: there is none."""
     plain = parsed(body)
     error = plain.get("error") or plain.get("detail") or plain.get("message") or ""
     message = error.get("message", "") if isinstance(error, dict) else error
@@ -105,13 +105,13 @@ def error_text(body: bytes) -> str:
 
 
 def printable(text: str) -> str:
-    """What a server says, in one line that can be encoded and gives a terminal no orders."""
+    """A server's text as one line that can be encoded and holds no terminal control codes."""
     encoded = text.encode("utf-8", "replace").decode()  # half a character becomes a ?
     return " ".join("".join(c for c in encoded if c.isprintable() or c.isspace()).split())
 
 
 def _is_error(event: bytes) -> bool:
-    """Of an event that has the word in quotes: an answer may be just that. No JSON is an error."""
+    """Whether an event with the quoted word "error" is one. An event that is not JSON is."""
     plain = parsed(event)
     return (
         not plain or bool(plain.get("error")) or "error" in (plain.get("object"), plain.get("type"))
@@ -119,7 +119,7 @@ def _is_error(event: bytes) -> bool:
 
 
 def _text(event: dict[str, Any]) -> str:
-    """Of the first choice: what it answers, without its reasoning."""
+    """The text of the first choice in an event, without its reasoning."""
     choices = event.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     if not isinstance(choice, dict):
@@ -130,15 +130,15 @@ def _text(event: dict[str, Any]) -> str:
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """The JSON object; empty: it is none."""
+    """The JSON object in a body; empty: it holds none."""
     try:
         plain = json.loads(body)
-    except (ValueError, RecursionError):  # the second: nested too deeply
+    except (ValueError, RecursionError):  # RecursionError: nested too deeply
         return {}
     return plain if isinstance(plain, dict) else {}
 
 
 def tokens_of(usage: dict[str, Any], name: str) -> int | None:
-    """A count of a usage object; None where it does not say."""
+    """A token count of a usage object; None if it has none."""
     value = usage.get(name)
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

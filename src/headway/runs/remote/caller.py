@@ -1,4 +1,4 @@
-"""Who asks a server (Caller): one request at a time goes through it, with its retries."""
+"""The caller of a server (Caller): sends a request, with its retries."""
 
 import asyncio
 from email.utils import mktime_tz, parsedate_tz
@@ -10,26 +10,25 @@ from headway.runs.remote.connection import Broken, Exchange, Left
 from headway.runs.remote.connections import Connections
 from headway.runs.remote.offer import Offer
 
-CONFLICT, FAILURES, FAULTS = 409, 400, 500  # the last two, and all above them
-MOST_WAIT = 120.0  # seconds; the openai client does not come back for more
-FIRST_WAIT, LAST_WAIT = 0.5, 8.0  # seconds, where the server names no time: doubled each time
-JITTER = 0.25  # of such a wait, that is left out at random
+CONFLICT, FAILURES, FAULTS = 409, 400, 500  # the last two stand for all statuses from there on
+MOST_WAIT = 120.0  # seconds; the openai client does not retry after a longer one
+FIRST_WAIT, LAST_WAIT = 0.5, 8.0  # seconds, if the server names no time; doubled each time
+JITTER = 0.25  # the largest share of such a wait that is left out at random
 
 
 class Caller:
-    """Asks as the openai client does."""
+    """Sends requests and retries them as the openai client does."""
 
     def __init__(self, connections: Connections, retries: int, seed: int) -> None:
-        """retries: of one request, after the first attempt."""
+        """retries: the most attempts of one request after the first."""
         self.connections, self.retries = connections, retries
         self.clock, self.is_over = WallClock(), False
         self._random = Random(f"{seed} retries")
 
     async def ask(self, offer: Offer, request: bytes, due: int) -> Seen:
-        """Send it until it is answered for good. due: its scheduled arrival.
+        """Send a request, with retries, until its answer is final. due: its scheduled arrival.
 
-        A cancelled task is a request that had not ended when the run was over, if `is_over` is
-        set.
+        If `is_over` is set, a cancelled task means that the run ended before the request did.
         """
         sent, attempts = self.clock.now(), 0
         exchange, broken, left = Exchange(), "", False
@@ -54,7 +53,7 @@ class Caller:
         return Seen(exchange, due, sent, self.clock.now(), attempts, broken, left)
 
     def _wait(self, exchange: Exchange, broken: str, attempts: int) -> float | None:
-        """Seconds until the next attempt; None: there is none."""
+        """Seconds until the next attempt; None: do not retry."""
         status, headers, stream = exchange.status, exchange.headers, exchange.stream
         again = status in (TOO_LATE, CONFLICT, *REFUSALS) or status >= FAULTS
         if status >= FAILURES and (said := headers.get(b"x-should-retry")) in (b"true", b"false"):
@@ -69,13 +68,14 @@ class Caller:
 
 
 def _seconds(headers: dict[bytes, bytes]) -> float | None:
-    """That the server says to wait; None: it does not say, or that time is over."""
+    """Seconds that the server says to wait; None: it names no time, or a past one."""
     told = _told(headers)
     return told if told is not None and told > 0 else None
 
 
 def _told(headers: dict[bytes, bytes]) -> float | None:
-    """In milliseconds, in seconds or as a date, as the openai client reads it."""
+    """Seconds by retry-after-ms, or by retry-after as a number or date, as the openai client reads
+    them; None: neither can be read."""
     for name, unit in ((b"retry-after-ms", 1e-3), (b"retry-after", 1.0)):
         try:
             return float(headers[name]) * unit

@@ -1,9 +1,9 @@
-"""How the callers of an endpoint behave (Calling), from YAML. Only a client can do as it says.
+"""How the callers of an endpoint behave (Calling), from YAML. Only a client can act on it.
 
 chat:
   headers: {x-headway-lane: chat}   # of each request
-  cancel: 3%                        # callers that leave before the end, drawn one by one
-  sessions: {turns: [2, 6], think: 5, prefix: 200}  # as session.py has it
+  cancel: 3%                        # share of callers that leave before the end, drawn one by one
+  sessions: {turns: [2, 6], think: 5, prefix: 200}  # see session.py
 """
 
 import re
@@ -28,19 +28,19 @@ class Calling:
     """How the callers of an endpoint behave."""
 
     headers: Mapping[str, str] = field(default_factory=dict)
-    cancel: float = 0.0  # share of them that leave before the end
+    cancel: float = 0.0  # share of callers that leave before the end
     sessions: Sessions = ALONE
 
     def leaves_after(self, draw: Random, answer: int) -> int:
-        """Pieces of text after which a caller leaves, evenly from 0 to all but one; NEVER: it
-        stays. answer: tokens, each of which is mostly a piece."""
+        """Draw the pieces of text after which a caller leaves, uniformly from 0 to all but one;
+        NEVER: it stays. answer: tokens, most of which come as a piece each."""
         stays = draw.random() >= self.cancel
         after = draw.randrange(max(1, answer))
         return NEVER if stays else after
 
 
 def read_calling(fields: Mapping[str, Any], where: str) -> Calling:
-    """Of an endpoint's fields, those of KEYS. SettingError names the place in the file."""
+    """Read the fields of an endpoint named in KEYS. SettingError names the place in the file."""
     given = mapping(fields.get("headers", {}), f"{where}: headers")
     headers = {}
     for name, value in given.items():
@@ -55,7 +55,7 @@ def read_calling(fields: Mapping[str, Any], where: str) -> Calling:
 
 
 def share(value: Any, where: str) -> float:
-    """3% or 0.03. SettingError if it is not from 0 to 1."""
+    """Read a share such as 3% or 0.03. SettingError if it is not from 0 to 1."""
     if isinstance(value, str) and (match := _PERCENT.fullmatch(value)):
         value = number(float(match[1]), where) / 100
     found = number(value, where)

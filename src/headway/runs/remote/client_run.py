@@ -1,6 +1,6 @@
-"""Requests to a server at their scheduled times, however many have not been answered (ClientRun).
+"""Sends requests to a server at their scheduled times, however many are unanswered (ClientRun).
 
-The loop is open: a slow server delays no arrival, and so shortens no wait (coordinated omission).
+The loop is open: a slow server delays no arrival, which would hide waits (coordinated omission).
 """
 
 import asyncio
@@ -25,28 +25,28 @@ from headway.runs.remote.wording import Wording
 from headway.runs.run import Progress
 
 LEAD = 50_000_000  # nanoseconds between the start and the first scheduled arrival
-TICK = 0.02  # seconds between two looks at how late the client is
+TICK = 0.02  # seconds between two checks of how late the client is
 
 Tasks = set[asyncio.Task[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class ClientLoad:
-    """How busy the client itself was. Where it is the bottleneck, its times are too long."""
+    """How busy the client itself was. If it is the bottleneck, its times are too long."""
 
-    cores: float  # of the processor, that it used: one at most
+    cores: float  # processor cores that it used: about one at most
     stalls: tuple[int, ...]  # nanoseconds by which its clock ticks came late
-    ran_out: int = 0  # when a closed loop had no request left, before its end; 0: it had
+    ran_out: int = 0  # when a closed loop ran out of requests before its end; 0: it did not
 
 
 @dataclass(frozen=True, slots=True)
 class Manner:
-    """How a run goes about it."""
+    """How a run is carried out."""
 
     drain: int  # nanoseconds after the window, when unfinished requests are cut off
     window: int  # nanoseconds in which all requests arrive
     retries: int = 0
-    callers: int = 0  # of a closed loop, each asking again once it is answered; 0: open loop
+    callers: int = 0  # of a closed loop: each asks again once answered; 0: open loop
     seed: int = 0
 
 
@@ -56,7 +56,7 @@ class ClientRun:
     def __init__(
         self, wording: Wording, offers: Sequence[Offer], lanes: Sequence[Lane], manner: Manner
     ) -> None:
-        """offers: by arrival."""
+        """offers: in order of arrival."""
         self.wording, self.offers, self.manner = wording, offers, manner
         self.budgets = {lane.name: lane.budget for lane in lanes}
         self.clock, self.began = WallClock(), 0
@@ -65,14 +65,14 @@ class ClientRun:
         self.stalls: list[int] = []
         self.load = ClientLoad(0.0, ())
         self._asked = Counter[str]()
-        self._begun = 0  # offers
+        self._begun = 0  # offers sent in an open loop
         self._ran_out = 0
-        self._last = 0  # when the last request ended that was not cut, or the last text came
-        self._spent = 0  # nanoseconds until the run was over or broken off
+        self._last = 0  # when the last uncut request ended, or the last text of a cut one came
+        self._spent = 0  # nanoseconds until the run ended or was interrupted
         self._is_over = False
 
     def serve(self, watch: Callable[[Progress], object] = lambda progress: None) -> Outcome:
-        """Offer all requests, and wait for their ends. watch: called fifty times a second."""
+        """Offer all requests, and wait for them to end. watch: called about every TICK seconds."""
         with without_collection():
             asyncio.run(self._serve(watch))
         return self.outcome()
@@ -125,10 +125,10 @@ class ClientRun:
         return self.wording.request(request.prompt, request.max_tokens, offer.headers)
 
     async def _session(self, caller: Caller, offer: Offer, request: bytes, due: int) -> None:
-        """A request, and the turns that follow it: each some time after the answer before.
+        """Send a request and the turns that follow it, each some time after the answer before it.
 
-        A session ends with the window, with an answer that is not whole, and where what was said
-        has no room any more.
+        A session ends if the window is over, if an answer is not whole, or if the conversation no
+        longer fits into the context.
         """
         tokens, before = self.wording.prompt_tokens(offer.request.prompt), list[str]()
         turns = offer.turns
@@ -150,9 +150,9 @@ class ClientRun:
     async def _one(
         self, caller: Caller, offer: Offer, request: bytes, due: int, tokens: int
     ) -> tuple[Seen, int]:
-        """What was seen, and the tokens of prompt and answer together.
+        """Send one request. Returns what was seen, and the tokens of prompt and answer together.
 
-        tokens: about those of the prompt, with all that was said before it.
+        tokens: an estimate of the prompt's tokens, with the conversation before it.
         """
         self._asked[offer.request.lane] += 1
         seen = await caller.ask(offer, request, due)
@@ -166,7 +166,7 @@ class ClientRun:
         return seen, row.prompt + row.generated
 
     async def _drain(self, caller: Caller, tasks: Tasks) -> None:
-        """Wait for those under way until the drain is over, and put down the others as cut."""
+        """Wait for the running requests until the drain is over, then cut off the rest."""
         end = self.began + self.manner.window + self.manner.drain
         if tasks:
             await asyncio.wait(tasks, timeout=max(0, end - self.clock.now()) / 1e9)
@@ -186,18 +186,19 @@ class ClientRun:
 
     @property
     def _least(self) -> int:
-        """Nanoseconds that count though nothing came in them: the window, as far as it went."""
+        """The least nanoseconds to count, even if nothing came in them: the window, or the part of
+        it that the run reached."""
         window = self.manner.window
         if self._is_over and not self._ran_out:
             return window
         return max(0, min(window, self._spent))
 
     def outcome(self) -> Outcome:
-        """The rows of the run so far, by scheduled arrival, with the requests that were offered."""
+        """The rows of the run so far, by scheduled arrival, with the counts of offered requests."""
         both = zip(self.rows, self.client, strict=True)
         ordered = sorted(both, key=lambda pair: (pair[0].arrived, pair[0].id))
         counts = self._asked.copy()
-        if not self.manner.callers:  # who was to be asked and was not, in a run that was stopped
+        if not self.manner.callers:  # offers not yet sent when the run was interrupted
             counts += Counter(offer.request.lane for offer in self.offers[self._begun :])
         return Outcome(
             offered={name: counts[name] for name in self.budgets},
@@ -211,7 +212,7 @@ class ClientRun:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    """Inside, nothing looks for cycles among a million objects: that takes tens of milliseconds."""
+    """Switch off the cycle collector: a scan of a million objects takes tens of milliseconds."""
     gc.collect()
     gc.disable()
     try:

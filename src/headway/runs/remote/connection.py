@@ -1,6 +1,6 @@
 """An HTTP/1.1 connection with one request at a time (Connection), and its answer (Exchange).
 
-The clock is read when bytes come, before anything is made of them.
+The clock is read as soon as bytes come, before they are parsed.
 """
 
 import asyncio
@@ -11,14 +11,14 @@ from headway.core.request import NEVER
 from headway.live.clock import WallClock
 from headway.runs.remote.answer_stream import AnswerStream
 
-BODY = 1 << 23  # bytes that are kept of an answer that is no stream
+BODY = 1 << 23  # the most bytes kept of an answer that is not a stream
 EVENTS = b"text/event-stream"
-AFTER_DONE = 0.1  # seconds in which a stream that has said [DONE] is to end
-INTERIM = frozenset(range(100, 200)) - {101}  # statuses before that of the answer
+AFTER_DONE = 0.1  # seconds that a stream has to end its body after [DONE]
+INTERIM = frozenset(range(100, 200)) - {101}  # statuses that come before the answer's own
 
 
 class Broken(Exception):
-    """The connection ended before its answer did. fresh: no byte of an answer had come."""
+    """The connection ended before the answer did. fresh: no status of an answer had come."""
 
     def __init__(self, reason: str, fresh: bool) -> None:
         super().__init__(reason)
@@ -33,11 +33,11 @@ class Exchange:
     """The answer to one request as it comes."""
 
     def __init__(self, leaves_after: int = NEVER, keeps: bool = False) -> None:
-        """leaves_after: pieces of text, after which the caller leaves. keeps: keep the text."""
-        self.status = 0  # until its head has come
+        """leaves_after: pieces of text after which the caller leaves. keeps: keep the text."""
+        self.status = 0  # 0 until the answer's head has come
         self.headers: dict[bytes, bytes] = {}
         self.stream = AnswerStream(keeps)
-        self.body = b""  # of an answer that is no stream
+        self.body = b""  # of an answer that is not a stream
         self.leaves_after = leaves_after
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -46,7 +46,7 @@ class Exchange:
         return self.headers.get(b"content-type", b"").startswith(EVENTS)
 
     def take(self, now: int, data: bytes) -> None:
-        """Bytes of the body, which came now."""
+        """Take bytes of the body. now: when they came."""
         if not self.streams:
             self.body += data[: BODY - len(self.body)]
             return
@@ -54,13 +54,13 @@ class Exchange:
         self.leave_if_due()
 
     def leave_if_due(self) -> None:
-        """Leave, if this caller does so after as many pieces as have come."""
+        """Leave if as many pieces have come as this caller waits for."""
         if len(self.stream.times) >= self.leaves_after and not self.ended.done():
             self.ended.set_exception(Left())
 
 
 class Connection(asyncio.Protocol):
-    """One request at a time; afterwards it is free for the next."""
+    """A connection that serves one request at a time, and is then free for the next."""
 
     def __init__(self) -> None:
         self.clock = WallClock()
@@ -71,7 +71,7 @@ class Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
 
     async def ask(self, request: bytes, exchange: Exchange) -> None:
-        """Send the request and wait until its answer has ended. Raises Broken."""
+        """Send the request and wait until its answer has ended. Raises Broken or Left."""
         assert self._transport and self._exchange is None
         self._exchange = exchange
         self._parser = httptools.HttpResponseParser(self)
@@ -82,11 +82,11 @@ class Connection(asyncio.Protocol):
         finally:
             if (
                 self._exchange is not None
-            ):  # who asked has left: bytes of this answer may still come
+            ):  # the caller has left: bytes of this answer may still come
                 self.close()
 
     def close(self) -> None:
-        """Close it at once, whatever is on its way."""
+        """Close the connection at once, and drop what is under way."""
         self.is_open = False
         self._exchange = None
         if self._transport:
@@ -107,9 +107,9 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
             self._fail(f"the answer is no HTTP: {error}")
-        except httptools.HttpParserUpgrade:  # that request has ended, with its status 101
+        except httptools.HttpParserUpgrade:  # that request ended with status 101
             self.close()
-        if self._exchange and self._exchange.stream.done:  # most servers end the body apart
+        if self._exchange and self._exchange.stream.done:  # most servers end the body separately
             loop = asyncio.get_running_loop()
             loop.call_later(AFTER_DONE, self._stop_waiting, self._exchange)
 
@@ -126,7 +126,8 @@ class Connection(asyncio.Protocol):
         return not {b"content-length", b"transfer-encoding"} & exchange.headers.keys()
 
     def _stop_waiting(self, exchange: Exchange) -> None:
-        """For the end of a body that has said [DONE]. No request can follow on this connection."""
+        """Finish an answer that said [DONE] but whose body has not ended, and close the connection:
+        no further request can use it."""
         if self._exchange is exchange:
             self._finish()
             self.close()

@@ -1,4 +1,4 @@
-"""The connections to one server (Connections): as many as there are requests at once."""
+"""The connections to one server (Connections), one for each concurrent request."""
 
 import asyncio
 import errno
@@ -10,14 +10,14 @@ from headway.runs.remote.client_row import OWN_FAULT
 from headway.runs.remote.connection import Broken, Connection, Exchange
 from headway.runs.remote.target import Target
 
-PATIENCE = 10.0  # seconds for a connection to be made
-AT_ONCE = 0.005  # seconds in which a kept connection is found closed
-NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)  # descriptors, and ports
+PATIENCE = 10.0  # seconds to open a connection
+AT_ONCE = 0.005  # seconds within which a reused connection shows that it was closed
+NONE_LEFT = (errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL)  # out of descriptors, out of ports
 NUMBER = re.compile(r"\[Errno (\d+)\]")
 
 
 class Connections:
-    """Connections that are kept for the next request."""
+    """A pool of connections, kept open for later requests."""
 
     def __init__(self, target: Target) -> None:
         self.target, self.tls = target, target.tls
@@ -25,11 +25,11 @@ class Connections:
         self._open: set[Connection] = set()
 
     async def ask(self, request: bytes, exchange: Exchange) -> None:
-        """Send a request and wait for the whole answer. Raises Broken.
+        """Send a request and wait for the whole answer. Raises Broken or Left.
 
-        A server may close a kept connection in the moment in which it is used again. The request
-        then goes over a new one, as HTTP clients do. Where the connection ends later, the server
-        may have begun to compute: that is a failed attempt.
+        A server may close a kept connection at the moment it is reused. The request is then sent
+        over a new one, as HTTP clients do. If the connection ends later, the server may have begun
+        to compute, so the attempt has failed.
         """
         connection, loop = self._kept(), asyncio.get_running_loop()
         if connection:
@@ -72,7 +72,7 @@ class Connections:
         return connection
 
     def close(self) -> None:
-        """Close all of them."""
+        """Close all connections."""
         for connection in self._open:
             connection.close()
 
@@ -80,14 +80,15 @@ class Connections:
 def _is_clients_fault(error: OSError) -> bool:
     """Whether this machine had no descriptor or port left.
 
-    Of several addresses the last one decides: one that the machine cannot reach at all comes first.
+    If several addresses failed, the last one decides, because unreachable ones come first.
     """
     numbers = [error.errno] if error.errno else [int(each) for each in NUMBER.findall(str(error))]
     return bool(numbers) and numbers[-1] in NONE_LEFT
 
 
 def _reason(error: OSError) -> str:
-    """In words, without asyncio's list of addresses. The numbers of TLS are not the system's."""
+    """The error in words, without asyncio's list of addresses. TLS error numbers are not looked up,
+    because they are not the system's."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is refused: {error.verify_message}"
     if isinstance(error, ssl.SSLError):

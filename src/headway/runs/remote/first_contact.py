@@ -1,4 +1,4 @@
-"""The first contact with a server: is it there, which model has it, and what does it understand?"""
+"""The first contact with a server: whether it is there, its model, and what it understands."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ from headway.runs.remote.connections import Connections
 from headway.runs.remote.target import Target
 from headway.runs.remote.wording import Wording, http_request
 
-# What is tried, the most first: fields that hold the length of an answer, and counts of tokens.
+# What to try, the most first: fields that fix an answer's length, and whether tokens are counted.
 FORMS = (
     (("ignore_eos", "min_tokens"), True),
     (("ignore_eos",), True),
@@ -24,16 +24,16 @@ FORMS = (
 )
 MODELS = "/v1/models"
 TEXT_FIELDS = ("prompt", "content")  # of /tokenize: vLLM's and headway's, and llama.cpp's
-PIECES, AT_ONCE = 160, 4  # pieces of the shipped text that are tokenized, and those in one call
-SAMPLE = 100  # words by which the tokens of a word are counted
+PIECES, AT_ONCE = 160, 4  # pieces of the shipped text to tokenize: in all, and in one call
+SAMPLE = 100  # words (or token ids) of the prompt that is tried
 NOT_UNDERSTOOD = (400, 422)  # statuses for a field that a server does not know
 PATIENCE = 120.0  # seconds for one answer
 LOADING = 503  # what a server answers while it loads its model
-LOADED_WITHIN, AGAIN = 300.0, 1.0  # seconds: in all, and until it is asked again
+LOADED_WITHIN, AGAIN = 300.0, 1.0  # seconds: in all, and between two tries
 
 
 class Contact:
-    """Asks a server what it can."""
+    """Asks a server what it can do."""
 
     def __init__(
         self,
@@ -41,15 +41,15 @@ class Contact:
         headers: Mapping[str, str],
         tell: Callable[[str], object] = lambda text: None,
     ) -> None:
-        """tell: takes what somebody who waits should know."""
+        """tell: called with messages for a waiting user."""
         self.target, self.headers, self.tell = target, headers, tell
         self.connections = Connections(target)
 
     async def wording(self, model: str, chat: bool, text: bool) -> Wording:
-        """How to ask it.
+        """Find out how to ask the server.
 
-        model: its name; empty: the server's only one. text: prompts are text though the server
-        would take token ids. SettingError if it cannot be asked.
+        model: its name; empty: the server's only model. text: use text prompts even if the server
+        takes token ids. Raises SettingError if the server cannot be asked.
         """
         try:
             name, context = await self._model(model)
@@ -62,7 +62,7 @@ class Contact:
             await self._close()
 
     async def check(self) -> None:
-        """SettingError if the server does not answer, whatever it answers."""
+        """Raise SettingError if the server does not answer. Any answer will do."""
         try:
             await self._ask_once(http_request(self.target, "GET", MODELS, b"", self.headers))
         finally:
@@ -73,7 +73,7 @@ class Contact:
         await asyncio.sleep(0)  # the sockets are closed in the loop's next turn
 
     async def ids(self, model: str) -> tuple[int, ...]:
-        """The shipped text in the server's own tokens; empty: it does not tokenize."""
+        """The shipped text in the server's own tokens; empty: the server does not tokenize."""
         half_pages = split_text(read_corpus())[:PIECES]
         pieces = ["".join(half_pages[at : at + AT_ONCE]) for at in range(0, PIECES, AT_ONCE)]
         for field in TEXT_FIELDS:
@@ -84,13 +84,14 @@ class Contact:
         return ()
 
     async def _tokenized(self, model: str, field: str, text: str) -> list[int]:
-        """Empty: it cannot."""
+        """The token ids of a text; empty: the server cannot tokenize it."""
         status, plain = await self._call("POST", "/tokenize", {"model": model, field: text})
         tokens = plain.get("tokens") if status == 200 else None
         return tokens if isinstance(tokens, list) and all(map(_is_id, tokens)) else []
 
     async def _model(self, wanted: str) -> tuple[str, int]:
-        """The model's name, and its context; 0: the server does not say."""
+        """The model's name and context in tokens (0: not known). Raises SettingError if the model
+        is not there, or not clear."""
         status, plain = await self._call("GET", MODELS)
         listed = plain.get("data") if status == 200 else None
         models = {
@@ -111,7 +112,7 @@ class Contact:
         return name, _context(models.get(_base(name, models), {}))
 
     async def _tried(self, wording: Wording) -> Wording:
-        """The wording with all that the server takes. One token is asked for each time."""
+        """The wording with as many extras as the server takes. Each try asks for one token."""
         prompt, status, said = wording.text[:SAMPLE], 0, ""
         for extras, counts in FORMS:
             tried = replace(wording, extras=extras, counts=counts)
@@ -126,7 +127,8 @@ class Contact:
         raise SettingError(f"{url} answers with status {status}{reason}")
 
     async def _measured(self, wording: Wording, exchange: Exchange) -> Wording:
-        """With what an answer showed: whether tokens are counted, and the words of a token."""
+        """The wording with what an answer showed: whether the server counts tokens, and the words
+        per token. Raises SettingError if the answer failed or is not a stream."""
         if not exchange.streams and (said := error_text(exchange.body)):
             raise SettingError(f"{self.target.url} fails: {said}")
         if not exchange.streams:
@@ -142,7 +144,7 @@ class Contact:
         return replace(wording, words_per_token=SAMPLE / tokens) if tokens else wording
 
     async def _prompt_tokens(self, wording: Wording) -> int:
-        """How many tokens the sample is, by an answer that is no stream; 0: it does not say."""
+        """The sample's token count, from an unstreamed answer; 0: the server does not say."""
         body = wording.body(wording.text[:SAMPLE], 1) | {"stream": False}
         body.pop("stream_options", None)
         _, plain = await self._call("POST", wording.path, body)
@@ -152,13 +154,14 @@ class Contact:
     async def _call(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """The status, and the JSON object of the answer; empty: there is none."""
+        """The status and the JSON object of the answer; the object is empty if there is none."""
         said = json.dumps(body).encode() if body else b""
         exchange = await self._ask(http_request(self.target, method, path, said, self.headers))
         return exchange.status, parsed(exchange.body)
 
     async def _ask(self, request: bytes) -> Exchange:
-        """The answer. A server that loads its model is asked again until it has done so."""
+        """The answer. While the server loads its model, it is asked again. Raises SettingError if
+        that takes longer than LOADED_WITHIN."""
         now, end = asyncio.get_running_loop().time, None
         while (exchange := await self._ask_once(request)).status == LOADING:
             reason = error_text(exchange.body)
@@ -186,13 +189,14 @@ class Contact:
 
 
 def _base(name: str, models: Collection[str]) -> str:
-    """The model of name@lane, as headway serve has it. Elsewhere an @ may be part of a name."""
+    """The model in name@lane, as `headway serve` names lanes. If there is no such model, the whole
+    name, because elsewhere an @ may be part of a model's name."""
     base = name.partition("@")[0]
     return base if base in models else name
 
 
 def _context(model: Mapping[str, Any]) -> int:
-    """Tokens that a request may have: vLLM's and headway's name for it, and llama.cpp's."""
+    """Tokens that a request may have, by vLLM's and headway's field or by llama.cpp's; 0: none."""
     meta = model.get("meta")
     for fields, name in ((model, "max_model_len"), (meta, "n_ctx")):
         if isinstance(fields, dict) and (tokens := tokens_of(fields, name)):
@@ -201,7 +205,7 @@ def _context(model: Mapping[str, Any]) -> int:
 
 
 def _joined(pieces: Sequence[Sequence[int]]) -> tuple[int, ...]:
-    """One text. A token that every piece begins with marks a beginning, and is left out."""
+    """The pieces as one text. A token that all begin with marks the beginning and is left out."""
     marked = len({piece[0] for piece in pieces}) == 1
     return tuple(token for piece in pieces for token in piece[marked:])
 

@@ -12,6 +12,6 @@ class Offer:
     """A request, and how its caller behaves."""
 
     request: Request  # `arrived` is counted from the beginning of the run
-    headers: Mapping[str, str] = field(default_factory=dict)  # besides those of every request
-    leaves_after: int = NEVER  # pieces of text; 0: as soon as it has asked
-    turns: tuple[Turn, ...] = ()  # that follow in the same session
+    headers: Mapping[str, str] = field(default_factory=dict)  # added to those of every request
+    leaves_after: int = NEVER  # pieces of text after which the caller leaves; 0: once sent
+    turns: tuple[Turn, ...] = ()  # later turns of the same session

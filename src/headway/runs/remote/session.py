@@ -1,8 +1,8 @@
-"""Sessions of several turns: a caller who comes back with all that was said (Sessions, Turn).
+"""Sessions of several turns: each turn sends the whole conversation so far (Sessions, Turn).
 
 sessions:
-  turns: [2, 6]     # of a session: from, to; or one number
-  think: 5          # seconds from an answer's end to the next turn, exponential with this mean
+  turns: [2, 6]     # turns of a session: least, most; or one number
+  think: 5          # mean seconds from an answer's end to the next turn, exponential
   prefix: 200       # tokens that every session of the lane begins with
 """
 
@@ -20,29 +20,29 @@ KEYS = ("turns", "think", "prefix")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """A further turn of a session."""
+    """A later turn of a session."""
 
-    request: Request  # its prompt is what the caller says now; `arrived` means nothing
-    think: int  # nanoseconds after the end of the answer before
+    request: Request  # its prompt is only what the caller adds; `arrived` is ignored
+    think: int  # nanoseconds after the end of the previous answer
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """How the sessions of a lane go on after their first turn."""
+    """How the sessions of a lane continue after their first turn."""
 
     least: int = 1  # turns
     most: int = 1
-    think: float = 0.0  # seconds, the mean
+    think: float = 0.0  # mean seconds
     prefix: int = 0  # tokens
 
     @property
     def is_single(self) -> bool:
-        """Whether a session is one request that shares nothing."""
+        """Whether every session is a single request without a shared prefix."""
         return self.most == 1 and not self.prefix
 
     @property
     def words(self) -> str:
-        """For a report; empty: requests are single."""
+        """The sessions in words, for a report; empty: requests are single."""
         if self.is_single:
             return ""
         turns = f"{self.least}" if self.least == self.most else f"{self.least} to {self.most}"
@@ -50,11 +50,11 @@ class Sessions:
         return f"sessions of {turns} turns, {self.think:g} s of thought{shared}"
 
     def further(self, draw: Random) -> int:
-        """How many turns follow the first."""
+        """Draw how many turns follow the first."""
         return draw.randint(self.least, self.most) - 1
 
     def pause(self, draw: Random) -> int:
-        """Nanoseconds to think before a turn."""
+        """Draw the nanoseconds to think before a turn."""
         return round(draw.expovariate(1 / self.think) * 1e9) if self.think else 0
 
 
@@ -62,7 +62,7 @@ ALONE = Sessions()  # one value, so that it may be a default
 
 
 def read_sessions(value: Any, where: str) -> Sessions:
-    """The key `sessions` of a lane. SettingError names the place in the file."""
+    """Read the key `sessions` of a lane. SettingError names the place in the file."""
     fields: Mapping[str, Any] = mapping(value, where)
     known(fields, KEYS, where)
     turns = fields.get("turns", 1)

@@ -1,4 +1,4 @@
-"""A server by its URL (Target)."""
+"""A server, given by its URL (Target)."""
 
 import re
 import ssl
@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from headway.errors import SettingError
 
 PORTS = {"http": 80, "https": 443}
-PLAIN = re.compile(r"[\x21-\x7e]*")  # what a request line may have
+PLAIN = re.compile(r"[\x21-\x7e]*")  # the characters that a request line may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +19,11 @@ class Target:
     scheme: str
     host: str
     port: int
-    prefix: str  # of every path; mostly empty
+    prefix: str  # of every path; usually empty
 
     @property
     def name(self) -> str:
-        """As reports call it."""
+        """The server's name in reports."""
         return self.url.partition("://")[2]
 
     @property
@@ -34,12 +34,12 @@ class Target:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """A context that checks certificates, for https."""
+        """A context that checks certificates; None for http."""
         return ssl.create_default_context() if self.scheme == "https" else None
 
 
 def read_target(url: str) -> Target:
-    """The server of a URL such as http://127.0.0.1:8000 or https://host/v1.
+    """Read a URL such as http://127.0.0.1:8000 or https://host/v1.
 
     SettingError names what is wrong with it.
     """

@@ -1,4 +1,4 @@
-"""How a server is asked (Wording): its model, the form of its prompts, and what it understands."""
+"""How a server is asked (Wording): its model, the form of prompts, and what it understands."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -8,23 +8,23 @@ from typing import Any
 
 from headway.runs.remote.target import Target
 
-MARGIN = 0.9  # of the context, where a prompt's length is not exact
+MARGIN = 0.9  # share of the context to use if prompt lengths are not exact
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """How one server is asked. What was found out about it on the first contact."""
+    """How one server is asked, as found on the first contact."""
 
     target: Target
     model: str
     chat: bool = False  # /v1/chat/completions in place of /v1/completions
     text: Sequence[int] = field(default=(), repr=False)  # numbers that prompts are cut from
-    words: Sequence[str] = field(default=(), repr=False)  # that they stand for; none: token ids
+    words: Sequence[str] = field(default=(), repr=False)  # indexed by them; empty: token ids
     words_per_token: float = 1.0
-    extras: tuple[str, ...] = ()  # of ignore_eos and min_tokens, those that it takes
-    counts: bool = True  # its streams have usage, if asked by stream_options.include_usage
-    context: int = 0  # tokens that a request may have; 0: it does not say
+    extras: tuple[str, ...] = ()  # those of ignore_eos and min_tokens that the server takes
+    counts: bool = True  # its streams have usage, if stream_options.include_usage asks for it
+    context: int = 0  # tokens that a request may have; 0: the server does not say
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # of every request
 
     @property
@@ -34,20 +34,20 @@ class Wording:
 
     @property
     def path(self) -> str:
-        """Of its requests."""
+        """The path of requests."""
         return CHAT if self.chat else COMPLETIONS
 
     @property
     def room(self) -> int:
-        """Tokens that a request may have, with a margin where lengths are not exact."""
+        """Tokens that a request may have, with a margin if lengths are not exact; 0: unknown."""
         return self.context if self.exact else int(self.context * MARGIN)
 
     def prompt_tokens(self, prompt: Sequence[int]) -> int:
-        """About how many tokens a prompt is, where the server does not say."""
+        """About how many tokens a prompt has."""
         return max(1, round(len(prompt) / self.words_per_token))
 
     def prompt_numbers(self, tokens: int) -> int:
-        """How many numbers a prompt of so many tokens is made of."""
+        """How many numbers of `text` make a prompt of about this many tokens."""
         return max(1, round(tokens * self.words_per_token))
 
     def text_of(self, prompt: Sequence[int]) -> str:
@@ -59,8 +59,8 @@ class Wording:
     ) -> dict[str, Any]:
         """The JSON of a request.
 
-        answer: the tokens that it is to have. before: what was said in the session, the caller
-        and the server in turn; only where prompts are text.
+        answer: tokens to ask for. before: the session so far, the caller's and the server's texts
+        in turn; only for text prompts.
         """
         said: dict[str, Any] = {"model": self.model}
         text = self.text_of(prompt) if self.words else list(prompt)
@@ -86,7 +86,7 @@ class Wording:
         headers: Mapping[str, str] | None = None,
         before: Sequence[str] = (),
     ) -> bytes:
-        """The whole HTTP request of a streamed answer."""
+        """The whole HTTP request for a streamed answer."""
         body = json.dumps(self.body(prompt, answer, before), separators=(",", ":")).encode()
         return http_request(
             self.target, "POST", self.path, body, {**self.headers, **(headers or {})}
@@ -96,7 +96,7 @@ class Wording:
 def http_request(
     target: Target, method: str, path: str, body: bytes, headers: Mapping[str, str]
 ) -> bytes:
-    """An HTTP/1.1 request. Of two headers that differ in case only, the later one counts."""
+    """An HTTP/1.1 request. If two headers differ only in case, the later one counts."""
     named = {"host": target.authority, "accept": "*/*", "user-agent": "headway-bench"}
     if body:
         named |= {"content-type": "application/json", "content-length": str(len(body))}
