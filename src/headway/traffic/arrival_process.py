@@ -13,7 +13,7 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """A distribution of token counts: uniform from least to most, or lognormal."""
+    """A distribution of token counts: uniform from least to most, or log-normal."""
 
     least: int = 1
     most: int = 1
@@ -36,10 +36,10 @@ class ArrivalProcess:
     answer: Lengths
     cv: float = 1.0  # 1: Poisson
     at_once: bool = False
-    prefix: int = 0  # tokens that come before each prompt, and are not in its length
+    prefix: int = 0  # tokens that come before each prompt; the prompt's length excludes them
 
     def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
-        """Yield requests for ever, by arrival. At a time scale of 1 they come one per second."""
+        """Yield requests without end, by arrival. Unscaled, they come at one per second."""
         random, at, room = Random(f"{seed} arrivals {lane}"), 0.0, context - self.prefix
         while True:
             if not self.at_once:

@@ -15,17 +15,17 @@ from headway.traffic.token_scale import scale_trace
 from headway.traffic.trace import Arrival
 from headway.traffic.workload import Workload, with_prompts
 
-# Device-seconds per second, so that the demo weighs the same on any machine. Together about what
-# static batching can just sustain: padding and held slots take two thirds of what it computes.
+# Loads in device-seconds per second, so that the demo is as heavy on any machine. Together they are
+# about what static batching just sustains: two thirds of its work is padding and held slots.
 TRACE_LOAD, VOICE_LOAD, BACKLOG_LOAD = 0.24, 0.03, 0.03
 DEMO_LOAD = TRACE_LOAD + VOICE_LOAD + BACKLOG_LOAD
 VOICE_PROMPT, VOICE_ANSWER = (16, 48), (8, 24)  # tokens: least and most, uniformly
-VOICE_SAMPLE = 200  # of its requests, that its shape is taken from
+VOICE_SAMPLE = 200  # voice requests that their typical shape is taken from
 MAX_BACKLOG = 2_000  # requests
 
 
 def voice_requests(gap: float, window: int, seed: int) -> list[RequestSpec]:
-    """Synthetic: Poisson arrivals with this mean gap in nanoseconds, short prompts and answers."""
+    """Synthetic requests: Poisson arrivals, short prompts and answers. gap: mean nanoseconds."""
     draw, at, specs = Random(f"{seed} voice"), 0.0, list[RequestSpec]()
     while (at := at + draw.expovariate(1 / gap)) < window:
         specs.append(
@@ -37,14 +37,14 @@ def voice_requests(gap: float, window: int, seed: int) -> list[RequestSpec]:
 
 
 def labelling_requests(seed: int) -> Iterator[RequestSpec]:
-    """Synthetic and endless: medium prompts, short answers, all there at the beginning."""
+    """Endless synthetic requests: medium prompts, short answers, all there at the beginning."""
     draw = Random(f"{seed} labelling")
     while True:
         yield RequestSpec(0, LABELLING.name, draw.randint(64, 192), draw.randint(2, 8))
 
 
 def merge_traces(traces: Mapping[str, Sequence[Arrival]], context: int) -> list[RequestSpec]:
-    """The recorded arrivals of both services, in order, as if both traces began together."""
+    """The recorded requests of both services by arrival, as if both traces began together."""
     recorded = scale_trace(traces[COMPLETION.name], COMPLETION.name, context)
     recorded += scale_trace(traces[SUPPORT.name], SUPPORT.name, context)
     return sorted(recorded, key=lambda spec: spec.at)
@@ -53,11 +53,11 @@ def merge_traces(traces: Mapping[str, Sequence[Arrival]], context: int) -> list[
 def pace_trace(
     recorded: Sequence[RequestSpec], token_cost: TokenCost, window: int, load: float = TRACE_LOAD
 ) -> tuple[list[RequestSpec], int]:
-    """As much of the trace as makes this load when it is replayed within the window.
+    """Take as much of the trace as makes this load when it is replayed within the window.
 
-    It takes the first requests whose work sums to load x window, and scales their times by one
-    factor to fill the window; none is dropped. Returns them at their new times, and how many
-    nanoseconds of the trace they cover.
+    Takes the first requests whose work sums to load x window. Scales their times by one factor, so
+    that they fill the window, and drops none between. Returns the requests at their new times, and
+    the nanoseconds of the trace that they cover.
     """
     if not recorded:
         raise SettingError("the trace has no arrivals")
@@ -86,9 +86,9 @@ def build_demo_workload(
     window: int,
     load: float = DEMO_LOAD,
 ) -> Workload:
-    """Requests with words. The same seed, token cost and window give the same requests.
+    """The demo's requests, with prompts. Same seed, token cost and window: the same requests.
 
-    load: of all together; their proportions stay.
+    load: of all endpoints together. Their proportions stay the same.
     """
     times = load / DEMO_LOAD
     typical = RequestSpec(0, VOICE.name, sum(VOICE_PROMPT) // 2, sum(VOICE_ANSWER) // 2)

@@ -1,4 +1,4 @@
-"""Endpoints with their latency budgets, and the four of the demo."""
+"""Endpoints with their latency budgets, and the demo's four endpoints."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,18 +21,18 @@ class UnloadedLatency:
 class Endpoint:
     """An endpoint and its limits: multiples of its unloaded latency, to suit every machine.
 
-    `fixed` limits are for those who know what their callers need.
+    `fixed` states limits in nanoseconds, for users who know what their callers need.
     """
 
     name: str
     serves: str
     source: str  # of its arrival times and token counts
     priority: int  # lower goes first, under every strategy
-    ttft: float = 0.0  # times the unloaded one; 0: no limit
+    ttft: float = 0.0  # multiple of the unloaded TTFT; 0: no such limit
     tpot: float = 0.0
     e2e: float = 0.0
-    fixed: Budget = Budget()  # where a limit is stated both ways, the lower one holds
-    place: Place = Place()  # what its lane may have of the engine
+    fixed: Budget = Budget()  # if a limit is stated both ways, the lower one holds
+    place: Place = Place()  # how much of the engine its lane may have
 
     @property
     def is_offline(self) -> bool:
@@ -40,7 +40,7 @@ class Endpoint:
 
     @property
     def can_enforce(self) -> bool:
-        """Whether it has a limit after which a request can be dropped."""
+        """Whether the endpoint has a limit after which a request can be dropped."""
         return self.e2e > 0 or min(self.fixed.e2e, self.fixed.queue) != NEVER
 
     def lane(self, unloaded: Mapping[str, UnloadedLatency]) -> Lane:

@@ -1,11 +1,11 @@
-"""What an endpoint may have of the engine and of its waiting line, from YAML.
+"""How much of the engine and of its waiting line an endpoint may have, from YAML.
 
 chat:
   slots: {least: 2, most: 12}  # sequences that run at once; the least is never taken away
                                # or {between: [4, 12]}: the most follows the load
-  blocks: {most: 400}          # of the KV memory
-  step_tokens: {least: 16, most: 256}  # of a step
-  chunk: 128                   # prompt tokens of a step
+  blocks: {most: 400}          # KV blocks
+  step_tokens: {least: 16, most: 256}  # tokens per step
+  chunk: 128                   # prompt tokens per step
   max_waiting: 64              # requests; the next one is refused
   max_waiting_tokens: 20000    # prompt tokens
 """
@@ -30,7 +30,7 @@ KEYS = (*SHARES, *BOUNDS)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The fields of an endpoint's lane that are not its budget; as core.lane.Lane has them."""
+    """The fields of an endpoint's lane that are not its budget. core.lane.Lane defines them."""
 
     slots: Share = Share()
     blocks: Share = Share()
@@ -41,7 +41,7 @@ class Place:
 
 
 def read_place(fields: Mapping[str, Any], where: str) -> Place:
-    """Of an endpoint's fields, those of KEYS. SettingError names the place in the file."""
+    """Read the fields of an endpoint named in KEYS. SettingError names the place in the file."""
     given: dict[str, Any] = {
         name: _share(fields[name], ends, f"{where}: {name}")
         for name, ends in SHARES.items()

@@ -16,9 +16,9 @@ class EndpointTraffic:
     endpoint: Endpoint
     source: ArrivalProcess | RecordedTrace
     weight: float = 1.0  # its share of the arrival rate, relative to the other weights
-    rate: float = 0.0  # requests per second; 0: by its weight
+    rate: float = 0.0  # requests per second; 0: by weight
     window: Window = Window()  # unset: a share of its budget
-    tenants: Tenants = NOBODY  # who sends its requests
+    tenants: Tenants = NOBODY  # the tenants that send its requests
 
     @property
     def name(self) -> str:
@@ -32,8 +32,8 @@ class EndpointTraffic:
 
     @property
     def can_enforce(self) -> bool:
-        """Whether a server would drop any of its requests: it has a limit for that, or its trace
-        says which request supersedes which."""
+        """Whether a server could drop any of its requests: the endpoint has a limit for that, or
+        its trace says which request supersedes which."""
         source = self.source
         keys = source.arrivals if isinstance(source, RecordedTrace) else ()
         return self.endpoint.can_enforce or any(each.supersede for each in keys)

@@ -2,13 +2,13 @@
 
 chat:
   trace: chat.csv            # or azure2023-conv, which ships; token counts are scaled down
-  budget: {ttft: 6 x unloaded, tpot: 80}   # multiples of a request alone, or milliseconds
+  budget: {ttft: 6 x unloaded, tpot: 80}   # multiples of the unloaded latency, or milliseconds
   window: 30                 # ms that dynamic-lanes may hold its oldest, or {between: [5, 50]}
   weight: 3                  # its share of the arrival rate
-  tenants: {acme: 9, bell: 1}  # who sends its requests, in which proportion
+  tenants: {acme: 9, bell: 1}  # the tenants that send its requests, and their proportions
 voice:
   arrivals: {gamma: {cv: 2}}  # or poisson, or at-once
-  prompt: [16, 48]           # tokens: from, to; or one number; or {mean: 200, cv: 1}
+  prompt: [16, 48]           # tokens: least, most; or one number; or {mean: 200, cv: 1}
   answer: {mean: 20, cv: 0.5}
   rate: 2                    # requests per second, in place of a weight
   priority: 0
@@ -39,16 +39,16 @@ KEYS = (
     *("budget", "window", "weight", "rate", "priority", "serves", "tenants"),
     *endpoint_place.KEYS,
 )
-LEAST_CV = 0.001  # of gamma arrivals; below it the gaps are even
+LEAST_CV = 0.001  # of gamma arrivals; a smaller one above 0 cannot be drawn
 LIMITS = ("ttft", "tpot", "e2e", "queue")
-TRACE_BUDGET = (5.0, 5.0)  # unloaded TTFT and TPOT: the budget of a trace that comes without lanes
+TRACE_BUDGET = (5.0, 5.0)  # times unloaded TTFT and TPOT: the budget of a trace without lanes
 _MULTIPLE = re.compile(rf"\s*({DECIMAL})\s*x(\s+unloaded)?\s*")
 
 
 def endpoints_from_traces(
     paths: Sequence[Path], scale: float = TOKEN_SCALE
 ) -> list[EndpointTraffic]:
-    """An endpoint for each trace, weighted by its number of arrivals, all with one budget."""
+    """An endpoint for each trace, weighted by its number of arrivals. All have TRACE_BUDGET."""
     services = list[EndpointTraffic]()
     for priority, path in enumerate(paths):
         name = path.name.split(".")[0]
@@ -62,7 +62,7 @@ def endpoints_from_traces(
 
 
 def read_endpoints(path: Path, scale: float = TOKEN_SCALE) -> list[EndpointTraffic]:
-    """The lanes of a YAML file. SettingError names the lane and the key."""
+    """Read the lanes of a YAML file. SettingError names the lane and the key."""
     return [
         endpoint_of(name, fields, path, (priority, scale))
         for priority, (name, fields) in enumerate(read_lanes(path).items())
@@ -70,7 +70,7 @@ def read_endpoints(path: Path, scale: float = TOKEN_SCALE) -> list[EndpointTraff
 
 
 def read_lanes(path: Path) -> dict[str, dict[str, Any]]:
-    """The fields of each lane in a YAML file. SettingError where there is no lane."""
+    """Read the fields of each lane in a YAML file. SettingError if there is no lane."""
     if not (plain := read_yaml(path)):
         raise SettingError(f"{path.name} has no lanes")
     return {str(name): mapping(fields, f"{path.name}: {name}") for name, fields in plain.items()}
@@ -79,7 +79,7 @@ def read_lanes(path: Path) -> dict[str, dict[str, Any]]:
 def endpoint_of(
     name: str, fields: Mapping[str, Any], path: Path, default: tuple[int, float]
 ) -> EndpointTraffic:
-    """An endpoint of a YAML file. default: its priority and token scale, where it has none.
+    """An endpoint of a YAML file. default: priority and token scale, if the fields have none.
 
     SettingError names the key.
     """
@@ -151,7 +151,7 @@ def _process(fields: Mapping[str, Any], where: str) -> ArrivalProcess:
 
 
 def read_cv(value: Any, where: str) -> float:
-    """The cv of gamma arrivals. SettingError if it is too small to be drawn."""
+    """Read the cv of gamma arrivals. SettingError if it is too small to draw gaps with."""
     cv = number(value, where)
     if 0 < cv < LEAST_CV:
         raise SettingError(

@@ -12,7 +12,7 @@ from headway.traffic.recorded_trace import RecordedTrace
 from headway.traffic.selection import MAX_REQUESTS, LaneSelection, Selection
 from headway.traffic.token_scale import count_raised_to_one
 
-MOST_DRAWN = 2 * MAX_REQUESTS  # requests of one endpoint: more than expected, with a large cv
+MOST_DRAWN = 2 * MAX_REQUESTS  # requests of one endpoint; a large cv may draw more than expected
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class OfferedTraffic:
 def offered_traffic(
     services: Sequence[EndpointTraffic], taken: Selection, seed: int, context: int
 ) -> OfferedTraffic:
-    """The selected requests. SettingError where they are too many, or a trace has no rate."""
+    """The selected requests. SettingError if they are too many, or if a trace has no rate."""
     specs, about = list[RequestSpec](), dict[str, dict[str, Any]]()
     for service in services:
         portion = taken.portions[service.name]
@@ -73,7 +73,7 @@ def _taken(
         number = max(1, round(count * window / filled))
         return [replace(spec, at=0) for spec in islice(specs, number)], 1.0, False
     if not isinstance(service.source, RecordedTrace):
-        end = count * window / filled  # of a process that has one arrival a second
+        end = count * window / filled  # in seconds of the process: it has one arrival a second
         drawn = list(islice(takewhile(lambda spec: spec.at < end * 1e9, specs), MOST_DRAWN + 1))
         if len(drawn) > MOST_DRAWN:
             raise SettingError(
@@ -93,7 +93,7 @@ def _taken(
     span = portion.span or (whole if wanted >= len(recorded) else recorded[wanted].at) or 1
     kept = recorded[:wanted] if filled == window else recorded
     timed = [replace(spec, at=spec.at * filled // span) for spec in kept]
-    if filled == window:  # the part of a burst before the cut would come at the window's end
+    if filled == window:  # the kept part of a divided burst would land on the window's end
         chosen = [replace(spec, at=min(spec.at, window - 1)) for spec in timed]
     else:
         chosen = [spec for spec in timed if spec.at < window]

@@ -8,10 +8,10 @@ from headway.errors import SettingError
 
 
 class Prompts:
-    """Prompts cut from a text at seeded places. No two begin with the same block.
+    """Prompts cut from a text at seeded places. No two drawn prompts begin with the same block.
 
-    So the prefix cache gains nothing by accident, because prompts share a prefix only from their
-    first block on.
+    So the prefix cache gains nothing by accident: prompts can share a prefix only if they share the
+    first block.
     """
 
     def __init__(self, text: Sequence[int], block_size: int, seed: int) -> None:
@@ -20,7 +20,7 @@ class Prompts:
         self._draws: dict[str, Random] = {}
 
     def draw(self, lane: str, length: int) -> tuple[int, ...]:
-        """Draw a prompt of so many tokens whose first block no other prompt has.
+        """Draw a prompt of `length` tokens whose first block no other prompt has.
 
         Raises SettingError if the text is too short for that.
         """
@@ -35,7 +35,7 @@ class Prompts:
         raise self._too_short(length)
 
     def shared(self, spec: RequestSpec) -> tuple[int, ...]:
-        """A prompt made of its block ids. The same id gives the same tokens."""
+        """A prompt built from the spec's block ids. The same id always gives the same tokens."""
         words = list[int]()
         for block in spec.blocks[: -(-spec.prompt // spec.block)]:
             last = len(self.text) - spec.block

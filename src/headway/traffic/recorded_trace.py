@@ -1,4 +1,4 @@
-"""The requests of a trace (RecordedTrace), scaled and spread."""
+"""The requests of a trace (RecordedTrace), with token counts scaled and arrivals spread."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,15 +12,15 @@ from headway.traffic.trace import Arrival
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrace:
-    """The arrivals of a trace. Those that its coarse clock has put at one moment are spread."""
+    """The arrivals of a trace. If its clock is coarse, arrivals are spread over each tick."""
 
     arrivals: Sequence[Arrival] = field(repr=False)
     name: str
-    scale: float  # that token counts are divided by
+    scale: float  # token counts are divided by this
 
     @property
     def tick(self) -> int:
-        """The resolution of the trace's clock in nanoseconds; 0 where it tells arrivals apart."""
+        """The resolution of the trace's clock in nanoseconds; 0 if it tells most arrivals apart."""
         times = sorted({each.at for each in self.arrivals})
         if len(times) < 2 or 2 * len(times) > len(self.arrivals):
             return 0

@@ -1,8 +1,8 @@
 """Which requests of each endpoint are offered, and how fast they come.
 
-The traces and `--seconds` determine the requests; a rate or a load determines only how fast they
-come. Otherwise a slightly higher rate would reach past the trace's next pause, and compress all
-that came before it.
+The traces and `--seconds` determine the requests. A rate or a load determines only how fast they
+come. Otherwise a slightly higher rate would reach past the trace's next pause, and so compress all
+requests before that pause.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +14,7 @@ from headway.costing.token_cost import TokenCost
 from headway.errors import SettingError
 from headway.traffic.endpoint_traffic import EndpointTraffic
 
-# Below every strategy's overload: in overload every queue grows, and comparisons say nothing.
+# Low enough that no strategy is overloaded. In overload all queues grow, so comparing is useless.
 DEFAULT_LOAD = 0.12
 SAMPLE_SIZE = 512  # requests of an endpoint, from which its mean cost is taken
 MAX_REQUESTS = 50_000  # requests of one run
@@ -31,16 +31,16 @@ class Demand:
 
 @dataclass(frozen=True, slots=True)
 class LaneSelection:
-    """The requests of one endpoint that are offered."""
+    """Which requests of one endpoint are offered."""
 
-    count: float  # requests; the expected number where they are drawn
-    within: int  # nanoseconds of the run in which they come
-    span: int = 0  # nanoseconds of the trace that they cover; 0: until its next arrival
+    count: float  # requests; the expected number if they are drawn
+    within: int  # nanoseconds of the run in which they arrive
+    span: int = 0  # nanoseconds of the trace that they cover; 0: up to its next arrival
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The requests that are offered, and how fast they come."""
+    """Which requests are offered, and how fast they come."""
 
     portions: Mapping[str, LaneSelection]  # by endpoint
     window: int  # nanoseconds in which all arrivals fall
@@ -49,7 +49,7 @@ class Selection:
 def sample_requests(
     services: Sequence[EndpointTraffic], seed: int, context: int
 ) -> list[RequestSpec]:
-    """The first requests of each endpoint, in turn, by which the machine is measured."""
+    """The first requests of each endpoint, taken in turn, to measure the machine with."""
     each = [
         list(islice(service.source.specs(service.name, seed, context), SAMPLE_SIZE))
         for service in services
@@ -66,10 +66,11 @@ def select_requests(
     seed: int,
     context: int,
 ) -> Selection:
-    """The requests for this demand.
+    """Select the requests for this demand.
 
-    span: nanoseconds. With a rate: the requests in this span of the traces. With a load: as many as
-    take this span at DEFAULT_LOAD. Where all lanes are drawn: as many as come in this span.
+    span: nanoseconds. With a rate: take the requests in this span of the traces. With a load: take
+    as many as need this span at DEFAULT_LOAD. With a rate and no traces: take as many as come in
+    this span. Raises SettingError.
     """
     rates = _rates(services, demand, token_cost, seed, context)
     weighted = [each for each in services if not each.rate and each.weight]
@@ -110,7 +111,7 @@ def select_in_window(
     seed: int,
     context: int,
 ) -> Selection:
-    """As many requests as this demand brings in a window of so many nanoseconds."""
+    """Select as many requests as this demand brings in a window of `window` nanoseconds."""
     rates = _rates(services, demand, token_cost, seed, context)
     return Selection(
         {name: LaneSelection(rates[name] * window / 1e9, window) for name in rates}, window
@@ -144,7 +145,7 @@ def _rates(
     seed: int,
     context: int,
 ) -> dict[str, float]:
-    """Requests per second by endpoint: its own rate, or its share by weight of the rest."""
+    """Requests per second by endpoint: its own rate, or its share of the rest by weight."""
     rates = {each.name: each.rate for each in services if each.rate}
     weights = {each.name: each.weight for each in services if not each.rate}
     if not weights:

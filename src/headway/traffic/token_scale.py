@@ -22,7 +22,7 @@ def scale_trace(
 
 
 def fit_to_context(spec: RequestSpec, context: int) -> RequestSpec:
-    """The request, cut to the context. Its answer gets at most half of that."""
+    """The request, cut to the context. The answer gets at most half of the context."""
     answer = min(spec.answer, context // 2)
     prompt = min(spec.prompt, context - answer)
     cut = spec.prompt + spec.answer - prompt - answer
@@ -30,5 +30,5 @@ def fit_to_context(spec: RequestSpec, context: int) -> RequestSpec:
 
 
 def count_raised_to_one(trace: Iterable[Arrival], scale: float = TOKEN_SCALE) -> int:
-    """How many token counts come to 0 after scaling; scale_trace raises them to 1."""
+    """How many token counts scale to 0. scale_trace raises these to 1."""
     return sum(round(each / scale) < 1 for one in trace for each in (one.prompt, one.answer))

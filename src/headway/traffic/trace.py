@@ -18,9 +18,9 @@ from headway.errors import SettingError
 
 GZIP = b"\x1f\x8b"  # the first bytes of a gzip file
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-PREFIX_COLUMN = "prefix_block_ids"  # of the shared form: Mooncake's ids, separated by spaces
+PREFIX_COLUMN = "prefix_block_ids"  # of CSV: ids as Mooncake has them, separated by spaces
 PREFIX_TOKENS = 512  # prompt tokens that one such id stands for
-SUPERSEDE = "supersede"  # of every form: what the request had in X-Headway-Supersede
+SUPERSEDE = "supersede"  # of every format: the request's X-Headway-Supersede header
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +31,12 @@ class Arrival:
     prompt: int  # tokens
     answer: int  # tokens
     blocks: tuple[int, ...] = ()  # ids of the prompt's blocks of PREFIX_TOKENS, where recorded
-    supersede: str = ""  # of requests with the same, the latest is wanted; empty: this one is
+    supersede: str = ""  # key; a later request with the same key supersedes this one; empty: none
 
 
 def _number(field: object, column: str, where: str) -> float:
     try:
-        number = float(field)  # type: ignore[arg-type]  # what it cannot take, it refuses
+        number = float(field)  # type: ignore[arg-type]  # float() refuses what it cannot take
     except (TypeError, ValueError):
         raise SettingError(f"{where}: {column} is {field!r}, not a number") from None
     except OverflowError:  # a whole number of more than 308 digits
@@ -62,9 +62,9 @@ def _milliseconds(field: object, column: str, where: str) -> int:
 
 
 def _date(field: object, column: str, where: str) -> int:
-    """A date in nanoseconds; without an offset it is in UTC.
+    """A date in nanoseconds since EPOCH. Without an offset, the date is in UTC.
 
-    Azure writes seven decimals of a second, and Python reads six.
+    Azure writes seven decimals of a second, but Python reads only six.
     """
     text, dot, rest = str(field).partition(".")
     digits = rest[: len(rest) - len(rest.lstrip("0123456789"))]
@@ -78,7 +78,7 @@ def _date(field: object, column: str, where: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TraceFormat:
-    """A published format: the names of its columns, and how it writes times."""
+    """A format of traces: the names of its columns, and how it writes times."""
 
     name: str
     at: str
@@ -103,12 +103,13 @@ MOONCAKE = TraceFormat(
 
 
 def read_trace(path: Path | Traversable) -> list[Arrival]:
-    """Arrivals in order, gzip or not. The first line tells the format.
+    """Read the arrivals of a trace, in order. The file may be gzipped. Its first line tells the
+    format.
 
-    CSV with a header and the columns `arrival_s`, `input_tokens`, `output_tokens` (and perhaps
-    `prefix_block_ids`), or as Azure and BurstGPT publish it; JSON lines as Mooncake does. Each may
-    have `supersede`; other columns are ignored. SettingError names the file and, if it can, the
-    line.
+    CSV: with a header and the columns `arrival_s`, `input_tokens`, `output_tokens` (and perhaps
+    `prefix_block_ids`), or as Azure and BurstGPT publish it. JSON lines: as Mooncake publishes
+    them. Each format may have `supersede`; other columns are ignored. SettingError names the file
+    and, if it can, the line.
     """
     try:
         with _opened(path) as file:
@@ -118,12 +119,12 @@ def read_trace(path: Path | Traversable) -> list[Arrival]:
 
 
 def read_shipped_trace(name: str) -> list[Arrival]:
-    """A trace that comes with the package: `azure2023-code` or `azure2023-conv`."""
+    """Read a trace that ships with the package: `azure2023-code` or `azure2023-conv`."""
     return read_trace(files("headway") / "data" / "traces" / f"{name}.csv.gz")
 
 
 def parse(lines: Iterable[str], name: str) -> Iterator[Arrival]:
-    """The checked rows of any format, with times from the beginning of the trace."""
+    """Yield the checked rows of any format, with times from the beginning of the trace."""
     source = iter(lines)
     first = next(source, "")
     is_json = first.lstrip().startswith("{")
@@ -143,7 +144,7 @@ def parse(lines: Iterable[str], name: str) -> Iterator[Arrival]:
         yield Arrival(at - zero, prompt, answer, _blocks(fields[3], where), _key(fields[4], where))
 
 
-# File and line; time, prompt, answer, block ids, what it supersedes.
+# File and line; then time, prompt, answer, block ids, supersede key.
 Rows = Iterator[tuple[str, list[object]]]
 
 

@@ -20,7 +20,7 @@ class Workload:
     load: float  # predicted device-seconds per second, at full batches
     trace_ends: bool  # a trace was used to its end
     cut: Truncation = Truncation()
-    # By id: of requests with the same, the latest is wanted, where that is enforced.
+    # By request id. If enforced, a later request supersedes an earlier one with an equal key.
     keys: Mapping[str, Hashable] = field(default_factory=dict)
 
     @property
@@ -32,7 +32,7 @@ class Workload:
     def warm_up(self) -> int:
         """Nanoseconds at the beginning whose requests are excluded from the figures.
 
-        0 where all requests arrive at the beginning.
+        0 if all requests arrive at the beginning.
         """
         return round(self.window * WARM_UP) if any(each.arrived for each in self.requests) else 0
 
@@ -42,7 +42,7 @@ class Workload:
 
 
 def with_prompts(specs: Iterable[RequestSpec], prompts: Prompts) -> tuple[Request, ...]:
-    """Requests with prompts. They have no stop tokens: each answer is as long as its spec says."""
+    """The requests with prompts. Without stop tokens, each answer is as long as its spec says."""
     requests = []
     for id, spec in _named(specs):
         prompt = prompts.shared(spec) if spec.blocks else prompts.draw(spec.lane, spec.prompt)
@@ -54,12 +54,12 @@ def with_prompts(specs: Iterable[RequestSpec], prompts: Prompts) -> tuple[Reques
 
 
 def supersede_keys(specs: Iterable[RequestSpec]) -> dict[str, Hashable]:
-    """By id, what those have in common of whom the latest is wanted: a tenant and its key."""
+    """The supersede keys by request id: tenant and key. Requests without a key are left out."""
     return {id: (spec.tenant, spec.supersede) for id, spec in _named(specs) if spec.supersede}
 
 
 def _named(specs: Iterable[RequestSpec]) -> Iterator[tuple[str, RequestSpec]]:
-    """With the ids of their requests: numbered in each lane."""
+    """Yield each spec with its request id. Ids are numbered within each lane, from 1."""
     numbers: dict[str, int] = {}
     for spec in specs:
         number = numbers[spec.lane] = numbers.get(spec.lane, 0) + 1
