@@ -70,7 +70,7 @@ def tally_blocks(outcome: Outcome, warm_up: int, window: int) -> dict[str, tuple
             at = _block(row, warm_up, window)
             counts[at] += 1
             good[at] += row.good
-        counts[-1] += offered - len(rows)  # not 0 only if the run was interrupted
+        counts[-1] += offered - len(rows)  # 0 unless the run was interrupted
         tallies[lane] = tuple(zip(counts, good, strict=True))
     return tallies
 

@@ -68,7 +68,7 @@ def client_lane(outcome: Outcome, whole: Outcome, lane: str, window: tuple[int, 
     pairs = [
         pair for pair in zip(outcome.requests, outcome.client, strict=True) if pair[0].lane == lane
     ]
-    missing = outcome.offered[lane] - len(pairs)  # not 0 only if the run was interrupted
+    missing = outcome.offered[lane] - len(pairs)  # 0 unless the run was interrupted
     rows, seen = [row for row, _ in pairs], [client for _, client in pairs]
     values: dict[str, list[tuple[int, int]]] = {
         "ttft": [(row.arrived, row.ttft) for row in rows],

@@ -22,7 +22,7 @@ class EngineFigures:
     ended: int  # requests that ended in these seconds, with any arrival time and any finish
     requests_per_second: float  # the served ones among `ended`
     tokens_per_second: float  # of answers, without discarded tokens
-    slots: float  # slots that computed for a request, weighted by step time
+    slots: float  # slots that computed for a request: mean weighted by step time
     busy: float  # share of the seconds in which a step ran
     held: float  # share of the computed tokens spent on finished slots
     padding: float  # share of the computed tokens spent on padding
@@ -30,7 +30,7 @@ class EngineFigures:
     recomputed: float  # share of the computed tokens computed again after a preemption
     cached: float  # share of the served prompts' tokens found in the prefix cache
     preemptions: int
-    free_mean: float  # KV blocks, weighted by step time
+    free_mean: float  # KV blocks: mean weighted by step time
     free_least: int
 
     @property

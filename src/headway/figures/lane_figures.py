@@ -38,7 +38,7 @@ class LaneFigures:
 def lane_figures(outcome: Outcome, lane: str) -> LaneFigures:
     """One lane's attainment and latency percentiles in a run. Times are nanoseconds."""
     rows = [row for row in outcome.requests if row.lane == lane]
-    missing = [NEVER] * (outcome.offered[lane] - len(rows))  # not empty only if interrupted
+    missing = [NEVER] * (outcome.offered[lane] - len(rows))  # empty unless interrupted
     queue = [row.queue for row in rows] + missing
     ttft = [row.ttft for row in rows] + missing
     tpot = [row.tpot for row in rows if has_tpot(row)]

@@ -1,4 +1,4 @@
-"""Which model or function answers: by rules, load and cost; cascades, ensembles, fallbacks."""
+"""Choose which model or function answers: by rules, load, cost, cascade, ensemble or fallback."""
 
 from headway.routing.calibrate import Calibration, Labelled, calibrate_cascade, paired
 from headway.routing.cascade import Cascade

@@ -19,11 +19,11 @@ class Why(StrEnum):
     FIRST = "first"  # the first of a cascade or fallback
     SAMPLE = "sample"  # another answer of the same target, to compare
     MEMBER = "member"  # of an ensemble
-    ESCALATED = "escalated"  # the answer of the target before was not good enough, or did not come
-    SPECULATIVE = "speculative"  # no time was left to wait for the answer of the target before
+    ESCALATED = "escalated"  # the previous target's answer was not good enough, or did not come
+    SPECULATIVE = "speculative"  # no time was left to wait for the previous target's answer
     AFTER_REFUSAL = "after_refusal"
     AFTER_ERROR = "after_error"
-    AFTER_LATENESS = "after_lateness"  # the target before did not answer within its timeout
+    AFTER_LATENESS = "after_lateness"  # the previous target did not answer within its timeout
     AFTER_SKIP = "after_skip"  # the targets before it were not asked
     PROBE = "probe"  # its circuit is half open: this request probes it
     # Why it was not asked:

@@ -89,9 +89,9 @@ def rows_of(
 def _first_and_last(stream: AnswerStream, ended: int) -> tuple[int, int]:
     """The times of the first and the last token.
 
-    A token may have no text, such as a part of a character. So the last token counts as come when
-    the finish reason comes, and an answer without text has both times at its end. If all text came
-    in one piece, its tokens count as come at that moment.
+    A token may have no text, such as a part of a character. So the finish reason's time is that of
+    the last token, and an answer without text has both times at its end. If all text came in one
+    piece, that piece's time is used for both.
     """
     times = stream.times
     if not times:

@@ -1,6 +1,6 @@
 """Sends requests to a server at their scheduled times, however many are unanswered (ClientRun).
 
-The loop is open: a slow server delays no arrival, which would hide waits (coordinated omission).
+The loop is open: a slow server delays no arrival, so it hides no wait (coordinated omission).
 """
 
 import asyncio
