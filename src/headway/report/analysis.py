@@ -1,4 +1,4 @@
-"""All figures of a comparison's report, from the report's rows and nothing else."""
+"""All figures of a comparison's report, computed from the report's rows alone."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -25,21 +25,21 @@ from headway.strategies.registry import DYNAMIC_GLOBAL, DYNAMIC_LANES
 from headway.traffic.endpoint import Endpoint
 
 HOUR = 3_600.0  # seconds
-QUANTILES = (95, 50)  # that a guardrail may watch: the highest that the rows can say
-POINTS = 0.005  # of attainment; a smaller loss is no loss
+QUANTILES = (95, 50)  # percentiles a guardrail may watch: the first with enough requests
+POINTS = 0.005  # of attainment: a loss up to this much does not count
 
 
 @dataclass(frozen=True, slots=True)
 class Money:
-    """At the stated price of an hour of this machine, busy or not."""
+    """A run's cost, at the stated price of an hour of this machine, busy or idle."""
 
-    per_million: float  # output tokens; 0: there were none
-    per_good: float  # request; 0: there were none
+    per_million: float  # output tokens; 0: no output tokens
+    per_good: float  # request; 0: no good requests
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """What an endpoint pays for a strategy, in place of another."""
+    """What an endpoint loses under a strategy, compared with the other strategy."""
 
     lane: str
     own: LaneFigures
@@ -52,41 +52,41 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """The limit that a strategy is nearest to, or farthest beyond, and when to take it back."""
+    """The limit a strategy is closest to or furthest beyond, and when to roll it back."""
 
     lane: str
     metric: str  # a property of a request's row
     percent: int
-    own: int  # nanoseconds; NEVER: most did not come in the run
+    own: int  # nanoseconds; NEVER: the percentile was not reached within the run
     others: Quantile
     limit: int  # nanoseconds
-    requests: int  # that the percentile needs
+    requests: int  # how many the percentile needs
 
     @property
     def nearness(self) -> float:
-        """Of its budget, spent: 1 is all."""
+        """The spent share of the budget: 1 is all of it."""
         return self.own / self.limit
 
     @property
     def trigger(self) -> int:
-        """The budget; where the other one breaks it too, what that one does."""
+        """The budget, or the other strategy's figure where that breaks the budget too."""
         others = self.others if self.others is not None and self.others != NEVER else 0
         return max(self.limit, others)
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A strategy's pressure card: against the baseline, or one window against several."""
+    """A strategy's pressure card: against the baseline, or one window against one per lane."""
 
     name: str
     other: str
     card: PressureCard
-    payer: Loss | None  # the endpoint that loses most; None: none loses
-    guardrail: Guardrail | None  # None: no endpoint has a budget, or too few requests
+    payer: Loss | None  # the endpoint that loses most; None: no endpoint loses
+    guardrail: Guardrail | None  # None: no endpoint has a budget, or all have too few requests
 
 
 class Analysis:
-    """Every figure is of one run; tables have one for each repeat, cards are of the first."""
+    """All figures of a report. Each is of one run: tables take every repeat, cards the first."""
 
     def __init__(self, report: Report) -> None:
         self.report = report
@@ -102,15 +102,15 @@ class Analysis:
             for name, runs in self.counted.items()
         }
         self.changes = {name: runs[0].changes for name, runs in report.runs.items()}
-        self.tenants = {  # of the first run; only of endpoints whose requests have tenants
+        self.tenants = {  # in the first run, for endpoints whose requests have tenants
             name: {lane: mine for lane in self.lanes if (mine := tenant_figures(runs[0], lane))}
             for name, runs in self.counted.items()
         }
-        self.promises = {  # a run's are None where nothing was promised
+        self.promises = {  # None for a run that promised nothing
             name: {lane: [promise_figures(each, lane) for each in runs] for lane in self.lanes}
             for name, runs in self.counted.items()
         }
-        self.promised = {  # in the first run, of all endpoints, by those who promise
+        self.promised = {  # in the first run, over all endpoints, by strategy that promises
             name: figures
             for name, runs in self.counted.items()
             if (figures := promise_figures(runs[0]))
@@ -125,12 +125,12 @@ class Analysis:
 
     @property
     def is_remote(self) -> bool:
-        """Whether servers were measured by their clients, and the runs have no steps."""
+        """Whether the report measures servers from the client's side, so runs have no steps."""
         return self.report.about.get("command") == "bench"
 
     @property
     def noun(self) -> str:
-        """What is compared."""
+        """The word for what is compared: "server" or "strategy"."""
         return "server" if self.is_remote else "strategy"
 
     @property
@@ -138,7 +138,7 @@ class Analysis:
         return "servers" if self.is_remote else "strategies"
 
     def client(self, name: str, lane: str) -> list[ClientLane]:
-        """What the callers of an endpoint saw, in each repeat."""
+        """What the endpoint's callers saw, one value per repeat."""
         if (name, lane) not in self._client:
             window = self.report.warm_up, int(self.report.about["workload"]["window_ns"])
             pairs = zip(self.counted[name], self.report.runs[name], strict=True)
@@ -146,18 +146,18 @@ class Analysis:
         return self._client[name, lane]
 
     def totals(self, name: str) -> list[ClientTotals]:
-        """Tokens per second and the client's lag, in each repeat."""
+        """Tokens per second and the client's lag, one value per repeat."""
         return [client_totals(each) for each in self.counted[name]]
 
     @property
     def tail(self) -> int:
-        """The higher percentile for the first tables: 95, or 90 where an endpoint has too few
-        requests for it."""
+        """The higher percentile of the first tables: 95, or 90 if an endpoint has too few
+        requests for p95."""
         counts = [n for runs in self.counted.values() for n in runs[0].offered.values() if n]
         return 95 if min(counts, default=0) * 5 >= MIN_BEYOND * 100 else 90
 
     def goodput(self, name: str, lane: str) -> list[float]:
-        """Good requests per second of the same time as the throughput."""
+        """Good requests per second, over the same seconds as the throughput; one per repeat."""
         return [goodput(each, lane) for each in self.counted[name]]
 
     def money(self, name: str) -> list[Money]:
@@ -173,15 +173,15 @@ class Analysis:
         return costs
 
     def is_whole(self, name: str) -> bool:
-        """Whether all of the strategy's runs were complete."""
+        """Whether all of the strategy's runs are complete."""
         return all(each.complete for each in self.report.runs[name])
 
     def title(self, name: str) -> str:
-        """The strategy's name; it says so if one of its runs was broken off."""
+        """The strategy's name, marked if one of its runs was broken off."""
         return name if self.is_whole(name) else f"{name} (broken off)"
 
     def used(self, name: str) -> dict[str, float]:
-        """Resources, in the first run: nanoseconds, and shares."""
+        """The resources used in the first run: a time in nanoseconds, and two shares."""
         engine, worked = self.engine[name][0], self.counted[name][0]
         tokens = answered_tokens(worked)
         spent = sum(row.nanoseconds for row in worked.steps)
@@ -192,10 +192,9 @@ class Analysis:
         }
 
     def first(self, name: str) -> Outcome:
-        """Of a strategy's runs: the requests and steps that count.
+        """The strategy's first run, without its warm-up.
 
-        Repeats are not pooled: they serve the same requests, and twice the same is not twice as
-        many.
+        Repeats are not pooled: they serve the same requests, so pooling adds no new samples.
         """
         return self.counted[name][0]
 
@@ -230,11 +229,11 @@ class Analysis:
         )
 
     def points(self, compared: Comparison, lane: str) -> list[float]:
-        """What the endpoint loses, repeat by repeat: runs of the same turn are compared."""
+        """The points of attainment the endpoint loses, one per repeat, paired by repeat number."""
         own, others = (self.latency[name][lane] for name in (compared.name, compared.other))
         return [
             100 * (other.attainment - mine.attainment)
-            for mine, other in zip(own, others, strict=False)  # the last may be broken off
+            for mine, other in zip(own, others, strict=False)  # one may have fewer repeats
         ]
 
     def _payer(self, own: Outcome, others: Outcome) -> Loss | None:
@@ -247,7 +246,7 @@ class Analysis:
         return worst if worst and worst.points > POINTS else None
 
     def _guardrail(self, own: Outcome, others: Outcome) -> Guardrail | None:
-        """The endpoint's percentile that has spent most of its budget: the first to degrade."""
+        """The percentile that has spent the largest share of its budget, over all endpoints."""
         found = list[Guardrail]()
         for lane, settings in self.report.lanes.items():
             for metric in ("ttft", "tpot", "e2e", "queue"):
@@ -265,11 +264,11 @@ class Analysis:
 
 
 def values_of(outcome: Outcome, lane: str, metric: str) -> list[int]:
-    """Raw values of an endpoint's requests; TPOT is only of those that have one."""
+    """The raw values of a metric over an endpoint's requests; TPOT only where a request has it."""
     mine = [row for row in outcome.requests if row.lane == lane]
     if metric == "tpot":
         return [row.tpot for row in mine if has_tpot(row)]
-    missing = [NEVER] * (outcome.offered[lane] - len(mine))  # only where a run was interrupted
+    missing = [NEVER] * (outcome.offered[lane] - len(mine))  # only if the run was interrupted
     return [
         NEVER if metric == "e2e" and row.finish not in SERVED else getattr(row, metric)
         for row in mine
@@ -277,5 +276,5 @@ def values_of(outcome: Outcome, lane: str, metric: str) -> list[int]:
 
 
 def spread(values: Sequence[float]) -> tuple[float, float, float]:
-    """Median, least and most. The median is one of the values: a time and NEVER have no mean."""
+    """Median, minimum and maximum. The lower median, as a time and NEVER have no mean."""
     return median_low(values), min(values), max(values)

@@ -1,4 +1,4 @@
-"""Figures as people read them."""
+"""Format figures for people: times, shares and pressure cards."""
 
 from math import floor, inf
 
@@ -8,12 +8,12 @@ from headway.figures.capacity import REQUIRED_ATTAINMENT
 from headway.figures.percentile import Quantile
 from headway.figures.pressure import Pressure, PressureCard
 
-NOT_SAID = "-"  # a percentile of too few values
-REQUIRED = (REQUIRED_ATTAINMENT, SURE)  # shares of the requests in budget, and of promises kept
+NOT_SAID = "-"  # for a percentile of too few values
+REQUIRED = (REQUIRED_ATTAINMENT, SURE)  # required shares: requests in budget, promises kept
 
 
 def milliseconds(value: Quantile) -> str:
-    """A time in nanoseconds, printed in milliseconds without the unit."""
+    """Format nanoseconds as milliseconds, without the unit."""
     if value is None:
         return NOT_SAID
     if value == NEVER:
@@ -22,7 +22,7 @@ def milliseconds(value: Quantile) -> str:
 
 
 def duration(nanoseconds: float) -> str:
-    """With its unit, to about three figures."""
+    """Format nanoseconds with a unit, to about three figures."""
     if nanoseconds >= NEVER:
         return "never"
     for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "us")):
@@ -33,9 +33,9 @@ def duration(nanoseconds: float) -> str:
 
 
 def share(value: float) -> str:
-    """Of one, in percent; 100 % and 0 % are said only where it is all or nothing.
+    """Format a share of one in percent. Only all and nothing become 100 % and 0 %.
 
-    Just below what is required it has a decimal: 94.9 % must not read as 95 %.
+    A share just below a required one gets a decimal: 94.9 % must not read as 95 %.
     """
     if any(bound - 0.005 <= value < bound for bound in REQUIRED):
         return tenths(value)
@@ -46,24 +46,24 @@ def share(value: float) -> str:
 
 
 def tenths(value: float) -> str:
-    """In percent with a decimal, rounded down: 94.96 % must not read as 95.0 %."""
+    """Format a share in percent with one decimal, rounded down: 94.96 % must not read as 95.0 %."""
     return f"{floor(1_000 * value + 1e-6) / 10:.1f} %"
 
 
 def per_mille(value: int | None) -> str:
-    """Of a thousand, in percent."""
+    """Format a share of a thousand in percent."""
     return NOT_SAID if value is None else share(value / 1_000)
 
 
 def pressed(card: PressureCard) -> str:
-    """The pressure card in one line."""
+    """Format the pressure card in one line."""
     relieved = f"relieved {pressure_text(card.relieved)}" if card.relieved else "relieved nothing"
     created = f"created {pressure_text(card.created)}" if card.created else "created nothing"
     return f"{relieved}; {created}"
 
 
 def pressure_text(pressure: Pressure) -> str:
-    """What is relieved or created, by which figure, and against whom."""
+    """Say which pressure is relieved or created, by which figure, compared with which strategy."""
     own, other, ratio = pressure.strategy, pressure.other, pressure.ratio
     words = duration if pressure.gauge.unit == "ns" else share
     read = {name: words(value) for name, value in pressure.readings.items()}

@@ -1,4 +1,4 @@
-"""What every report states of the model, the endpoints and the traffic behind its figures."""
+"""What every report states about the model and the endpoints behind its figures."""
 
 from collections.abc import Iterable
 from dataclasses import asdict

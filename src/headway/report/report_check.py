@@ -1,4 +1,4 @@
-"""Whether a report that was read states what its page and its differences are made of (check)."""
+"""Check that a report read from a file has the facts that its page and its differences need."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ ENDPOINT = {"name": str, "serves": str, "source": str, "offered": int}
 
 
 def check(report: Report) -> None:
-    """SettingError names what it lacks, or what is of another type."""
+    """Raise SettingError that names a missing fact, or one of the wrong type."""
     if not report.runs:
         raise SettingError("strategies: there is none")
     work = mapping(_stated(report.about, "workload"), "workload")
@@ -31,7 +31,7 @@ def check(report: Report) -> None:
 
 
 def _check_lanes(report: Report) -> None:
-    """Each run says of each lane how many requests were offered."""
+    """Check that each run states, for each lane, how many requests were offered."""
     for name, runs in report.runs.items():
         for lane in report.lanes:
             if any(lane not in run.offered for run in runs):

@@ -1,4 +1,4 @@
-"""report.json: what was offered, what came of it, and the raw rows from which all of it follows."""
+"""report.json: what was offered, the resulting figures, and the raw rows behind them."""
 
 import json
 from collections.abc import Collection, Iterable, Mapping
@@ -24,8 +24,8 @@ from headway.runs.remote.client_row import ClientRow
 from headway.yaml_values import known
 
 VERSION = 1
-OWN = ("headway_report", "complete", "strategies", "budgets")  # that are not `about`
-REQUEST = [name for name in RequestRow.__slots__ if name != "budget"]  # the lane has it
+OWN = ("headway_report", "complete", "strategies", "budgets")  # keys that are not `about`
+REQUEST = [name for name in RequestRow.__slots__ if name != "budget"]  # `budgets` has it by lane
 STEP = list(StepRow._fields)
 CLIENT = list(ClientRow._fields)
 CHANGE = list(SizeChange.__slots__)
@@ -33,32 +33,32 @@ CHANGE = list(SizeChange.__slots__)
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """As it is written; `about` is what holds for the whole run."""
+    """The contents of report.json. `about` holds the facts that all runs share."""
 
     about: Mapping[str, Any]
     lanes: Mapping[str, Lane]
-    runs: Mapping[str, tuple[Outcome, ...]]  # by strategy, in the order they ran; its repeats
+    runs: Mapping[str, tuple[Outcome, ...]]  # the repeats, by strategy in the order they ran
 
     @property
     def outcomes(self) -> Mapping[str, Outcome]:
-        """The first of each strategy."""
+        """The first run of each strategy."""
         return {name: repeats[0] for name, repeats in self.runs.items()}
 
     @property
     def warm_up(self) -> int:
-        """Nanoseconds at the beginning that the figures leave out."""
+        """The warm-up, in nanoseconds from the run's beginning; the figures leave it out."""
         return int(self.about.get("workload", {}).get("warm_up_ns", 0))
 
 
 class Described(Protocol):
-    """What a run is of: a strategy, or a server."""
+    """What a run measures: a strategy or a server."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def rule(self) -> str:
-        """In a sentence."""
+        """The rule in one sentence."""
         ...
 
     @property
@@ -68,10 +68,10 @@ class Described(Protocol):
 def write(
     report: Report, strategies: Iterable[Described], cards: Mapping[str, PressureCard], path: Path
 ) -> None:
-    """Whole or not at all. Times are integers of nanoseconds from the run's beginning.
+    """Write report.json atomically. Times are integer nanoseconds from the run's beginning.
 
-    In rows, null is a time that did not come. In budgets and figures that is "never" (a limit
-    that there is not, a percentile not reached in the run), and null is a percentile not said.
+    In rows, null is a time that did not come. In budgets and figures, "never" is a missing limit
+    or a percentile not reached within the run, and null is a percentile of too few requests.
     """
     named = {strategy.name: strategy for strategy in strategies}
     plain = {
@@ -96,20 +96,20 @@ def write(
 
 
 def write_whole(path: Path, text: str) -> None:
-    """Whole or not at all: a report that is there is replaced once the new one is written."""
+    """Write the file atomically: an existing one is replaced once the new text is complete."""
     beside = path.with_suffix(".part")
     beside.write_text(text, encoding="utf-8")
     beside.replace(path)
 
 
 def plain_point(point: RatePoint) -> dict[str, Any]:
-    """What a rate did, with times as in a run's latency."""
+    """A rate point as JSON has it, with times as in a run's latency."""
     return asdict(point) | {"lanes": {n: _nulled(asdict(each)) for n, each in point.lanes.items()}}
 
 
 def writable(folder: Path) -> Path:
-    """The folder, made if there is none. SettingError, before minutes are spent, where no report
-    could be written to it."""
+    """Return the folder, created if needed. Raise SettingError if it is not writable, so that a
+    run of minutes does not end without its report."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.part").write_text("")
@@ -154,7 +154,7 @@ def _nulled(named: dict[str, Any]) -> dict[str, Any]:
 
 
 def read(path: Path) -> Report:
-    """The rows again, as the engine's ledger had them. SettingError if it is no report."""
+    """Read a report, with the rows as they were written. Raise SettingError if it is not one."""
     try:
         plain = mapping(json.loads(path.read_text(encoding="utf-8")), "the file")
         version = plain["headway_report"]

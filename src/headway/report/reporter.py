@@ -1,4 +1,4 @@
-"""What a comparison prints before and after its runs, and the two reports that it writes."""
+"""What a comparison prints before and after its runs, and the two reports it writes."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -22,15 +22,15 @@ from headway.runs.outcome import Outcome
 from headway.runs.provenance import Provenance
 from headway.strategies.strategy import Strategy
 
-BUSY = 0.1  # of a core at work for other processes, mean over a run, that is worth a warning
+BUSY = 0.1  # cores taken by other processes, mean over a run: more than this gives a warning
 MEASURING = "measuring"  # the phase before the runs
-DRAIN = 0.25  # of the window: so long after it what is unfinished is cut off
-FEW = 3  # comparisons that are printed; of more, the first
+DRAIN = 0.25  # of the window: how long after it unfinished requests may still run
+FEW = 3  # comparisons up to this many are all printed; of more, only the first
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Prints to the console, and writes report.json and report.html."""
+    """Prints the results to the console, and writes report.json and report.html."""
 
     experiment: Experiment
     strategies: tuple[Strategy, ...]
@@ -39,10 +39,10 @@ class Reporter:
     console: Console
     origin: Provenance = field(default_factory=dict)  # of simulated times
     command: str = "compare"
-    enforced: bool = False  # limits of the endpoints
+    enforced: bool = False  # whether the endpoints' limits are enforced
 
     def opening(self) -> None:
-        """What will be offered, before minutes are spent."""
+        """Print what will be offered, before the runs."""
         experiment, work = self.experiment, self.experiment.work
         self.console.print(Text(workload_summary.first_line(experiment)))
         for remark in workload_summary.remarks(experiment):
@@ -61,7 +61,7 @@ class Reporter:
             self._complain({MEASURING: experiment.cores_taken})
 
     def _where(self) -> str:
-        """The model and what it runs on, or would."""
+        """The model and the hardware that runs it, or a note that the times are simulated."""
         testbed, about = self.experiment.testbed, describe_machine()
         if self.origin:
             text = f"{testbed.model}, {testbed.dtype}, {testbed.threads} threads, simulated"
@@ -79,7 +79,7 @@ class Reporter:
         folder: Path,
         complete: bool,
     ) -> report_json.Report:
-        """report.json, whole or not at all; not complete: more runs were planned."""
+        """Write report.json atomically. complete: whether all planned runs are in."""
         lanes = {lane.name: lane for lane in self.experiment.lanes}
         kept = report_json.Report(self._about(others, complete), lanes, runs)
         cards = {
@@ -97,7 +97,7 @@ class Reporter:
         folder: Path,
         complete: bool,
     ) -> None:
-        """Both reports, the second made of nothing but the first; and the tables."""
+        """Write both reports, report.html from report.json alone, and print the tables."""
         self.keep(runs, others, folder, complete)
         found = Analysis(report_json.read(folder / "report.json"))
         (folder / "report.html").write_text(page(found), encoding="utf-8")
@@ -106,7 +106,7 @@ class Reporter:
             self._complain(others)
 
     def _print(self, found: Analysis, folder: Path) -> None:
-        """The verdict, a table of latency and one of throughput, and where the report is."""
+        """Print the verdict, the latency and throughput tables, and where the report is."""
         print_, tail = self.console.print, found.tail
         first = {
             name: {lane: each[0] for lane, each in lanes.items()}
@@ -153,7 +153,7 @@ class Reporter:
             "machine": describe_machine(),
             "cores_of_other_processes": {MEASURING: experiment.cores_taken, **others},
         }
-        if self.origin:  # nothing of this machine, so that the same seed gives the same bytes
+        if self.origin:  # nothing about this machine: the same seed gives the same bytes
             where = {"simulated": self.origin, "machine": self.origin["machine"]}
         return {
             "headway": __version__,

@@ -1,4 +1,4 @@
-"""Rows in a report's JSON: the names of the columns once, then a list of values for each row."""
+"""Rows in a report's JSON: the column names once, then a list of values for each row."""
 
 from collections.abc import Collection, Iterable, Sequence
 from inspect import Parameter, signature
@@ -11,7 +11,7 @@ from typing import Any, get_type_hints
 from headway.core.request import NEVER, Finish
 from headway.errors import SettingError, did_you_mean
 
-# The types in JSON of a column, by its type in the row. null is a time that did not come.
+# A column's JSON types, by its type in the row. null is a time that did not come.
 TYPES: dict[Any, set[type]] = {
     int: {int, float, NoneType},
     str: {str},
@@ -22,7 +22,7 @@ TYPES: dict[Any, set[type]] = {
 
 
 def row_table(columns: Sequence[str], rows: Iterable[Any]) -> dict[str, Any]:
-    """The rows' fields of these names, NEVER as null."""
+    """Build a table of these fields of the rows, with NEVER as null."""
     fields = attrgetter(*columns)
     return {
         "columns": columns,
@@ -33,10 +33,10 @@ def row_table(columns: Sequence[str], rows: Iterable[Any]) -> dict[str, Any]:
 def read_rows(
     kind: type, table: Any, where: str, given: Collection[str] = ()
 ) -> list[dict[str, Any]]:
-    """The values of each row by the table's own names of its columns, null as NEVER.
+    """Read each row as a dict from column name to value, with null as NEVER.
 
-    kind: the class of the rows. given: its fields that the table does not have. SettingError names
-    a column that the class does not know, one that it needs, and one with values of another type.
+    kind: the class of the rows. given: fields that the table need not have. Raises SettingError
+    for an unknown column, a missing one, or one with values of the wrong type.
     """
     plain = mapping(table, where)
     columns, rows = plain["columns"], plain["rows"]
@@ -47,7 +47,7 @@ def read_rows(
         if not isinstance(row, list) or len(row) != len(columns):
             raise SettingError(f"{where}: row {number} is no list of {len(columns)} values")
     hints = get_type_hints(kind)
-    for name, values in zip(columns, zip(*rows, strict=True), strict=False):  # there may be no row
+    for name, values in zip(columns, zip(*rows, strict=True), strict=False):  # rows may be empty
         _check_types(hints[name], values, f"{where}: column {name}")
     return [
         {name: NEVER if value is None else value for name, value in zip(columns, row, strict=True)}
@@ -83,7 +83,7 @@ def _check_types(hint: Any, values: Sequence[Any], where: str) -> None:
 
 
 def mapping(value: Any, where: str) -> dict[str, Any]:
-    """The value, if it is a mapping; else SettingError, without the value, which may be long."""
+    """Return the value if it is a mapping. The SettingError omits the value, which may be long."""
     if not isinstance(value, dict):
         raise SettingError(f"{where}: a mapping is wanted, not {type(value).__name__}")
     return value

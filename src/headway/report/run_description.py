@@ -69,7 +69,7 @@ def stated(found: Analysis) -> list[tuple[str, str]]:
 
 
 def enforcement(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Whether limits were enforced, if they were."""
+    """The fact that limits were enforced; empty if they were not."""
     return [("Enforced", ENFORCED)] if about.get("enforced") else []
 
 
@@ -80,7 +80,7 @@ def _repeated(found: Analysis) -> str:
 
 
 def _machine(about: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """That served it; of a simulation, what the cost model is of."""
+    """The machine that served the runs; for a simulation, the cost model's origin."""
     if "simulated" in about:
         return provenance.facts(about["simulated"])
     machine = about["machine"]
@@ -94,7 +94,7 @@ def _rate(work: Mapping[str, Any]) -> str:
 
 
 def cut_text(cut: Mapping[str, Any]) -> str:
-    """Of requests that were longer than the model's context; empty: none was."""
+    """How many requests were cut to the model's context; empty if none was."""
     if not cut["requests"]:
         return ""
     return (
@@ -104,7 +104,7 @@ def cut_text(cut: Mapping[str, Any]) -> str:
 
 
 def traffic_text(work: Mapping[str, Any]) -> str:
-    """Where the requests came from, endpoint by endpoint."""
+    """Where the requests came from, by endpoint if the report says so."""
     lanes = work.get("lanes")
     if isinstance(lanes, dict):
         return "; ".join(f"{name}: {_lane(each)}" for name, each in lanes.items())
@@ -115,7 +115,7 @@ def traffic_text(work: Mapping[str, Any]) -> str:
 
 
 def _pace(scale: Any) -> str:
-    """scale: seconds of the trace per second of the run."""
+    """How fast the trace was played. scale: seconds of the trace per second of the run."""
     if 0.995 < scale < 1.005:
         return "at its own pace"
     return f"slowed {1 / scale:.1f} times" if scale < 1 else f"sped up {scale:.1f} times"

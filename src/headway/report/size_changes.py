@@ -1,4 +1,4 @@
-"""The table of sizes that follow the load, cell by cell, for terminal and page."""
+"""The table of sizes that follow the load, cell by cell, for the terminal and the page."""
 
 from collections.abc import Mapping, Sequence
 
@@ -11,9 +11,9 @@ HEAD = ["strategy", "endpoint", "size", "from", "to", "least", "most", "changes"
 def size_changes(
     changes: Mapping[str, Sequence[SizeChange]],
 ) -> tuple[list[str], list[list[str]]]:
-    """The head and a row for each size that changed. Windows are in milliseconds.
+    """The head, and a row for each size that changed. Windows are in milliseconds.
 
-    changes: by strategy, in the order of time.
+    changes: by strategy, in order of time.
     """
     rows = []
     for strategy, made in changes.items():

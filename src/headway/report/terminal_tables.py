@@ -22,8 +22,8 @@ from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
 
 def narrow_table(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
-    """Columns stand one space apart, so that ten of them fit into 80. What is too long goes on
-    below: no figure is ever cut."""
+    """A table with one space between columns, so that ten of them fit into 80 characters. A
+    figure that is too long wraps and is never cut."""
     table = Table(
         title=title,
         title_justify="left",
@@ -46,7 +46,7 @@ def endpoints_table(
     unloaded: Mapping[str, UnloadedLatency],
     offered: Mapping[str, int],
 ) -> Table:
-    """Who asks, how many, and what each may be kept waiting."""
+    """The endpoints, with their number of requests and their TTFT and TPOT limits."""
     table = narrow_table(
         "Endpoints, and their budgets in ms: multiples of a request's latency alone",
         ("endpoint",),
@@ -78,9 +78,9 @@ Figures = Mapping[str, Mapping[str, LaneFigures]]  # by strategy and lane
 
 
 def latency_table(figures: Figures, tail: int = 95) -> Table:
-    """Grouped by endpoint, whose name stands above its strategies. An endpoint without a single
-    percentile is left out, and so is the tail's column where no row has it: `latency_notes` says
-    so. tail: the higher percentile, 90, 95 or 99."""
+    """The latency table, grouped by endpoint. It leaves out endpoints without any percentile, and
+    the tail's column if no row has one; `latency_notes` says so. tail: the higher percentile, 90,
+    95 or 99."""
     percents = _percents(figures, tail)
     heads = {"queue": "queue", "ttft": "TTFT", "tpot": "TPOT"}
     columns = [f"{heads[metric]} p{percent}" for metric in METRICS for percent in percents]
@@ -110,7 +110,7 @@ def _quantiles(mine: LaneFigures, percents: Iterable[int]) -> list[Quantile]:
 
 
 def _has_times(figures: Figures, lane: str, tail: int) -> bool:
-    """Whether any strategy has enough requests of this lane for a percentile."""
+    """Whether any strategy has a percentile of this lane."""
     return any(
         value is not None
         for lanes in figures.values()
@@ -119,14 +119,14 @@ def _has_times(figures: Figures, lane: str, tail: int) -> bool:
 
 
 def _percents(figures: Figures, tail: int) -> tuple[int, ...]:
-    """The median, and the tail where at least one figure of it can be given."""
+    """The median, and the tail if at least one row has it."""
     every = [mine for lanes in figures.values() for mine in lanes.values()]
     is_known = any(value is not None for mine in every for value in _quantiles(mine, [tail]))
     return (50, tail) if is_known else (50,)
 
 
 def latency_notes(figures: Figures, tail: int = 95) -> list[str]:
-    """What n and "in budget" count, and why percentiles or endpoints are missing."""
+    """Explain what n and "in budget" count, and why percentiles or endpoints are missing."""
     first = next(iter(figures.values()))
     absent = [
         f"{lane} (n {mine.offered})"
@@ -174,7 +174,7 @@ PROMISED = "Times promised at admission: 90 % of the ends are to be kept; error 
 
 
 def promises_table(figures: Mapping[str, PromiseFigures]) -> Table:
-    """How well promises were kept. figures: of all endpoints, by strategy that promises."""
+    """How well promises were kept. figures: over all endpoints, by strategy that promises."""
     heads = ("first tokens", "error p50", "of TTFT", "ends", "kept")
     table = narrow_table(PROMISED, ("strategy",), heads)
     for strategy, mine in figures.items():
@@ -190,7 +190,7 @@ def promises_table(figures: Mapping[str, PromiseFigures]) -> Table:
 
 
 def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
-    """What the machine did: never in one table with latency."""
+    """What the machine did. Throughput and latency never share a table."""
     table = narrow_table(
         "Throughput, and where the computing went",
         ("strategy",),
@@ -223,7 +223,7 @@ def engine_table(figures: Mapping[str, EngineFigures]) -> Table:
 
 
 def sizes_table(changes: Mapping[str, Sequence[SizeChange]]) -> Table:
-    """How the sizes moved that follow the load, in each strategy's first run. Windows are in ms."""
+    """How load-following sizes changed in each strategy's first run. Windows are in ms."""
     head, rows = size_changes(changes)
     table = narrow_table("Sizes that followed the load", head[:3], head[3:])
     for row in rows:
@@ -239,6 +239,6 @@ ENGINE_NOTE = (
 
 
 def print_notes(console: Console, notes: Iterable[str]) -> None:
-    """Print the notes dimmed, each on lines of its own."""
+    """Print each note dimmed, on its own lines."""
     for note in notes:
         console.print(Text(note, style="dim"))

@@ -1,6 +1,6 @@
 """The verdict that a report opens with: which strategies keep every budget, the cheapest first.
 
-Of servers that were measured from outside nobody knows the device time: they keep their order.
+The device time of servers measured from outside is unknown, so they keep their order.
 """
 
 from collections.abc import Sequence
@@ -15,20 +15,20 @@ from headway.figures.intervals.share_interval import share_interval
 from headway.report.analysis import Analysis
 from headway.report.formatting import duration, share
 
-SURE = 0.95  # that the interval of a share covers
-NAMED = 3  # strategies that fall short are named one by one up to so many
+SURE = 0.95  # the coverage of a share's interval
+NAMED = 3  # up to this many strategies that fall short are named one by one
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a strategy that ran to its end stands to the budgets."""
+    """How well a strategy that ran to its end keeps the budgets."""
 
     strategy: str
     lane: str  # the endpoint with the least attainment
-    attainment: float  # its share; of several repeats the median
-    offered: int  # its requests that count
+    attainment: float  # this endpoint's attainment, as the median over the repeats
+    offered: int  # this endpoint's requests that count
     device: float  # nanoseconds of device time per answered token, in the first run
-    interval: Interval  # of the share; empty of several repeats, whose median it is not of
+    interval: Interval  # of the attainment; empty with several repeats
     repeats: int
 
     @property
@@ -42,8 +42,8 @@ class Standing:
 
     @property
     def sure(self) -> str:
-        """How many requests the share is of, and its interval, or of how many repeats it is the
-        median."""
+        """The number of requests behind the share, and its interval; with several repeats, their
+        number in place of the interval."""
         if self.repeats > 1:
             return f"n {self.offered:,}, the median of {self.repeats} repeats"
         if self.interval.is_empty:
@@ -53,7 +53,7 @@ class Standing:
 
 
 def limited(found: Analysis) -> list[str]:
-    """The endpoints that have a budget, and requests that count."""
+    """The endpoints that have a budget and at least one request that counts."""
     offered = next(iter(found.counted.values()))[0].offered if found.counted else {}
     return [
         name
@@ -63,9 +63,9 @@ def limited(found: Analysis) -> list[str]:
 
 
 def standings(found: Analysis) -> list[Standing]:
-    """Who keeps every budget, the cheapest first; then the others, the nearest miss first.
+    """The strategies that keep every budget, cheapest first; then the rest, nearest miss first.
 
-    Empty where no endpoint has a budget.
+    Empty if no endpoint is limited, or no strategy ran to its end.
     """
     lanes, judged = limited(found), list[Standing]()
     for name in found.strategies if lanes else ():
@@ -87,22 +87,22 @@ def standings(found: Analysis) -> list[Standing]:
 
 
 def _interval(found: Analysis, strategy: str, lane: str) -> Interval:
-    """Of a share in budget: of the requests that count, block by block of the window."""
+    """The interval of the endpoint's share in budget, from counted requests by time blocks."""
     window = found.report.warm_up, int(found.report.about["workload"]["window_ns"])
     rows = [row for row in found.first(strategy).requests if row.lane == lane]
-    missing = found.first(strategy).offered[lane] - len(rows)  # only where a run was interrupted
+    missing = found.first(strategy).offered[lane] - len(rows)  # only if the run was interrupted
     good = [(row.arrived, int(row.good)) for row in rows] + [(window[1], 0)] * missing
     return share_interval(good, window, SURE)
 
 
 def order(found: Analysis) -> list[str]:
-    """All strategies as the verdict ranks them; those that did not run to their end come last."""
+    """All strategies in the verdict's order; unranked ones, such as broken-off runs, come last."""
     ranked = [each.strategy for each in standings(found)]
     return [*ranked, *(name for name in found.strategies if name not in ranked)]
 
 
 def _unranked(found: Analysis) -> str:
-    """Why nobody is judged."""
+    """Why no strategy is judged."""
     if limited(found):
         return "No run came to its end, so none is judged by the budgets."
     offered = next((runs[0].offered for runs in found.report.runs.values()), {})
@@ -114,7 +114,7 @@ def _unranked(found: Analysis) -> str:
 
 
 def verdict(found: Analysis) -> str:
-    """One sentence, and the share that it rests on with its interval; then who falls short."""
+    """The verdict: who keeps every budget, the share it rests on, and who falls short."""
     ranked = standings(found)
     keeping, missing = (
         [each for each in ranked if each.keeps is wanted] for wanted in (True, False)
@@ -137,14 +137,14 @@ def verdict(found: Analysis) -> str:
 
 
 def _least(keeping: Sequence[Standing]) -> str:
-    """The endpoint in which the first of them has least to spare."""
+    """The least share in budget of the first strategy, with its endpoint."""
     first = keeping[0]
     whose = f"{first.strategy}'s" if len(keeping) > 1 else "Its"
     return f"{whose} least share is {share(first.attainment)} of {first.lane} ({first.sure})"
 
 
 def caution(found: Analysis) -> str:
-    """What so few requests cannot say of a share of 95 %; empty: there are enough."""
+    """Warn of too few requests to be sure of a 95 % share; empty: each endpoint has enough."""
     offered = next(iter(found.counted.values()))[0].offered if found.counted else {}
     few = {lane: offered[lane] for lane in limited(found) if offered[lane] < ENOUGH_REQUESTS}
     if not few:

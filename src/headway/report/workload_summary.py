@@ -1,4 +1,4 @@
-"""How much is offered, said before it is: requests, how fast they come, and what they can say."""
+"""What is printed before a run: the requests, their rate, and the percentiles they allow."""
 
 from collections.abc import Mapping
 
@@ -20,7 +20,7 @@ def first_line(experiment: Experiment) -> str:
 
 
 def room(testbed: Testbed) -> str:
-    """For how many requests at once."""
+    """The slots and KV blocks that the testbed has."""
     blocks = (
         f"{testbed.num_blocks:,} of the {max(testbed.fit, testbed.num_blocks):,} KV blocks that fit"
     )
@@ -28,7 +28,7 @@ def room(testbed: Testbed) -> str:
 
 
 def remarks(experiment: Experiment) -> list[str]:
-    """What somebody should know before minutes are spent: what is cut, and what is too little."""
+    """Warnings before the run: requests cut to the context, and traces that end early."""
     lines = []
     if shorter := cut_text(experiment.about["cut_to_context"]):
         lines.append(f"Of these, {shorter}.")
@@ -38,7 +38,7 @@ def remarks(experiment: Experiment) -> list[str]:
 
 
 def refuse_nobody(experiment: Experiment) -> None:
-    """SettingError: a report of nobody would be all zeros."""
+    """Raise SettingError if no request counts: the report would be all zeros."""
     if not any(experiment.counted().values()):
         raise SettingError(
             f"all {len(experiment.work.requests)} requests arrive in the warm-up, which is not "
@@ -47,7 +47,7 @@ def refuse_nobody(experiment: Experiment) -> None:
 
 
 def too_few(experiment: Experiment) -> str:
-    """Which percentiles will not be said, and what would help, if anything; empty: p95 will be."""
+    """Which percentiles will be missing, and what would help; empty: p95 can be given."""
     counts, paced = experiment.counted(), experiment.counted(2)
     with_requests = {each.name for each in experiment.endpoints if counts[each.name]}
     few = {name: counts[name] for name in with_requests if counts[name] < ENOUGH_REQUESTS}
@@ -69,7 +69,7 @@ def too_few(experiment: Experiment) -> str:
 
 
 def _remedy(experiment: Experiment, least: int) -> str:
-    """What would bring enough requests where there were so few."""
+    """What would bring enough requests. least: the smallest count so far."""
     if experiment.work.trace_ends:
         return "A longer trace would have them."
     seconds = seconds_for_enough(experiment.about["asked"]["span_ns"] / 1e9, least)

@@ -10,11 +10,11 @@ from headway.report.page.html_parts import asset, table
 
 ROW, LETTER = 21, 7.3  # height of a row of the chart, and the width of a letter beside it
 DESK, PHONE = 1_080, 360  # widths of the chart
-SHOWN = 8  # rows of the first chart and table; of more, those that differ most
+SHOWN = 8  # the most rows of the first chart and table: those that differ most
 
 
 def difference_page(pairing: Pairing) -> str:
-    """The whole document; it needs nothing else."""
+    """The whole page as one self-contained document."""
     first, second = map(escape, pairing.titles)
     answer = pairing.answer.replace(" %", "\u00a0%")
     differs = "".join(f'<p class="warning">{escape(text)}</p>' for text in pairing.others)
@@ -60,7 +60,7 @@ def _first(pairing: Pairing) -> str:
 
 
 def _chart(shown: Sequence[tuple[PairedLane, Difference]], width: int) -> str:
-    """A dot and its interval for each strategy and lane, around 0."""
+    """A chart around 0, with a dot and its interval for each strategy and lane."""
     names = [f"{each.strategy}, {each.lane}" for each, _ in shown]
     label = min(width / 2, LETTER * max(map(len, names), default=0) + 10)
     ends = [

@@ -1,4 +1,4 @@
-"""The tables of two reports' differences, cell by cell, for terminal and page."""
+"""The tables of two reports' differences, cell by cell, for the terminal and the page."""
 
 from collections.abc import Callable
 
@@ -17,7 +17,7 @@ UNITS = (
 
 
 def cells(each: Difference) -> list[str]:
-    """A row, as HEAD has it."""
+    """One row, in the columns of HEAD."""
     first, second = each.counts
     count = f"{first:,}" if first == second else f"{first:,} / {second:,}"
     value, change = _words(each)
@@ -29,7 +29,7 @@ def cells(each: Difference) -> list[str]:
 
 
 def _words(each: Difference) -> tuple[Callable[[float], str], Callable[[float], str]]:
-    """How a value of this figure is said, and how a difference is."""
+    """Functions that format a value of this metric, and a difference of it."""
     if each.metric == IN_BUDGET:
         return share, lambda value: f"{100 * value:+.1f}"
     if each.metric.endswith("/ s"):
@@ -45,12 +45,12 @@ def _time(value: float) -> str:
 
 
 def how_paired(each: PairedLane) -> str:
-    """In a few words."""
+    """How the lane was compared, in a few words."""
     return "the same requests" if each.is_paired else "other requests or other times"
 
 
 def notes(pairing: Pairing) -> list[str]:
-    """What the tables count, and how the intervals were made."""
+    """Explain what the tables count, and how the intervals were made."""
     paired = {each.is_paired for each in pairing.lanes}
     said = [UNITS]
     if True in paired:

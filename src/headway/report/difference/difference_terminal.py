@@ -10,11 +10,11 @@ from headway.report.difference.difference_tables import HEAD, cells, how_paired,
 from headway.report.difference.pairing import Pairing
 from headway.report.terminal_tables import narrow_table, print_notes
 
-WIDTHS = (9, 5, 6, 6, 10, 16, 9)  # of the columns, at least
+WIDTHS = (9, 5, 6, 6, 10, 16, 9)  # minimum widths of the columns
 
 
 def print_differences(pairing: Pairing, console: Console) -> None:
-    """The answer, what else differs, a table of each lane, and one of throughput."""
+    """Print the answer, what else differs, and a table per lane and per strategy's throughput."""
     console.print(Text(pairing.answer, style="bold"))
     console.print(Text(f"First: {pairing.titles[0]}; second: {pairing.titles[1]}."))
     for text in (*pairing.others, *pairing.left_out):
@@ -31,7 +31,7 @@ def print_differences(pairing: Pairing, console: Console) -> None:
 
 
 def _table(title: str, rows: Sequence[Sequence[str]]) -> Table:
-    """Columns are as wide in every table, so that they stand below each other."""
+    """A table with minimum column widths, so that columns line up from table to table."""
     table = narrow_table(title, HEAD[:1], HEAD[1:])
     for column, width in zip(table.columns, WIDTHS, strict=True):
         column.min_width = width

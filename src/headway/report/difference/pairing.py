@@ -1,4 +1,4 @@
-"""What of two reports can be compared, what cannot, and the differences (Pairing)."""
+"""Pairing: what can be compared in two reports, what cannot, and the differences."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,25 +23,25 @@ from headway.report.formatting import share
 class PairedLane:
     """One lane under one strategy, in both reports."""
 
-    strategy: str  # or server; of two names, "first / second"
+    strategy: str  # or server; "first / second" if the names differ
     lane: str
-    is_paired: bool  # by request: both were asked the same ones at the same times
+    is_paired: bool  # by request: both runs got the same requests at the same times
     differences: tuple[Difference, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Pairing:
-    """Two reports beside each other. Of several repeats, the first."""
+    """The comparison of two reports. Only the first of several repeats counts."""
 
     titles: tuple[str, str]  # of the files
     lanes: tuple[PairedLane, ...]
     rates: Mapping[str, tuple[Difference, ...]]  # by strategy: answers and tokens per second
-    others: tuple[str, ...]  # how the runs differ beside that, a sentence each
-    left_out: tuple[str, ...]  # what only one of them has, a sentence each
+    others: tuple[str, ...]  # what else differs between the runs, a sentence each
+    left_out: tuple[str, ...]  # what is not compared, a sentence each
 
     @property
     def answer(self) -> str:
-        """In one sentence: the share in budget that changed most, of those that surely did."""
+        """One sentence: the largest change of a share in budget among the sure ones."""
         shares = [(e, d) for e in self.lanes for d in e.differences if d.metric == IN_BUDGET]
         sure = [(each, change) for each, change in shares if change.is_sure]
         if not sure:
@@ -58,8 +58,8 @@ class Pairing:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As --json prints it: nanoseconds, shares of one, amounts per second. A time that did not
-        come within the run is "never", and a difference from or to it "later" or "earlier"."""
+        """What --json prints: nanoseconds, shares of one, amounts per second. A time that did not
+        come within the run is "never"; a difference from or to it is "later" or "earlier"."""
         return {
             "reports": list(self.titles),
             "answer": self.answer,
@@ -92,19 +92,19 @@ def _plain(each: Difference) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | str:
-    """As JSON has it: what did not come within the run is "never"."""
+    """A value for JSON; a time that did not come within the run is "never"."""
     return "never" if value >= NEVER else value
 
 
 def _change(value: float) -> float | str:
-    """As JSON has it: from or to what did not come within the run there is no number."""
+    """A difference for JSON; one from or to "never" is "later" or "earlier"."""
     if abs(value) < NEVER:
         return value
     return "later" if value > 0 else "earlier"
 
 
 def pair_reports(first: Analysis, second: Analysis, titles: tuple[str, str]) -> Pairing:
-    """SettingError, in one line, where the two have nothing in common."""
+    """Compare two reports. Raise a one-line SettingError if they have nothing in common."""
     names = _names(first, second, titles)
     lanes = [lane for lane in first.lanes if lane in second.lanes]
     if not lanes:
@@ -130,7 +130,7 @@ def pair_reports(first: Analysis, second: Analysis, titles: tuple[str, str]) -> 
 
 
 def _names(first: Analysis, second: Analysis, titles: tuple[str, str]) -> list[tuple[str, str]]:
-    """Those of one name; a single one in each report is paired whatever its name."""
+    """Pairs of strategies with the same name. If none match, a sole one in each makes a pair."""
     common = [(name, name) for name in first.strategies if name in second.strategies]
     if not common and len(first.strategies) == len(second.strategies) == 1:
         return [(first.strategies[0], second.strategies[0])]

@@ -1,4 +1,4 @@
-"""How the settings of two reports' runs differ (setting_differences)."""
+"""How the settings of two reports' runs differ."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from headway.report.analysis import Analysis
 from headway.report.remote import client_description
 from headway.report.run_description import stated
 
-# Said in other words here, measured anew in each run, or not of a run.
+# Facts stated in other words here, measured anew in each run, or not about a run.
 LEFT_OUT = ("Offered load", "Enforced", "Disturbed", "Baseline")
 NOT_STATED = "not stated"
 
@@ -18,9 +18,9 @@ def setting_differences(
     titles: tuple[str, str],
     names: Sequence[tuple[str, str]],
 ) -> list[str]:
-    """A sentence for each setting that differs, because the figures may differ by it.
+    """A sentence for each setting that differs and so may explain a difference in the figures.
 
-    names: each strategy or server that is compared, as the first and the second report name it.
+    names: the compared strategies or servers, as the first and the second report name them.
     """
     said = _differences(settings(first), settings(second), titles)
     for pair in names:
@@ -37,7 +37,7 @@ def setting_differences(
 
 
 def settings(found: Analysis) -> dict[str, str]:
-    """What the report states, but of single strategies or servers. KeyError: it lacks a fact."""
+    """The report's facts, but not those of one strategy or server. KeyError: one is missing."""
     about, work = found.report.about, found.report.about["workload"]
     facts = {
         "Command": str(about.get("command", NOT_STATED)),
@@ -55,7 +55,7 @@ def settings(found: Analysis) -> dict[str, str]:
 
 
 def described(found: Analysis, name: str) -> tuple[str, Any]:
-    """A strategy's rule and policies; of a server, how it was asked. KeyError: as settings."""
+    """A strategy's rule and policies, or how a server was asked. KeyError: a fact is missing."""
     about = found.report.about
     if found.is_remote:
         servers = {each["name"]: each for each in about["servers"]}
@@ -68,7 +68,7 @@ def described(found: Analysis, name: str) -> tuple[str, Any]:
 def _differences(
     first: Mapping[str, str], second: Mapping[str, str], titles: tuple[str, str]
 ) -> list[str]:
-    """In the first one's order; then those that only the second one states."""
+    """A sentence per fact that differs, in the first report's order, then the second's."""
     pairs = {
         name: (first.get(name, NOT_STATED), second.get(name, NOT_STATED))
         for name in (*first, *second)

@@ -11,12 +11,12 @@ from headway.report.remote.client_doubts import doubts
 from headway.report.verdict import caution, limited, order, verdict
 from headway.runs.provenance import provenance_sentence
 
-ROWS = 5  # strategies in the first chart and table; of more, these and the baseline
+ROWS = 5  # the most strategies in the first chart and table, the baseline among them
 ACROSS = 4  # endpoints side by side in the first chart
 
 
 def header(found: Analysis) -> str:
-    """The verdict, what it is of, and what stands against it."""
+    """The verdict, the model and strategies it covers, and the doubts about it."""
     about = found.report.about
     many = len(found.strategies)
     served = f"1 {found.noun}" if many == 1 else f"{many} {found.nouns}{_shared(found)}"
@@ -38,7 +38,7 @@ def header(found: Analysis) -> str:
 
 
 def _shared(found: Analysis) -> str:
-    """That all served the same requests; empty: how many there were depended on the server."""
+    """Say that all served the same requests; empty if their number depended on the server."""
     about = found.report.about
     by_server = found.is_remote and (
         about["asked"]["callers"] or about["workload"].get("sessions", 0)
@@ -47,7 +47,7 @@ def _shared(found: Analysis) -> str:
 
 
 def _broken(found: Analysis) -> str:
-    """What a run that was broken off has left out."""
+    """What is missing because the run was broken off; empty if it is complete."""
     if found.report.about.get("all_runs") and all(map(found.is_whole, found.strategies)):
         return ""
     return (
@@ -66,7 +66,7 @@ def _missing(found: Analysis) -> str:
 
 
 def first_names(found: Analysis) -> list[str]:
-    """The strategies of the first chart and table: the verdict's first, and the baseline."""
+    """The strategies of the first chart and table: the best by the verdict, and the baseline."""
     names = order(found)
     if len(names) <= ROWS:
         return names
@@ -75,7 +75,7 @@ def first_names(found: Analysis) -> list[str]:
 
 
 def answer(found: Analysis) -> str:
-    """One chart and one table; nothing where no endpoint has a budget."""
+    """One chart and one table; empty if no endpoint has a budget."""
     lanes = limited(found)
     if not lanes:
         return ""
@@ -121,7 +121,7 @@ def _note(found: Analysis) -> str:
 
 
 def _everything(found: Analysis, lanes: Sequence[str], names: Sequence[str], on_desk: bool) -> str:
-    """What the first chart and table leave out. on_desk: on a wide screen, too."""
+    """What the first chart and table leave out. on_desk: whether wide screens need it too."""
     chart = f'<div class="on-phone">{page_charts.attainment(found, lanes, names, 1)}</div>'
     table = ""
     if on_desk:

@@ -1,4 +1,4 @@
-"""The section of the page that draws each step and each request, and opens a request's row."""
+"""The section of the page that draws each step and request, and opens a request's row."""
 
 from html import escape
 
@@ -29,7 +29,7 @@ STRIP = (
 
 
 def section(found: Analysis) -> str:
-    """The chart, where it is moved and zoomed by gantt.js, and the rows that it draws."""
+    """The chart, which gantt.js moves and zooms, and the rows it draws."""
     stretch = gantt_rows.drawn_stretch(found)
     if not stretch.drawn:
         return ""
@@ -67,7 +67,7 @@ def scripts() -> str:
 
 
 def bounded(found: Analysis, stretch: Stretch, together: int) -> str:
-    """Which rows are drawn, and why not all; nothing but the repeat where all of them are."""
+    """Say which rows are drawn and why not all; if all are, name only the repeat."""
     said = ["Of the first repeat." if _repeats(found) else ""]
     if not stretch.is_whole:
         said.append(

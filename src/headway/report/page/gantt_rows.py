@@ -1,7 +1,7 @@
-"""The rows that the page's Gantt draws, as compact JSON: at most so many, of one stretch of time.
+"""The rows that the page's Gantt draws, as compact JSON: a limited number, of one stretch of time.
 
-Times are microseconds. Columns stand apart, and times within a request count from its arrival, so
-that 10,000 requests take about a megabyte.
+Times are microseconds. Column names are not repeated, and a request's times count from its
+arrival, so 10,000 requests take about a megabyte.
 """
 
 import json
@@ -15,26 +15,26 @@ from headway.core.request import NEVER
 from headway.report.analysis import Analysis
 from headway.runs.outcome import Outcome
 
-MOST_REQUESTS = 20_000  # in all strategies together
+MOST_REQUESTS = 20_000  # over all strategies
 MOST_STEPS = 60_000
 LIMITS = ("queue", "ttft", "tpot", "e2e")
-REQUEST = (  # columns of a request; times, but the first, from its arrival on
+REQUEST = (  # columns of a request; times are in us, and after "arrived" relative to the arrival
     *("id", "lane", "finish", "arrived", "scheduled", "first", "last", "finished"),
     *("prompt", "generated", "cached", "preemptions", "recomputed", "device"),
     *("relegated", "promised_first", "promised_end", "good"),
 )
-STEP = (  # gap: from the end of the mark before; span: from its beginning to its end
+STEP = (  # gap: since the previous mark's end; span: from the mark's beginning to its end
     *("gap", "rows", "prompt", "decode", "waste", "busy", "span"),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """The arrivals that are drawn: nanoseconds, both ends included."""
+    """The stretch of arrivals that is drawn, in nanoseconds with both ends included."""
 
     begin: int
     end: int
-    drawn: int  # requests, of all strategies
+    drawn: int  # requests drawn, over all strategies
     of: int
 
     @property
@@ -43,8 +43,8 @@ class Stretch:
 
 
 def drawn_stretch(found: Analysis) -> Stretch:
-    """All arrivals; of more than MOST_REQUESTS, the stretch that has the most requests outside
-    their budget, the earliest of several."""
+    """All arrivals. With more than MOST_REQUESTS, the stretch with the most requests outside
+    their budget; a tie goes to the earliest."""
     rows = sorted(
         (row.arrived, not row.good)
         for name in found.strategies
@@ -56,7 +56,7 @@ def drawn_stretch(found: Analysis) -> Stretch:
     sums = [0, *accumulate(missed for _, missed in rows)]
     at = max(range(len(rows) - most + 1), key=lambda k: sums[k + most] - sums[k])
     begin, end = rows[at][0], rows[at + most - 1][0]
-    if most < len(rows):  # arrivals of one moment are drawn in every strategy, or in none
+    if most < len(rows):  # arrivals at the same moment are all drawn, or none of them
         begin += at > 0 and rows[at - 1][0] == begin
         end -= at + most < len(rows) and rows[at + most][0] == end
     drawn = sum(begin <= arrived <= end for arrived, _ in rows)
@@ -64,13 +64,13 @@ def drawn_stretch(found: Analysis) -> Stretch:
 
 
 def steps_together(found: Analysis, stretch: Stretch) -> int:
-    """How many steps one mark of the strip stands for, so that there are at most MOST_STEPS."""
+    """How many steps one mark of the strip covers, to draw about MOST_STEPS marks at most."""
     steps = sum(len(_steps(found.report.runs[name][0], stretch)) for name in found.strategies)
     return -(-steps // MOST_STEPS) or 1
 
 
 def gantt_json(found: Analysis, stretch: Stretch, together: int) -> str:
-    """The rows of each strategy's first run. No "<" is in it, so it can stand in a script."""
+    """The rows of each strategy's first run as JSON. It has no "<", so a script can hold it."""
     plain = {
         "lanes": [[name, _limits(found, name)] for name in found.lanes],
         "columns": REQUEST,
@@ -101,8 +101,8 @@ def _requests(outcome: Outcome, stretch: Stretch) -> list[RequestRow]:
 
 
 def _steps(outcome: Outcome, stretch: Stretch) -> list[StepRow]:
-    """From the first arrival to the last end of the requests that are drawn, with the step that is
-    under way at the first arrival."""
+    """The steps from the stretch's beginning to the last end of a drawn request, with the step
+    running at the beginning."""
     if stretch.is_whole:
         return list(outcome.steps)
     end = max((row.finished for row in _requests(outcome, stretch)), default=0)
@@ -128,7 +128,7 @@ def _request(row: RequestRow, lane: int) -> list[Any]:
 
 
 def _marks(steps: Sequence[StepRow], together: int) -> dict[str, list[int]]:
-    """The strip's marks by columns, as STEP has them. A step alone is busy all of its span."""
+    """The strip's marks by column of STEP. With one step per mark, busy is the whole span."""
     columns: dict[str, list[int]] = {name: [] for name in STEP}
     end = 0
     for at in range(0, len(steps), together):

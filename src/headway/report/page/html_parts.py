@@ -1,4 +1,4 @@
-"""Parts of a page that every report has: tables, legends, colours, what goes into its head."""
+"""Parts that every report's page has: tables, legends, colours and assets."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from html import escape
@@ -7,7 +7,7 @@ from itertools import accumulate, cycle
 
 from headway.strategies.registry import CHUNKED_PREFIX, DYNAMIC_GLOBAL, DYNAMIC_LANES, REGISTRY
 
-SHOWN = 5  # lines that are on at the beginning
+SHOWN = 5  # how many lines are shown at first
 
 
 def table(
@@ -17,8 +17,8 @@ def table(
     words: int = 1,
     groups: Sequence[tuple[str, int]] = (),
 ) -> str:
-    """words: so many columns at the left hold words, the others numbers. groups: headings above
-    the head, and how many columns each spans."""
+    """An HTML table. words: how many columns at the left hold words; the rest hold numbers.
+    groups: headings above the head, and how many columns each spans."""
     firsts = set(accumulate(span for _, span in groups))
 
     def kind(column: int) -> str:
@@ -41,14 +41,14 @@ def table(
     )
 
 
-HUES = (  # of lines, in the order of the registry: related strategies have related colours
+HUES = (  # line colours in the registry's order: related strategies get related colours
     *("#7a8290", "#b45309", "#d98a1f", "#a38a00", "#7c3aed", "#c026d3", "#e0529c"),
     *("#1d4ed8", "#0ea5e9", "#0d9488", "#16a34a", "#65a30d", "#475569", "#dc2626", "#f97066"),
 )
 
 
 def colours(series: Mapping[str, str]) -> str:
-    """series: the class of each strategy's lines."""
+    """CSS rules for the line colours. series: the CSS class of each strategy's lines."""
     known = dict(zip(REGISTRY, HUES, strict=False))
     taken = {known[name] for name in series if name in known}
     free = cycle([hue for hue in HUES[::-3] if hue not in taken] or HUES)
@@ -59,7 +59,7 @@ def colours(series: Mapping[str, str]) -> str:
 
 
 def legend(series: Mapping[str, str], on: Collection[str]) -> str:
-    """A box for each strategy; report.js switches its lines with it."""
+    """A checkbox per strategy, with which report.js shows or hides its lines."""
     boxes = "".join(
         f'<label class="{kind}"><input type="checkbox" data-series="{kind}"'
         f"{' checked' if name in on else ''}><i></i>{escape(name)}</label>"
@@ -69,7 +69,7 @@ def legend(series: Mapping[str, str], on: Collection[str]) -> str:
 
 
 def shown(strategies: Sequence[str], baseline: str = "") -> list[str]:
-    """A few that differ most; the others are a click away."""
+    """The strategies shown at first: the baseline, some well-known ones, then those in order."""
     first = (
         baseline,
         DYNAMIC_GLOBAL,

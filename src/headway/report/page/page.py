@@ -1,6 +1,6 @@
-"""report.html: one file that needs nothing else, made of report.json alone.
+"""report.html: one self-contained file, made from report.json alone.
 
-It opens with the verdict, a picture and a table; what was run comes last.
+It opens with the verdict, a chart and a table; what was run comes last.
 """
 
 import json
@@ -89,7 +89,7 @@ def page(found: Analysis) -> str:
 
 
 def _comparisons(found: Analysis) -> str:
-    """What each strategy changes, in two groups; each opens to its whole card."""
+    """What each strategy changes, grouped by whether it keeps every budget; each opens its card."""
     keeping = {each.strategy for each in standings(found) if each.keeps}
     first = [each for each in found.comparisons if _is_pair(each)]
     rest = [each for each in found.comparisons if not _is_pair(each)]
@@ -144,7 +144,7 @@ def _card(found: Analysis, compared: Comparison) -> str:
 
 
 def _brief(text: str) -> str:
-    """What is named, without the figures in brackets."""
+    """The name of the pressure, without the figures in brackets."""
     what = text.partition(" (")[0].rstrip(".")
     return "-" if what.startswith("Nothing") else what
 
@@ -174,7 +174,7 @@ def _endpoint(found: Analysis, lane: str, series: dict[str, str]) -> str:
 
 
 def shown(found: Analysis) -> list[str]:
-    """Strategies whose lines are on at the beginning."""
+    """The strategies whose lines are shown at first."""
     return html_parts.shown(found.strategies, found.baseline)
 
 
@@ -190,7 +190,7 @@ def _throughput(found: Analysis) -> str:
 
 
 def _sizes(found: Analysis) -> str:
-    """How the sizes moved that follow the load; nothing where none does."""
+    """The section on sizes that followed the load; empty if no size changed."""
     head, rows = size_changes(found.changes)
     if not rows:
         return ""
@@ -224,7 +224,7 @@ def _batches(found: Analysis) -> str:
 
 
 def _multiples(charts: Mapping[str, str]) -> str:
-    """Small charts of one kind, one for each strategy."""
+    """Small charts of one kind, one per strategy."""
     rendered = "".join(
         f"<figure><figcaption>{escape(name)}</figcaption>{chart}</figure>"
         for name, chart in charts.items()

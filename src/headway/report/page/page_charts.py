@@ -1,4 +1,4 @@
-"""What the report draws: shares in budget, latency distributions, batches, step times."""
+"""The report's charts: shares in budget, latency distributions, batches, step times."""
 
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -12,20 +12,20 @@ from headway.report.page.page_tables import METRICS
 from headway.report.page.svg_chart import Axis, Chart, log_axis
 from headway.runs.outcome import Outcome
 
-SMALL = 150  # height of a chart of which there is one for each strategy
+SMALL = 150  # height of a chart drawn once per strategy
 BINS = 60  # of a run's time
 POINTS = 80  # of a distribution's line
-DOTS = 200  # of a scatter and a kind: of more steps, every second, third or n-th
-ROW, HEAD, FOOT = 21, 24, 30  # heights of the first picture's rows, and around them
+DOTS = 200  # per scatter and kind: with more steps, every second, third or n-th is drawn
+ROW, HEAD, FOOT = 21, 24, 30  # heights in the first chart: of a row, above and below the rows
 LETTER = 7.3  # width of a letter of a strategy's name, in a wide font
 KINDS = ("decode", "prompt", "padding", "held")
 
 
-Bar = tuple[str, float, str]  # a strategy, its share in budget, and that in words
+Bar = tuple[str, float, str]  # a strategy, its share in budget, and the share as text
 
 
 def kept_share(found: Analysis, name: str, lane: str) -> float:
-    """The share of an endpoint's requests inside its budget: of several repeats, the median."""
+    """The share of an endpoint's requests inside its budget, as the median over the repeats."""
     return spread([each.attainment for each in found.latency[name][lane]])[0]
 
 
@@ -60,7 +60,7 @@ def attainment(found: Analysis, lanes: Sequence[str], names: Sequence[str], acro
 
 
 def _bars_of(found: Analysis, lane: str, names: Sequence[str]) -> tuple[str, list[Bar]]:
-    """The number of requests, and the bars; where the numbers differ, each bar has its own."""
+    """The number of requests, and the bars. If the numbers differ, each bar states its own."""
     counts = {name: found.latency[name][lane][0].offered for name in names}
     parts = {name: kept_share(found, name, lane) for name in names}
     if len(set(counts.values())) == 1:
@@ -73,7 +73,7 @@ def _bars_of(found: Analysis, lane: str, names: Sequence[str]) -> tuple[str, lis
 
 
 def least_kept(found: Analysis, lanes: Sequence[str], names: Sequence[str]) -> str:
-    """Each strategy's share in budget in the endpoint where it is least, for a phone."""
+    """Each strategy's least share in budget over the endpoints, for a phone."""
     bars = list[Bar]()
     for name in names:
         part, lane = min((kept_share(found, name, lane), lane) for lane in lanes)
@@ -85,7 +85,7 @@ def least_kept(found: Analysis, lanes: Sequence[str], names: Sequence[str]) -> s
 
 
 def _label(found: Analysis, names: Sequence[str]) -> float:
-    """The width of the strategies' names."""
+    """The width that the strategies' names need."""
     return LETTER * max(len(found.title(name)) for name in names) + 10
 
 
@@ -107,9 +107,9 @@ def _bars(
     place: tuple[float, float, float],
     label: float,
 ) -> str:
-    """One panel. title: an endpoint, and its number of requests; place: the panel's left edge, its
-    top and the width that 100 % takes; label: the width of the strategies' names at its left, 0
-    for none."""
+    """Draw one panel. title: an endpoint and its number of requests. place: the left edge of the
+    bars, the panel's top and the width of 100 %. label: the width of the strategies' names at the
+    left, 0 for no names."""
     left, top, room = place
     end = top + HEAD + len(bars) * ROW
     widest = max(46, LETTER * max(len(text) for _, _, text in bars))
@@ -142,9 +142,9 @@ def _bars(
 
 
 def distribution(found: Analysis, lane: str, metric: str, series: dict[str, str]) -> str:
-    """The share of the requests that had it within so many milliseconds, one line a strategy.
+    """The cumulative distribution of a metric in milliseconds, one line per strategy.
 
-    A line that does not reach 1: the others had no answer in the run.
+    A line ends below 1 if some requests never got the value within the run.
     """
     values = {name: sorted(values_of(found.first(name), lane, metric)) for name in found.strategies}
     limit = getattr(found.report.lanes[lane].budget, metric)
@@ -168,7 +168,7 @@ def _steps(ordered: Sequence[int]) -> list[tuple[float, float]]:
 
 
 def rates(outcome: Outcome, seconds: float) -> dict[str, list[float]]:
-    """Tokens computed per second, by kind, in BINS equal parts of so many seconds."""
+    """Tokens computed per second, by kind, in BINS equal parts of `seconds`."""
     width = seconds * 1e9 / BINS
     sums = {kind: [0.0] * BINS for kind in KINDS}
     for row in outcome.steps:
@@ -179,8 +179,8 @@ def rates(outcome: Outcome, seconds: float) -> dict[str, list[float]]:
 
 
 def compositions(found: Analysis) -> dict[str, str]:
-    """By strategy: tokens computed per second of the first run, by kind, stacked. All charts have
-    the same two axes, so that they can be compared."""
+    """A chart per strategy: tokens computed per second in the first run, stacked by kind. All
+    share the same two axes, so that they can be compared."""
     first = {name: found.report.runs[name][0] for name in found.strategies}
     seconds = max(each.nanoseconds for each in first.values()) / 1e9 or 1.0
     sums = {name: rates(each, seconds) for name, each in first.items()}
@@ -205,13 +205,13 @@ def _composition(
 
 
 def kinds_of(row: StepRow) -> tuple[int, int, int, int]:
-    """A step's tokens, as KINDS."""
+    """A step's tokens by kind, in the order of KINDS."""
     return row.decodes, row.tokens - row.decodes, row.padding_tokens, row.held_tokens
 
 
 def scatters(found: Analysis) -> dict[str, str]:
-    """By strategy: each step's time against the tokens it computed; of next tokens alone, those
-    are the batch. All charts have the same two axes."""
+    """A chart per strategy: each step's time against the tokens it computed, which in a step of
+    decodes alone is the batch size. All share the same two axes."""
     return {name: _scatter(found, name) for name in found.strategies}
 
 

@@ -35,11 +35,11 @@ RESOURCES = [
     *("preemptions", "prefix hits"),
 ]
 METRICS = {"queue": "Queue time", "ttft": "TTFT", "tpot": "TPOT", "e2e": "E2E"}
-WORSE = 1.1  # times; nearer to one is no difference
+WORSE = 1.1  # times: a smaller ratio is no difference
 
 
 def latency(found: Analysis, lane: str) -> Table:
-    """Milliseconds. Of several repeats: the median, and from the least to the most."""
+    """Latency in milliseconds. Several repeats give the median, the minimum and the maximum."""
     rows = []
     for name in found.strategies:
         each = found.latency[name][lane]
@@ -64,7 +64,7 @@ def latency(found: Analysis, lane: str) -> Table:
 
 
 def promises(found: Analysis, lane: str) -> Table:
-    """How well promised times were kept, by the strategies that promise."""
+    """How well promised times were kept, a row for each strategy that promises."""
     rows = []
     for name in found.strategies:
         if known := [each for each in found.promises[name][lane] if each is not None]:
@@ -78,15 +78,15 @@ def promises(found: Analysis, lane: str) -> Table:
 
 
 def said_only(table: Table) -> Table:
-    """Without the columns of which no row says anything: percentiles of too few requests."""
+    """Drop the columns that are empty in every row, such as percentiles of too few requests."""
     head, rows = table
     kept = [k for k in range(len(head)) if not rows or any(row[k] != NOT_SAID for row in rows)]
     return [head[k] for k in kept], [[row[k] for k in kept] for row in rows]
 
 
 def summary(found: Analysis, names: Sequence[str]) -> tuple[list[tuple[str, int]], Table]:
-    """What the first picture shows, with the wait for the first token: the endpoints above groups
-    of columns, and these strategies in their order."""
+    """The first table: shares in budget and TTFT, with a group of columns per endpoint and a row
+    per strategy, in the given order."""
     lanes = limited(found)
     every = [one for name in names for lane in lanes for one in found.latency[name][lane]]
     tails = [getattr(one, f"ttft_p{found.tail}") for one in every]
@@ -160,13 +160,13 @@ def resources(found: Analysis) -> Table:
 
 
 def quantile(values: Sequence[Quantile]) -> str:
-    """A quantile of several runs, with its spread. Nothing is said unless every run has it."""
+    """A quantile of several runs with its spread, or NOT_SAID unless every run has it."""
     known = [value for value in values if value is not None]
     return spread_of(known, _milliseconds) if len(known) == len(values) else NOT_SAID
 
 
 def spread_of(values: Sequence[float], words: Callable[[float], str]) -> str:
-    """One value, or the median with the least and the most."""
+    """One value, or the median with the minimum and the maximum."""
     if not values:
         return NOT_SAID
     middle, least, most = (words(value) for value in spread(values))
@@ -178,7 +178,7 @@ def _milliseconds(value: float) -> str:
 
 
 def price(value: float) -> str:
-    """0: nothing was made that could have a price."""
+    """Format a price. 0 means there was nothing to price, and gives NOT_SAID."""
     return f"{value:,.3g}" if 0 < value < 1_000 else f"{value:,.0f}" if value else NOT_SAID
 
 
@@ -200,7 +200,7 @@ def card(found: Analysis, compared: Comparison) -> list[tuple[str, str]]:
 
 
 def payer(found: Analysis, compared: Comparison) -> str:
-    """Which endpoint loses most by the strategy, in words."""
+    """Say which endpoint loses most under the strategy."""
     loss = compared.payer
     if not loss:
         return "None: no endpoint has a smaller share inside its budget."
@@ -234,7 +234,7 @@ def _repeats(points: Sequence[float]) -> str:
 
 
 def resource(found: Analysis, compared: Comparison) -> str:
-    """Which resources the strategy uses more of than the other one, in words."""
+    """Say which resources the strategy uses more of than the other one."""
     own, other = (found.used(name) for name in (compared.name, compared.other))
     worse = []
     for name, words in (
@@ -249,7 +249,7 @@ def resource(found: Analysis, compared: Comparison) -> str:
 
 
 def watch(guard: Guardrail) -> str:
-    """Never utilisation: it looks alike on both sides of the knee."""
+    """Say what to watch. Never utilisation: it looks the same on both sides of the knee."""
     what, budget = f"{guard.lane} {METRICS[guard.metric]} p{guard.percent}", duration(guard.limit)
     if guard.own == NEVER:
         return f"{what}: most did not come within the run; its budget is {budget}."
@@ -260,7 +260,7 @@ def watch(guard: Guardrail) -> str:
 
 
 def rollback(guard: Guardrail, other: str) -> str:
-    """The condition for going back to the other strategy, in words."""
+    """Say when to go back to the other strategy."""
     which = "its budget" if guard.trigger == guard.limit else f"what {other} does"
     return (
         f"{guard.lane} {METRICS[guard.metric]} p{guard.percent} of the last {guard.requests} "

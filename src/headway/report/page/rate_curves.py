@@ -1,6 +1,6 @@
-"""Latency against the rate, and throughput against the rate: two charts, never on one axis.
+"""Charts of latency against the rate and of throughput against the rate, never on one axis.
 
-They are drawn where a run tried several rates, as `headway bench --find-capacity` does.
+The page has them if a run tried several rates, as `headway bench --find-capacity` does.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ Point = Mapping[str, Any]  # as report.json has it under `rates`
 
 
 def sections(found: Analysis) -> list[str]:
-    """Both of them; none where a single rate was offered."""
+    """Both sections; none if only one rate was offered."""
     points = sorted(found.report.about.get("rates", []), key=lambda point: float(point["rate"]))
     if len(points) < 2:
         return []
@@ -68,12 +68,12 @@ def _cells(lane: Mapping[str, Any]) -> list[str]:
 
 
 def _time(value: Any) -> Quantile:
-    """As report.json has times: "never" did not come, null is not said."""
+    """Read a time of report.json: "never" means not within the run, null too few requests."""
     return NEVER if value == "never" else value
 
 
 def _values(points: Sequence[Point], lane: str, metric: str) -> list[float]:
-    """All percentiles of a metric that came, in milliseconds."""
+    """All known percentiles of a metric, in milliseconds."""
     times = [
         _time(point["lanes"][lane][f"{metric}_p{percent}"])
         for point in points

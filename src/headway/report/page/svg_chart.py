@@ -1,19 +1,19 @@
-"""Charts as SVG: colours come from the page, so that they follow its light or dark scheme."""
+"""Charts as SVG. Colours come from the page, so they follow its light or dark scheme."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import ceil, floor, log10
 
-WIDTH, HEIGHT = 360, 230  # of the drawing; shown about this wide, so that its words can be read
+WIDTH, HEIGHT = 360, 230  # of the drawing, which is shown about this wide to keep text readable
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 12, 36
 
-SPAN = 16  # times from the least value to the most, from which on an axis is logarithmic
+SPAN = 16  # the ratio of largest to smallest value from which on an axis is logarithmic
 
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """Values on a line: logarithmic or not, from low to high."""
+    """An axis from low to high, linear or logarithmic."""
 
     low: float
     high: float
@@ -21,7 +21,7 @@ class Axis:
     log: bool = False
 
     def share(self, value: float) -> float:
-        """0 at low, 1 at high; what lies outside is drawn at the edge."""
+        """The value's place on the axis: 0 at low, 1 at high. Values outside go to the edge."""
         low, high = self.low, self.high
         value = low if value < low else high if value > high else value
         if self.log:
@@ -39,7 +39,7 @@ class Axis:
 
 
 def log_axis(values: Iterable[float], label: str) -> Axis:
-    """Whole decades around them."""
+    """A logarithmic axis of whole decades around the positive values."""
     positive = [value for value in values if value > 0]
     low = 10.0 ** floor(log10(min(positive, default=1)))
     high = 10.0 ** ceil(log10(max(positive, default=10)))
@@ -47,7 +47,7 @@ def log_axis(values: Iterable[float], label: str) -> Axis:
 
 
 def axis_of(values: Iterable[float], label: str) -> Axis:
-    """From 0 on, or logarithmic where the values span a wide range."""
+    """An axis from 0 on, or a logarithmic one if the values span a wide range."""
     known = sorted(values)
     least, most = (known[0], known[-1]) if known else (0.0, 1.0)
     if least > 0 and most >= SPAN * least:
@@ -56,12 +56,12 @@ def axis_of(values: Iterable[float], label: str) -> Axis:
 
 
 class Chart:
-    """Marks inside two axes; the order of drawing is the order of calls."""
+    """Marks inside two axes, drawn in the order of the calls."""
 
     def __init__(
         self, title: str, x: Axis, y: Axis, height: int = HEIGHT, width: int = WIDTH
     ) -> None:
-        """Axes without a label leave no room for one: the caption says what they are."""
+        """Set up an empty chart. An x axis without a label gets no room for one."""
         self.title, self.x, self.y, self.height, self.width = title, x, y, height, width
         self.bottom = BOTTOM if x.label else BOTTOM - 14
         self._wide, self._tall = width - LEFT - RIGHT, height - TOP - self.bottom
@@ -80,7 +80,7 @@ class Chart:
         )
 
     def area(self, points: Sequence[tuple[float, float, float]], series: str, hint: str) -> None:
-        """Of x, from, to."""
+        """Fill an area. points: (x, low y, high y)."""
         upper = [self.at(x, high) for x, _, high in points]
         lower = [self.at(x, low) for x, low, _ in reversed(points)]
         path = "L".join(upper + lower)
@@ -147,7 +147,7 @@ class Chart:
 
 
 def _round_up(step: float) -> float:
-    """To 1, 2 or 5 times a power of ten."""
+    """Round up to 1, 2 or 5 times a power of ten."""
     if step <= 0:
         return 1.0
     power = 10.0 ** floor(log10(step))

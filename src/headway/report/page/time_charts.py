@@ -21,7 +21,7 @@ from headway.runs.outcome import Outcome
 PARTS = 100  # of the run's time
 WIDE, TALL = 480, 170  # of a chart
 Points = list[tuple[float, float]]
-Values = Sequence[float | None]  # of each part; None: there is none
+Values = Sequence[float | None]  # one per part; None: no value
 
 NOTE = (
     "From the beginning of the run, warm-up included, in {parts} equal parts of {width}. {counts} "
@@ -37,7 +37,7 @@ CLIENT = "Unanswered: the most at one moment."
 
 
 def section(found: Analysis, series: Mapping[str, str], shown: Sequence[str]) -> str:
-    """All charts, with what they show in words."""
+    """All charts, with a note that explains them."""
     runs = {name: found.report.runs[name][0] for name in found.strategies}
     width = part_width(runs)
     charts = [_counts(found, runs, series, width)]
@@ -57,7 +57,7 @@ def section(found: Analysis, series: Mapping[str, str], shown: Sequence[str]) ->
 
 
 def part_width(runs: Mapping[str, Outcome]) -> int:
-    """Nanoseconds of one part: the longest run takes all of them."""
+    """Nanoseconds of one part, so that all parts together cover the longest run."""
     ends = [
         max(run.nanoseconds, max((row.arrived + 1 for row in run.requests), default=0))
         for run in runs.values()
@@ -66,7 +66,7 @@ def part_width(runs: Mapping[str, Outcome]) -> int:
 
 
 def _is_spread(found: Analysis, lane: str, width: int) -> bool:
-    """Whether the endpoint's requests arrive in two parts or more: else there is no line."""
+    """Whether the endpoint's requests arrive in two parts or more, enough for a line."""
     rows = next(iter(found.report.runs.values()))[0].requests
     return len({row.arrived // width for row in rows if row.lane == lane}) > 1
 
@@ -82,7 +82,7 @@ def _figure(chart: Chart, caption: str) -> str:
 def _counts(
     found: Analysis, runs: Mapping[str, Outcome], series: Mapping[str, str], width: int
 ) -> str:
-    """The queue; of servers, the requests that were unanswered: the client sees no queue."""
+    """The queue over time; for servers the unanswered requests, as a client sees no queue."""
     spans = open_spans if found.is_remote else waiting_spans
     values = {name: most_at_once(spans(run.requests), width, PARTS) for name, run in runs.items()}
     most = max(max(each) for each in values.values())
@@ -138,8 +138,8 @@ def _draw(chart: Chart, values: Values, width: int, kind: str, name: str) -> Non
 
 
 def pieces(values: Values, width: int) -> Iterator[Points]:
-    """Lines through the middles of the parts, in seconds. Points inside a level stretch are left
-    out. A line does not run over parts without a value; one part alone is as wide as it is."""
+    """Lines through the middles of the parts, in seconds. They leave out points inside a level
+    stretch and break at parts without a value. A part alone gives a line as wide as the part."""
     seconds = width / 1e9
     for is_gap, each in groupby(enumerate(values), key=lambda pair: pair[1] is None):
         if is_gap:

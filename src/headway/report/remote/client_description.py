@@ -16,7 +16,7 @@ UNCOUNTED = "Its streams count no tokens: pieces of text are counted, and prompt
 
 
 def stated(found: Analysis) -> list[tuple[str, str]]:
-    """(title, sentence) for each fact."""
+    """The facts about the run, each a (title, sentence)."""
     about = found.report.about
     work, asked = about["workload"], about["asked"]
     machine = about["machine"]
@@ -57,7 +57,7 @@ def time_text(work: Mapping[str, Any]) -> str:
 
 
 def server_text(each: Mapping[str, Any]) -> str:
-    """How one server was asked."""
+    """How one server was asked, and how its tokens are counted."""
     extras = " and ".join(each["extras"])
     lengths = (
         f"It took {extras}, which ask for answers of full length"
@@ -70,7 +70,7 @@ def server_text(each: Mapping[str, Any]) -> str:
 
 
 def loop_text(asked: Mapping[str, Any]) -> str:
-    """Open or closed, and what a refused caller does."""
+    """Whether the loop was open or closed, and what a refused caller does."""
     text = "open: requests are sent at their times, however many are unanswered"
     if asked["callers"]:
         text = (

@@ -1,4 +1,4 @@
-"""What speaks against the figures of a client: it was late itself, or it was cut short."""
+"""Reasons to doubt a client's figures: a late client, lost or shortened answers, a closed loop."""
 
 from itertools import takewhile
 from statistics import median
@@ -12,19 +12,19 @@ from headway.runs.remote.client_row import OWN_FAULT, ClientRow
 
 Pair = tuple[RequestRow, ClientRow]
 
-MOST_LAG = 10_000_000  # nanoseconds of lag in the median; a run with more measures its client
-BUSY = 0.9  # of a core: asyncio has no second one
-GONE = 3  # last requests without any answer: the server may have been killed
+MOST_LAG = 10_000_000  # nanoseconds of median lag; above it the run measures the client
+BUSY = 0.9  # of a core: asyncio uses only one
+GONE = 3  # this many unanswered requests at the end: the server may have been killed
 STALLED = 10_000_000  # nanoseconds, in the worst hundredth of the client's clock ticks
 
 
 def lag_of(outcome: Outcome) -> int:
-    """Nanoseconds from the scheduled arrival until the client began to send; the median."""
+    """Median nanoseconds from the scheduled arrival until the client began to send."""
     return round(median([row.lag for row in outcome.client] or [0]))
 
 
 def invalid(found: Analysis) -> str:
-    """Why the run says nothing about the server; empty: it does."""
+    """Why the run says nothing about the server; empty if it is valid."""
     if short := _unsent(found):
         return short
     late = {
@@ -42,7 +42,7 @@ def invalid(found: Analysis) -> str:
 
 
 def _unsent(found: Analysis) -> str:
-    """Requests that the client had no descriptor or port for; empty: it had one for each."""
+    """Requests that the client had no descriptor or port for; empty if there are none."""
     said = []
     for name, runs in found.report.runs.items():
         own = [row for run in runs for row in run.client if row.is_clients_fault]
@@ -58,7 +58,7 @@ def _unsent(found: Analysis) -> str:
 
 
 def bottleneck(found: Analysis) -> str:
-    """Where the client may have lengthened the latencies; empty: nowhere."""
+    """Where the client may have lengthened the latencies; empty if nowhere."""
     said = []
     for name in found.strategies:
         for each in found.report.about["clients"].get(name, ()):
@@ -74,7 +74,7 @@ def bottleneck(found: Analysis) -> str:
 
 
 def unserved(found: Analysis) -> str:
-    """Requests that came to nothing; empty: there are none."""
+    """How many requests were not served; empty if all were."""
     said = []
     for name, runs in found.engine.items():
         if lost := sum(each.unserved for each in runs):
@@ -84,10 +84,10 @@ def unserved(found: Analysis) -> str:
 
 
 def gone(found: Analysis) -> str:
-    """From when on a server answered nothing more; empty: each answered to the end.
+    """From when on a server stopped answering; empty if each answered to the end.
 
-    A caller that left before any answer says nothing about the server. Requests that were cut off
-    when the run was over are no sign of a server that is gone, so they are worded apart.
+    A caller that left before any answer says nothing about the server. Requests cut off at the
+    run's end do not show that the server is gone, so they are worded differently.
     """
     said = []
     for name, runs in found.report.runs.items():
@@ -98,7 +98,7 @@ def gone(found: Analysis) -> str:
 
 
 def _unanswered(run: Outcome) -> list[Pair]:
-    """The requests after the last one that was answered, in the order of their arrival."""
+    """The requests after the last answered one, in order of arrival."""
     pairs = zip(run.requests, run.client, strict=True)
     latest = sorted(pairs, key=lambda pair: (pair[0].arrived, pair[0].id), reverse=True)
     tail = takewhile(lambda pair: _is_unanswered(pair[1]), latest)
@@ -110,7 +110,7 @@ def _is_unanswered(row: ClientRow) -> bool:
 
 
 def _silence(name: str, tail: list[Pair]) -> list[str]:
-    """What the unanswered tail of a run says, in words; empty: nothing."""
+    """Describe the unanswered tail of a run; empty if fewer than GONE requests got no answer."""
     lost = [k for k, (_, client) in enumerate(tail) if client.error]
     if len(lost) < GONE:
         return []
@@ -122,7 +122,7 @@ def _silence(name: str, tail: list[Pair]) -> list[str]:
 
 
 def shortened(found: Analysis) -> str:
-    """Answers that ended before their length; empty: there are none."""
+    """How many answers ended before their asked length; empty if none did."""
     said = []
     for name in found.strategies:
         lanes = [found.client(name, lane) for lane in found.lanes]
@@ -139,7 +139,7 @@ def shortened(found: Analysis) -> str:
 
 
 def closed(found: Analysis) -> str:
-    """That the loop was closed; empty: it was not."""
+    """What a closed loop does to the latencies; empty if the loop was open."""
     callers = found.report.about["asked"]["callers"]
     if not callers:
         return ""
@@ -150,7 +150,7 @@ def closed(found: Analysis) -> str:
 
 
 def ran_out(found: Analysis) -> str:
-    """Where a closed loop had no requests left before its end; empty: nowhere."""
+    """Where a closed loop ran out of requests before its end; empty if nowhere."""
     window = found.report.about["workload"]["window_ns"]
     firsts = {
         name: min(at)
@@ -167,7 +167,7 @@ def ran_out(found: Analysis) -> str:
 
 
 def doubts(found: Analysis) -> list[str]:
-    """All of it, the worst first."""
+    """All doubts, the worst first."""
     said = (
         invalid(found),
         closed(found),
@@ -181,6 +181,6 @@ def doubts(found: Analysis) -> list[str]:
 
 
 def is_void(found: Analysis) -> bool:
-    """Whether the run says nothing: its client was at fault, or nobody was served."""
+    """Whether the run says nothing: the client was at fault, or no request was served."""
     served = any(each.served for runs in found.engine.values() for each in runs)
     return not served or bool(invalid(found))

@@ -27,7 +27,7 @@ NOTES = (
 
 
 def sections(found: Analysis, series: dict[str, str], shown: list[str]) -> list[str]:
-    """After the verdict."""
+    """The sections after the verdict."""
     return [
         _budgets(found),
         *[_endpoint(found, lane, series, shown) for lane in found.lanes],

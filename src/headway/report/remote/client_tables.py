@@ -1,4 +1,4 @@
-"""The tables of servers that were measured from outside, cell by cell, for terminal and page."""
+"""The tables of servers measured from outside, cell by cell, for the terminal and the page."""
 
 from collections.abc import Callable, Sequence
 from statistics import median_low
@@ -20,7 +20,7 @@ CLIENT = ["lag p50", "lag p99", "lag max", "cores", "left", "retried", "attempts
 
 
 def latency(found: Analysis, lane: str, ranges: bool) -> Table:
-    """Milliseconds, a row for each metric and server. ranges: with intervals of p50 and p95."""
+    """Latency in ms, a row for each metric and server. ranges: with intervals of p50 and p95."""
     rows = []
     figures = {name: found.client(name, lane) for name in found.strategies}
     for metric in METRICS:
@@ -57,7 +57,7 @@ def _time(value: float) -> str:
 
 
 def budgets(found: Analysis) -> Table:
-    """What each endpoint got of each server: its share in budget, and good requests a second."""
+    """Each endpoint's share in budget and good requests per second, by server."""
     rows = []
     for lane in found.lanes:
         for name in found.strategies:
@@ -76,13 +76,13 @@ def budgets(found: Analysis) -> Table:
 
 
 def _interval(each: Sequence[Interval], words: Callable[[float], str]) -> str:
-    """Of the first run; that of several is their spread, which stands beside it."""
+    """The first run's interval. The cell beside it has the spread of several runs."""
     first = each[0]
     return NOT_SAID if first.is_empty else f"{words(first.low)} to {words(first.high)}"
 
 
 def throughput(found: Analysis) -> Table:
-    """Requests and tokens a second; never in one table with latency."""
+    """Requests and tokens per second. Throughput and latency never share a table."""
     rows = []
     for name in found.strategies:
         engine, totals = found.engine[name], found.totals(name)
@@ -121,13 +121,13 @@ def client(found: Analysis) -> Table:
 
 
 def _sum(lanes: Sequence[Sequence[ClientLane]], count: str) -> str:
-    """Over the lanes of each run."""
+    """Format a count summed over the lanes of each run."""
     sums = [sum(getattr(each, count) for each in runs) for runs in zip(*lanes, strict=True)]
     return spread_of(sums, "{:,.0f}".format)
 
 
 def errors(found: Analysis) -> Table:
-    """What went wrong, and how often, in all repeats."""
+    """The kinds of errors and how often each came, over all repeats."""
     rows = []
     for name in found.strategies:
         for lane in found.lanes:

@@ -11,7 +11,7 @@ from headway.report.remote.client_doubts import doubts
 from headway.report.terminal_tables import narrow_table
 from headway.report.verdict import caution, verdict
 
-ERRORS = 8  # kinds that are printed; all are in the report
+ERRORS = 8  # kinds of errors that are printed; the report has all
 NOTE = (
     "Milliseconds from the scheduled arrival, warm-up excluded. n: requests offered, without "
     "callers made to leave. ITL: each gap between two pieces of text. s: to the end of the "
@@ -21,7 +21,7 @@ NOTE = (
 
 
 def print_results(found: Analysis, console: Console) -> None:
-    """The verdict first, then latency and throughput, each in a table of its own."""
+    """Print the doubts, the verdict, and the tables; latency and throughput never share one."""
     console.print()
     for text in doubts(found):
         console.print(Text(text, style="yellow"))
@@ -47,7 +47,8 @@ def print_results(found: Analysis, console: Console) -> None:
 
 
 def _print(console: Console, title: str, table: Table, words: int) -> None:
-    """words: so many columns at the left hold words. A column of one server's name is left out."""
+    """Print a table. words: how many columns at the left hold words, not numbers. The server
+    column is left out if it has only one name."""
     head, rows = table
     at = head.index("server")
     if at < words and len({row[at] for row in rows}) == 1:
