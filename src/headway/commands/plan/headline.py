@@ -48,7 +48,7 @@ def rates(
 ) -> list[str]:
     """The highest rate within the TTFT budget by the best estimate, then by the other estimates.
 
-    ttft: nanoseconds. full: the formula's rate and the simulator's. burstiness: None where the
+    ttft: nanoseconds. full: the formula's rate and the simulator's. burstiness: None if the
     trace's own arrivals were not simulated.
     """
     poisson = _rate(full.simulated)
@@ -77,7 +77,7 @@ def rates(
 
 
 def _rate(found: float | None) -> float:
-    """Turn None (no rate breaks the budget) into inf. 0: even a thousandth is too high."""
+    """Turn None (no rate breaks the budget) into inf. 0 means that every rate tried breaks it."""
     return inf if found is None else found
 
 

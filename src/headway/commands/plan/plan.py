@@ -43,8 +43,8 @@ NUMBERS = (
     "token_scale",
     "price_per_hour",
 )  # options that must be finite numbers
-LEAST_RATE = 1e-4  # requests per second; at lower ones a run lasts longer than the clock goes
-MOST_BATCH = 10_000  # requests of a padded group, which the simulator forms
+LEAST_RATE = 1e-4  # requests per second; at lower rates a run outlasts the clock's range
+MOST_BATCH = 10_000  # requests of a padded group in the simulator
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,8 @@ class PlanOptions:
     """The command line's options."""
 
     cost: Path
-    model: str | None = None  # whose shape gives the KV per token; must be the cost file's
-    trace: str | None = None  # a file, or one that ships; None: rate, prompt and answer
+    model: str | None = None  # its shape gives the KV per token; must be the cost file's model
+    trace: str | None = None  # a file, or a shipped trace; None: use rate, prompt and answer
     rate: float = 0.0  # requests per second; 0: the trace's own
     prompt: int = 0  # tokens
     answer: int = 0  # tokens
@@ -62,14 +62,14 @@ class PlanOptions:
     buckets: str = ""  # widths, separated by commas
     batch: int = 16  # requests of a padded group
     price_per_hour: float | None = None  # None: the cost file's, if it states one
-    token_scale: float = 1.0  # the trace's token counts are divided by this
+    token_scale: float = 1.0  # divides the trace's token counts
     seed: int = 0
     as_json: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlanResult:
-    """What is printed: the headline, the answers by the title of their table, and notes."""
+    """The plan to print: the headline, the answers by table title, and notes."""
 
     headline: list[str]
     answers: dict[str, list[CheckedEstimate]]
@@ -127,7 +127,7 @@ def _print_progress(phase: str) -> None:
 
 @contextmanager
 def _progress(console: Console) -> Iterator[Callable[[str], object]]:
-    """A function that shows the phase: in one line on a terminal, in lines on stderr elsewhere."""
+    """A function that shows the phase: as a status line on a terminal, else as lines on stderr."""
     if not console.is_terminal:
         yield _print_progress
         return
@@ -183,7 +183,7 @@ def plan(
 
 
 def _planned_traffic(options: PlanOptions, context: int) -> tuple[PlannedTraffic, list[str]]:
-    """The traffic, and notes on what was changed in it. Raises SettingError."""
+    """The traffic, and notes on how it was changed. Raises SettingError."""
     if options.trace is None:
         if not (options.rate > 0 and options.prompt > 0 and options.answer > 0):
             raise SettingError("give --trace, or --rate with --prompt and --answer, each above 0")

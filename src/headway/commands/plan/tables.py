@@ -1,4 +1,4 @@
-"""A plan on a terminal: the head, the tables with what they rest on, and burstiness."""
+"""A plan on a terminal: the head, the tables with their assumptions, and burstiness."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -24,7 +24,7 @@ def print_head(
     headline: Sequence[str],
     notes: Sequence[str],
 ) -> None:
-    """The answer, then the machine, the traffic and the notes."""
+    """Print the answer, then the machine, the traffic and the notes."""
     for line in headline:
         console.print(Text(line, "bold" if not line.startswith("-") else ""))
     console.print()
@@ -45,7 +45,7 @@ def print_head(
 
 
 def print_answers(console: Console, title: str, answers: Sequence[CheckedEstimate]) -> None:
-    """A table of both answers to each question, and below it what each formula assumes."""
+    """Print both answers to each question as a table, and below it what each formula assumes."""
     if not answers:
         return
     table = Table(
@@ -96,7 +96,7 @@ def _capital(text: str) -> str:
 
 
 def print_burstiness(console: Console, burstiness: Burstiness) -> None:
-    """How much burstier the trace is than Poisson, and how much capacity that costs."""
+    """Print how much burstier than Poisson the trace is, and how much capacity that costs."""
     table = Table(
         title="Burstiness", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, padding=0
     )
@@ -115,7 +115,7 @@ def print_burstiness(console: Console, burstiness: Burstiness) -> None:
 
 
 def verdict(burstiness: Burstiness) -> str:
-    """How much bursts lower the rate that can be sustained, in a sentence or two."""
+    """Say in a sentence or two how much bursts lower the sustainable rate."""
     if burstiness.recorded is None:
         return (
             f"No rate breaks the budget; even {burstiness.requests:,} requests at once keep it. "
@@ -142,7 +142,7 @@ def verdict(burstiness: Burstiness) -> str:
 
 
 def number_text(value: float) -> str:
-    """Four significant digits; from 1,000 on whole."""
+    """Format a number with four significant digits, and without decimals from 1,000 on."""
     if value >= 1_000:
         return f"{value:,.0f}"
     return f"{value:.4g}"

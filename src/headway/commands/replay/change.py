@@ -32,12 +32,12 @@ from headway.strategies.strategy_inputs import StrategyInputs
 from headway.yaml_values import known, number, whole
 
 LAST = "step_tokens"  # applied last, because it is checked against the slots
-LONGEST = 1 << 20  # tokens of context that a strategy is told where the journal has no limit
+LONGEST = 1 << 20  # the context in tokens that a strategy gets if the journal has no limit
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What `--strategy` and `--set` ask for."""
+    """The change that `--strategy` and `--set` ask for."""
 
     strategy: str = ""  # a name, or a YAML file with one strategy; empty: the recorded one
     keys: Mapping[str, Any] = field(default_factory=dict)  # of KEYS
@@ -45,7 +45,7 @@ class Change:
     def apply(self, rerun: Rerun, cost: StepCost) -> Settings:
         """The recorded settings with this change."""
         settings = rerun.recording.settings
-        if not settings.cost.is_known:  # what predicts times does so by the model that prices them
+        if not settings.cost.is_known:  # policies predict with the model that prices the steps
             settings = replace(settings, cost=cost)
         if self.strategy:
             settings = replace(settings, policies=_policies(self.strategy, rerun, cost))
@@ -91,7 +91,7 @@ def _policies(wanted: str, rerun: Rerun, cost: StepCost) -> Policies:
 
 
 def _price(cost: StepCost) -> TokenCost:
-    """The price of a token in a step full of prompts, and in one full of answers."""
+    """The price of a token in a step full of prompts, and in one full of decodes."""
     answer = sum(
         (row_features(STEP_TOKENS, 1, 1) for _ in range(SLOTS - 1)), row_features(STEP_TOKENS, 1, 1)
     )
@@ -100,7 +100,7 @@ def _price(cost: StepCost) -> TokenCost:
     )
 
 
-# -- one function a key: the settings, the value, and where it was given, for the message
+# -- one function per key. Arguments: the settings, the value, where it was given (for errors).
 
 
 def _policy(settings: Settings, **parts: Any) -> Settings:
@@ -108,7 +108,7 @@ def _policy(settings: Settings, **parts: Any) -> Settings:
 
 
 def _slots(settings: Settings, value: Any, where: str) -> Settings:
-    join: Any = settings.policies.join  # each of them has a size
+    join: Any = settings.policies.join  # every join policy has a size
     return _policy(settings, join=replace(join, size=whole(value, where, 1)))
 
 
@@ -119,13 +119,13 @@ def _window(settings: Settings, value: Any, where: str) -> Settings:
             f"{where}: {type(join).__name__} has no window; name a --strategy that has one"
         )
     window = round(number(value, where) * 1e6)
-    if isinstance(join, Dynamic):  # one for all
+    if isinstance(join, Dynamic):  # one window for all lanes
         return _policy(settings, join=replace(join, window=window, windows={}, lows={}))
     return _policy(settings, join=replace(join, window=window))
 
 
 def _chunk(settings: Settings, value: Any, where: str) -> Settings:
-    """A number of tokens, or as a strategy file has it."""
+    """Set the chunk. value: a number of tokens, or what a strategy file may have."""
     if isinstance(value, str | dict):
         return _policy(settings, chunk=read_chunk(value, where))
     return _policy(settings, chunk=Fixed(whole(value, where, 1)))

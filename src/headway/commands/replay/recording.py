@@ -1,4 +1,4 @@
-"""A journal read from disk, also one that was cut off in the middle of a line."""
+"""Read a journal from disk, even if it was cut off in the middle of a line."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,7 +14,7 @@ from headway.journal.record import Record
 # Keys in the head of a comparison's journal: the end of the warm-up and the first arrival, in
 # nanoseconds from the run's beginning.
 WARM_UP_NS, FIRST_NS = "warm_up_ns", "first_arrival_ns"
-NOTHING: Mapping[str, Any] = {}  # is known about the run
+NOTHING: Mapping[str, Any] = {}  # nothing is known about the run
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,16 +25,16 @@ class Recording:
     about: Mapping[str, Any]  # what the head says about the run; may be empty
     settings: Settings
     records: tuple[Record, ...]
-    cut: bool  # the last line was cut off and is left out
+    cut: bool  # whether the last line was cut off; it is left out
 
     @property
     def warm_up(self) -> int:
-        """Nanoseconds from the run's beginning; 0: every arrival counts."""
+        """The end of the warm-up, in nanoseconds from the run's beginning; 0: no warm-up."""
         return self._nanoseconds(WARM_UP_NS)
 
     @property
     def first_arrival(self) -> int:
-        """Nanoseconds from the run's beginning; 0 if unknown."""
+        """The first arrival, in nanoseconds from the run's beginning; 0 if unknown."""
         return self._nanoseconds(FIRST_NS)
 
     def _nanoseconds(self, key: str) -> int:
@@ -45,7 +45,7 @@ class Recording:
 
 
 def load(path: Path) -> Recording:
-    """Read the first file and all that continue it.
+    """Read a journal: the first file and all files that continue it.
 
     Raises JournalError, with file and line, if it is not a journal or is damaged.
     """
@@ -58,7 +58,7 @@ def load(path: Path) -> Recording:
         all_records = list(records)
     while name:
         number += 1
-        part = path.parent / Path(name).name  # beside it, whatever the journal says
+        part = path.parent / Path(name).name  # always in the first file's folder
         lines, cut = _lines(part, f"{name}, which continues the journal {path.name},")
         name = _next(lines)
         with _naming(part.name, about):
@@ -70,7 +70,7 @@ def load(path: Path) -> Recording:
 
 @contextmanager
 def _naming(file: str, about: Mapping[str, Any] = NOTHING) -> Iterator[None]:
-    """Errors name the file, and who wrote it if that was another headway."""
+    """Add the file's name to errors, and the writer if it was another version of headway."""
     try:
         yield
     except JournalError as error:
@@ -93,10 +93,10 @@ def _next(lines: list[str]) -> str:
 
 
 def _whole(lines: list[str]) -> tuple[list[str], bool]:
-    """The complete lines, which end with a line feed, and whether one was cut off."""
+    """The complete lines (those that end with a line feed), and whether one was cut off."""
     *whole, last = lines
     if not last:
         return whole, False
     return (
         (whole, True) if whole else (lines, False)
-    )  # only a broken head: the reader says what is wrong with it
+    )  # there is only a broken head: the reader reports what is wrong with it

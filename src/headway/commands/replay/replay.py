@@ -29,7 +29,7 @@ class ReplayOptions:
     """The command line's options."""
 
     journal: Path
-    cost: Path | None = None  # a cost file: also show the times that it predicts
+    cost: Path | None = None  # a cost file, to show its predicted times too
     strategy: str = ""  # a name, or a YAML file with one strategy; empty: the recorded one
     sets: tuple[str, ...] = ()  # key=value
     as_json: bool = False

@@ -30,13 +30,13 @@ RULES = {
     RECORDED: "the journal's settings and measured times",
     CONTROL: "the journal's settings, every step at its predicted time",
 }
-FAR = 0.15  # relative error of the predicted time from which on a warning is printed
-ENDED = {Finish.NOT_YET: "unfinished"}  # the other values are words already
+FAR = 0.15  # a larger relative error of the predicted time gives a warning
+ENDED = {Finish.NOT_YET: "unfinished"}  # the other values are already words
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayedRun:
-    """One column of the report: a run and the settings it had."""
+    """One of the runs that the report compares, with its settings."""
 
     outcome: Outcome
     settings: Settings
@@ -45,15 +45,15 @@ class ReplayedRun:
 
 @dataclass(frozen=True, slots=True)
 class ReplayReport:
-    """The runs side by side, with what a reader must know about them."""
+    """The runs side by side, with the notes and warnings that readers need."""
 
     rerun: Rerun
     calibration: Calibration | None  # None: only the recorded run
     change: Change
-    runs: Mapping[str, ReplayedRun]  # RECORDED, then CONTROL and WHAT_IF if they were asked for
+    runs: Mapping[str, ReplayedRun]  # RECORDED, then CONTROL and WHAT_IF if there are any
 
     def print(self, console: Console) -> None:
-        """Opening lines, latency, engine figures, warnings."""
+        """Print the opening lines, latency, engine figures and warnings."""
         terminal_tables.print_notes(console, self.opening)
         outcomes = {name: self.counted(run) for name, run in self.runs.items()}
         latency = {
@@ -71,7 +71,7 @@ class ReplayReport:
             console.print(Text(warning, style="yellow"))
 
     def counted(self, run: ReplayedRun) -> Outcome:
-        """The part that figures are about: without the warm-up, as in the comparison."""
+        """The part of the run that counts: without the warm-up, as in the comparison."""
         return without_warm_up(run.outcome, self.rerun.recording.warm_up)
 
     def _left_out(self) -> str:
@@ -88,7 +88,7 @@ class ReplayReport:
 
     @property
     def opening(self) -> list[str]:
-        """The first lines: what was recorded, what the replay proved and what is left out."""
+        """The first lines: what was recorded, what the replay proved, what is left out."""
         recording, recorded = self.rerun.recording, self.runs[RECORDED].outcome
         about, steps = recording.about, len(recorded.steps)
         origin = [str(about[key]) for key in ("model", "dtype", "device") if key in about]
@@ -154,7 +154,7 @@ class ReplayReport:
 
     @property
     def price_ratio(self) -> float:
-        """Predicted time of the recorded steps over the time they took."""
+        """The predicted time of the recorded steps over their measured time."""
         assert self.calibration
         cost, rows = self.calibration.cost, self.runs[RECORDED].outcome.steps
         steps, measured = self.rerun.steps, sum(row.nanoseconds for row in rows)
@@ -170,7 +170,7 @@ class ReplayReport:
         )
 
     def _incomplete_answers(self) -> list[str]:
-        """A warning about answers of which the journal has only the beginning."""
+        """A warning about answers of which the journal has only the beginning, if any."""
         incomplete = self.rerun.incomplete
         if not incomplete:
             return []
@@ -207,7 +207,7 @@ class ReplayReport:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """For `--json`. Nanoseconds; "never": it did not happen; null: too few requests."""
+        """For `--json`. Times in nanoseconds; "never": did not happen; null: too few requests."""
         recording = self.rerun.recording
         return {
             "headway_replay": 1,
@@ -228,7 +228,7 @@ class ReplayReport:
         }
 
     def write(self, path: Path) -> None:
-        """Write report.json with every row, in the format of a comparison's."""
+        """Write report.json with every row, in the format of a comparison's report."""
         about = {
             key: value for key, value in self.as_json.items() if key not in ("runs", "complete")
         }
@@ -246,7 +246,7 @@ class ReplayReport:
 
 
 def _extra_time(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Features]) -> int:
-    """Extra nanoseconds of steps after sleep or after prompts, told apart as in calibration."""
+    """Extra nanoseconds of steps after a sleep or after prompts, as calibration defines them."""
     more, ready, prompted, slept, since = 0, -1, False, 0, NEVER
     for row, features in zip(rows, steps, strict=True):
         if ready < row.began:
@@ -259,7 +259,7 @@ def _extra_time(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Feature
 
 
 def _run_json(run: ReplayedRun, outcome: Outcome) -> dict[str, Any]:
-    """A run as JSON. outcome: the part that its figures are about."""
+    """A run as JSON. outcome: the part of it that counts."""
     settings = run.settings
     figures = {lane: lane_figures(outcome, lane) for lane in outcome.offered}
     return {

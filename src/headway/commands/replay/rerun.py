@@ -1,4 +1,4 @@
-"""A rerun of a journal: the same steps again, and what a what-if run needs from them."""
+"""Rerun a journal: repeat its steps, and collect what a what-if run needs."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -23,14 +23,14 @@ BY_ITSELF = (Finish.STOP, Finish.LENGTH, Finish.COMPUTED)
 
 @dataclass(frozen=True, slots=True)
 class Rerun:
-    """A journal's run, repeated; tokens, commands and ends that a what-if run follows."""
+    """A journal's run, repeated, with the tokens, commands and ends that a what-if run follows."""
 
     recording: Recording
-    scheduler: Scheduler  # as it was after the last record
-    requests: Mapping[str, Request]  # by id, in order of arrival; also those that were refused
-    commands: tuple[tuple[int, Command], ...]  # without stops; when the engine could first see each
-    sampled: Mapping[str, tuple[int, ...]]  # tokens by request, also those sampled past its end
-    ends: Mapping[str, Stop | Cancel]  # of answers that the tokens alone did not end
+    scheduler: Scheduler  # after the last record
+    requests: Mapping[str, Request]  # by id, in order of arrival; refused ones included
+    commands: tuple[tuple[int, Command], ...]  # (when the engine could first see it, it); no stops
+    sampled: Mapping[str, tuple[int, ...]]  # tokens by request, with those sampled past its end
+    ends: Mapping[str, Stop | Cancel]  # by request, where the tokens alone did not end the answer
     start: int  # nanoseconds, on the journal's clock
     steps: tuple[Features, ...]  # what each step computed
 
@@ -40,7 +40,7 @@ class Rerun:
 
     @property
     def open(self) -> tuple[RequestRow, ...]:
-        """Of the requests that had not ended when the journal did, as they were then."""
+        """Rows of the requests still open when the journal ended, in their state at that time."""
         roster, books = self.scheduler.roster, Ledger()
         now = self.recording.records[-1].now
         for each in roster.by_id.values():
@@ -49,12 +49,12 @@ class Rerun:
 
     @property
     def refused(self) -> int:
-        """Requests that the door refused."""
+        """The number of requests that were refused on arrival."""
         return sum(isinstance(command, Refuse) for _, command in self.commands)
 
     @property
     def incomplete(self) -> Mapping[Finish, int]:
-        """Answers known only in part, counted by how they ended (NOT_YET: the journal ended)."""
+        """The number of partly known answers, by how they ended (NOT_YET: the journal ended)."""
         finish = {row.id: row.finish for row in self.scheduler.ledger.requests}
         ends = self.ends.items()
         return Counter(
@@ -63,7 +63,7 @@ class Rerun:
 
 
 class StepObserver(Executor):
-    """Wraps the journal's executor: notes what each step computed and each request's tokens."""
+    """Wraps the journal's executor, and records each step's features and each request's tokens."""
 
     traits = JournalInbox.traits
 
@@ -71,7 +71,7 @@ class StepObserver(Executor):
         self.inbox, self.scheduler, self.gathering = inbox, scheduler, gathering
         self.sampled = dict[str, list[int]]()
         self.steps = list[Features]()
-        self._ids = dict[int, list[str]]()  # of the rows of the steps in flight, by ticket
+        self._ids = dict[int, list[str]]()  # request ids of the rows in flight, by ticket
 
     def submit(self, batch: Batch) -> int:
         running = self.scheduler.roster.running
@@ -93,15 +93,15 @@ class StepObserver(Executor):
 def rerun_journal(recording: Recording, gathering: Gathering = UNPADDED) -> Rerun:
     """Repeat the recorded run, step by step.
 
-    gathering: how padding is counted in the steps' features. Raises JournalError where the rerun
-    differs from the journal or its books do not balance.
+    gathering: how padding is counted in the steps' features. Raises JournalError if the rerun
+    differs from the journal, or its books do not balance.
     """
     who = origin.other(recording.about)
     try:
         return _rerun_journal(recording, gathering)
     except JournalError as error:
         raise JournalError(f"{recording.name}: {error}{who and '; ' + who}") from error
-    except AssertionError as error:  # an invariant of the core, which no real run breaks
+    except AssertionError as error:  # an invariant of the core that no real run breaks
         rule = error or "a broken rule"
         words = who and f": no run of this one can have done this ({rule}); {who}"
         words = words or f" is damaged: no run can have done this ({rule})"
@@ -116,7 +116,7 @@ def _rerun_journal(recording: Recording, gathering: Gathering) -> Rerun:
     commands, seen = list[tuple[int, Command]](), 0
     for record in recording.records:
         open_ = set(scheduler.roster.by_id)
-        asleep = not open_  # then a command wakes the engine and is taken in at once
+        asleep = not open_  # a sleeping engine wakes for a command and takes it at once
         for command in record.commands:
             if isinstance(command, Stop):
                 if command.id in open_:
@@ -148,7 +148,7 @@ def _rerun_journal(recording: Recording, gathering: Gathering) -> Rerun:
 
 
 def _start(recording: Recording, requests: Mapping[str, Request]) -> int:
-    """When the run began, as nearly as the journal tells."""
+    """When the run began, as far as the journal tells."""
     first = min((each.arrived for each in requests.values()), default=recording.records[0].now)
     if recording.warm_up:
         return first - recording.first_arrival
@@ -156,10 +156,10 @@ def _start(recording: Recording, requests: Mapping[str, Request]) -> int:
 
 
 def _first_seen(command: Command, now: int, since: int) -> int:
-    """When the command came into the inbox: after the last poll (since), by this one (now).
+    """When the command came into the inbox: after the last poll (since) and by this one (now).
 
-    A request's arrival is used if it lies between the two, else the nearer of them. The time of any
-    other command is not recorded: now.
+    A request counts from its arrival, clamped to this interval. The time of any other command is
+    not recorded, so it counts as now.
     """
     if isinstance(command, Add | Refuse):
         return min(now, max(command.request.arrived, since))
@@ -167,7 +167,7 @@ def _first_seen(command: Command, now: int, since: int) -> int:
 
 
 def _in_order(commands: list[tuple[int, Command]]) -> tuple[tuple[int, Command], ...]:
-    """The commands in the order they were taken in, with times that never decrease."""
+    """The commands in the order the engine took them, with times that never decrease."""
     latest, ordered = 0, list[tuple[int, Command]]()
     for time, command in commands:
         latest = max(latest, time)
@@ -178,7 +178,7 @@ def _in_order(commands: list[tuple[int, Command]]) -> tuple[tuple[int, Command],
 def _ends(
     scheduler: Scheduler, taken_in: Iterable[str], stops: Mapping[str, Stop]
 ) -> dict[str, Stop | Cancel]:
-    """By request: its Stop if a stop string ended it, or a Cancel if only a part of it is known."""
+    """By request: its Stop if a stop string ended it, or a Cancel if only part of it is known."""
     ended = {row.id for row in scheduler.ledger.requests if row.finish in BY_ITSELF}
     cut = {id: Cancel(id) for id in taken_in if id not in ended}
     return {**cut, **{id: stop for id, stop in stops.items() if id in ended}}

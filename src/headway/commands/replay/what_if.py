@@ -25,15 +25,15 @@ class WhatIfRun:
     """A simulated run; nothing in it was measured."""
 
     outcome: Outcome
-    tokens: dict[str, tuple[int, ...]]  # by request: all recorded tokens, or the first of them
+    tokens: dict[str, tuple[int, ...]]  # by request: all recorded tokens, or only the first ones
     ran_out: frozenset[str]  # requests that used up the recorded part of an answer
 
 
 class ReplayInbox(TraceInbox):
     """Arrivals and cancels at their recorded times, and the commands that an answer triggers.
 
-    A stop string is found in the text, so its Stop comes after the same number of tokens, whenever
-    those are sampled in this run.
+    A stop string depends on the text, so its Stop comes after the same number of tokens, whenever
+    this run samples them.
     """
 
     def __init__(self, commands: Iterable[tuple[int, Command]], clock: VirtualClock) -> None:
@@ -46,7 +46,7 @@ class ReplayInbox(TraceInbox):
 
 
 class RecordedAnswers(Executor):
-    """An executor that computes nothing: it returns each request's recorded tokens."""
+    """An executor that computes nothing and returns each request's recorded tokens."""
 
     traits = JournalInbox.traits
 
@@ -55,7 +55,7 @@ class RecordedAnswers(Executor):
         self.given = dict.fromkeys(rerun.sampled, 0)  # tokens, by request
         self.ran_out = set[str]()
         self._outputs = dict[int, Output]()
-        self._ends = dict[int, list[Command]]()  # that follow the tokens of a step, by ticket
+        self._ends = dict[int, list[Command]]()  # commands that follow a step's tokens, by ticket
 
     def submit(self, batch: Batch) -> int:
         running = self.scheduler.roster.running
@@ -88,8 +88,8 @@ def what_if(rerun: Rerun, settings: Settings, cost: StepCost) -> WhatIfRun:
     """Simulate the recorded requests under these settings.
 
     Every step takes exactly the predicted time, so two such runs differ by their settings alone.
-    Where the recorded server changed its version, so does each run: requests are judged by the
-    budgets with which they came. What the settings change holds from beginning to end.
+    A run changes its version wherever the recorded server did, so each request is judged by the
+    budget in force when it came. What the settings change holds throughout the run.
     """
     clock, scheduler = VirtualClock(), Scheduler(settings)
     inbox = ReplayInbox(_commands(rerun, settings), clock)
@@ -107,7 +107,7 @@ def what_if(rerun: Rerun, settings: Settings, cost: StepCost) -> WhatIfRun:
 
 
 def _commands(rerun: Rerun, settings: Settings) -> Iterable[tuple[int, Command]]:
-    """The recorded ones. Changes of the version keep what these settings change."""
+    """The recorded commands. A change of version keeps what these settings change."""
     recorded = rerun.recording.settings
     if settings == recorded:
         return rerun.commands
@@ -126,6 +126,6 @@ def _commands(rerun: Rerun, settings: Settings) -> Iterable[tuple[int, Command]]
 
 
 def _changes(old: Lane, new: Lane) -> dict[str, Any]:
-    """The fields in which a lane differs."""
+    """The fields in which the new lane differs, with the new values."""
     pairs = {each.name: (getattr(old, each.name), getattr(new, each.name)) for each in fields(new)}
     return {name: after for name, (before, after) in pairs.items() if after != before}

@@ -22,8 +22,8 @@ def has_number(found: Found) -> bool:
 def capacity_table(capacities: Mapping[str, Found], share: float, unit: str) -> Table:
     """A row per strategy, the highest capacity first; it fits 80 columns.
 
-    capacities: by strategy, each with a number. share: of the requests, that every endpoint keeps
-    inside its budget.
+    capacities: by strategy, each with a number. share: the share of its requests that every
+    endpoint must keep inside its budget.
     """
     table = Table(
         title=f"Capacity at {goal(share)}, {unit}",

@@ -25,7 +25,7 @@ class Scope:
     unit: str
     seconds: float  # of arrivals, as requested
     end: str  # why nothing higher was tried, in words
-    trace_ends: bool = False  # the whole trace is offered, so more seconds add nothing
+    trace_ends: bool = False  # whether all of the trace is offered, so more seconds add nothing
 
 
 def capacity_sentence(found: Found, scope: Scope) -> str:
@@ -62,7 +62,7 @@ def capacity_sentence(found: Found, scope: Scope) -> str:
 
 
 def goal(share: float) -> str:
-    """The share that is kept, as it was asked for."""
+    """The share to keep, in percent as the user gave it."""
     return f"{100 * share:g} %"
 
 

@@ -51,7 +51,7 @@ class SimulateOptions:
 def run_simulate(options: SimulateOptions, console: Console) -> int:
     """Run the simulation or the sweep; return the exit status.
 
-    Raises a HeadwayError for what the user can mend.
+    Raises a HeadwayError for errors the user can fix.
     """
     comparison, calibration = _checked(options), options.calibration
     services = services_of(comparison)
@@ -142,8 +142,8 @@ def _with_traffic_of(report: Like, given: CompareOptions) -> CompareOptions:
 def _sweep(options: SimulateOptions, services: Sequence[EndpointTraffic]) -> Sweep | None:
     """The sweep to run, or None for one simulation.
 
-    --capacity alone is a sweep without values. It searches over the rate, or over the load where
-    the traffic is the demo's, which has no rate to set.
+    --capacity alone is a sweep without values. It searches over the rate, or over the load if the
+    traffic is the demo's, which has no rate to set.
     """
     if not options.sweep and not options.capacity:
         return None

@@ -11,7 +11,7 @@ from headway.runs.simulated_testbed import simulated_testbed
 from headway.runs.testbed import Testbed
 from headway.traffic.endpoint_traffic import EndpointTraffic
 
-REPEATS = 1_000  # at most, per seed: further repeats would use the next seed's residuals
+REPEATS = 1_000  # the most per seed: further repeats would use the next seed's residuals
 
 
 def noiseless_testbed(calibration: Calibration) -> Testbed:
@@ -25,10 +25,10 @@ def noiseless_testbed(calibration: Calibration) -> Testbed:
 
 
 def noisy_testbed(calibration: Calibration, seed: int, repeat: int) -> Testbed:
-    """A testbed whose steps take the predicted time and a random residual.
+    """A testbed whose steps take the predicted time, varied by a random residual.
 
-    Each run gets a new one, and its nth step draws the nth residual. Repeats differ in their
-    residuals alone. The strategies of one repeat share them.
+    Each run gets a new testbed, whose nth step draws the nth residual. Repeats differ only in
+    their residuals. The strategies of one repeat share the same residuals.
     """
     return simulated_testbed(calibration, REPEATS * seed + repeat)
 

@@ -50,7 +50,7 @@ class CapacitySearch:
 
     job: Job  # its setting is `rate` or `load`
     range: SweepRange
-    known: tuple[SweepPoint, ...]  # points that the sweep has simulated already
+    known: tuple[SweepPoint, ...]  # points that the sweep has already simulated
 
 
 def find_capacity(search: CapacitySearch) -> tuple[str, Found]:
@@ -74,19 +74,19 @@ def find_capacity(search: CapacitySearch) -> tuple[str, Found]:
 class SweepRun:
     """Runs a sweep in worker processes, keeps its results, and writes its page.
 
-    `check` comes before `run`, so that an impossible point is refused before the first simulation.
+    Call `check` before `run`, so that an impossible point is refused before the first simulation.
     """
 
     options: CompareOptions
     calibration: Calibration
-    sweep: Sweep  # without values: only the capacity is searched for
+    sweep: Sweep  # without values, only the capacity is searched for
     workers: int
     folder: Path
     console: Console
     points: list[SweepPoint] = field(default_factory=list)
     capacities: dict[str, Found] = field(default_factory=dict)
-    trace_ends: bool = False  # every rate offers the whole trace
-    range: SweepRange | None = None  # where capacities are searched for; None: nowhere
+    trace_ends: bool = False  # whether every rate offers the whole trace
+    range: SweepRange | None = None  # to search for capacities; None: no search
 
     def check(self) -> None:
         """Raise SettingError, with the remedy, for a point that cannot be simulated."""
@@ -118,7 +118,7 @@ class SweepRun:
     def _check_amount(self, experiment: Experiment, services: Sequence[EndpointTraffic]) -> None:
         """Refuse traffic without requests, and print what limits the figures.
 
-        experiment: at the lowest rate or load.
+        experiment: the one at the lowest rate or load.
         """
         refuse_nobody(experiment)
         self.trace_ends = experiment.work.trace_ends
@@ -128,13 +128,13 @@ class SweepRun:
                 self.console.print(Text(remark, style="yellow"))
 
     def _too_few(self, experiment: Experiment, services: Sequence[EndpointTraffic]) -> str:
-        """Which percentiles will not be said. A higher rate has more requests only if all lanes are
-        drawn."""
+        """Which percentiles will be missing. For drawn lanes only at the lowest rate, since higher
+        rates have more requests; a recorded lane has the same number at each rate."""
         few = too_few(experiment)
         if not few or any(each.is_recorded for each in services):
             return few
         if not self.sweep.values:
-            return ""  # each capacity says its own n
+            return ""  # each capacity states its own n
         return f"At {self.sweep.setting} {self.sweep.values[0]:g}: {few[0].lower()}{few[1:]}"
 
     def _check_policies(self, services: Sequence[EndpointTraffic]) -> None:
@@ -178,7 +178,7 @@ class SweepRun:
         return 0
 
     def _break_off(self) -> None:
-        """Write the page of what was done, and say where it is."""
+        """Write the page with the results so far, and print where it is."""
         if self.points or self.capacities:
             self.keep(complete=False)
             self._write_page()
@@ -187,7 +187,7 @@ class SweepRun:
         self.console.print(Text(f"Broken off after {done}.{where}", style="yellow"))
 
     def _print_capacities(self) -> None:
-        """Print a table of the capacities with a number, and a line for each of the others."""
+        """Print a table of the capacities with a number, and a line for each capacity without."""
         numbered = {name: each for name, each in self.capacities.items() if has_number(each)}
         if numbered:
             self.console.print(capacity_table(numbered, REQUIRED_ATTAINMENT, self.sweep.unit))
@@ -233,7 +233,7 @@ class SweepRun:
         self.keep(complete=False)
 
     def keep(self, complete: bool) -> None:
-        """Write sweep.json, whole or not at all. complete: false while points are missing."""
+        """Write sweep.json atomically. complete: false while points are missing."""
         about = sweep_report.header_of(self.options, self.calibration, self.sweep, complete)
         plain = sweep_report.sweep_json(about, self.points, self.capacities, self._scope)
         sweep_report.write(plain, self.folder / "sweep.json")

@@ -1,4 +1,4 @@
-"""What a sweep draws: latency, attainment and throughput against the setting, each on its own."""
+"""A sweep's charts: latency, attainment and throughput against the setting, never on one axis."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
@@ -20,10 +20,9 @@ Places = Sequence[tuple[float, float]]
 
 
 def x_axis(sweep: SweepJson) -> Axis:
-    """The setting that is swept; every chart of the page has this axis.
+    """The axis of the swept setting, the same in every chart of the page.
 
-    It spans the values that were simulated and the capacities, or, without values, all that was
-    tried in search of those.
+    It spans the simulated values and the capacities; without values, all rates tried in the search.
     """
     kept = {each["value"] for each in points_with_requests(sweep)}
     missed = {each["value"] for each in sweep["points"]} - kept
@@ -37,9 +36,9 @@ def x_axis(sweep: SweepJson) -> Axis:
 
 
 def latency(sweep: SweepJson, lane: str, metric: str, series: Series) -> str:
-    """p95 solid and p50 dashed, one pair a strategy; the budget, and on TTFT p95 the knees.
+    """Draw p95 solid and p50 dashed for each strategy, the budget, and the knees on TTFT p95.
 
-    A point that did not come within the run, or is of too few values, is not drawn.
+    A point is left out if it did not come within the run, or has too few values.
     """
     lines = {
         (name, percent): _milliseconds(curve(sweep, name, lane, f"{metric}_p{percent}"))
@@ -80,7 +79,7 @@ def _latency_axis(sweep: SweepJson, metric: str, series: Series) -> Axis:
 
 
 def _milliseconds(values: Iterable[tuple[float, Quantile]]) -> list[list[tuple[float, float]]]:
-    """In pieces: a line does not run over what is missing."""
+    """The values in milliseconds, in pieces: a line breaks where a value is missing."""
     pieces: list[list[tuple[float, float]]] = [[]]
     for at, value in values:
         if value is None or value == NEVER:
@@ -91,7 +90,7 @@ def _milliseconds(values: Iterable[tuple[float, Quantile]]) -> list[list[tuple[f
 
 
 def _between(pieces: Iterable[Places], at: float) -> float | None:
-    """The line's height there, where its axis is logarithmic."""
+    """The line's height at `at`, on a logarithmic axis; None if the line does not reach there."""
     for piece in pieces:
         for (before, low), (after, high) in pairwise(piece):
             if before <= at <= after:
@@ -100,7 +99,7 @@ def _between(pieces: Iterable[Places], at: float) -> float | None:
 
 
 def attainment(sweep: SweepJson, lane: str, series: Series) -> str:
-    """Share of an endpoint's requests inside its budget."""
+    """Draw the share of an endpoint's requests inside its budget."""
     chart = Chart(f"{lane}: in budget", x_axis(sweep), Axis(0, 1, "share in budget"))
     _level(chart, sweep["share"], f"{100 * sweep['share']:g} %")
     for name, kind in series.items():
@@ -126,7 +125,7 @@ def worst_endpoint_chart(sweep: SweepJson, series: Series) -> str:
 
 
 def engine_chart(sweep: SweepJson, name: str, label: str, series: Series, most: float = 0.0) -> str:
-    """What the engine did. most: of the axis; 0: what there is."""
+    """Draw one figure of the engine. most: the axis's upper end; 0: the largest value."""
     places = {each: curve_values(sweep, each, name) for each in series}
     top = most or max((y for each in places.values() for _, y in each), default=0.0)
     chart = Chart(label, x_axis(sweep), Axis(0, top or 1.0, label))

@@ -7,7 +7,7 @@ from headway.runs import provenance
 
 
 def facts(sweep: SweepJson) -> list[tuple[str, str]]:
-    """Pairs of a term and what it was."""
+    """The facts, each a (title, text)."""
     about = sweep["simulated"]
     values = ", ".join(f"{value:g}" for value in sweep["values"])
     other = ", with the same arrivals and other residuals of the step times"

@@ -1,4 +1,4 @@
-"""sweep.html: the verdict, one picture, one table, then every curve. Made of sweep.json alone."""
+"""sweep.html: the verdict, one chart, one table, then every curve. Made from sweep.json alone."""
 
 from html import escape
 
@@ -28,7 +28,7 @@ AMOUNTS = (
 
 
 def page(sweep: SweepJson) -> str:
-    """The whole document. Strategies stand in the order of their cost, the cheapest first."""
+    """The whole document. Strategies are ordered as the verdict ranks them."""
     series = {name: f"s{number}" for number, name in enumerate(sweep["strategies"])}
     series = {name: series[name] for name in ranked(sweep)}
     on, points = html_parts.shown(sweep["strategies"]), sweep["points"]
@@ -65,7 +65,7 @@ def _foot() -> str:
 
 
 def _verdict(sweep: SweepJson, series: dict[str, str], on: list[str]) -> str:
-    """One picture and one table; the latter with the capacities, where those were looked for."""
+    """One chart and one table, with the capacities if the sweep searched for them."""
     kept = share(sweep["share"])
     title = f"Capacity at {kept}" if sweep["capacity"] else f"Who keeps {kept} in budget"
     table = html_parts.table("capacities", *capacities(sweep), words=2)

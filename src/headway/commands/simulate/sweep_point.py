@@ -1,6 +1,6 @@
 """One point of a sweep: every strategy at one value of the setting, and its figures.
 
-A point is simulated in a process of its own, so what goes in and what comes out can be pickled.
+A point is simulated in a process of its own, so its inputs and results can be pickled.
 """
 
 from collections.abc import Iterable, Mapping
@@ -60,13 +60,13 @@ class SweepPoint:
     budgets: Mapping[str, Budget]
     trace_ends: bool  # the trace is too short for the requested traffic
     rules: Mapping[str, str]  # in words, by strategy
-    figures: tuple[Figures, ...]  # repeat by repeat; the strategies in their order
+    figures: tuple[Figures, ...]  # by repeat, then by strategy in order
 
 
 def simulate_point(job: Job) -> SweepPoint:
     """Simulate every run of the point.
 
-    Raises a HeadwayError for what the user can mend.
+    Raises a HeadwayError for errors the user can fix.
     """
     options = options_at(job.options, job.setting, job.value)
     experiment = simulated_experiment(options, job.calibration, services_of(options))
@@ -100,7 +100,7 @@ def _figures(job: Job, experiment: Experiment, strategies: Iterable[Strategy]) -
 
 
 def figures_of(name: str, repeat: int, outcome: Outcome, work: Workload, blocks: int) -> Figures:
-    """The figures of a strategy's run. blocks: of the KV memory."""
+    """The figures of a strategy's run. blocks: the number of KV blocks."""
     counted = without_warm_up(outcome, work.warm_up)
     lanes = {lane: lane_figures(counted, lane) for lane in outcome.offered}
     engine = engine_figures(counted)

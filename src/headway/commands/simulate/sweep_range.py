@@ -1,4 +1,4 @@
-"""The range of rates, or loads, in which the capacity is searched for."""
+"""The range of rates, or loads, in which to search for the capacity."""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ from headway.traffic.selection import DEFAULT_LOAD, MAX_REQUESTS, Demand, select
 
 HIGHEST_LOAD = 4.0  # device-seconds per second: four times what full batches can serve
 LOWEST_SHARE = 1 / 8  # of DEFAULT_LOAD
-HALVINGS = 12  # of the range, in the search for the highest rate without too many requests
+HALVINGS = 12  # of the range, to find the highest rate without too many requests
 LIMIT = f"{HIGHEST_LOAD:g} device-seconds per second at full batches"
 
 
@@ -28,8 +28,8 @@ class SweepRange:
 def sweep_range(job: Job, services: list[EndpointTraffic]) -> SweepRange:
     """The range to search.
 
-    job.setting is `rate` or `load`. Raises SettingError where every lane has a rate of its own, or
-    where the requests are too many at any rate.
+    job.setting is `rate` or `load`. Raises SettingError if every lane has a rate of its own, or if
+    there are too many requests at any rate.
     """
     if not services:
         return SweepRange(DEFAULT_LOAD * LOWEST_SHARE, HIGHEST_LOAD, LIMIT)

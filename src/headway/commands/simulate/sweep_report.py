@@ -1,4 +1,4 @@
-"""sweep.json: every point of a sweep, strategy by strategy, and what follows from all of them."""
+"""sweep.json: every point of a sweep by strategy, with the knees and capacities."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -30,7 +30,7 @@ SweepJson = Mapping[str, Any]  # the file, as JSON has it
 def header_of(
     options: CompareOptions, calibration: Calibration, sweep: Sweep, complete: bool
 ) -> dict[str, Any]:
-    """What holds for every point."""
+    """The facts that all points share."""
     traces = [path.name for path in options.traces]
     return {
         "headway_sweep": VERSION,
@@ -115,7 +115,7 @@ def _figures(figures: Figures) -> dict[str, Any]:
 
 
 def _json_times(named: Mapping[str, Any]) -> dict[str, Any]:
-    """As in report.json: "never" is a time that did not come, null a percentile not said."""
+    """Times as in report.json: "never" did not come, null is a percentile of too few requests."""
     return {name: "never" if value == NEVER else value for name, value in named.items()}
 
 
@@ -140,14 +140,14 @@ def _capacity(found: Found, scope: Scope) -> dict[str, Any]:
 
 
 def write(plain: SweepJson, path: Path) -> None:
-    """Whole or not at all."""
+    """Write the file atomically."""
     beside = path.with_suffix(".part")
     beside.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
     beside.replace(path)
 
 
 def read(path: Path) -> dict[str, Any]:
-    """SettingError if it is no such file."""
+    """Read sweep.json. Raise SettingError if it is not a sweep of this version."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
         if plain["headway_sweep"] != VERSION:
@@ -157,7 +157,7 @@ def read(path: Path) -> dict[str, Any]:
     return dict(plain)
 
 
-# -- what charts and tables ask of it
+# -- reading values for charts and tables
 
 
 def repeats(point: SweepJson, strategy: str) -> list[dict[str, Any]]:
@@ -165,23 +165,23 @@ def repeats(point: SweepJson, strategy: str) -> list[dict[str, Any]]:
 
 
 def times(point: SweepJson, strategy: str, lane: str, name: str) -> list[Quantile]:
-    """A percentile in each repeat: nanoseconds, NEVER, or None where it is not said."""
+    """A percentile in each repeat: nanoseconds, NEVER, or None if there were too few requests."""
     values = [each["lanes"][lane][name] for each in repeats(point, strategy)]
     return [NEVER if value == "never" else value for value in values]
 
 
 def points_with_requests(plain: SweepJson) -> list[SweepJson]:
-    """The points of a curve: where nobody is left after the warm-up, nothing is known."""
+    """The points of a curve: those with requests after the warm-up."""
     return [each for each in plain["points"] if has_requests(each)]
 
 
 def has_requests(point: SweepJson) -> bool:
-    """Whether anybody is left after the warm-up, of whom the figures could speak."""
+    """Whether the point has any requests after the warm-up."""
     return any(lane["offered"] for each in point["figures"] for lane in each["lanes"].values())
 
 
 def curve(plain: SweepJson, strategy: str, lane: str, name: str) -> list[tuple[float, Quantile]]:
-    """The percentile against the setting: of several repeats the (lower) median, so a value."""
+    """The percentile against the setting. Several repeats give the lower median, a real value."""
     points = []
     for point in points_with_requests(plain):
         values = times(point, strategy, lane, name)
@@ -194,8 +194,8 @@ def curve(plain: SweepJson, strategy: str, lane: str, name: str) -> list[tuple[f
 def curve_values(
     plain: SweepJson, strategy: str, name: str, lane: str = ""
 ) -> list[tuple[float, float]]:
-    """What the engine did against the setting; with a lane, what became of that one, where it was
-    asked."""
+    """A figure of the engine against the setting; with a lane, a figure of the lane, at points
+    where it has requests."""
     points = []
     for point in points_with_requests(plain):
         found = [each["lanes"][lane] if lane else each for each in repeats(point, strategy)]

@@ -27,13 +27,13 @@ UNITS: Mapping[str, str] = {
     "num_blocks": "KV blocks",
 }
 INTEGERS = ("slots", "chunk", "step_tokens", "num_blocks")
-MOST_WHOLE = 10_000_000  # of INTEGERS
+MOST_WHOLE = 10_000_000  # the largest value of INTEGERS
 MAX_VALUES = 200  # of one range
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """One setting, and the values that it takes one after the other."""
+    """One setting and the values it takes."""
 
     setting: str
     values: tuple[float, ...]  # ascending
@@ -94,7 +94,7 @@ def _number(setting: str, text: str) -> float:
 def options_at(options: CompareOptions, setting: str, value: float) -> CompareOptions:
     """The options with the traffic that the value sets. A rate replaces a load, and vice versa.
 
-    Settings that are not of the traffic leave the options as they are.
+    Settings other than traffic leave the options unchanged.
     """
     if setting == "rate":
         return replace(options, rate=value, load=0.0)
@@ -108,7 +108,7 @@ def options_at(options: CompareOptions, setting: str, value: float) -> CompareOp
 def calibration_at(calibration: Calibration, setting: str, value: float) -> Calibration:
     """The calibration with the KV blocks that the value sets.
 
-    More slots than were calibrated get as many blocks as they can use, up to those that fit.
+    If there are more slots than calibrated, they get as many blocks as they can use and as fit.
     Raises SettingError if a request of the whole context would not fit into the blocks.
     """
     needed = -(-calibration.context // calibration.block_size)
@@ -136,7 +136,7 @@ def strategy_at(strategy: Strategy, setting: str, value: float) -> Strategy:
 
 
 def applies_to(strategy: Strategy, setting: str) -> bool:
-    """Whether the strategy has such a setting."""
+    """Whether the strategy has this setting."""
     if setting == "chunk":
         return isinstance(strategy.policies.chunk, Fixed)
     if setting == "window":
@@ -156,11 +156,11 @@ def _with_setting(policies: Policies, setting: str, value: float) -> Policies:
             join = replace(join, lows={})
         return replace(policies, join=replace(join, window=round(value * 1e6)))
     if setting == "chunk" and isinstance(chunk, Fixed):
-        decoding = policies.step_tokens - chunk.size  # tokens of a step beside the chunk: kept
+        decoding = policies.step_tokens - chunk.size  # a step's tokens beside the chunk stay
         step_tokens = max(policies.slots, number + max(0, decoding))
         return replace(policies, chunk=Fixed(number), step_tokens=step_tokens)
     if setting == "slots" and isinstance(join, Continuous):
-        prompts = policies.step_tokens - join.size  # tokens of a step for prompts: kept
+        prompts = policies.step_tokens - join.size  # a step's tokens for prompts stay
         return replace(policies, join=Continuous(number), step_tokens=number + max(1, prompts))
     if setting == "slots" and isinstance(join, Static | Dynamic | LengthClasses):
         each = policies.step_tokens // join.size
@@ -169,5 +169,5 @@ def _with_setting(policies: Policies, setting: str, value: float) -> Policies:
 
 
 def _has_one_window(join: Join) -> bool:
-    """Whether one window holds for all lanes, so that there is one number to vary."""
+    """Whether all lanes share one window, so that there is one number to vary."""
     return isinstance(join, LengthClasses) or (isinstance(join, Dynamic) and not join.windows)

@@ -18,9 +18,9 @@ THROUGHPUT = [
 
 
 def capacities(sweep: SweepJson) -> Table:
-    """By strategy, the cheapest first: its capacity, and the knee of each endpoint.
+    """A row per strategy, the cheapest first: its capacity, and the knee of each endpoint.
 
-    Without capacities: its worst endpoint's share in budget at each value of the sweep.
+    Without capacities: the worst endpoint's share in budget at each value of the sweep.
     """
     if not sweep["capacity"]:
         return _shares(sweep)
@@ -52,7 +52,7 @@ def _shares(sweep: SweepJson) -> Table:
 
 
 def latency(sweep: SweepJson, lane: str) -> Table:
-    """A row for each strategy and value: the median of the repeats, and their range."""
+    """A row for each strategy and value, with the median and range of the repeats."""
     rows = []
     for name in sweep["strategies"]:
         for point in sweep["points"]:

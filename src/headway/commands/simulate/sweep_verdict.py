@@ -1,4 +1,4 @@
-"""The answer of a sweep: which strategies keep every budget, and how far, the cheapest first."""
+"""A sweep's verdict: which strategies keep every budget and up to where, the cheapest first."""
 
 from headway.commands.simulate.sweep_report import SweepJson, curve_values, has_requests
 from headway.report.formatting import share
@@ -7,7 +7,8 @@ Kept = tuple[str, list[float]]  # a strategy, and the values at which it keeps e
 
 
 def verdict(sweep: SweepJson) -> list[str]:
-    """Sentences, the answer first. Under one price an hour, more requests a second are cheaper."""
+    """The verdict in sentences, the answer first. At a fixed price per hour, a higher capacity is
+    cheaper."""
     goal = f"{share(sweep['share'])} of every endpoint's requests inside their budget"
     if not sweep["capacity"]:
         return _by_value(sweep, goal)
@@ -31,9 +32,10 @@ def verdict(sweep: SweepJson) -> list[str]:
 
 
 def ranked(sweep: SweepJson) -> list[str]:
-    """The strategies, by what a request costs at their capacity: the highest capacity first.
+    """The strategies by cost per request at their capacity: the highest capacity first.
 
-    Without capacities: those that keep every budget at most values first, the idler first of two.
+    Without capacities: by the number of values that keep every budget, most first. The less busy
+    engine wins a tie.
     """
     names: list[str] = sweep["strategies"]
     if sweep["capacity"]:
@@ -43,7 +45,7 @@ def ranked(sweep: SweepJson) -> list[str]:
 
 
 def machine_seconds(sweep: SweepJson, name: str) -> float | None:
-    """Of the machine, for a request at the strategy's capacity; None where it is not known."""
+    """Machine seconds per request at the strategy's capacity; None if unknown."""
     rate = _rate(sweep, name) if sweep["setting"] == "rate" and sweep["capacity"] else 0.0
     return 1 / rate if rate else None
 
@@ -58,7 +60,7 @@ def worst(sweep: SweepJson, name: str) -> list[tuple[float, float]]:
 
 
 def _rate(sweep: SweepJson, name: str) -> float:
-    """The capacity; 0 where there is none, or where too few requests say so."""
+    """The capacity; 0 if there is none, or if it rests on too few requests."""
     found = sweep["capacity"].get(name)
     return float(found["rate"]) if found and found["enough"] else 0.0
 

@@ -1,4 +1,4 @@
-"""Batch service: the server takes all waiting requests, and b of them take alpha b + tau0."""
+"""Batch service: the server takes all waiting requests as a group; b take alpha b + tau0."""
 
 from dataclasses import dataclass
 from math import exp
@@ -13,7 +13,7 @@ LEAST, MOST = 0.1, 0.9  # load (rate x alpha) where the bound is within 10 %
 
 @dataclass(frozen=True, slots=True)
 class GroupTime:
-    """A group of b takes tau0 + alpha b nanoseconds."""
+    """The time of a group: b requests take tau0 + alpha b nanoseconds."""
 
     alpha: float
     tau0: float
@@ -32,16 +32,16 @@ def mean_sojourn(rate: float, line: GroupTime) -> float:
 
 
 def mean_group_size(rate: float, line: GroupTime) -> float:
-    """Approximate mean group size: as many as arrive while a group of that size is served."""
+    """Approximate mean group size: the number that arrives while such a group is served."""
     return max(1.0, rate * line.tau0 / (1 - rate * line.alpha))
 
 
 def woken_share(rate: float, line: GroupTime) -> float:
     """Approximate share of the requests that wait for the engine to wake up.
 
-    Those are the requests that find the engine idle, and those that arrive while the first one is
-    served. P(none came) is the probability of no arrival during a group of mean size. The mean
-    group size is (rate x tau0 + P(none came)) / (1 - rate x alpha).
+    These requests find the engine idle, or arrive while the first one is served. P(none came) is
+    the probability of no arrival during a group of mean size. The mean group size is
+    (rate x tau0 + P(none came)) / (1 - rate x alpha).
     """
     none = exp(-rate * (line.tau0 + line.alpha * mean_group_size(rate, line)))
     idle = (1 - rate * line.alpha) * none / (rate * line.tau0 + none)
@@ -49,7 +49,7 @@ def woken_share(rate: float, line: GroupTime) -> float:
 
 
 def tangent(steps: StepTimes, prompt: int, rate: float) -> GroupTime:
-    """The tangent to the cost model at the mean group size that this tangent leads to.
+    """The tangent to the cost model at the mean group size that the tangent itself implies.
 
     rate: requests per nanosecond. Raises SettingError if full batches are too slow for it.
     """

@@ -9,9 +9,9 @@ from headway.commands.plan.estimate.planned_traffic import SECOND
 
 
 def dispersion(times: Sequence[int], window: int) -> float:
-    """The variance over the mean of the arrivals per window of so many nanoseconds.
+    """The variance over the mean of the arrivals per window. window: nanoseconds.
 
-    It is 1 for Poisson arrivals, and 0.0 where the times do not span two windows. This is the index
+    It is 1 for Poisson arrivals, and 0.0 if the times do not span two windows. This is the index
     of dispersion for counts (Cox and Lewis, 1966). The spread of the gaps alone would not show
     bursts that last minutes.
     """
@@ -33,17 +33,17 @@ def windows(ttft: int) -> tuple[int, ...]:
 class Burstiness:
     """The highest requests per second within the TTFT budget, by formula and simulated."""
 
-    requests: int  # of the trace that were simulated
-    span: float  # seconds of the trace that they span
+    requests: int  # how many of the trace's requests were simulated
+    span: float  # seconds of the trace that these requests span
     dispersion: Mapping[int, float]  # of the whole trace, by window in nanoseconds
     formula: float  # M/G/1
-    # simulated; 0: not even a thousandth of the formula's; None: no rate breaks the budget
+    # simulated; 0: even a thousandth of the first guess breaks the budget; None: no rate does
     poisson: float | None  # Poisson arrivals of the trace's lengths
     recorded: float | None  # the trace's own arrivals, sped up or slowed down
 
     @property
     def times(self) -> float:
-        """The formula's rate over that of the trace's arrivals; 0 where no rate is too high."""
+        """The formula's rate over `recorded`; 0 if that is None, inf if it is 0."""
         if self.recorded is None:
             return 0.0
         return self.formula / self.recorded if self.recorded else float("inf")

@@ -14,12 +14,12 @@ class Estimate:
     assumes: str
     source: str  # the paper or law
     holds: str  # where the tests keep it within 10 % of the simulator, or why it is exact
-    outside: str = ""  # why this case is out of that range; empty: it is within
+    outside: str = ""  # why this case is outside that range; empty: it is inside
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedEstimate:
-    """An estimate, and the answer of the real scheduler in virtual time."""
+    """An estimate, and the real scheduler's answer in virtual time."""
 
     estimate: Estimate
     simulated: float | None  # in the estimate's unit; None: not simulated, and `method` says why

@@ -32,25 +32,25 @@ from headway.commands.plan.estimate.waiting import (
 from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses, Static
 from headway.core.policies.policies import Policies
 
-ROWS = 240_000  # tokens of answers that a run simulates, about
+ROWS = 240_000  # answer tokens that a run simulates, approximately
 FEWEST, MOST = 200, 5_000  # requests of a run
-GROUPS = 600  # requests, at most, that padding is measured over
-PLAYED = 4  # times as many requests of a trace, at most, as of Poisson arrivals
-TRIALS = 7  # of a bisection by simulation
-LARGE = 1_000_000  # tokens of answers beyond which nothing is simulated
-MANY = 50_000  # requests at once, likewise: some seconds
-LONG = 20_000_000  # tokens of their prompts, likewise: half a gigabyte
+GROUPS = 600  # the most requests over which padding is measured
+PLAYED = 4  # the most requests of a trace, as a multiple of the Poisson requests
+TRIALS = 7  # steps of a bisection by simulation
+LARGE = 1_000_000  # answer tokens: beyond this nothing is simulated
+MANY = 50_000  # requests at once (some seconds): beyond this nothing is simulated
+LONG = 20_000_000  # prompt tokens at once (half a gigabyte): beyond this nothing is simulated
 TOO_MANY = "not simulated: so many requests at once would take the simulator minutes or gigabytes"
-CLIMB = 1_000  # times a guess: the highest rate that is tried
+CLIMB = 1_000  # times the guess: beyond this rate the search gives up
 
 
 def count(traffic: PlannedTraffic) -> int:
-    """Requests of a simulated run: the shorter the answers, the more."""
+    """The number of requests in a simulated run; shorter answers allow more."""
     return max(FEWEST, min(MOST, round(ROWS / traffic.answer)))
 
 
 def check_memory(machine: Machine, traffic: PlannedTraffic) -> list[CheckedEstimate]:
-    """The largest batches, in requests, that fit into all blocks beside the weights."""
+    """The largest batches, in requests, that fit into all the blocks beside the weights."""
     machine = replace(machine, num_blocks=machine.fit or machine.num_blocks)
     peak = peak_batch(traffic, machine.num_blocks, machine.block_size)
     mean = mean_batch(traffic, machine.num_blocks, machine.block_size)
@@ -78,9 +78,9 @@ def check_memory(machine: Machine, traffic: PlannedTraffic) -> list[CheckedEstim
 
 
 def _are_too_many(requests: int, prompt: float) -> bool:
-    """Whether so many requests at once, of a prompt of so many tokens, take too long to simulate.
+    """Whether this many requests at once take too long to simulate. prompt: tokens of each.
 
-    Their answers count apart: each of their tokens is a row of a step.
+    Callers check the answers separately, as each answer token is a row of a step.
     """
     return requests > MANY or requests * prompt > LONG
 
@@ -92,7 +92,7 @@ def _full(machine: Machine, traffic: PlannedTraffic, size: int, requests: int) -
 
 
 def check_tpot(machine: Machine, traffic: PlannedTraffic, tpot: int) -> CheckedEstimate:
-    """The largest batch within a TPOT of so many nanoseconds.
+    """The largest batch within a TPOT of `tpot` nanoseconds.
 
     The simulator decodes requests of one length at the mean context. Raises SettingError if a
     single request is too slow.
@@ -119,7 +119,8 @@ def check_tpot(machine: Machine, traffic: PlannedTraffic, tpot: int) -> CheckedE
 def check_padding(
     machine: Machine, traffic: PlannedTraffic, size: int, buckets: tuple[int, ...]
 ) -> list[CheckedEstimate]:
-    """The padding of groups of `size` in percent: to the longest and, if any, to buckets."""
+    """The padding of groups of `size` in percent: to the longest and, if there are any, by
+    buckets."""
     joins: dict[str, Join] = {
         "longest": Static(size),
         "buckets": Static(size, buckets),
@@ -202,9 +203,10 @@ def check_budget_rate(machine: Machine, traffic: PlannedTraffic, ttft: int) -> C
 
 
 def _search_rate(within: Callable[[float], bool], guess: float, reach: float) -> float | None:
-    """The highest rate within the budget, searched around a guess; 0 if a thousandth is too high.
+    """Search for the highest rate within the budget around a guess.
 
-    None if no rate is too high: few requests keep a large budget even if all arrive at once.
+    0: even a thousandth of the guess is too high. None: no rate is too high, since few requests
+    keep a large budget even if all arrive at once.
     """
     low = guess / reach
     while not within(low):
@@ -222,7 +224,7 @@ def _search_rate(within: Callable[[float], bool], guess: float, reach: float) ->
 def measure_burstiness(
     machine: Machine, traffic: PlannedTraffic, ttft: int, planned: CheckedEstimate
 ) -> Burstiness:
-    """The highest rates within a TTFT budget of so many nanoseconds, with and without bursts.
+    """The highest rates within a TTFT budget in nanoseconds, with and without bursts.
 
     planned: the highest rate of the same traffic with Poisson arrivals. Raises SettingError if the
     simulated part of the trace has no span.

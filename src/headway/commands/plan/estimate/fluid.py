@@ -1,4 +1,4 @@
-"""The fluid law of continuous batching: a step grows by the work that arrived during the last."""
+"""The fluid law of continuous batching: each step adds the work that arrived during the last."""
 
 from dataclasses import dataclass
 from statistics import fmean
@@ -10,29 +10,29 @@ from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
 from headway.report.formatting import duration
 
-LEAST, MOST = 0.2, 0.7  # rho where the law is within 10 %
-SHORTEST = 20  # tokens of an answer
+LEAST, MOST = 0.2, 0.7  # the range of rho in which the law is within 10 %
+SHORTEST = 20  # the fewest answer tokens for which the law is within 10 %
 ROUNDS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class SteadyState:
-    """The steady state at a rate. In each cycle (one step) the arrivals of the last one join."""
+    """The steady state at a rate. In each cycle (one step) the arrivals of the last cycle join."""
 
     pace: float  # nanoseconds between two tokens of one answer
     rho: float  # 1 - a step without load / the mean cycle
     batch: float  # mean number of decoding requests
-    held: float  # mean number of their tokens in the KV memory
-    entering: float  # mean number of tokens there of prompts that are being computed
+    held: float  # mean number of KV tokens of decoding requests
+    entering: float  # mean number of KV tokens of prompts being computed
     base: float  # nanoseconds of a step that decodes one row
-    met: float  # nanoseconds of the cycle under way when a request arrives
-    joined: float  # nanoseconds of the cycle that computes its prompt
+    met: float  # nanoseconds of the cycle running when a request arrives
+    joined: float  # nanoseconds of the cycle that computes the request's prompt
 
 
 def steady_state(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> SteadyState:
     """The steady state with the smallest pace that reproduces itself through its batch.
 
-    rate: requests per nanosecond. Raises SettingError if the rate is too high for any.
+    rate: requests per nanosecond. Raises SettingError if the rate is too high for a steady state.
     """
     pace = steps.decoding(1, traffic.context)
     for _ in range(ROUNDS):
@@ -58,15 +58,15 @@ def steady_state(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> Stea
 def _next_state(
     steps: StepTimes, traffic: PlannedTraffic, rate: float, pace: float
 ) -> SteadyState | None:
-    """The state that the batch of this pace leads to; None: prompts arrive faster than computed.
+    """The state that the batch at this pace leads to; None: prompts arrive faster than computed.
 
-    A decoding request shares its steps with the mean number of others and itself. The number of
+    A decoding request shares its steps with itself and the mean number of others. The number of
     decoding requests is then negative binomial, and the law is exact for linear prices without
-    prompts. With prompts, a cycle T is D plus the prompts that arrived during the last cycle. Its
-    mean is D / (1 - r), where r = rate x a prompt's share s, and its variance is
+    prompts. With prompts, a cycle T is the decode time D plus the prompts that arrived during the
+    last cycle. Its mean is D / (1 - r), where r = rate x a prompt's share s, and its variance is
     rate T E[s^2] / (1 - r^2). The cycle that computes a request's own prompt is long, so more
     prompts arrive during it. The first gaps of the answer are therefore longer, each by r times
-    the excess of the one before. A prompt's fixed price per step is charged to every prompt.
+    the excess of the gap before. A prompt's fixed price per step is charged to every prompt.
     """
     rows, context, count = 1 + rate * traffic.decodes * pace, traffic.context, traffic.decodes
     base, plain = steps.decoding(1, context), steps.decoding(rows, context)

@@ -1,4 +1,4 @@
-"""KV memory: the bytes of a token, and the batch that fits."""
+"""KV memory: the bytes per token, and the batch that fits."""
 
 from math import ceil
 from statistics import fmean
@@ -19,7 +19,7 @@ def kv_per_token(
 
 
 def kv_estimate(kind: str, value: int, is_own: bool) -> Estimate:
-    """An estimate of so many bytes per token. is_own: the model has this kind of attention."""
+    """The KV bytes per token as an estimate. is_own: the model has this kind of attention."""
     own = "" if is_own else ", if the model had that"
     return Estimate(
         question=f"KV per token, {kind}{own}",
@@ -33,12 +33,12 @@ def kv_estimate(kind: str, value: int, is_own: bool) -> Estimate:
 
 
 def blocks(tokens: float, block_size: int) -> int:
-    """Blocks that hold so many tokens."""
+    """The number of blocks that hold these tokens."""
     return ceil(tokens / block_size)
 
 
 def peak_batch(traffic: PlannedTraffic, num_blocks: int, block_size: int) -> Estimate:
-    """The requests that fit when all of them reach their last token at once."""
+    """The number of requests that fit if all reach their last token at once."""
     each = fmean(blocks(p + a - 1, block_size) for p, a in traffic.lengths)
     return Estimate(
         question="memory-limited batch, all requests at their last token",
@@ -55,7 +55,7 @@ def peak_batch(traffic: PlannedTraffic, num_blocks: int, block_size: int) -> Est
 
 
 def mean_batch(traffic: PlannedTraffic, num_blocks: int, block_size: int) -> Estimate:
-    """The requests that fit on average, at all stages of their answers."""
+    """The mean number of requests that fit, at mixed stages of their answers."""
     spent = fmean(
         sum(blocks(p + step, block_size) for step in range(1, a)) for p, a in traffic.lengths
     )

@@ -21,7 +21,7 @@ def expected_longest(lengths: Sequence[int], size: int) -> float:
 def padded_share(lengths: Sequence[int], size: int, width: Callable[[int], int] = int) -> float:
     """The share of a group's computed tokens that is padding.
 
-    width: the width that a prompt of this length is padded to.
+    width: maps a prompt's length to the width it is padded to.
     """
     wide = expected_longest([width(length) for length in lengths], size)
     return 1 - sum(lengths) / len(lengths) / wide
@@ -33,7 +33,7 @@ def next_bucket(buckets: Sequence[int], length: int) -> int:
 
 
 def bucketed_share(lengths: Sequence[int], size: int, buckets: Sequence[int]) -> float:
-    """The share of padding when each group has prompts of one bucket only."""
+    """The share of padding if each group has prompts of one bucket only."""
     classes: dict[int, list[int]] = {}
     for length in lengths:
         classes.setdefault(bisect_left(buckets, length), []).append(length)
@@ -61,8 +61,8 @@ def padding_estimates(
 ) -> dict[str, Estimate]:
     """The padding in percent, by how groups are formed.
 
-    `longest`: groups of `size`, padded to their longest. With buckets also `buckets`: padded up to
-    a bucket, and `classes`: of one bucket each.
+    `longest`: groups of `size`, padded to their longest prompt. If there are buckets, also
+    `buckets`: groups padded up to a bucket, and `classes`: groups of one bucket each.
     """
     estimates = {
         "longest": _estimate(

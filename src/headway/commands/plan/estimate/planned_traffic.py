@@ -11,10 +11,10 @@ from headway.costing.request_spec import RequestSpec
 from headway.errors import SettingError
 
 SECOND = 1_000_000_000
-DISTINCT = 200  # prompt lengths, about, that stand for all of them
+DISTINCT = 200  # about this many prompt lengths stand for all of them
 
 
-@dataclass(frozen=True)  # no slots: the means of thousands of lengths are kept once computed
+@dataclass(frozen=True)  # no slots, so that the means over thousands of lengths are cached
 class PlannedTraffic:
     """A trace, or Poisson arrivals. Lengths are (prompt, answer) in tokens, in order of arrival.
 
@@ -61,7 +61,7 @@ class PlannedTraffic:
 
     @cached_property
     def prompts(self) -> list[int]:
-        """The prompts' lengths, ascending; every so many of them where there are many."""
+        """The prompt lengths, ascending; if there are many, an evenly spaced sample."""
         every = max(1, len(self.lengths) // DISTINCT)
         return sorted(prompt for prompt, _ in self.lengths)[every // 2 :: every]
 
@@ -76,10 +76,10 @@ class PlannedTraffic:
         return span
 
     def poisson(self, count: int, rate: float, seed: int) -> list[Request]:
-        """So many requests with Poisson arrivals at a rate per second.
+        """`count` requests with Poisson arrivals. rate: per second.
 
-        All rates share the same random gaps, scaled. Where there are more lengths than requests,
-        evenly spaced ones are taken, so that they cover the whole trace.
+        All rates share the same random gaps, scaled. If there are more lengths than requests,
+        evenly spaced ones are taken, to cover the whole trace.
         """
         draw, at, requests = Random(f"{seed} arrivals"), 0.0, list[Request]()
         every = max(1.0, len(self.lengths) / count)
@@ -100,11 +100,11 @@ class PlannedTraffic:
         ]
 
     def backlog(self, count: int) -> list[Request]:
-        """So many requests that all arrive at time 0."""
+        """`count` requests that all arrive at time 0."""
         return [self._request(number, 0, number) for number in range(count)]
 
     def cut(self, count: int) -> "PlannedTraffic":
-        """The traffic of the first so many requests, at their own rate."""
+        """The traffic of the first `count` requests, at their own rate."""
         if count >= len(self.lengths):
             return self
         times = self.times[:count]

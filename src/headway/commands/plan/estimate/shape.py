@@ -14,8 +14,8 @@ from headway.models import EMBEDDED, display_name
 def kv_or_why_not(model: str | None, calibration: Calibration) -> tuple[list[CheckedEstimate], str]:
     """The KV per token in bytes, or the reason why it is unknown.
 
-    model: None for the cost file's model, whose errors become the reason. Of a named model errors
-    are raised: SettingError if the cost file is of another model, CheckpointError if it is broken.
+    model: None for the cost file's model, whose errors become the reason. A named model's errors
+    are raised: SettingError if the cost file is for another model, CheckpointError if it is broken.
     """
     if model is not None:
         calibration.check_model(display_name(model))
@@ -31,9 +31,9 @@ def kv_or_why_not(model: str | None, calibration: Calibration) -> tuple[list[Che
 
 
 def kv_answers(model: str | None, calibration: Calibration) -> list[CheckedEstimate]:
-    """KV per token in bytes: of the model, and of its shape with other numbers of KV heads.
+    """KV per token in bytes, for the model and for its shape with other numbers of KV heads.
 
-    model: a checkpoint's folder or hub id, or a shape that ships; None: the embedded model.
+    model: a checkpoint's folder or hub id, or a shipped shape; None: the embedded model.
     Raises SettingError if a package is missing or the dtype is unknown, CheckpointError for a
     broken model.
     """

@@ -17,10 +17,10 @@ from headway.errors import SettingError
 from headway.sim.inbox import arrivals
 from headway.sim.simulate import simulate
 
-STEP_TOKENS = 2_048  # of a step, as in `LLM`
-ROOM = 1 << 40  # tokens of a step without a limit
-BLOCKS = 200_000  # of a memory that is never full
-EDGE = 10  # a share of 1 / EDGE of the requests at either end of a run is not counted
+STEP_TOKENS = 2_048  # a step's token limit, as in `LLM`
+ROOM = 1 << 40  # the token limit of a step without one
+BLOCKS = 200_000  # KV blocks of a memory that is never full
+EDGE = 10  # 1 / EDGE of the requests at either end of a run are not counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class SimulatedRun:
 
     @property
     def settled(self) -> tuple[RequestRow, ...]:
-        """The requests without those at either end, when the engine was filling or emptying."""
+        """The requests, except those at either end, when the engine fills up or empties."""
         edge = len(self.requests) // EDGE
         return self.requests[edge : len(self.requests) - edge]
 
@@ -55,7 +55,7 @@ class SimulatedRun:
 
     @property
     def tpot(self) -> float:
-        """Mean nanoseconds between tokens: each settled request weighs by its decode steps."""
+        """Mean nanoseconds between tokens. Each settled request is weighted by its decode steps."""
         rows = [row for row in self.settled if row.generated > 1]
         gaps = sum(row.generated - 1 for row in rows)
         return sum(row.last_token - row.first_token for row in rows) / gaps if gaps else 0.0
@@ -100,14 +100,14 @@ class SimulatedRun:
 
 
 def whole_prompts(slots: int) -> Policies:
-    """Policies where all waiting requests join the next step, whole, while it has tokens left."""
+    """Policies where waiting prompts join the next step whole, as long as it has tokens left."""
     return Policies(Continuous(slots), step_tokens=max(STEP_TOKENS, slots))
 
 
 def one_prompt(slots: int) -> Policies:
     """Policies where a step has one whole prompt, beside a token for each decoding request.
 
-    A prompt longer than the slots leaves no room for another.
+    This holds for prompts longer than the slots, which leave no room for a second prompt.
     """
     return Policies(Continuous(slots), step_tokens=slots + 1)
 
@@ -128,9 +128,9 @@ def serve(machine: Machine, policies: Policies, requests: Sequence[Request]) -> 
 
 
 def highest_rate(holds: Callable[[float], bool], low: float, high: float, trials: int) -> float:
-    """The largest value for which `holds` is true, if all smaller ones are, by bisection of ratios.
+    """The largest value that `holds`, by bisection of ratios, if all smaller values do too.
 
-    low is assumed to hold; 0 < low < high. trials: halvings.
+    low is assumed to hold; 0 < low < high. trials: how often the range is halved.
     """
     for _ in range(trials):
         middle = (low * high) ** 0.5
@@ -139,9 +139,9 @@ def highest_rate(holds: Callable[[float], bool], low: float, high: float, trials
 
 
 def largest_count(holds: Callable[[int], bool], guess: int) -> int:
-    """The largest whole number for which `holds` is true, if all smaller ones are.
+    """The largest whole number that `holds`, if all smaller ones do too.
 
-    The search starts at a guess.
+    guess: where the search starts.
     """
     low, reach = guess, max(1, guess // 16)
     while low > 0 and not holds(low):

@@ -14,8 +14,8 @@ class StepTimes:
     """Mean nanoseconds from the start of a step to the start of the next, by its composition.
 
     The time includes the host's work after the step and the mean of the residuals. It leaves out
-    the wake-up after a sleep (`wake`) and the executor's rounding of tokens. Tiles of products have
-    a line through their stairs. Formulas need slopes, and a staircase has no useful ones.
+    the wake-up after a sleep (`wake`) and the executor's rounding of tokens. A line replaces the
+    staircase of matmul tiles, since formulas need slopes.
     """
 
     cost: StepCost
@@ -24,12 +24,12 @@ class StepTimes:
         object.__setattr__(self, "cost", replace(self.cost.without_tiles(), rounding=Rounding()))
 
     def of(self, features: Features) -> float:
-        """Of a step with these features."""
+        """The time of a step with these features."""
         spent = self.cost.predict(features) * _mean(self.cost.residuals[self.cost.regime(features)])
         return spent + self.cost.behind(features)
 
     def decoding(self, rows: float, context: float, more: Features = NONE) -> float:
-        """Of a decode step. Between two whole numbers of rows it is linear.
+        """The time of a decode step, linear between two whole numbers of rows.
 
         context: tokens that each row attends to. more: features to add to the step.
         """
@@ -41,24 +41,24 @@ class StepTimes:
         return low + (high - low) * (rows - below)
 
     def with_prompt(self, prompt: int, rows: float, context: float) -> float:
-        """Of a decode step with a whole prompt in it."""
+        """The time of a decode step with a whole prompt in it."""
         return self.decoding(rows, context, row_features(0, prompt, logits=1))
 
     def waking(self, rate: float) -> float:
-        """More of the first step after a sleep that ends with an arrival.
+        """The mean extra time of the first step after a sleep that an arrival ends.
 
-        rate: of arrivals, per nanosecond. Sleeps are exponential. After one shorter than `cooling`
-        it is the sleep's share of `wake`.
+        rate: arrivals per nanosecond, so sleeps are exponential. A sleep shorter than `cooling`
+        costs its share of `wake`.
         """
         long = rate * self.cost.cooling
         return self.cost.wake * (-expm1(-long) / long if long else 1.0)
 
     def unseen(self, prompt: int) -> float:
-        """The host's nanoseconds after a prompt's step, for which the first token does not wait."""
+        """The host's time after a prompt's step, which the first token does not wait for."""
         return float(self.cost.behind(row_features(0, prompt, logits=1)))
 
     def group(self, prompt: int, size: float) -> float:
-        """Of a step of so many whole prompts alone; between two whole numbers it is linear."""
+        """The time of a step of `size` whole prompts alone, linear between two whole numbers."""
         below, each = floor(size), row_features(0, prompt, logits=1)
         low = self.of(_times(each, below))
         if size == below:
@@ -67,7 +67,7 @@ class StepTimes:
 
 
 def _mean(residuals: Residuals) -> float:
-    """The mean factor of draws that interpolate linearly between the quantiles."""
+    """The mean factor when draws interpolate linearly between the quantiles."""
     points = residuals.quantiles
     if len(points) == 1:
         return points[0] / WHOLE

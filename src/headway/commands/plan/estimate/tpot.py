@@ -10,8 +10,8 @@ from headway.errors import SettingError
 def largest_batch(steps: StepTimes, traffic: PlannedTraffic, tpot: int, slots: int) -> Estimate:
     """The most rows that decode within the TPOT.
 
-    tpot: nanoseconds. slots: the rows that the cost model was fitted up to. Raises SettingError if
-    a single request is too slow, or if the cost model gives a batch no price.
+    tpot: nanoseconds. slots: the most rows that the cost model was fitted to. Raises SettingError
+    if a single request is too slow, or if larger batches cost nothing by the cost model.
     """
     if steps.decoding(1, traffic.context) > tpot:
         alone = steps.decoding(1, traffic.context) / 1e6

@@ -11,21 +11,21 @@ from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
 from headway.report.formatting import duration
 
-MOST = 0.75  # load of the prompts' steps up to which the wait is within 10 %
-STEEP = 0.9  # the same for the rate, which hardly changes there
-GATED = 0.7  # rho up to which the gated queue is within 10 %
+MOST = 0.75  # up to this load of the prompts' steps the wait is within 10 %
+STEEP = 0.9  # up to this load the rate is, as it hardly changes there
+GATED = 0.7  # up to this rho the gated queue is within 10 %
 ROUNDS = 30  # of a bisection
-BEYOND = 1e12  # requests per second, at which the search gives up
+BEYOND = 1e12  # requests per second: beyond this rate the search gives up
 
 
 @dataclass(frozen=True, slots=True)
 class PromptWait:
-    """The wait for the first token in nanoseconds, when a step has at most one prompt."""
+    """The wait for the first token in nanoseconds, if a step has at most one prompt."""
 
     load: float  # share of the time in steps with a prompt
     queue: float  # from arrival until the prompt's step begins
-    own: float  # in the prompt's step
-    decoding: float  # share of the time in steps without one
+    own: float  # in the prompt's own step
+    decoding: float  # share of the time in steps without a prompt
     steady_state: SteadyState
 
     @property
@@ -34,11 +34,11 @@ class PromptWait:
 
 
 def prompt_wait(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> PromptWait:
-    """The wait at a rate per nanosecond, by M/G/1 with vacations.
+    """The wait, by M/G/1 with vacations. rate: requests per nanosecond.
 
     The service S is a step with a prompt and the decoding rows. A request that arrives during a
-    step without a prompt waits for the rest of it, on average half. Raises SettingError if prompts
-    arrive faster than steps can take them.
+    step without a prompt waits for the rest of that step, on average half. Raises SettingError if
+    prompts arrive faster than steps can take them.
     """
     state = steady_state(steps, traffic, rate)
     services = [steps.with_prompt(p, state.batch, traffic.context) for p in traffic.prompts]
@@ -57,16 +57,16 @@ def prompt_wait(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> Promp
 
 
 def _share_without_decodes(state: SteadyState) -> float:
-    """Share of the time with no decoding request, by a negative binomial number of them."""
+    """Share of the time without decoding requests, if their number is negative binomial."""
     if not state.batch or state.rho <= 0:
         return 1.0 if not state.batch else 1 / (1 + state.batch)
     return float((1 - state.rho) ** (state.batch * (1 - state.rho) / state.rho))
 
 
 def mean_ttft(machine: Machine, traffic: PlannedTraffic, rate: float) -> float:
-    """Mean TTFT in nanoseconds at a rate per nanosecond, with the wake-up of a sleeping engine.
+    """Mean TTFT in nanoseconds, with the wake-up of a sleeping engine.
 
-    Raises SettingError if the rate is too high.
+    rate: requests per nanosecond. Raises SettingError if it is too high.
     """
     steps = StepTimes(machine.cost)
     wait = prompt_wait(steps, traffic, rate)
@@ -138,7 +138,7 @@ def _outside(machine: Machine, wait: PromptWait, traffic: PlannedTraffic, most: 
 
 
 def capacity(machine: Machine, traffic: PlannedTraffic, ttft: int) -> float:
-    """The highest requests per second with a mean TTFT within so many nanoseconds.
+    """The highest rate per second with a mean TTFT within `ttft` nanoseconds.
 
     Raises SettingError if the budget is too small for a single request.
     """
@@ -161,9 +161,9 @@ def capacity(machine: Machine, traffic: PlannedTraffic, ttft: int) -> float:
 
 
 def unstable_rate(steps: StepTimes, traffic: PlannedTraffic) -> float:
-    """Requests per second, to a factor of two, from which on there is no steady state.
+    """A rate per second without a steady state, at most twice the lowest such rate.
 
-    Raises SettingError if there always is one.
+    Raises SettingError if every rate has a steady state.
     """
     high = 1e-3
     while is_stable(steps, traffic, high / 1e9):
