@@ -1,4 +1,4 @@
-"""`headway bench`: how a server, or several in turn, answers scheduled traffic."""
+"""`headway bench`: measure how one or more servers, in turn, answer scheduled traffic."""
 
 import asyncio
 import os
@@ -29,14 +29,14 @@ NUMBERS = (
     *("poisson", "ttft", "tpot", "e2e", "seconds", "rate", "speed", "token_scale"),
     *("warm_up", "drain", "find_capacity"),
 )  # options that are numbers
-DESCRIPTORS = 1 << 20  # a request takes one; as many as the system allows
+DESCRIPTORS = 1 << 20  # one per request; in effect, as many as the system allows
 NO_REPORT = "Broken off before any request was sent: no report."
 
 
 def run_bench(options: BenchOptions, console: Console) -> int:
     """Measure the servers and return the exit status.
 
-    Raises a HeadwayError for what the user can mend.
+    Raises a HeadwayError for errors the user can fix.
     """
     targets, headers = check(options), _headers(options.key_env)
     models = _models(options)
@@ -67,7 +67,7 @@ def run_bench(options: BenchOptions, console: Console) -> int:
 
 
 def check(options: BenchOptions) -> list[Target]:
-    """The servers. SettingError for options that cannot be obeyed."""
+    """Check the options; return the servers. SettingError for options that cannot be obeyed."""
     for name in NUMBERS:
         if getattr(options, name) is not None:
             number(getattr(options, name), f"--{name.replace('_', '-')}")
@@ -81,7 +81,7 @@ def check(options: BenchOptions) -> list[Target]:
 
 
 def _models(options: BenchOptions) -> Sequence[str]:
-    """The model's name on each server; empty: the only one."""
+    """The model's name on each server; an empty name means the server's only model."""
     servers, given = len(options.urls), options.models or ("",)
     if len(given) not in (1, servers):
         raise SettingError(
@@ -91,7 +91,7 @@ def _models(options: BenchOptions) -> Sequence[str]:
 
 
 def _headers(key_env: str) -> dict[str, str]:
-    """Of every request: the API key."""
+    """The headers of every request: the API key, if there is one."""
     if not key_env:
         return {}
     key = os.environ.get(key_env, "").strip()
@@ -101,14 +101,14 @@ def _headers(key_env: str) -> dict[str, str]:
 
 
 def smallest_context(wordings: Sequence[Wording]) -> int:
-    """Tokens that a request may have on every server; 0: none says."""
+    """The tokens that a request may have on every server; 0: no server states its context."""
     stated = [each.room for each in wordings if each.context]
     return min(stated, default=0)
 
 
 @dataclass(slots=True)
 class Bench:
-    """Servers take turns within a repeat, so that drift of the machine affects all of them."""
+    """The runs on all servers. Servers alternate within a repeat, so drift affects all alike."""
 
     report: BenchReport
     offers: Sequence[Sequence[Offer]]  # by server
@@ -129,7 +129,7 @@ class Bench:
         return report.closing(complete=True)
 
     def _serve(self, wording: Wording, offers: Sequence[Offer], repeat: int) -> None:
-        """Measure one server once, and keep its rows, those of an interrupted run too."""
+        """Measure one server once, and keep its rows, even if the run is interrupted."""
         report, options, name = self.report, self.report.options, wording.target.name
         title = f"{name} {repeat + 1}" if options.repeat > 1 else name
         run = ClientRun(wording, offers, report.core_lanes, _manner(options, report.work))

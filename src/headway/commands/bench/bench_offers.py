@@ -14,7 +14,7 @@ from headway.traffic.arrival_process import ArrivalProcess
 from headway.traffic.prompts import Prompts
 from headway.traffic.workload import supersede_keys, with_prompts
 
-BLOCK = 16  # numbers that no two prompts begin with
+BLOCK = 16  # no two prompts share their first BLOCK numbers
 SUPERSEDE = "x-headway-supersede"
 
 
@@ -52,7 +52,7 @@ class _Callers:
         return self.lane.calling.leaves_after(self.leaving, request.max_tokens)
 
     def turns(self, first: Request) -> tuple[Turn, ...]:
-        """What follows the first request of a session."""
+        """The turns that follow the first request of a session."""
         source, sessions, draw = self.lane.traffic.source, self.lane.calling.sessions, self.turning
         if not isinstance(source, ArrivalProcess):
             return ()
@@ -66,10 +66,10 @@ class _Callers:
 
 
 def _offer(request: Request, callers: Mapping[str, _Callers], key: Hashable) -> Offer:
-    """key: of requests with the same, the latest is wanted; None: this one is."""
+    """Make the offer. key: of requests with the same key, only the latest is wanted."""
     mine = callers[request.lane]
     headers = mine.lane.calling.headers
-    if key is not None:  # hashed: a trace's text may be no header's
+    if key is not None:  # hashed, because a trace's text may be invalid in a header
         hashed = blake2b(repr(key).encode(), digest_size=16).hexdigest()
         headers = {**headers, SUPERSEDE: hashed}
     return Offer(

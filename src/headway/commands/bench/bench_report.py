@@ -1,4 +1,4 @@
-"""What a benchmark says of itself, and its two reports (BenchReport)."""
+"""What a benchmark prints, and its two reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -25,12 +25,12 @@ from headway.runs.outcome import Outcome
 from headway.runs.remote.client_run import ClientLoad
 from headway.runs.remote.wording import Wording
 
-VOID = 1  # exit status of a run that says nothing about a server
+VOID = 1  # the exit status of a run that says nothing about a server
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server as report.json lists it among what was run."""
+    """A server, as report.json describes it."""
 
     name: str
     rule: str
@@ -39,7 +39,7 @@ class Server:
 
 @dataclass(slots=True)
 class BenchReport:
-    """Prints to the console, and writes report.json and report.html."""
+    """Prints the results to the console, and writes report.json and report.html."""
 
     options: BenchOptions
     wordings: Sequence[Wording]
@@ -49,15 +49,15 @@ class BenchReport:
     folder: Path
     runs: dict[str, tuple[Outcome, ...]] = field(default_factory=dict)
     loads: dict[str, list[ClientLoad]] = field(default_factory=dict)
-    rates: list[dict[str, Any]] = field(default_factory=list)  # what other rates did
+    rates: list[dict[str, Any]] = field(default_factory=list)  # the figures of all rates tried
 
     @property
     def core_lanes(self) -> list[Lane]:
-        """The lanes, for their budgets."""
+        """The lanes with their budgets."""
         return [lane.traffic.endpoint.lane({}) for lane in self.lanes]
 
     def opening(self) -> None:
-        """What will be offered, before minutes are spent."""
+        """Print what will be offered, before the runs."""
         work = self.work.about
         what, of_sessions = asked_text(work)
         first = (
@@ -75,13 +75,13 @@ class BenchReport:
         self.console.print(Text(f"{time_text(self._workload())}.", style="dim"))
 
     def add(self, name: str, outcome: Outcome, load: ClientLoad) -> None:
-        """Keep a run, and write what there is so far."""
+        """Keep a run, and write report.json with the runs so far."""
         self.runs[name] = (*self.runs.get(name, ()), outcome)
         self.loads.setdefault(name, []).append(load)
         self.keep(complete=False)
 
     def keep(self, complete: bool) -> Analysis:
-        """report.json, whole or not at all; not complete: more runs were planned."""
+        """Write report.json atomically. complete: whether all planned runs are in."""
         lanes = {lane.name: lane for lane in self.core_lanes}
         kept = report_json.Report(self._about(complete), lanes, self.runs)
         found = Analysis(kept)
@@ -91,9 +91,9 @@ class BenchReport:
         return found
 
     def closing(self, complete: bool) -> int:
-        """Both reports, the second made of nothing but the first; and the tables.
+        """Write both reports, report.html from report.json alone, and print the tables.
 
-        The exit status is VOID if the client was too late, or nobody was served.
+        Returns the exit status: VOID if the client was at fault, or no request was served.
         """
         self.keep(complete)
         found = Analysis(report_json.read(self.folder / "report.json"))
@@ -152,7 +152,7 @@ class BenchReport:
         }
 
     def _endpoint(self, lane: BenchLane) -> dict[str, Any]:
-        """Of its headers only the names: a value may be a secret."""
+        """The endpoint, for report.json. Only its headers' names: a value may be a secret."""
         endpoint, calling = lane.traffic.endpoint, lane.calling
         return {
             **asdict(endpoint),

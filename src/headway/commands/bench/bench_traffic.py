@@ -1,4 +1,4 @@
-"""Who asks what in a benchmark: endpoints from options or a file, and their requests."""
+"""The traffic of a benchmark: endpoints from options or a file, and their requests."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -22,9 +22,9 @@ from headway.traffic.selection import Demand, select_requests
 from headway.traffic.workload import WARM_UP
 from headway.yaml_values import known, number
 
-UNKNOWN_CONTEXT = 1 << 20  # tokens, where a server does not say how many it takes
-BLOCK = 16  # numbers that no two prompts begin with
-# What an endpoint may have for compare that means nothing to a server's client.
+UNKNOWN_CONTEXT = 1 << 20  # tokens, if no server states its context
+BLOCK = 16  # no two prompts share their first BLOCK numbers
+# An endpoint's keys for compare that mean nothing to a server's client.
 SERVERS_OWN = {
     **dict.fromkeys(("window", "priority"), "the server's own settings decide that"),
     **dict.fromkeys(
@@ -45,20 +45,20 @@ class BenchLane:
 
 @dataclass(frozen=True, slots=True)
 class BenchWork:
-    """What every server is offered. Prompts are cut for each server from its own text."""
+    """The requests that every server is offered. Prompts are cut from each server's own text."""
 
     specs: tuple[RequestSpec, ...]  # by arrival
-    window: int  # nanoseconds in which all arrive
+    window: int  # nanoseconds in which all requests arrive
     warm_up: int  # nanoseconds that the figures leave out
     about: Mapping[str, Any]  # facts for the report
 
     @property
     def rate(self) -> float:
-        """Requests per second, of all lanes together."""
+        """Requests per second, over all lanes."""
         return len(self.specs) * 1e9 / self.window
 
     def at_rate(self, rate: float) -> "BenchWork":
-        """The same requests, faster or slower. The warm-up keeps its requests."""
+        """The same requests, faster or slower. The same requests fall into the warm-up."""
         factor = self.rate / rate
         specs = tuple(replace(spec, at=round(spec.at * factor)) for spec in self.specs)
         lanes = {name: _stretched(each, factor) for name, each in self.about["lanes"].items()}
@@ -71,7 +71,7 @@ class BenchWork:
 
 
 def _stretched(lane: Mapping[str, Any], factor: float) -> dict[str, Any]:
-    """What a lane was offered, where its requests come in so many times the time."""
+    """The facts about a lane whose requests come in `factor` times the time."""
     scale = lane["time_scale"] / factor if "trace" in lane else lane["time_scale"]
     within = round(lane["portion"]["within"] * factor)
     return {**lane, "time_scale": scale, "portion": {**lane["portion"], "within": within}}
@@ -80,7 +80,7 @@ def _stretched(lane: Mapping[str, Any], factor: float) -> dict[str, Any]:
 def lanes_at_rate(
     lanes: Sequence[BenchLane], options: BenchOptions, rate: float
 ) -> list[BenchLane]:
-    """For the report of a run at that rate: the process of --poisson or --gamma states it."""
+    """The lanes for the report of a run at this rate, which --poisson and --gamma lanes state."""
     if options.poisson:
         return _lanes(replace(options, poisson=float(f"{rate:.3g}")))
     if options.gamma:
@@ -90,7 +90,7 @@ def lanes_at_rate(
 
 
 def bench_lanes(options: BenchOptions) -> list[BenchLane]:
-    """The endpoints that the options name. SettingError where they contradict each other."""
+    """The endpoints that the options name. Raises SettingError if options contradict each other."""
     given = {
         "--trace": bool(options.traces),
         "--lanes": options.lanes is not None,
@@ -188,9 +188,9 @@ def _from_file(path: Path, scale: float) -> list[BenchLane]:
 
 
 def bench_work(lanes: Sequence[BenchLane], options: BenchOptions, context: int) -> BenchWork:
-    """The requests of all lanes. context: tokens that a request may have; 0: nobody knows.
+    """The requests of all lanes. context: tokens that a request may have; 0: unknown.
 
-    SettingError where there would be none, or too many.
+    Raises SettingError if there would be no requests, or too many.
     """
     span, context = round(options.seconds * 1e9), context or UNKNOWN_CONTEXT
     for lane in lanes:
@@ -213,7 +213,7 @@ def bench_work(lanes: Sequence[BenchLane], options: BenchOptions, context: int) 
     talking = {lane.traffic.name for lane in lanes if lane.calling.sessions.most > 1}
     about = {
         "requests": len(offered.specs),
-        "sessions": sum(spec.lane in talking for spec in offered.specs),  # that these begin
+        "sessions": sum(spec.lane in talking for spec in offered.specs),  # begun by these
         "requests_per_second": len(offered.specs) * 1e9 / taken.window,
         "cut_to_context": asdict(truncation(offered.specs)),
         "lanes": {
@@ -226,7 +226,7 @@ def bench_work(lanes: Sequence[BenchLane], options: BenchOptions, context: int) 
 def _paced(
     services: Sequence[EndpointTraffic], options: BenchOptions, span: int, context: int
 ) -> tuple[list[EndpointTraffic], Demand]:
-    """The endpoints with their weights, and the rate of all: the traces' own without --rate."""
+    """The endpoints with their weights, and the total rate: without --rate, the traces' own."""
     if options.rate and options.speed != 1:
         raise SettingError("say --rate or --speed, not both")
     free = [each for each in services if not each.rate]

@@ -1,6 +1,6 @@
 """`headway bench --find-capacity`: the highest rate at which a server keeps every lane's budget.
 
-Every rate offers the same requests, faster or slower, as figures.capacity has it.
+Every rate offers the same requests, faster or slower. The search is that of figures.capacity.
 """
 
 import asyncio
@@ -36,13 +36,13 @@ from headway.runs.remote.client_run import ClientLoad, ClientRun, Manner
 from headway.runs.remote.first_contact import Contact
 from headway.runs.remote.wording import Wording
 
-FIRST, LAST = 1 / 4, 16.0  # of the offered rate: where the search begins, and where it ends
-TOLERANCE = 0.05  # of the rate; nearer is within what two runs of one rate differ by
+FIRST, LAST = 1 / 4, 16.0  # times the offered rate: where the search begins and ends
+TOLERANCE = 0.05  # of the rate; two runs at the same rate differ by about this much
 UNIT = "requests / s"
 
 
 class SearchEnd(Exception):
-    """A run that says nothing about the server's capacity, in words, so that the search ends."""
+    """A run says nothing about the server's capacity, so the search ends. The message says why."""
 
 
 class ServerGone(SearchEnd):
@@ -64,14 +64,14 @@ class CapacitySearch:
     # the run at the highest kept rate
     kept: dict[float, tuple[BenchWork, Outcome, ClientLoad]] = field(default_factory=dict)
     end: str = f"{LAST:g} times the offered rate"  # why the search ended, in words
-    is_gone: bool = False  # the server no longer answered
+    is_gone: bool = False  # whether the server stopped answering
 
     @property
     def share(self) -> float:
         return self.options.find_capacity / 100
 
     def search(self) -> None:
-        """Try rates until the capacity is known. What was tried is kept however this ends."""
+        """Try rates until the capacity is known. Rates tried are kept, however the search ends."""
         rate = self.work.rate
         try:
             search_capacity(
@@ -112,7 +112,7 @@ class CapacitySearch:
         return found
 
     def _check_server(self, rate: float) -> None:
-        """A server that refuses connections is overloaded, or it is gone: then this raises."""
+        """Raise ServerGone if the server is gone, and not just overloaded."""
         try:
             asyncio.run(Contact(self.wording.target, self.wording.headers).check())
         except SettingError as error:
@@ -120,7 +120,7 @@ class CapacitySearch:
 
     @property
     def found(self) -> Found:
-        """The capacity by all rates tried so far."""
+        """The capacity, judged by all rates tried so far."""
         top = max((each.rate for each in self.tried if each.kept), default=0.0)
         above = [each.rate for each in self.tried if each.broken and each.rate > top]
         capacity = Capacity(top, (top, min(above, default=inf)), tuple(self.tried))
@@ -135,7 +135,7 @@ def find_capacity(
     work: BenchWork,
     console: Console,
 ) -> int:
-    """Search on each server in turn, write what was found, and return the exit status."""
+    """Search on each server in turn, write the results, and return the exit status."""
     searches, folder = dict[str, CapacitySearch](), writable(options.out)
     status = 0
     for wording in wordings:
@@ -158,7 +158,7 @@ def find_capacity(
 
 
 def check_budgets(lanes: Sequence[BenchLane], options: BenchOptions) -> None:
-    """SettingError where there is nothing that a rate could break, or the options disagree."""
+    """Raise SettingError if no lane has a budget, or if options contradict the search."""
     if all(lane.traffic.endpoint.fixed == Budget() for lane in lanes):
         raise SettingError("--find-capacity: no lane has a budget; for instance --ttft 500")
     if not 0 < options.find_capacity <= 100:
@@ -172,7 +172,7 @@ def check_budgets(lanes: Sequence[BenchLane], options: BenchOptions) -> None:
 
 
 def _write(searches: dict[str, CapacitySearch], path: Path) -> None:
-    """Each server's capacity, and what each rate did."""
+    """Write each server's capacity and the figures of each rate."""
     plain = {
         name: {
             "capacity": search.found.capacity.rate if search.tried else None,
@@ -190,7 +190,7 @@ def _write(searches: dict[str, CapacitySearch], path: Path) -> None:
 
 
 def _report(search: CapacitySearch, folder: Path) -> None:
-    """The report of the run at the capacity."""
+    """Write the report of the run at the highest kept rate."""
     ((rate, (work, outcome, load)),) = search.kept.items()
     lanes, quiet = lanes_at_rate(search.lanes, search.options, rate), Console(quiet=True)
     report = BenchReport(search.options, [search.wording], lanes, work, quiet, writable(folder))

@@ -1,4 +1,4 @@
-"""The options of `headway bench` (BenchOptions)."""
+"""The options of `headway bench`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +11,8 @@ class BenchOptions:
     """The options of the command line."""
 
     urls: tuple[str, ...]
-    models: tuple[str, ...] = ()  # names on the servers: of all, or of each; empty: the only one
-    traces: tuple[Path, ...] = ()  # each an endpoint
+    models: tuple[str, ...] = ()  # one name, or one per server; empty: the server's only model
+    traces: tuple[Path, ...] = ()  # each trace is an endpoint
     lanes: Path | None = None
     poisson: float = 0.0  # requests per second; 0: no such arrivals
     gamma: str = ""  # RATE,CV; empty: no such arrivals
@@ -33,6 +33,6 @@ class BenchOptions:
     repeat: int = 1
     seed: int = 0
     chat: bool = False
-    text: bool = False  # prompts are text, though the server would take token ids
+    text: bool = False  # send text prompts, even if the server would take token ids
     key_env: str = ""  # the environment variable with the API key
     out: Path = Path("headway-bench")

@@ -48,11 +48,11 @@ class CalibrateOptions:
 
     model: str | None = None  # a checkpoint's folder or hub id; None: the embedded one
     out: Path = Path("cost.json")
-    slots: int | None = None  # rows that may decode at once; None: the default
+    slots: int | None = None  # the most rows that decode at once; None: the default
     dtype: str = ""  # empty: the dtype that the weights are stored in
     executor: str = TORCH
-    vllm: Mapping[str, Any] = field(default_factory=dict)  # options of that executor
-    threads: int = 0  # of the executor; 0: one, or all where all are much faster
+    vllm: Mapping[str, Any] = field(default_factory=dict)  # options of the vLLM executor
+    threads: int = 0  # of the executor; 0: one, or all if all are much faster
     seed: int = 0
     seconds: float = SECONDS  # of measuring
     profile: bool = False
@@ -88,7 +88,7 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
             from headway.commands.calibrate.profile import run_profile
             from headway.executor.torch.load import LoadedModel
 
-            assert isinstance(loaded, LoadedModel)  # refused for others
+            assert isinstance(loaded, LoadedModel)  # _check refuses other executors
             run_profile(loaded, testbed, calibration, options.out, console)
     except KeyboardInterrupt:
         console.print(Text(f"Interrupted: {kept}.", style="yellow"))
@@ -103,7 +103,7 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
 def _measure(
     loaded: Loaded, options: CalibrateOptions, slots: int, console: Console
 ) -> tuple[Testbed, Calibration]:
-    """Measure the steps of a model that is loaded. An executor other than torch is then closed."""
+    """Measure the steps of a loaded model. An executor other than torch is closed afterwards."""
     from headway.runs.live_testbed import kv_bytes_per_token, make_corpus_testbed
 
     try:
@@ -211,7 +211,7 @@ def _print_result(calibration: Calibration, console: Console) -> None:
 def _watched(console: Console) -> Iterator[ProgressCallback]:
     """Show a bar per phase on a terminal, a line per phase elsewhere.
 
-    The thread that runs the steps draws between two of them.
+    The thread that runs the steps also draws, between two steps.
     """
     if not console.is_terminal:
         printed = set[str]()

@@ -1,7 +1,7 @@
 """The designed batches that a cost model is fitted to. They vary its terms independently.
 
 Live traffic alone is not enough: there, long contexts come with many rows, and prompts come with
-decodes. The executor gets the batches that an engine would submit, but in other proportions.
+decodes. These are batches that an engine could submit, but in other proportions.
 """
 
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from random import Random
 LENGTHS = (8, 16, 32, 64, 128, 256, 512, 1_024, 2_048, 4_096, 8_192)  # tokens of a prompt alone
 CHUNKS = (16, 64, 256, 512)  # tokens of a prompt beside decodes
 TOGETHER = (2, 4, 8, 16, 32, 64)  # prompts in one step
-TILES = (1, 2, 3, 4)  # that are filled
+TILES = (1, 2, 3, 4)  # numbers of tiles to fill
 SPREAD = 0.9  # standard deviation of the log of mixed contexts: about that of recorded prompts
 SHORT = 24  # tokens of context
 
@@ -21,12 +21,12 @@ SHORT = 24  # tokens of context
 class Design:
     """The shape of one step. Every row has its own blocks."""
 
-    decodes: tuple[int, ...] = ()  # for each decoding row, the tokens that it holds
-    prompts: tuple[tuple[int, int], ...] = ()  # first position and number of tokens of each
-    unfinished: bool = False  # the prompts go on in later steps, so nothing is sampled
+    decodes: tuple[int, ...] = ()  # tokens in the KV of each decoding row
+    prompts: tuple[tuple[int, int], ...] = ()  # (first position, number of tokens) of each
+    unfinished: bool = False  # the prompts continue in later steps, so nothing is sampled
     width: int = 0  # tokens that every row is padded to; 0: no padding
     held: int = 0  # finished slots that a padded group still computes
-    exact: bool = False  # never varied
+    exact: bool = False  # the design is never varied
 
     @property
     def lengths(self) -> tuple[int, ...]:
@@ -40,7 +40,7 @@ class Design:
         return max(own, self.width * (len(self.decodes) + len(self.prompts) + self.held))
 
     def fits(self, slots: int, context: int, blocks: int, block_size: int) -> bool:
-        """Whether an engine with so many slots and blocks could submit it."""
+        """Whether an engine with these limits could submit this step. context: tokens of a row."""
         rows = len(self.decodes) + len(self.prompts) + self.held
         needed = sum(-(-length // block_size) for length in self.lengths)
         return rows <= slots and max(self.lengths) <= context and needed <= blocks
@@ -65,7 +65,7 @@ def designs(
 ) -> list[Design]:
     """All designs of up to `slots` rows that fit into the blocks, each once, the smallest first.
 
-    tile: tokens that the products compute at once.
+    tile: tokens that a matrix product computes at once.
     """
     random = Random(f"{seed} designs")
     candidates = [
@@ -84,7 +84,7 @@ def designs(
 
 
 def counts(slots: int) -> list[int]:
-    """Numbers of rows to try: 1, 2, 3, 4, 6, 8, 12, 16 and so on, and all slots."""
+    """The numbers of rows to try: 1, 2, 3, 4, 6, 8, 12, 16 and so on, and all slots."""
     near = {1, slots}
     power = 2
     while power <= slots:
@@ -136,7 +136,7 @@ def _chunks(slots: int, context: int, random: Random) -> Iterator[Design]:
 
 
 def _edges(tile: int) -> Iterator[Design]:
-    """Steps that just fill some tiles, and with one token more."""
+    """Steps that exactly fill some tiles, and steps with one token more."""
     for tokens in (tile * count for count in TILES if tile > 1):
         for more in (0, 1):
             yield Design(prompts=((0, tokens + more),), unfinished=True, exact=True)

@@ -1,7 +1,7 @@
 """The fit of a cost model: from timed steps to non-negative coefficients in whole picoseconds.
 
-It minimises the squared *relative* error, so that a step of one row counts as much as one of a
-thousand tokens. Errors are relative to the prediction, so that predictions are means (Wedderburn,
+The fit minimises the squared *relative* error, so that a step of one row counts as much as one of
+a thousand tokens. Errors are relative to the prediction, so that predictions are means (Wedderburn,
 1974). Coefficients are non-negative (Lawson and Hanson, 1974), because no work takes negative time.
 Outliers have bounded influence (Huber, 1964), because another process may have taken the core.
 """
@@ -19,16 +19,16 @@ from headway.errors import SettingError
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
 
-TURNS = 8  # of the reweighting
-FAR = 4.0  # times the typical error; samples beyond it weigh less
+TURNS = 8  # rounds of reweighting
+FAR = 4.0  # times the typical error; samples with larger errors weigh less
 SMALL = 1e-12  # an error that counts as 0
-LEAST = 0.1  # of the measured time: predictions and remainders below it count as this share
+LEAST = 0.1  # of the measured time; predictions and remainders below it count as this share
 SMALLEST = 8  # tokens at the first knot: below it, tokens and rows are hard to tell apart
 DEVICE = ("step", "row", "prompt", "read", "pair", "logit", "decode", "prefill", "head")
 HOST = ("step", "token", *DEVICE[1:])
 WORTH = 1.005  # fewer pieces may have at most this many times the error of all pieces
 EXACT = 0.002  # a relative error at which no more pieces are needed
-ENGINE = ("step", "row", "prompt", "token")  # what deciding and committing depend on
+ENGINE = ("step", "row", "prompt", "token")  # the terms of deciding and committing
 
 TERMS: dict[str, Callable[[Features], float]] = {
     "step": lambda f: 1,
@@ -74,10 +74,10 @@ def fit_steps(
     """Fit the device's rates and, separately, the host's (building inputs, sampling).
 
     rounding: how the executor of these samples rounds a step's tokens up. tile: picoseconds of one
-    of its tiles; None: that is fitted, too. Raises SettingError if scipy is missing.
+    tile; None: fit this too. Raises SettingError if scipy is missing.
     """
     known = StepCost(tile=tile or 0, rounding=rounding)
-    device = [  # without the floor, a step as fast as its tiles would weigh more than all others
+    device = [  # without the floor, a step no slower than its tiles would outweigh all others
         Observation(
             s.features,
             max(LEAST * s.nanoseconds, s.nanoseconds - s.host - known.predict(s.features)),
@@ -104,7 +104,7 @@ def fit_steps(
 
 
 def fit_device(points: Sequence[Observation], rounding: Rounding = EXACTLY) -> PiecewiseFit:
-    """The device's rates, with the fewest pieces that are about as accurate as all of them.
+    """The device's rates, with the fewest pieces that are about as accurate as all pieces.
 
     Raises SettingError if scipy is missing.
     """
@@ -122,7 +122,7 @@ def fit_device(points: Sequence[Observation], rounding: Rounding = EXACTLY) -> P
 
 
 def fit_rates(points: Sequence[Observation], names: Sequence[str]) -> Rates:
-    """The rates of the named terms, without pieces: for times of the host.
+    """The rates of the named terms, without pieces, for times of the host.
 
     Raises SettingError if scipy is missing.
     """
@@ -133,12 +133,12 @@ def fit_rates(points: Sequence[Observation], names: Sequence[str]) -> Rates:
 
 
 def knee(fit: PiecewiseFit, more: int = 0) -> int:
-    """The tokens of a step above which it counts as compute-bound. more: ps of each token beside
-    the pieces, its share of a tile.
+    """The number of tokens above which a step counts as compute-bound. more: ps per token beside
+    the pieces (its share of a tile).
 
-    From the knee on, one more token costs more than half of the average price per token. A fit
-    where the first token already does has no flat part. Its knee is the number of tokens whose time
-    equals the fixed time of the step and its output layer.
+    From the knee on, one more token costs more than half of the average price per token. If the
+    first token already does, the fit has no flat part. Its knee is then the number of tokens whose
+    time equals the fixed time of the step and its output layer.
     """
     begins = [begin for begin, _ in fit.pieces]
     amounts = segments(fit.largest, begins)
@@ -152,9 +152,9 @@ def knee(fit: PiecewiseFit, more: int = 0) -> int:
 def solve(rows: Sequence[Line], targets: Sequence[float], given: Sequence[float]) -> list[float]:
     """Non-negative x that brings rows @ x near the targets: a robust fit of relative errors.
 
-    given: the weight of each row. Errors are relative to the prediction: relative to the measured
-    times, predictions would lie below the mean, the further the more the times spread, and small
-    steps spread more than large ones. Raises SettingError if scipy is missing.
+    given: the weight of each row. Errors are relative to the prediction. Relative to the measured
+    times, predictions would lie below the mean, the more so the wider the times spread, and small
+    steps spread most. Raises SettingError if scipy is missing.
     """
     import numpy as np
 
@@ -188,7 +188,7 @@ def nonnegative(rows: "ArrayLike", targets: "ArrayLike") -> list[float]:
 
 
 def segments(tokens: int, knots: Sequence[int]) -> list[int]:
-    """The number of tokens between each knot and the next; after the last knot, all the rest."""
+    """The number of tokens between each knot and the next, and after the last knot the rest."""
     ends = [*knots[1:], max(tokens, knots[-1])]
     return [max(0, min(tokens, end) - begin) for begin, end in zip(knots, ends, strict=True)]
 

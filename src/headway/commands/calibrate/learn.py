@@ -33,10 +33,10 @@ from headway.strategies.strategy import SLOTS
 from headway.traffic.token_scale import TOKEN_SCALE
 
 SECONDS = 100.0  # of measuring
-DESIGNED = 0.5  # share of them for the designed batches
+DESIGNED = 0.5  # share of the seconds for the designed batches
 MEETING = 0.05  # share for warming up the step sizes that the designed batches leave out
 LEARNING, CHECKING = 0.27, 0.18  # shares for the traffic to learn from, and to check with
-MORE = 1.25  # times the traffic that should bring enough steps, where it did not
+MORE = 1.25  # safety factor on the extra traffic, if there were too few steps
 
 ProgressCallback = Callable[[str, float], object]  # the phase, and the share of it that is done
 
@@ -48,9 +48,9 @@ class Measurements:
     samples: Sequence[Sample]  # of designed batches
     learned: Sequence[LiveStep]
     held_out: Sequence[LiveStep]  # of another trace, for the errors alone
-    cost: StepCost  # fitted on the samples alone
+    cost: StepCost  # fitted to the samples alone
     slots: int
-    threads: int  # of the executor; it keeps them
+    threads: int  # of the executor, which keeps this number
     seed: int
     live: float  # seconds of traffic
     others: float  # cores that other processes kept busy
@@ -65,11 +65,11 @@ def calibrate_testbed(
     seconds: float = SECONDS,
     watch: ProgressCallback = lambda phase, share: None,
 ) -> Calibration:
-    """Measure designed batches and live traffic, and give the fitted calibration.
+    """Measure designed batches and live traffic, and return the fitted calibration.
 
-    kv_bytes: KV memory per token. threads: of the executor, which keeps them; 0 takes one, or all
-    where all are much faster. seconds: of measuring. Raises HeadwayError if too few steps end in
-    that time, SettingError if scipy is missing.
+    kv_bytes: KV memory per token. threads: of the executor, which keeps this number; 0 takes one,
+    or all if all are much faster. seconds: of measuring. Raises HeadwayError if too few steps end
+    in that time, SettingError if scipy is missing.
     """
     return conclude(testbed, kv_bytes, measure_steps(testbed, slots, threads, seed, seconds, watch))
 
@@ -116,21 +116,21 @@ def measure_steps(
 
 @dataclass(slots=True)
 class LiveTraffic:
-    """Serves traces until enough of their steps were seen, and counts the seconds."""
+    """Serves traces until there are enough steps, and counts the seconds."""
 
     testbed: Testbed
     cost: StepCost
     slots: int
     seed: int
-    seconds: float  # of the whole measurement; a trace that needs more gets as many again at most
+    seconds: float  # of the whole measurement; a trace may exceed its span by at most this
     others: Callable[[], float]  # cores that other processes kept busy so far
     watch: ProgressCallback
     planned: float  # seconds of all traces
     served: float = 0.0
 
     def steps(self, trace: str, span: float) -> list[LiveStep]:
-        """Of a window of so many seconds, and of further ones while those are too few. Raises
-        HeadwayError where that would take too long."""
+        """The steps of a window of `span` seconds, and of further windows while they are too few.
+        Raises HeadwayError if that would take too long."""
         done = self.served
 
         def watch_planned(share: float) -> None:
@@ -144,7 +144,7 @@ class LiveTraffic:
                 break
             phase = f"{more:.0f} s more of live traffic, for {ENOUGH} steps"
             again = self._serve(trace, more, self.seed + windows, partial(self.watch, phase))
-            steps += (later(step, 2 * spent) for step in again)  # neither follows the other
+            steps += (later(step, 2 * spent) for step in again)  # keep the windows well apart
             windows, spent = windows + 1, spent + more
         enough = self.seconds * (spent + seconds_more(len(steps), windows, spent)) / span
         return check_enough(steps, trace, spent, self.others(), enough)
@@ -157,13 +157,13 @@ class LiveTraffic:
 
 
 def seconds_more(count: int, windows: int, span: float) -> float:
-    """That should bring as many steps as are needed, where `count` were seen in so many windows of
-    `span` seconds together."""
+    """Seconds of traffic that should bring the missing steps. So far, `windows` windows of `span`
+    seconds in all had `count` steps."""
     return MORE * span * (ENOUGH - count + FIRST) / (count + windows * FIRST)
 
 
 def conclude(testbed: Testbed, kv_bytes: int, measured: Measurements) -> Calibration:
-    """The calibration that the measurements on this testbed give. kv_bytes: KV memory per token."""
+    """The calibration from the measurements on this testbed. kv_bytes: KV memory per token."""
     live_fit = fit_live(measured.cost, measured.samples, measured.learned, measured.held_out)
     return Calibration(
         model=testbed.model,
@@ -188,11 +188,10 @@ def conclude(testbed: Testbed, kv_bytes: int, measured: Measurements) -> Calibra
 def check_enough(
     steps: list[LiveStep], trace: str, span: float, others: float = 0.0, enough: float = 0.0
 ) -> list[LiveStep]:
-    """The steps. Raises HeadwayError if they are too few to know the spread of step times.
+    """Return the steps. Raise HeadwayError if they are too few to know the spread of step times.
 
-    span: seconds of traffic. others: cores that other processes kept busy; where there are some,
-    the message names them as the likely cause. enough: seconds of measuring that would do; 0: that
-    is not known.
+    span: seconds of traffic. others: cores that other processes kept busy; above NOISY_CORES the
+    message names them as the likely cause. enough: seconds of measuring that would do; 0: unknown.
     """
     if len(steps) < ENOUGH:
         few = f"only {len(steps)} steps of {trace} ended in {span:.0f} s, {ENOUGH} are needed"

@@ -1,4 +1,4 @@
-"""Recorded traffic, served live, and the features and times of its steps."""
+"""Serve recorded traffic live, and collect the features and times of its steps."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -32,19 +32,19 @@ from headway.traffic.trace import read_shipped_trace
 from headway.traffic.workload import with_prompts
 
 LEARNED = "azure2023-conv"  # the trace that a cost model learns from
-CHECKED = "azure2023-code"  # the trace that it is checked against
+CHECKED = "azure2023-code"  # the trace that a cost model is checked against
 LOAD = 0.5  # predicted device-seconds per second at full batches: busy, and hardly ever idle
-BUSY, CALM = 12, 4  # arrivals in turn: so many at LOAD, so many further apart
-SLOWER = 4  # times as far apart are calm arrivals, so that the engine also sleeps
+BUSY, CALM = 12, 4  # alternating numbers of arrivals: at LOAD, and further apart
+SLOWER = 4  # how many times further apart calm arrivals are, so that the engine also sleeps
 CHUNKS = (32, 64, 128, 256)  # prompt tokens in a step
 STRETCH = 8  # steps of one chunk size
-FULL = 512  # prompt tokens of the step that a prompt token's price is taken from
+FULL = 512  # prompt tokens of the step that gives a prompt token's price
 WAKING = 3  # steps after a sleep that take longer because of it
-FIRST = 20  # steps of a run that are left out: they are slow
+FIRST = 20  # the first steps of a run, which are slow and left out
 
 
 class Recorder(Forwarding):
-    """An executor that passes batches on and keeps each step's batch and host time.
+    """An executor that forwards batches and keeps each step's batch and host time.
 
     batches: by step. hosts: nanoseconds of the host's part, by ticket.
     """
@@ -56,12 +56,12 @@ class Recorder(Forwarding):
         self.hosts: dict[int, int] = {}
 
     def submit(self, batch: Batch) -> int:
-        """Keep the batch and pass it on; gives the ticket."""
+        """Keep the batch, forward it, and return the ticket."""
         self.batches[batch.step] = batch
         return self.executor.submit(batch)
 
     def collect(self, ticket: int) -> Output:
-        """The output of a ticket; keeps its host time."""
+        """Return a ticket's output, and keep its host time."""
         output = self.executor.collect(ticket)
         self.hosts[ticket] = output.host
         return output
@@ -71,7 +71,7 @@ class Recorder(Forwarding):
 class AlternatingChunks:
     """A chunk policy that changes the chunk size every STRETCH steps.
 
-    A cost model fitted to one size predicts steps of another a twentieth too long. The policy
+    A cost model fitted to one size predicts steps of another size a twentieth too long. The policy
     counts its calls, so each run needs a new one.
     """
 
@@ -91,29 +91,29 @@ class LiveStep:
     features: Features
     began: int  # nanoseconds from the start of the run
     nanoseconds: int  # from its start to its end
-    executor: int  # of them: the executor's host part, building inputs and sampling
-    deciding: int  # of them: the engine's decision, before it submits
-    after: int  # nanoseconds until the next step began; -1: nothing was running then
-    slept: int  # nanoseconds of the engine's last sleep before it
-    since: int  # steps between that sleep and it
-    turned: bool  # the first step without prompts after one with some
+    executor: int  # of these: the executor's host part, building inputs and sampling
+    deciding: int  # of these: the engine's decision, before it submits
+    after: int  # nanoseconds until the next step began; -1: no sequence was left running
+    slept: int  # nanoseconds of the engine's last sleep before this step
+    since: int  # steps between that sleep and this step
+    turned: bool  # whether this is the first step without prompts after one with prompts
 
     def predicted(self, cost: StepCost) -> int:
-        """Nanoseconds by this cost model."""
+        """The step's nanoseconds by this cost model."""
         return cost.predict(self.features) + self.more(cost)
 
     def more(self, cost: StepCost) -> int:
-        """Nanoseconds extra by this cost model, for waking up or for the turn from prompts."""
+        """The extra nanoseconds by this cost model, for a wake-up or the turn from prompts."""
         return cost.more(self.slept, self.since, self.turned)
 
     @property
     def is_plain(self) -> bool:
-        """Whether nothing before it makes it longer."""
+        """Whether no sleep or prompt before this step makes it longer."""
         return self.since >= WAKING and not self.turned
 
 
 def later(step: LiveStep, seconds: float) -> LiveStep:
-    """The same step, so much later in its run."""
+    """The same step, moved later in its run by this many seconds."""
     return replace(step, began=step.began + round(seconds * 1e9))
 
 
@@ -121,7 +121,7 @@ class ObservedRun:
     """A run whose steps are recorded for a cost model."""
 
     def __init__(self, testbed: Testbed, make_run: Callable[[Testbed], Run]) -> None:
-        """make_run: makes the run on the testbed that it is given."""
+        """make_run: makes the run on a given testbed."""
         testbed.executor.hand_over()
         self._recorder = Recorder(testbed.executor, testbed.gathering)
         self.run = make_run(replace(testbed, executor=SharedExecutor(self._recorder), depth=1))
@@ -158,7 +158,7 @@ def serve_trace(
     seed: int,
     watch: Callable[[float], object],
 ) -> list[LiveStep]:
-    """Serve a trace's window and give its steps in order.
+    """Serve a trace's window and return its steps in order.
 
     watch: called with the share of the seconds that has passed.
     """
@@ -182,7 +182,7 @@ def _specs(
 
 
 def with_calm_spells(specs: Iterable[RequestSpec]) -> Iterator[RequestSpec]:
-    """Stretch gaps: after every BUSY requests, CALM of them come SLOWER times as far apart."""
+    """Stretch gaps: after every BUSY requests, the next CALM come SLOWER times as far apart."""
     at = before = 0
     for number, spec in enumerate(specs):
         is_calm = number % (BUSY + CALM) >= BUSY
@@ -192,7 +192,7 @@ def with_calm_spells(specs: Iterable[RequestSpec]) -> Iterator[RequestSpec]:
 
 
 def price(cost: StepCost, slots: int) -> TokenCost:
-    """Nanoseconds per token: of a prompt in full steps, of an answer in full batches.
+    """Nanoseconds per token: for prompts in full steps, and for answers in full batches.
 
     slots: rows of a full batch; their contexts are half of FULL.
     """
@@ -206,7 +206,7 @@ def price(cost: StepCost, slots: int) -> TokenCost:
 
 
 def _steps(rows: Iterable[StepRow], recorder: Recorder) -> Iterator[LiveStep]:
-    """All but the last step, since the time to the next one is needed."""
+    """All steps but the last, since each needs the time to the next."""
     slept, since, prompted = 0, 0, False  # before the first
     for row, following in pairwise(rows):
         executor = recorder.hosts[row.step]

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 PROMPTS = (64, 256, 512)  # tokens of the prompts that are profiled alone
 SAMPLES = 5  # of each size; the median counts
-NEITHER = 0.25  # of a ceiling: a step below it on both is bound by neither
+NEITHER = 0.25  # share of a ceiling; a step below it on both is bound by neither
 TOP = 3  # operators named for each step
 BEYOND = 4  # times the slots: the largest batch tried for the knee
-GAIN = 2**0.5  # times the step's time: a doubled batch that takes less pays
+GAIN = 2**0.5  # times the step's time; doubling a batch pays if it takes less
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Ceilings:
 
 @dataclass(frozen=True, slots=True)
 class ProfiledStep:
-    """A step's time, and how near it comes to the ceilings."""
+    """A step's time, and how close it comes to the ceilings."""
 
     name: str
     rows: int
@@ -52,7 +52,7 @@ class ProfiledStep:
     read: float  # bytes per second, of weights, keys and values
     products: float  # FLOP per second
     bound: str  # memory, compute, or neither
-    operators: dict[str, float]  # share of the time by name, of the TOP that take most
+    operators: dict[str, float]  # share of the time by name, for the TOP slowest
 
     @property
     def tokens_per_second(self) -> float:
@@ -64,7 +64,7 @@ def run_profile(
 ) -> None:
     """Print tables, draw a plot beside the cost file and add the figures to the file.
 
-    loaded: the model. testbed: it runs on this machine. out: the cost file.
+    loaded: the model. testbed: the model on this machine. out: the cost file.
     """
     from headway.executor.torch.device_peaks import matmul_speed, memory_bandwidth
 
@@ -127,9 +127,9 @@ def designs(calibration: Calibration) -> list[Design]:
 def profile_steps(
     trials: Trials, batches: Sequence[Design], work: ModelWork, ceilings: Ceilings
 ) -> list[ProfiledStep]:
-    """A step per design, the median of SAMPLES.
+    """A profiled step per design, the median of SAMPLES.
 
-    The designs are timed in turn, so that a slow second of the machine falls on all sizes alike.
+    The designs are timed in turn, so that a slow second of the machine affects all sizes alike.
     """
     rounds = [[trials.sample(design) for design in batches] for _ in range(SAMPLES)]
     return [
@@ -143,7 +143,7 @@ def profile_steps(
 def _profiled_step(
     trials: Trials, design: Design, samples: list[Sample], work: ModelWork, ceilings: Ceilings
 ) -> ProfiledStep:
-    """samples: ascending by time; the middle one counts."""
+    """Profile one design. samples: ascending by time; the middle one counts."""
     from headway.executor.torch.device_peaks import operator_shares
 
     middle = samples[len(samples) // 2]
@@ -184,7 +184,7 @@ def bound(read: float, products: float) -> str:
 def knee(steps: Sequence[ProfiledStep]) -> ProfiledStep:
     """The last step that took less than GAIN times as long as the step of half its size.
 
-    steps: each of twice the rows of the one before. Where none did, the first.
+    steps: each with twice the rows of the one before. If no step did, the first one.
     """
     pays = [
         doubled

@@ -1,7 +1,7 @@
 """A cost model in a few seconds: for a scheduler that predicts, not for a simulation.
 
-What is left out: steps in live traffic, whose host does more, waking, and what comes between steps.
-A scheduler corrects most of that by itself: it measures how its steps drift from their prices.
+It leaves out live traffic, where the host does more, as well as wake-ups and the time between
+steps. A scheduler corrects most of that: it measures how its steps drift from their prices.
 """
 
 from collections.abc import Sequence
@@ -16,12 +16,12 @@ from headway.runs.testbed import Testbed
 
 PROMPTS = (16, 64, 128, 256, 512)  # tokens of a prompt alone
 CHUNKS = (32, 64, 128, 256)  # tokens of a prompt beside decodes
-QUANTILES = 20  # of the residuals, beside the smallest
+QUANTILES = 20  # of the residuals, in addition to the smallest
 
 
 @dataclass(frozen=True, slots=True)
 class QuickCost:
-    """A cost model, and how well it tells the steps that it was fitted to."""
+    """A cost model, and how well it predicts the steps it was fitted to."""
 
     cost: StepCost
     steps: int
@@ -29,7 +29,7 @@ class QuickCost:
 
 
 def learn_quickly(testbed: Testbed, seed: int, seconds: float) -> QuickCost:
-    """Time a few designed batches for so long, at least each once, and fit a cost model.
+    """Time a few designed batches for `seconds`, each at least once, and fit a cost model.
 
     Raises SettingError if scipy is missing.
     """
@@ -47,7 +47,7 @@ def learn_quickly(testbed: Testbed, seed: int, seconds: float) -> QuickCost:
 
 
 def few_designs(slots: int, context: int, blocks: int, block_size: int) -> list[Design]:
-    """Those of up to `slots` rows that fit into the blocks, the smallest first."""
+    """A few designs of up to `slots` rows that fit into the blocks, the smallest first."""
     several = sorted({1, max(1, slots // 4), max(1, slots // 2), slots})
     holds = (SHORT, context // 8, context * 3 // 8)  # tokens
     made = [Design((held,) * count) for count in several for held in holds]
@@ -56,7 +56,7 @@ def few_designs(slots: int, context: int, blocks: int, block_size: int) -> list[
         made.append(Design(prompts=((context // 4, length),), unfinished=True))
     made += [Design(prompts=((0, SHORT),) * count) for count in several[1:]]
     for length in CHUNKS:
-        for count in (*several[:-1], slots - 1):  # the prompt takes a slot, too
+        for count in (*several[:-1], slots - 1):  # the prompt takes a slot too
             made.append(Design((context // 8,) * count, ((0, length),)))
     fitting = [
         each for each in dict.fromkeys(made) if each.fits(slots, context, blocks, block_size)
@@ -65,7 +65,7 @@ def few_designs(slots: int, context: int, blocks: int, block_size: int) -> list[
 
 
 def _residuals(shares: Sequence[float]) -> Residuals:
-    """shares: measured over predicted."""
+    """The residuals, as evenly spaced quantiles. shares: measured over predicted times."""
     ordered, last = sorted(shares), len(shares) - 1
     return Residuals(
         tuple(round(WHOLE * ordered[last * k // QUANTILES]) for k in range(QUANTILES + 1))

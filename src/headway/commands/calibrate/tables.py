@@ -29,7 +29,7 @@ def terms_table(calibration: Calibration) -> Table:
 
 
 def terms(cost: StepCost) -> dict[str, str]:
-    """The coefficients that are not 0: a text with its unit, by the name of the term."""
+    """The coefficients that are not 0, as text with a unit, by the name of the term."""
     texts = {}
     parts = (("", cost.device), ("host, ", cost.host), ("between steps, ", cost.after))
     for part, rates in parts:
@@ -55,7 +55,7 @@ def terms(cost: StepCost) -> dict[str, str]:
 
 
 def errors_table(about: Mapping[str, Any]) -> Table:
-    """A table of the errors by regime: of the final fit, and of one to designed batches alone."""
+    """A table of the errors by regime: of the final fit, and of a fit to designed batches alone."""
     columns = ("regime", "steps", "median", "p90", "sum", "p90 held")
     table = _table("Errors on live traffic", columns)
     for title, key in (("", "errors"), (", designed batches alone", "errors_of_designed_alone")):

@@ -14,11 +14,11 @@ from headway.core.sampling import Sampling
 from headway.runs.machine_speed import MULTITHREADED_BELOW, THREAD_TRIALS
 from headway.runs.testbed import Testbed
 
-BURST = 6  # decode steps in a row, at most: in traffic, too, one follows another
-ROUNDS = 12  # of all designs, at most
-LEAST = 1  # rounds, however long they take
-SHORTEST = 0.75  # of a design's prompt length, at least, in a round
-LONGEST = 0.025  # of the seconds: a slower design and all larger ones are left out
+BURST = 6  # the most decode steps in a row; in traffic too, one follows another
+ROUNDS = 12  # the most rounds of all designs
+LEAST = 1  # the fewest rounds, however long they take
+SHORTEST = 0.75  # the smallest share of a design's prompt length in a round
+LONGEST = 0.025  # share of the seconds; a slower design and all larger ones are left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Sample:
 
     features: Features
     nanoseconds: int
-    host: int  # of them: the host's part, building inputs and sampling
+    host: int  # of these: the host's part, building inputs and sampling
     weight: float = 1.0  # in a fit
 
 
@@ -49,7 +49,7 @@ class Trials:
         """
         clock, began = self.testbed.clock, self.testbed.clock.now()
         chosen, samples = self._warmed(designs, seconds), list[Sample]()
-        share = seconds / len(chosen) / 3  # of a design in a round: room for three
+        share = seconds / len(chosen) / 3  # seconds of a design in a round: room for three rounds
         for turn in range(ROUNDS):
             for design in self.random.sample(chosen, len(chosen)):
                 spent = (clock.now() - began) / 1e9 / seconds
@@ -61,7 +61,7 @@ class Trials:
         return samples
 
     def _warmed(self, designs: Sequence[Design], seconds: float) -> list[Design]:
-        """Run each design once, to choose kernels and touch memory; give those fast enough."""
+        """Run each design once, to choose kernels and touch memory; return the fast enough ones."""
         chosen, longest = list[Design](), round(seconds * LONGEST * 1e9)
         for design in designs:
             began = self.testbed.clock.now()
@@ -72,7 +72,7 @@ class Trials:
         return chosen
 
     def choose_threads(self, designs: Sequence[Design]) -> int:
-        """Set and return the executor's threads: one, or all where all are much faster."""
+        """Set and return the executor's threads: one, or all if all are much faster."""
         counts = self.testbed.thread_choices
         spent = dict.fromkeys(counts, 0)
         for _ in range(THREAD_TRIALS if len(counts) > 1 else 0):
@@ -85,7 +85,7 @@ class Trials:
         return chosen
 
     def warm_up_sizes(self, tokens: int, seconds: float) -> None:
-        """Run a step of every size up to so many tokens, the smallest first, while time lasts."""
+        """Run a step of every size up to `tokens`, the smallest first, while time lasts."""
         clock, until = self.testbed.clock, self.testbed.clock.now() + seconds * 1e9
         for size in range(2, tokens + 1):
             if clock.now() < until:
@@ -94,7 +94,7 @@ class Trials:
     def sample(self, design: Design, seconds: float = inf) -> Sample:
         """Time a design: one step with prompts, or the medians of a burst of decode steps.
 
-        seconds: after which the burst ends.
+        seconds: the time after which the burst ends.
         """
         clock, steady = self.testbed.clock, self._steady(design)
         until, several = clock.now() + seconds * 1e9, [self._step(steady)]
@@ -109,8 +109,8 @@ class Trials:
     def _steady(self, design: Design) -> Batch:
         """The design's batch after its first run, with its rows begun and its size warmed up.
 
-        On a CPU a library prepares its products for every number of tokens. The first step of
-        each size takes milliseconds longer, and an engine has soon met all sizes.
+        On a CPU the math library prepares its products for each number of tokens. The first step
+        of each size takes milliseconds longer, and a running engine soon has met all sizes.
         """
         begun, rows = self._begin(design)
         ended, self._open = self._open, tuple(each.sequence for each in begun)

@@ -1,7 +1,7 @@
 """The fit to live traffic, and the errors of the fit in held-out traffic.
 
 A window of one trace gives what only a live run can: the engine's own time, the level and the
-spread. The errors are measured in the steps of another trace.
+spread. The errors are measured on the steps of another trace.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,11 +24,11 @@ from headway.core.cost.step_cost import (
 
 LIMITS = 0.5, 2.0  # of the factor that corrects the level
 QUANTILES = 21
-OFTEN = 3  # times, at most, that a step counts where there are few on its side of the knee
+OFTEN = 3  # the most times a step counts, if its side of the knee has few steps
 DESIGNED = 0.03  # weight of all designed batches together, relative to the live steps
 ENOUGH = 4 * QUANTILES  # steps that the quantiles of a regime need
-FEW, SURE = 10, 3.0  # for extra time: steps, and standard errors above 0, that it needs
-REPEATED = 4  # times that outliers are looked for again, beside the extra time found so far
+FEW, SURE = 10, 3.0  # needed for extra time: steps, and standard errors above 0
+REPEATED = 4  # rounds that find outliers, given the extra time found so far
 COOLINGS = (0, *(1_000_000 << power for power in range(11)))  # nanoseconds: none, 1 ms to 1 s
 REGIMES = {MEMORY_BOUND: "memory", COMPUTE_BOUND: "compute"}
 
@@ -38,7 +38,7 @@ class Errors:
     """Errors of predicted against measured step times, in thousandths."""
 
     steps: int
-    median: int  # signed; below 0: predicted too short
+    median: int  # signed; below 0 the prediction is too short
     p90: int  # of the absolute errors
     total: int  # signed, of the sum of all steps
     within: int  # steps within their predicted 90th percentile
@@ -46,11 +46,11 @@ class Errors:
 
 @dataclass(frozen=True, slots=True)
 class LiveFit:
-    """A cost model fitted to live traffic too, and its errors in held-out traffic."""
+    """A cost model that is also fitted to live traffic, and its errors in held-out traffic."""
 
     cost: StepCost
     factor: float  # time of live steps over that of designed batches, within LIMITS
-    before: dict[str, Errors]  # of the fit to designed batches alone: by regime, and of all steps
+    before: dict[str, Errors]  # of the fit to designed batches alone, by regime and over all steps
     after: dict[str, Errors]  # of `cost`
 
 
@@ -63,12 +63,12 @@ def fit_live(
     """Fit again, to the designed batches and to the live steps of `learned`.
 
     The designed batches separate the terms. The live steps show how the terms add up in traffic,
-    which is what the model has to predict. So the live steps weigh most where both kinds exist; the
-    designed batches decide elsewhere. Before the fit, a factor brings the designed batches to the
-    level of the live steps; after it, another corrects what is left of the level. Their product
+    which the model has to predict. So the live steps weigh most where both kinds exist; elsewhere
+    the designed batches decide. Before the fit, a factor brings the designed batches to the level
+    of the live steps. After it, another factor corrects the remaining difference. Their product
     stays within LIMITS.
 
-    cost: the fit to the designed batches alone; it includes the executor's host time and not the
+    cost: the fit to the designed batches alone; it includes the executor's host time but not the
     engine's. held_out: steps for the errors alone. Raises SettingError if scipy is missing.
     """
     deciding, behind = engine_rates(learned)
@@ -77,7 +77,7 @@ def fit_live(
     lived = _balanced(learned, cost.knee)
     weight = min(1.0, DESIGNED * len(lived) / len(samples)) if lived else 1.0
     both = [*lived, *(_scaled(sample, first, weight) for sample in samples)]
-    # Only designed batches tell a tile from its tokens: in traffic few steps just fill some.
+    # Only designed batches separate tiles from tokens: few live steps exactly fill their tiles.
     refitted = fit_steps(both, cost.rounding, round(cost.tile * first))
     refitted = replace(refitted, gathering=cost.gathering)
     factor = _within(first * _ratio(refitted, learned)) / first
@@ -112,7 +112,7 @@ def _scaled(sample: Sample, factor: float, weight: float) -> Sample:
 
 
 def _balanced(steps: Sequence[LiveStep], knee: int) -> list[Sample]:
-    """As many steps above the knee as below, though traffic has few large ones.
+    """As many steps above the knee as below, though traffic has few large steps.
 
     A step counts at most OFTEN times. Steps after a sleep or a turn are left out.
     """
@@ -131,7 +131,7 @@ def _balanced(steps: Sequence[LiveStep], knee: int) -> list[Sample]:
 
 
 def engine_rates(steps: Sequence[LiveStep]) -> tuple[Rates, Rates]:
-    """The engine's rates for deciding a step, and for its work after one.
+    """The engine's rates for deciding a step, and for its work after a step.
 
     Raises SettingError if scipy is missing.
     """
@@ -143,8 +143,8 @@ def engine_rates(steps: Sequence[LiveStep]) -> tuple[Rates, Rates]:
 def _engine(points: Sequence[Observation]) -> Rates:
     """Rates whose predictions add up to the measured time.
 
-    Now and then the engine takes long, and a robust fit of relative errors lies below that mean.
-    Neither the factor nor the residuals correct these times.
+    The engine sometimes takes long, so a robust fit of relative errors lies below the mean. Neither
+    the factor nor the residuals correct these times.
     """
     if not points:
         return Rates()
@@ -155,10 +155,10 @@ def _engine(points: Sequence[Observation]) -> Rates:
 
 
 def with_waking(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
-    """The cost model, which has no price for waking, with that of these steps.
+    """Add to the cost model the price of waking up, measured on these steps.
 
-    The longer the engine sleeps, the more of its caches others use. So of several lengths of a long
-    sleep, the one counts with which the first steps differ least from their price.
+    The longer the engine sleeps, the more of its caches others use. So the length of a full sleep
+    (`cooling`) is the one of COOLINGS with which the first steps differ least from their price.
     """
     first, *later = ([step for step in steps if step.since == nth] for nth in range(WAKING))
     tried = list[tuple[int, int, int]]()
@@ -175,16 +175,16 @@ def with_waking(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
 
 
 def _shares(steps: Iterable[LiveStep], cooling: int) -> list[float]:
-    """How long each of them slept, of a long sleep."""
+    """Each step's sleep as a share of a full sleep (`cooling`), at most 1."""
     return [min(1.0, step.slept / cooling) if cooling else 1.0 for step in steps]
 
 
 def extra_time(cost: StepCost, steps: Sequence[LiveStep], shares: Sequence[float] = ()) -> int:
-    """Mean nanoseconds that these steps take beyond their price; 0 where that is not certain.
+    """Mean nanoseconds that these steps take beyond their price; 0 if that is not certain.
 
-    Steps after a sleep or a turn take longer: caches were used by others, clocks were lowered.
-    Outliers count as SURE standard deviations. shares: of each step, how much of the extra time it
-    takes; empty: all.
+    Steps after a sleep or a turn take longer: others used the caches, clocks were lowered. Outliers
+    count as SURE standard deviations. shares: the share of the extra time that each step takes;
+    empty: all of it.
     """
     shares = shares or [1.0] * len(steps)
     more = [step.nanoseconds - cost.predict(step.features) for step in steps]
@@ -201,7 +201,7 @@ def extra_time(cost: StepCost, steps: Sequence[LiveStep], shares: Sequence[float
 
 
 def errors(cost: StepCost, steps: Sequence[LiveStep]) -> dict[str, Errors]:
-    """The errors by regime, and of `all` steps; a regime without steps is left out."""
+    """The errors by regime, and of `all` steps. A regime without steps is left out."""
     by_regime = dict[str, Errors]()
     for name, regimes in {**{name: {at} for at, name in REGIMES.items()}, "all": {0, 1}}.items():
         mine = [step for step in steps if cost.regime(step.features) in regimes]
@@ -225,15 +225,15 @@ def _errors(cost: StepCost, steps: Sequence[LiveStep]) -> Errors:
 
 
 def _ninetieth(cost: StepCost, step: LiveStep) -> int:
-    """The 90th percentile of such a step in nanoseconds, as a simulation draws it."""
+    """The 90th percentile of such a step's nanoseconds, as a simulation draws them."""
     return cost.quantile(step.features, 0.9) + step.more(cost)
 
 
 def with_residuals(cost: StepCost, steps: Sequence[LiveStep]) -> StepCost:
     """The cost model with the residuals of these steps by regime, and their correlation in time.
 
-    A regime with fewer than ENOUGH steps takes the residuals of all. Raises SettingError if scipy
-    is missing.
+    A regime with fewer than ENOUGH steps takes the residuals of all steps. Raises SettingError if
+    scipy is missing.
     """
     known = [[step for step in steps if cost.regime(step.features) == regime] for regime in REGIMES]
     memory, compute = (residuals(cost, mine if len(mine) >= ENOUGH else steps) for mine in known)
@@ -250,7 +250,7 @@ def residuals(cost: StepCost, steps: Sequence[LiveStep]) -> Residuals:
     """QUANTILES evenly spaced quantiles of measured over predicted time, in thousandths.
 
     The outermost two are set so that draws from the outermost pieces have the measured mean there.
-    Otherwise a single step of ten times its price would weigh like a twentieth of all steps.
+    Otherwise a single step of ten times its price would weigh as much as a twentieth of all steps.
     """
     if len(steps) < ENOUGH:
         return Residuals()
