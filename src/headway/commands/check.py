@@ -1,7 +1,7 @@
 """The command `headway check MODEL`: whether a model would run here, and how much fits.
 
-It takes a second. It reads only config.json and the headers of the weights, with the code that
-loads them. It imports torch only where a GPU's driver is present, to query the GPU's memory.
+It takes a second, because it reads only config.json and the weights' headers, with the loader's
+own code. It imports torch only if a GPU driver is present, to query the GPU's memory.
 """
 
 import json
@@ -43,13 +43,13 @@ FETCHED = (
     "*.jinja",
     "tokenizer.model",
 )  # files that are fetched for a hub id: no weights
-MOST = 1 << 20  # requests in a batch, at most, that are tried
+MOST = 1 << 20  # the largest batch tried, in requests
 PROMPT, ANSWER = 512, 128  # tokens by default, unless the context is shorter
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What a checkpoint is on any machine; sizes in bytes."""
+    """The facts about a checkpoint that hold on any machine; sizes in bytes."""
 
     architecture: str
     parameters: int
@@ -57,11 +57,11 @@ class Shape:
     dtype: str  # of the computation; with +int8, matrices are in 8 bits
     weights: int
     kv_per_token: int
-    kv_counted: str  # how kv_per_token comes about, in words
+    kv_counted: str  # how kv_per_token is computed, in words
     attention: str  # MHA, GQA or MQA
     windowed_layers: int  # layers with a sliding window; they keep all of their KV
     context: int  # tokens
-    headers: bool  # the weights are here, and their names and shapes were checked
+    headers: bool  # whether the weights are here, with their names and shapes checked
     tokenizer: bool
     chat_template: bool
     makes: str = "text and embeddings"
@@ -87,7 +87,7 @@ class Room:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a model would run here: it would if there is no reason against it."""
+    """Whether a model would run here: yes, if there are no reasons against it."""
 
     model: str
     reasons: tuple[str, ...]
@@ -136,7 +136,7 @@ def check(model: str | None, prompt: int | None, answer: int | None, dtype: str 
         return Verdict(name, reasons)
     if not config.generates and answer is None:
         answer = 0
-    read_card(folder)  # which raises for what is not computed behind the decoder
+    read_card(folder)  # raises for a layer after the decoder that headway does not compute
     lengths = _lengths(config.context, prompt, answer)
     shape = _shape(config, dtype, folder, Path(source).expanduser().is_dir())
     room = _room(config, shape, *lengths)
@@ -208,7 +208,7 @@ def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room |
         return f"the weights take {human_bytes(taken)}, and {human_bytes(free)} are free ({device})"
 
     def fit(sequences: int) -> int:
-        """Blocks that fit beside the activations of a step of so many sequences."""
+        """Blocks that fit beside the activations of a step with this many sequences."""
         limits = Limits(sequences)
         try:
             return plan_memory(config, limits, itemsize, taken, rest, gather_budget(device)).fit

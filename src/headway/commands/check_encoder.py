@@ -1,4 +1,4 @@
-"""`headway check` of an encoder: what it makes of a text, its size, and whether it would run."""
+"""`headway check` for an encoder: what it computes, its size, and whether it would run."""
 
 import json
 from dataclasses import asdict, dataclass
@@ -21,7 +21,7 @@ BYTES = {"F32": 4, "F16": 2, "BF16": 2}
 
 @dataclass(frozen=True, slots=True)
 class EncoderShape:
-    """What a checkpoint says of itself."""
+    """The facts about an encoder checkpoint, and this machine's memory."""
 
     architecture: str
     makes: str  # embeddings, scores of pairs, or labels
@@ -53,7 +53,7 @@ def run_encoder_check(name: str, folder: Path, as_json: bool, console: Console) 
 
 
 def check_encoder(folder: Path) -> tuple[EncoderShape, tuple[str, ...]]:
-    """The shape, and why it would not run. Raises CheckpointError."""
+    """The shape, and the reasons why it would not run. Raises CheckpointError."""
     raw, card = read_json(folder / "config.json"), read_card(folder)
     family, classifier = FAMILIES[raw["model_type"]], is_classifier(raw)
     parameters, weights = _sizes(folder)
@@ -82,7 +82,7 @@ def check_encoder(folder: Path) -> tuple[EncoderShape, tuple[str, ...]]:
 
 
 def _sizes(folder: Path) -> tuple[int | None, int]:
-    """Parameters and bytes of the weights, from their headers; None and 0: they are not here."""
+    """Parameters and bytes of the weights, from their headers; None and 0 if they are not here."""
     parameters = weights = 0
     files = sorted(folder.glob("model*.safetensors"))  # one, or several parts
     for path in files:

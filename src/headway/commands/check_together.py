@@ -15,7 +15,7 @@ from headway.server.config.validate import check_files, check_memory, checkpoint
 def run_check_together(path: Path, as_json: bool, console: Console) -> int:
     """Print what each model may take. Returns 0 if all fit, else 1, with the reason printed.
 
-    Raises HeadwayError for what is wrong with the file or with what it names.
+    Raises HeadwayError if the file, or something it names, is wrong.
     """
     config = ServerConfig.load(path)
     notes, shares, reason = check_files(config), dict[str, int](), ""

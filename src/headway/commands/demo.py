@@ -25,7 +25,7 @@ def run_demo(model: str | None, out: Path, seconds: float, seed: int, console: C
     """Serve the demo and write its report; return the command's exit status.
 
     model: a checkpoint's folder or hub id; None: the embedded one. seconds: of arrivals, for
-    each strategy. Raises a HeadwayError for what the user can mend.
+    each strategy. Raises a HeadwayError for errors the user can fix.
     """
     number(seconds, "--seconds")
     options = demo_options(writable(out), seconds, seed, model)
@@ -37,8 +37,8 @@ def run_demo(model: str | None, out: Path, seconds: float, seed: int, console: C
 def demo_options(out: Path, seconds: float, seed: int, model: str | None = None) -> CompareOptions:
     """The options of the comparison that the demo runs.
 
-    `CompareOptions.seconds` is the time that the requests would take at `DEFAULT_LOAD`.
-    The demo offers them at its own, higher load and ends sooner.
+    `CompareOptions.seconds` is the time that the requests would take at `DEFAULT_LOAD`. The demo
+    offers them at its own, higher load, `DEMO_LOAD`, so they arrive within `seconds`.
     """
     span = seconds * DEMO_LOAD / DEFAULT_LOAD
     return CompareOptions(
@@ -55,7 +55,7 @@ def demo_comparison(testbed: Testbed, options: CompareOptions, console: Console)
 
 
 def _maker(name: str) -> StrategyMaker:
-    """One of them, fitted to the endpoints and the machine."""
+    """Return a function that makes the named demo strategy for given endpoints and machine."""
     if name == BY_BUDGETS:
         return find_strategy(name)
 

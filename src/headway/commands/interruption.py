@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a command that is stopped ends in order, with an exit status that says so."""
+"""Ctrl-C and SIGTERM: a stopped command shuts down cleanly, with an exit status that says so."""
 
 import asyncio
 import signal
@@ -11,17 +11,19 @@ INTERRUPTED, TERMINATED = 130, 143  # exit statuses: Ctrl-C, and SIGTERM
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM was received. asyncio lets a KeyboardInterrupt of a callback end its loop."""
+    """SIGTERM was received. A KeyboardInterrupt, since asyncio lets one from a callback end its
+    loop."""
 
 
 def exit_status(end: KeyboardInterrupt) -> int:
-    """Of a command that was stopped."""
+    """The exit status of a stopped command."""
     return TERMINATED if isinstance(end, Terminated) else INTERRUPTED
 
 
 @contextmanager
 def terminable() -> Iterator[None]:
-    """Inside, SIGTERM raises Terminated. Python allows this in the main thread only."""
+    """A context in which SIGTERM raises Terminated. Python allows this in the main thread only;
+    elsewhere it does nothing."""
     if current_thread() is not main_thread():
         yield
         return
@@ -33,8 +35,8 @@ def terminable() -> Iterator[None]:
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
-    """In a running loop a callback of its own raises it. In the middle of another callback, or of
-    the parser that called it, the exception could be taken for an error of theirs."""
+    """Raise Terminated; in a running loop, from a callback of its own. Raised inside another
+    callback, or the parser that called it, it could pass for an error of that code."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:

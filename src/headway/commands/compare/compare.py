@@ -53,7 +53,7 @@ class CompareOptions:
     traces: tuple[Path, ...] = ()  # each an endpoint, where there are no lanes
     lanes: Path | None = None  # YAML; None and no traces: the demo's four endpoints
     strategies: str = ""  # comma-separated names, or a YAML file; empty: DEFAULT_STRATEGIES
-    seconds: float = 45.0  # of the traces, where a rate is given; else of arrivals at DEFAULT_LOAD
+    seconds: float = 45.0  # of the traces if a rate is given; else of arrivals at DEFAULT_LOAD
     rate: float = 0.0  # requests per second of all endpoints; 0: by load
     load: float = 0.0  # device-seconds per second at full batches; 0: DEFAULT_LOAD
     like: Like | None = None  # a report's traffic; replaces rate, load and seconds
@@ -65,15 +65,15 @@ class CompareOptions:
     out: Path = Path("headway-compare")
     journals: Path | None = None  # a new or empty folder, for the journal of each run
     cost: Path | None = None  # a cost file to predict with; None: see cost_source
-    enforce: bool = False  # refuse and drop as headway serve does
+    enforce: bool = False  # refuse and drop requests as headway serve does
     executor: str = TORCH
-    vllm: Mapping[str, Any] = field(default_factory=dict)  # options of that executor
+    vllm: Mapping[str, Any] = field(default_factory=dict)  # options of the vLLM executor
 
 
 def run_compare(options: CompareOptions, console: Console) -> int:
     """Compare the strategies and return the exit status.
 
-    Raises a HeadwayError for what the user can mend.
+    Raises a HeadwayError for errors the user can fix.
     """
     services = services_of(options)
     makes = read_strategies(options.strategies or ",".join(DEFAULT_STRATEGIES))
@@ -185,8 +185,8 @@ class ComparisonRun:
     folder: Path
     console: Console
     runs: dict[str, tuple[Outcome, ...]] = field(default_factory=dict)
-    others: dict[str, float] = field(default_factory=dict)  # cores that others used, by strategy
-    command: str = "compare"  # whose report it is
+    others: dict[str, float] = field(default_factory=dict)  # other processes' cores, by strategy
+    command: str = "compare"  # the command that the report names
 
     def __post_init__(self) -> None:
         refuse_nobody(self.experiment)
@@ -208,8 +208,8 @@ class ComparisonRun:
     def run(self) -> int:
         """Serve all strategies, write both reports, and return the exit status.
 
-        An interrupted comparison leaves both reports too. A SIGKILL leaves report.json with the
-        runs that had ended.
+        An interrupted comparison leaves both reports too, if a run had begun. A SIGKILL leaves
+        report.json with the runs that had ended.
         """
         try:
             self._serve_all()
@@ -219,11 +219,11 @@ class ComparisonRun:
         return 0
 
     def testbed(self, repeat: int) -> Testbed:
-        """The testbed of a run: here the same one for every repeat."""
+        """The testbed of a run: the same one for every repeat."""
         return self.experiment.testbed
 
     def _serve_all(self) -> None:
-        """Strategies alternate within a repeat, so that drift affects all of them alike."""
+        """Serve all repeats. Strategies alternate within each, so that drift affects all alike."""
         self.reporter.opening()
         repeats = self.options.repeat
         for repeat in range(repeats):
@@ -233,7 +233,7 @@ class ComparisonRun:
                 self.reporter.keep(self.runs, self.others, self.folder, complete=False)
 
     def _serve(self, strategy: Strategy, title: str) -> None:
-        """Serve one run and keep its rows, those of an interrupted run too."""
+        """Serve one run and keep its rows, even if it is interrupted."""
         experiment, others, name = self.experiment, Neighbours(), strategy.name
         requests, limit = experiment.work.requests, round(experiment.work.window * (1 + DRAIN))
         testbed = self.testbed(len(self.runs.get(name, ())))

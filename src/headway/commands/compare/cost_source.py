@@ -1,4 +1,4 @@
-"""The cost model that some strategies of a live comparison predict with: a file's, or learned."""
+"""The cost model with which strategies of a live comparison predict: from a file, or learned."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -20,14 +20,14 @@ from headway.runs.testbed import Testbed
 from headway.strategies.from_yaml import StrategyMaker
 from headway.strategies.strategy_inputs import StrategyInputs
 
-LYING_HERE = Path("cost.json")  # where headway calibrate writes it
+LYING_HERE = Path("cost.json")  # where headway calibrate writes by default
 SECONDS = 4.0  # of learning
-ANY = StrategyInputs((Lane(),), TokenCost(1.0, 1.0), 2_048)  # what a strategy is, fitted to nothing
+ANY = StrategyInputs((Lane(),), TokenCost(1.0, 1.0), 2_048)  # any inputs, to look at the policies
 SAME_MACHINE = ("processor", "cores")
 
 
 def predicting(makes: Mapping[str, StrategyMaker]) -> list[str]:
-    """The names of those that predict times."""
+    """The names of the strategies that predict times."""
     return [name for name, make in makes.items() if make(ANY).policies.predicting]
 
 
@@ -52,10 +52,10 @@ def runnable(
 def possible(
     makes: Mapping[str, StrategyMaker], cost: Path | None, named: bool, console: Console
 ) -> dict[str, StrategyMaker]:
-    """The strategies for which there is a cost model, or will be one.
+    """The strategies that have a cost model, or will have one; checked before the runs.
 
-    named: the user has named them, and none can be left out: SettingError. Asked before minutes
-    are spent.
+    named: whether the user named the strategies. Then none can be left out, and SettingError is
+    raised instead.
     """
     names = predicting(makes)
     if cost is not None:
@@ -75,11 +75,11 @@ def possible(
 def with_cost(
     experiment: Experiment, names: Collection[str], cost: Path | None, console: Console
 ) -> Experiment:
-    """The experiment with a cost model, and a line that says where it is from.
+    """Return the experiment with a cost model, and print where the model is from.
 
-    names: of the strategies that predict; without them only a file that was named is read. cost:
-    that file; None: the one that lies here, if it is of this model and machine, else a model is
-    learned now, with the threads that were chosen. SettingError for a named file of another model.
+    names: the strategies that predict; if there are none, only `cost` is read. cost: the file the
+    user named. None: take LYING_HERE if it is for this model and machine, else learn a model now,
+    with the chosen threads. Raises SettingError if `cost` is for another model or device.
     """
     testbed = experiment.testbed
     if cost is not None:
@@ -109,7 +109,7 @@ def _of_file(path: Path, found: Calibration) -> str:
 
 
 def _lying_here(testbed: Testbed) -> Calibration | None:
-    """The cost file of this folder if it was measured on this machine with this model."""
+    """The cost file in this folder, if it is reliable and measured with this model and machine."""
     try:
         found = read_cost_file(LYING_HERE)
     except SettingError:

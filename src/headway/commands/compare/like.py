@@ -1,4 +1,4 @@
-"""The traffic of a report, for a simulation that is to offer the same: whichever price it has."""
+"""The traffic of a report, for a simulation that offers the same, whatever its token price."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -14,20 +14,20 @@ from headway.yaml_values import number
 
 @dataclass(frozen=True, slots=True)
 class Like:
-    """What a comparison or a simulation has offered."""
+    """The traffic that a comparison or a simulation offered."""
 
     name: str  # of the file
     seed: int
-    span: int  # nanoseconds that were asked for
-    rate: float  # that was asked for; 0: a load was
-    load: float  # that was asked for; 0: a rate was
-    token_scale: float  # that was asked for
-    price: TokenCost  # as it was there
-    extent: Selection  # without portions: of the demo's endpoints
+    span: int  # nanoseconds, as requested
+    rate: float  # as requested; 0: a load was requested
+    load: float  # as requested; 0: a rate was requested
+    token_scale: float  # as requested
+    price: TokenCost  # the price of a token in that report
+    extent: Selection  # without portions if the endpoints are the demo's
     offered: Mapping[str, int]  # requests, by endpoint
 
     def check_names(self, names: Collection[str]) -> None:
-        """SettingError where the endpoints at hand are others."""
+        """Raise SettingError if these are not the report's endpoints."""
         if set(names) != set(self.extent.portions):
             of = ", ".join(self.extent.portions) or "the demo's"
             raise SettingError(
@@ -36,7 +36,7 @@ class Like:
             )
 
     def check(self, offered: Mapping[str, int]) -> None:
-        """SettingError where the endpoints at hand do not make those requests."""
+        """Raise SettingError if these numbers of requests are not the report's."""
         if dict(offered) != dict(self.offered):
             raise SettingError(
                 f"{self.name} offered {_said(self.offered)}, and these endpoints make "
@@ -45,7 +45,7 @@ class Like:
 
 
 def like(path: Path) -> Like:
-    """SettingError if it is no report that says how its traffic was made."""
+    """Read a report's traffic. Raise SettingError if the report does not say how it was made."""
     try:
         plain = json.loads(path.read_text(encoding="utf-8"))
         work = plain["workload"]

@@ -1,4 +1,4 @@
-"""Ranges of windows in an endpoint file: refused where no strategy would read them."""
+"""Window ranges in an endpoint file, which are refused if no strategy would use them."""
 
 from collections.abc import Iterable, Mapping
 
@@ -13,7 +13,7 @@ from headway.traffic.endpoint_traffic import EndpointTraffic
 
 
 def check_ranges(services: Iterable[EndpointTraffic], makes: Mapping[str, StrategyMaker]) -> None:
-    """Raises SettingError for the first window that follows the load under none of these."""
+    """Raise SettingError for the first load-following window that no strategy would use."""
     stated = {each.name: each.window for each in services if each.window != Window()}
     if not any(window.follows for window in stated.values()):
         return

@@ -1,4 +1,4 @@
-"""`headway explain`: where the time of one request went, asked of a server or of a ledger."""
+"""`headway explain`: where one request's time went, from a running server or a ledger."""
 
 import json
 import os
@@ -17,11 +17,11 @@ from headway.report.formatting import duration
 
 KEY = "HEADWAY_API_KEY"
 PATIENCE = 10.0  # seconds
-OBJECT = "request.explanation"  # what is answered
+OBJECT = "request.explanation"  # the type of the server's answer
 
 
 def run_explain(id: str, url: str, ledger: str, as_json: bool, console: Console) -> int:
-    """Print the explanation. The exit status is 0. Raises SettingError."""
+    """Print the explanation; return exit status 0. Raises SettingError."""
     if url and ledger:
         raise SettingError("--url asks a server and --ledger a store: give one of them")
     found = from_ledger(id, ledger) if ledger else from_server(id, url)
@@ -33,7 +33,7 @@ def run_explain(id: str, url: str, ledger: str, as_json: bool, console: Console)
 
 
 def from_server(id: str, url: str) -> dict[str, Any]:
-    """As GET /v1/requests/{id} answers, with the key in $HEADWAY_API_KEY. Raises SettingError."""
+    """The answer of GET /v1/requests/{id}, sent with $HEADWAY_API_KEY. Raises SettingError."""
     base = url.rstrip("/").removesuffix("/v1")
     try:
         asked = Request(f"{base}/v1/requests/{quote(id, safe='')}")
@@ -58,7 +58,7 @@ def _message(error: HTTPError) -> str:
 
 
 def from_ledger(id: str, where: str) -> dict[str, Any]:
-    """From the stored rows of any tenant. Raises SettingError."""
+    """The explanation from the ledger's rows, of any tenant. Raises SettingError."""
     try:
         from headway.server.ledger.explanation import explanation
         from headway.store.ledger.reading import LedgerReader, rows_of_call

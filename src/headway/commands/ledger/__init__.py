@@ -1,1 +1,1 @@
-"""`headway ledger`: what is asked of a ledger, and how it is answered."""
+"""`headway ledger`: queries, exports, checks and costs of a ledger."""

@@ -1,4 +1,4 @@
-"""LedgerAnalysis: a copy of the ledger in DuckDB, to be queried and exported."""
+"""LedgerAnalysis: a copy of the ledger in DuckDB, to query and export."""
 
 import csv
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from headway.store.ledger.reading import LedgerReader, pieces
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-# What a query sees, and docs/ledger.md describes. Money in units of currency, times as timestamps.
+# The views that a query sees (docs/ledger.md). Money in units of currency, times as timestamps.
 VIEWS = {
     "requests": (
         REQUESTS,
@@ -36,10 +36,10 @@ NULL = "\\N"  # as PostgreSQL's COPY writes it
 
 
 class LedgerAnalysis:
-    """Read once, as the ledger is now; what is done with it changes no ledger. Raises SettingError.
+    """A copy of the ledger as it is now; queries never change the ledger. Raises SettingError.
 
-    The rows go through a file, because DuckDB's own readers of SQLite and PostgreSQL would be
-    fetched from the network at first use.
+    The rows go through CSV files, because DuckDB would fetch its own readers for SQLite and
+    PostgreSQL from the network at first use.
     """
 
     def __init__(self, where: str) -> None:
@@ -78,8 +78,8 @@ class LedgerAnalysis:
                 self._connection.execute(f"CREATE VIEW {name} AS {view}")
 
     def query(self, sql: str, given: Sequence[Any] = ()) -> tuple[list[str], list[tuple[Any, ...]]]:
-        """The names of the columns, and the rows. It reads the copy alone: no file and no network,
-        from the first query on. Raises SettingError."""
+        """Run a query; return the column names and the rows. From the first query on, DuckDB has
+        no access to files or the network. Raises SettingError."""
         if not self._is_closed_off:
             self._is_closed_off = True
             self._connection.execute("SET enable_external_access = false")
@@ -94,7 +94,7 @@ class LedgerAnalysis:
         return [column[0] for column in found.description or ()], found.fetchall()
 
     def export(self, to: Path, view: str) -> int:
-        """Write a view as Parquet. Returns its rows."""
+        """Write a view as Parquet; return its number of rows. Raises SettingError."""
         path = str(to).replace("'", "''")
         try:
             self._connection.execute(f"COPY (FROM {view}) TO '{path}' (FORMAT parquet)")

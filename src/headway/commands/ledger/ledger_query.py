@@ -17,7 +17,7 @@ SHOWN = 200  # rows that are printed as a table
 
 
 def run_query(where: str, sql: str, as_json: bool, console: Console) -> int:
-    """Print what a query finds. The exit status is 0. Raises SettingError."""
+    """Print a query's result; return exit status 0. Raises SettingError."""
     analysis = LedgerAnalysis(where)
     columns, rows = analysis.query(sql)
     analysis.close()
@@ -38,7 +38,7 @@ def run_query(where: str, sql: str, as_json: bool, console: Console) -> int:
 
 
 def _finite(value: Any) -> Any:
-    """With null for what is no number in JSON: NaN and infinity."""
+    """Replace NaN and infinity, which JSON cannot express, by null."""
     if isinstance(value, float):
         return value if isfinite(value) else None
     if isinstance(value, dict):
@@ -49,7 +49,7 @@ def _finite(value: Any) -> Any:
 
 
 def run_export(where: str, to: Path, view: str, console: Console) -> int:
-    """Write a view as Parquet. The exit status is 0. Raises SettingError."""
+    """Write a view as Parquet; return exit status 0. Raises SettingError."""
     if view not in VIEWS:
         raise SettingError(f"--view is one of {', '.join(VIEWS)}, not {view!r}")
     analysis = LedgerAnalysis(where)
@@ -60,7 +60,7 @@ def run_export(where: str, to: Path, view: str, console: Console) -> int:
 
 
 def run_check(where: str, console: Console) -> int:
-    """Print each sum that is wrong. The exit status is 1 if there is one. Raises SettingError."""
+    """Print each wrong sum; return exit status 1 if there is one, else 0. Raises SettingError."""
     reader = LedgerReader(where)
     problems = problems_of(reader)
     reader.close()

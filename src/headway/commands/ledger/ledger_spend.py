@@ -11,17 +11,17 @@ from headway.errors import SettingError
 
 GROUPS = ("lane", "tenant", "version", "prompt_version", "key", "model")
 ACCOUNTS = ("requests", "waste", "idle", "open", "unrecorded")
-NONE = "-"  # a cost per nothing
+NONE = "-"  # for a cost per unit if there are no units
 
 
 @dataclass(frozen=True, slots=True)
 class SpendRow:
-    """Of one lane, tenant, version, ... Costs in units of currency."""
+    """The spend of one lane, tenant, version, ... Costs in units of currency."""
 
     group: str
     n: int  # requests
-    good: int  # that ended inside every limit of their lane
-    resolved: int  # requests and workflows that were given the label
+    good: int  # requests that ended inside every limit of their lane
+    resolved: int  # requests and workflows with the outcome label
     device_cost: float  # of the requests' shares of steps
     charged: float
     per_good: float | None  # device cost
@@ -30,7 +30,7 @@ class SpendRow:
 
 @dataclass(frozen=True, slots=True)
 class AccountRow:
-    """Of all servers."""
+    """The time and cost of one account, over all servers."""
 
     account: str
     nanoseconds: int
@@ -38,7 +38,7 @@ class AccountRow:
 
 
 def run_spend(where: str, by: str, label: str, as_json: bool, console: Console) -> int:
-    """Print the tables, or JSON. The exit status is 0. Raises SettingError."""
+    """Print the tables, or JSON; return exit status 0. Raises SettingError."""
     if by not in GROUPS:
         raise SettingError(f"--by is one of {', '.join(GROUPS)}, not {by!r}")
     analysis = LedgerAnalysis(where)
@@ -54,8 +54,8 @@ def run_spend(where: str, by: str, label: str, as_json: bool, console: Console) 
 
 
 def spend_rows(analysis: LedgerAnalysis, by: str, label: str) -> list[SpendRow]:
-    """One for each group, the one that costs most first. A workflow counts once in each group that
-    has a request of it."""
+    """A row per group, the most expensive first. A workflow counts once in each group that has
+    one of its requests."""
     _, found = analysis.query(
         f"""
         WITH labelled AS (
@@ -93,7 +93,7 @@ def spend_rows(analysis: LedgerAnalysis, by: str, label: str) -> list[SpendRow]:
 
 
 def account_rows(analysis: LedgerAnalysis) -> list[AccountRow]:
-    """Where all device time went. They sum to it exactly."""
+    """Where all device time went, by account. The rows sum to it exactly."""
     _, found = analysis.query(
         "SELECT account, sum(nanoseconds), sum(money) FROM minutes GROUP BY 1"
     )
@@ -134,7 +134,7 @@ def _account_table(accounts: list[AccountRow], good: int) -> Table:
 
 
 def money_text(amount: float | None) -> str:
-    """To three figures, however small."""
+    """Format an amount: below 100 with three significant digits, else with two decimals."""
     if amount is None:
         return NONE
     return f"{amount:,.2f}" if amount >= 100 else f"{amount:.3g}"

@@ -1,4 +1,4 @@
-"""`headway report`: a report's page once more, or two reports beside each other."""
+"""`headway report`: rebuild a report's page, or compare two reports."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -23,7 +23,7 @@ from headway.report.verdict import verdict
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What `headway report` was asked."""
+    """The options of the command line."""
 
     files: tuple[Path, ...]
     html: Path | None = None
@@ -31,7 +31,7 @@ class ReportOptions:
 
 
 def run_report(options: ReportOptions, console: Console) -> int:
-    """Return the exit status. SettingError, in one line, for a file that is no report."""
+    """Run the command; return the exit status. One-line SettingError if a file is not a report."""
     if len(options.files) > 2:
         raise SettingError(
             f"{len(options.files)} reports were given, and differences are of two: name one or two"
@@ -68,8 +68,8 @@ def _one(options: ReportOptions, found: Analysis, console: Console) -> int:
 
 
 def read_report(path: Path) -> Analysis:
-    """SettingError, which names the file, if it is no whole report of compare, simulate, demo or
-    bench."""
+    """Read a report of compare, simulate, demo or bench. Raise SettingError, which names the file,
+    if it is not a complete one."""
     plain = report_json.read(path)
     with _whole(path):
         check(plain)
@@ -82,7 +82,8 @@ def read_report(path: Path) -> Analysis:
 
 @contextmanager
 def _whole(path: Path) -> Iterator[None]:
-    """SettingError, which names the file, for a fact that it lacks or that is of another type."""
+    """Turn errors from a missing fact, or one of the wrong type, into a SettingError that names
+    the file."""
     try:
         yield
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
@@ -91,7 +92,7 @@ def _whole(path: Path) -> Iterator[None]:
 
 
 def _keep_apart(page: Path, files: Sequence[Path]) -> None:
-    """SettingError where the page would replace a report's rows."""
+    """Raise SettingError if the page would overwrite a report."""
     for file in files:
         if page.resolve() == file.resolve() or (
             page.exists() and file.exists() and page.samefile(file)
@@ -100,7 +101,7 @@ def _keep_apart(page: Path, files: Sequence[Path]) -> None:
 
 
 def _titles(files: Sequence[Path]) -> tuple[str, str]:
-    """The files' names; with their folders where the names are alike."""
+    """The files' names; with the folder, or else the whole path, if they are equal."""
     first, second = files
     for names in (
         (first.name, second.name),

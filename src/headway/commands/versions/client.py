@@ -1,4 +1,4 @@
-"""Asks a running server about its versions (ask)."""
+"""A client for the versions of a running server."""
 
 import json
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ PATIENCE = 60.0  # seconds: a rollback waits until the trial has ended
 
 
 class VersionsError(HeadwayError):
-    """The server said no, or nothing."""
+    """The server refused, or did not answer."""
 
 
 def ask(
     url: str, key: str, path: str = "", body: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """GET, or with a body POST, below /v1/versions. Raises VersionsError with the server's words.
+    """GET below /v1/versions, or POST if there is a body. VersionsError has the server's message.
 
     url: of the server, such as http://127.0.0.1:8000.
     """

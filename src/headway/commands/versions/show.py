@@ -1,4 +1,4 @@
-"""How versions are shown on a terminal, in 80 columns."""
+"""Print versions on a terminal of 80 columns."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -12,7 +12,7 @@ from headway.rollout.proposal import differences
 
 
 def print_list(console: Console, found: Mapping[str, Any]) -> None:
-    """A line for each version, and the trial."""
+    """Print a line for each version, and the trial if there is one."""
     table = Table(box=None, pad_edge=False)
     for name in ("number", "state", "author", "reason"):
         table.add_column(name, justify="right" if name == "number" else "left")
@@ -33,7 +33,7 @@ def print_list(console: Console, found: Mapping[str, Any]) -> None:
 
 
 def print_evidence(console: Console, evidence: list[Mapping[str, Any]]) -> None:
-    """How near each guardrail is to what takes the version back."""
+    """Print the evidence on each guardrail, and how much of it takes the version back."""
     table = Table(box=None, pad_edge=False)
     for name in ("guardrail", "lane", "evidence", "needed"):
         table.add_column(name, justify="left" if name in ("guardrail", "lane") else "right")
@@ -45,7 +45,7 @@ def print_evidence(console: Console, evidence: list[Mapping[str, Any]]) -> None:
 
 
 def print_version(console: Console, version: Mapping[str, Any]) -> None:
-    """All that is known of one."""
+    """Print everything known about a version."""
     console.print(f"Version {version['number']}: {version['state']}", style="bold")
     for line in _about(version):
         console.print(Text(line))
@@ -79,7 +79,7 @@ def _measured(measured: Mapping[str, Any]) -> str:
 
 
 def print_verdict(console: Console, verdict: Mapping[str, Any]) -> None:
-    """A trial's figures: the candidate against the version that was in force."""
+    """Print a trial's figures: the candidate against the version in force."""
     table = Table(box=None, pad_edge=False)
     for name in ("guardrail", "lane", "change", "95 % at any time", "pairs", "e-value", "needed"):
         table.add_column(name, justify="left" if name in ("guardrail", "lane") else "right")
@@ -94,7 +94,7 @@ def print_verdict(console: Console, verdict: Mapping[str, Any]) -> None:
 
 
 def print_differences(console: Console, first: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-    """Each setting in which two versions differ."""
+    """Print each setting in which two versions differ."""
     found = differences(first["config"], other["config"])
     for path, before, after in found:
         console.print(Text(f"{path}: {before} -> {after}"))
