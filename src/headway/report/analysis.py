@@ -264,7 +264,7 @@ class Analysis:
 
 
 def values_of(outcome: Outcome, lane: str, metric: str) -> list[int]:
-    """The raw values of a metric over an endpoint's requests; TPOT only where a request has it."""
+    """The raw values of a metric over an endpoint's requests; for TPOT, only requests with one."""
     mine = [row for row in outcome.requests if row.lane == lane]
     if metric == "tpot":
         return [row.tpot for row in mine if has_tpot(row)]

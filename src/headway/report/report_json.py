@@ -108,8 +108,8 @@ def plain_point(point: RatePoint) -> dict[str, Any]:
 
 
 def writable(folder: Path) -> Path:
-    """Return the folder, created if needed. Raise SettingError if it is not writable, so that a
-    run of minutes does not end without its report."""
+    """Return the folder, created if needed. Raise SettingError if a report cannot be written to
+    it, before minutes are spent on runs."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "report.part").write_text("")

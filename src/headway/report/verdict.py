@@ -87,7 +87,7 @@ def standings(found: Analysis) -> list[Standing]:
 
 
 def _interval(found: Analysis, strategy: str, lane: str) -> Interval:
-    """The interval of the endpoint's share in budget, from counted requests by time blocks."""
+    """The interval of the endpoint's share in budget, over the counted requests by time block."""
     window = found.report.warm_up, int(found.report.about["workload"]["window_ns"])
     rows = [row for row in found.first(strategy).requests if row.lane == lane]
     missing = found.first(strategy).offered[lane] - len(rows)  # only if the run was interrupted

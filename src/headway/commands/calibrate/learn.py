@@ -122,7 +122,7 @@ class LiveTraffic:
     cost: StepCost
     slots: int
     seed: int
-    seconds: float  # of the whole measurement; a trace may exceed its span by at most this
+    seconds: float  # of the whole measurement; a trace may exceed its span by at most as many
     others: Callable[[], float]  # cores that other processes kept busy so far
     watch: ProgressCallback
     planned: float  # seconds of all traces

@@ -142,7 +142,7 @@ class Trials:
             mine = tuple(text[at : at + length])
             known = (
                 0,
-            ) * start + mine  # the executor may want them; what is before was never computed
+            ) * start + mine  # the executor may need them; zeros: tokens that were never computed
             begun.append(Begun(number, start + length, Sampling(), known))
             rows.append(Row(number, start, mine, blocks, want))
         return tuple(begun), tuple(rows)

@@ -50,7 +50,7 @@ class CompareOptions:
     """The options of the command line."""
 
     model: str | None = None  # a checkpoint's folder or hub id; None: the embedded one
-    traces: tuple[Path, ...] = ()  # each an endpoint, where there are no lanes
+    traces: tuple[Path, ...] = ()  # each trace is an endpoint, if there are no lanes
     lanes: Path | None = None  # YAML; None and no traces: the demo's four endpoints
     strategies: str = ""  # comma-separated names, or a YAML file; empty: DEFAULT_STRATEGIES
     seconds: float = 45.0  # of the traces if a rate is given; else of arrivals at DEFAULT_LOAD

@@ -37,7 +37,7 @@ class ReplayOptions:
 
 
 def run_replay(options: ReplayOptions, console: Console) -> int:
-    """Run the command; returns the exit status. Raises HeadwayError for what the user can fix."""
+    """Run the command; return the exit status. Raises HeadwayError for errors the user can fix."""
     changed = parse_change(options.strategy, options.sets)
     if changed != Change() and options.cost is None:
         raise SettingError(
@@ -60,7 +60,7 @@ def run_replay(options: ReplayOptions, console: Console) -> int:
 
 
 def _cost_file(path: Path, recording: Recording) -> Calibration:
-    """Read the cost file. SettingError if it is for another model than the journal."""
+    """Read the cost file. Raises SettingError if it is for another model than the journal's."""
     found, about = calibration.read_cost_file(path), recording.about
     if "model" in about:
         found.check_model(

@@ -157,7 +157,7 @@ class SweepRun:
         """Simulate everything and return the exit status.
 
         sweep.json is written after each result. A sweep that is interrupted, or loses a worker,
-        leaves both files, with what was done. Raises WorkerLostError.
+        leaves both files with the results so far, if any. Raises WorkerLostError.
         """
         try:
             self._simulate_points()

@@ -108,7 +108,7 @@ def options_at(options: CompareOptions, setting: str, value: float) -> CompareOp
 def calibration_at(calibration: Calibration, setting: str, value: float) -> Calibration:
     """The calibration with the KV blocks that the value sets.
 
-    If there are more slots than calibrated, they get as many blocks as they can use and as fit.
+    More slots than calibrated get as many blocks as they can use, up to the number that fits.
     Raises SettingError if a request of the whole context would not fit into the blocks.
     """
     needed = -(-calibration.context // calibration.block_size)

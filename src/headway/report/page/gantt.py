@@ -62,7 +62,7 @@ def section(found: Analysis) -> str:
 
 
 def scripts() -> str:
-    """What draws the chart and words a row."""
+    """The scripts that draw the chart and describe a request's row."""
     return asset("gantt_rows.js") + asset("gantt_row.js") + asset("gantt.js")
 
 

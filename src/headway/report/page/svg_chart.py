@@ -8,7 +8,7 @@ from math import ceil, floor, log10
 WIDTH, HEIGHT = 360, 230  # of the drawing, which is shown about this wide to keep text readable
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 12, 36
 
-SPAN = 16  # the ratio of largest to smallest value from which on an axis is logarithmic
+SPAN = 16  # an axis is logarithmic if the largest value is at least this many times the smallest
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,7 @@ def check_tpot(machine: Machine, traffic: PlannedTraffic, tpot: int) -> CheckedE
 def check_padding(
     machine: Machine, traffic: PlannedTraffic, size: int, buckets: tuple[int, ...]
 ) -> list[CheckedEstimate]:
-    """The padding of groups of `size` in percent: to the longest and, if there are any, by
-    buckets."""
+    """The padding of groups of `size` in percent: to the longest and, if given, by buckets."""
     joins: dict[str, Join] = {
         "longest": Static(size),
         "buckets": Static(size, buckets),
