@@ -13,18 +13,18 @@ from headway.store.file_lock import FileLock
 from headway.store.migrate import upgrade
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
-PATIENCE = 10  # seconds: for another process's transaction, or for a connection to PostgreSQL
+PATIENCE = 10  # seconds to wait for another process's transaction, or to connect to PostgreSQL
 
 
 class StoreError(HeadwayError):
-    """The store cannot be read or written now: its disk is full, or its server is away."""
+    """The store cannot be read or written now, such as when its disk is full or its server down."""
 
 
 class Database:
     """Transactions on a store. Used by one thread at a time.
 
-    alone: no other process may serve this store; only of a file, whose lock ends with the process.
-    Raises SettingError if the store cannot be opened, or if another process has it alone.
+    alone: lock a SQLite file against other serving processes; the lock ends with this process.
+    Raises SettingError if the store cannot be opened, or if another process holds its lock.
     """
 
     def __init__(self, where: str, *, alone: bool = True) -> None:
@@ -44,8 +44,8 @@ class Database:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """A transaction: whole once the block has ended, undone if it raises. Raises StoreError,
-        also for a number that no column can hold."""
+        """Run the block in a transaction: commit when it ends, roll back if it raises. Raises
+        StoreError, also for a number that no column can hold."""
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -53,7 +53,7 @@ class Database:
             raise StoreError(f"the store {self.name}: {cause(error)}") from error
 
     def close(self) -> None:
-        """Close the connection, and let others have the file."""
+        """Close the connection and release the file's lock."""
         if engine := getattr(self, "_engine", None):
             engine.dispose()
         if self._lock:
@@ -61,7 +61,7 @@ class Database:
 
 
 def url_of(where: str) -> URL:
-    """A path is SQLite's; else a URL. Raises SettingError."""
+    """The URL of a store: a path names a SQLite file. Raises SettingError."""
     if "://" not in where:
         path = Path(where).expanduser()
         if not path.parent.is_dir():
@@ -99,18 +99,18 @@ def _engine(url: URL) -> Engine:
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
-    """Readers do not wait for the writer (WAL). What was committed survives a power cut (FULL)."""
-    connection.isolation_level = None  # the driver begins no transactions of its own
+    """Let readers not wait for the writer (WAL), and commits survive a power cut (FULL)."""
+    connection.isolation_level = None  # keep the driver from beginning transactions itself
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _begin_sqlite(connection: Connection) -> None:
-    """A transaction that reads first and then writes could fail in between, so it takes the write
-    lock at once."""
+    """Take the write lock at once: a transaction that read first could fail when it begins to
+    write."""
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
 def cause(error: Exception) -> str:
-    """What a database has said, in one line."""
+    """The database's error message, in one line."""
     return first_line(error.orig if isinstance(error, DBAPIError) and error.orig else error)

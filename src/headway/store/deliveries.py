@@ -1,4 +1,4 @@
-"""Deliveries: webhooks that are due, until they were taken or given up."""
+"""Deliveries: webhooks to send, until each is delivered or given up."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ from headway.store.ids import new_id
 from headway.store.jobs import Job
 from headway.store.tables import DELIVERIES
 
-Announce = Callable[[Connection, Job, int], None]  # a job that has ended, and the time
+Announce = Callable[[Connection, Job, int], None]  # takes a job that has ended, and the time
 
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A row of `deliveries`. due_at: None once it was delivered or given up."""
+    """A row of `deliveries`. due_at: None once it is delivered or given up."""
 
     id: str
     job: str
@@ -35,15 +35,15 @@ class Deliveries:
         self._database = database
 
     def due(self, now: int, most: int) -> list[Delivery]:
-        """Those whose time has come, the earliest first."""
+        """At most `most` deliveries that are due, the earliest first; ties by id."""
         wanted = select(DELIVERIES).where(DELIVERIES.c.due_at <= now)
         wanted = wanted.order_by(DELIVERIES.c.due_at, DELIVERIES.c.id).limit(most)
         with self._database.begin() as connection:
             return [Delivery(**row._mapping) for row in connection.execute(wanted)]
 
     def begin(self, delivery: Delivery, again_at: int) -> bool:
-        """Count an attempt. It is due again then, unless its end is told. False: another worker has
-        begun it."""
+        """Count an attempt, and make the delivery due again at `again_at`, in case the attempt's
+        end is never stored. False: another worker has begun it."""
         same = (DELIVERIES.c.id == delivery.id) & (DELIVERIES.c.due_at == delivery.due_at)
         values = {"attempts": DELIVERIES.c.attempts + 1, "due_at": again_at}
         with self._database.begin() as connection:
@@ -52,13 +52,13 @@ class Deliveries:
     def end(
         self, id: str, *, due_at: int | None, delivered_at: int | None = None, problem: str = ""
     ) -> None:
-        """An attempt has ended. due_at: of the next one; None if there is none."""
+        """Store the end of an attempt. due_at: time of the next attempt; None: there is none."""
         values = {"due_at": due_at, "delivered_at": delivered_at, "problem": problem}
         with self._database.begin() as connection:
             connection.execute(update(DELIVERIES).where(DELIVERIES.c.id == id).values(values))
 
     def of_job(self, job: str) -> list[Delivery]:
-        """Those of one job, the oldest first."""
+        """The deliveries of one job, the oldest first."""
         wanted = select(DELIVERIES).where(DELIVERIES.c.job == job).order_by(DELIVERIES.c.id)
         with self._database.begin() as connection:
             return [Delivery(**row._mapping) for row in connection.execute(wanted)]
@@ -67,7 +67,7 @@ class Deliveries:
 def add_deliveries(
     connection: Connection, job: str, event: str, bodies: Iterable[tuple[str, str, str]], now: int
 ) -> None:
-    """Within a transaction. bodies: ids, URLs and bodies."""
+    """Add deliveries within a transaction, due now. bodies: (id, URL, body) of each."""
     for id, url, body in bodies:
         delivery = Delivery(id, job, event, url, body, due_at=now)
         values = {name: getattr(delivery, name) for name in Delivery.__slots__}
@@ -75,5 +75,5 @@ def add_deliveries(
 
 
 def delivery_id(now: int) -> str:
-    """Of a new delivery, for its body too."""
+    """The id of a new delivery, which its body also carries."""
     return new_id("evt_", now)

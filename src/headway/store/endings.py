@@ -1,4 +1,4 @@
-"""Endings: how jobs end, with their result files and their webhooks."""
+"""Endings: ends jobs, with their result files and their webhooks."""
 
 import json
 from collections.abc import Callable
@@ -34,16 +34,16 @@ REASONS = {
 
 
 class Endings:
-    """Ends jobs. announce: called within the transaction, with the job as it has ended."""
+    """Ends jobs. announce: called with the ended job, within the transaction that ends it."""
 
     def __init__(
         self, database: Database, announce: Announce, clock: Callable[[], int], keep: int
     ) -> None:
-        """keep: seconds for which result files are kept, if the caller does not say."""
+        """keep: seconds to keep result files, unless the job sets its own time."""
         self._database, self._announce, self._clock, self._keep = database, announce, clock, keep
 
     def fail(self, job: Job, errors: list[dict[str, object]]) -> None:
-        """Its input file is wrong. The items that were made of it go."""
+        """End a job whose input file is wrong, and delete the items already made from it."""
         now = self._clock()
         details = json.dumps({"metadata": job.metadata, "errors": errors})
         values = {"status": FAILED, "failed_at": now, "details": details}
@@ -53,7 +53,7 @@ class Endings:
                 self._announce(connection, replace(job, status=FAILED, failed_at=now), now)
 
     def finish(self, connection: Connection, ids: set[str]) -> None:
-        """End those of these jobs whose items have all ended. Within a transaction."""
+        """End each of these jobs whose items have all ended. Runs within a transaction."""
         for id in sorted(ids):
             job = job_of(connection, id)
             if job and job.status == IN_PROGRESS and job.completed + job.failed >= job.total:
@@ -61,15 +61,15 @@ class Endings:
                 self._end(connection, job, FAILED if failed else COMPLETED)
 
     def end_some(self, job: Job) -> bool:
-        """End the next items of a job that is cancelled or has expired, and at last the job. False:
-        there was nothing left to do."""
+        """End the next PAGE items of a job that is cancelled or has expired; after the last of
+        them, end the job. False: the job needs no more ending."""
         with self._database.begin() as connection:
-            current = job_of(connection, job.id, locked=True)  # another server may end it now
+            current = job_of(connection, job.id, locked=True)  # another server may be ending it
             if not current or current.status not in (CANCELLING, FINALIZING):
                 return False
             open = and_(ITEMS.c.job == job.id, ITEMS.c.state == ItemState.WAITING)
             wanted = select(ITEMS.c.number, ITEMS.c.custom_id).where(open).limit(PAGE)
-            wanted = wanted.order_by(ITEMS.c.number).with_for_update()  # others may answer them now
+            wanted = wanted.order_by(ITEMS.c.number).with_for_update()  # workers may answer them
             rows = connection.execute(wanted).all()
             reason = REASONS[CANCELLED if current.status == CANCELLING else FINALIZING]
             ends = [
@@ -82,7 +82,7 @@ class Endings:
                 made = update(ITEMS).where(mine).values(**ended, output=bindparam("line"))
                 connection.execute(made, ends)
             more = {"failed": JOBS.c.failed + len(rows)}
-            if current.in_progress_at is None:  # nobody has counted its items yet
+            if current.in_progress_at is None:  # its items were not counted yet
                 more["total"] = JOBS.c.total + len(rows)
             connection.execute(update(JOBS).where(JOBS.c.id == job.id).values(more))
             if len(rows) < PAGE:
@@ -108,7 +108,7 @@ class Endings:
     def _results(
         self, connection: Connection, job: Job, states: tuple[ItemState, ...], now: int
     ) -> str | None:
-        """The id of a file with the results in these states; None if there are none."""
+        """Add a file of the results in these states. Returns its id; None: there are no results."""
         size = func.coalesce(func.sum(func.length(ITEMS.c.output)), 0)
         mine = and_(ITEMS.c.job == job.id, ITEMS.c.state.in_(states))
         total = connection.execute(select(size).where(mine)).scalar_one()

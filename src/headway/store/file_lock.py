@@ -1,4 +1,4 @@
-"""FileLock: one process at a time, however it ends."""
+"""FileLock: lets one process at a time use a store's file."""
 
 import os
 from fcntl import LOCK_EX, LOCK_NB, flock
@@ -8,9 +8,10 @@ from headway.errors import SettingError
 
 
 class FileLock:
-    """An exclusive lock on a file beside the database. The system releases it with the process.
+    """An exclusive lock on a file beside the database. The system releases it when the process
+    ends.
 
-    Raises SettingError if another process has it, or if the file cannot be made.
+    Raises SettingError if another process holds it, or if the file cannot be made.
     """
 
     def __init__(self, path: Path) -> None:
@@ -28,5 +29,6 @@ class FileLock:
             ) from None
 
     def release(self) -> None:
-        """Let others have it. The file stays: to remove it would give two processes a lock each."""
+        """Release the lock. The file stays: if it were removed, two processes could each hold a
+        lock."""
         os.close(self._file)

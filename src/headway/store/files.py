@@ -1,4 +1,4 @@
-"""Files: what was uploaded, and the results of batches."""
+"""Files: uploads, and the results of batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,25 +30,25 @@ class StoredFile:
 
 
 class Files:
-    """The files of all tenants. now: Unix seconds, everywhere."""
+    """The files of all tenants. `now` is always in Unix seconds."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     def begin(self, tenant: str, now: int) -> str:
-        """The id of a new file, which nobody sees until it is whole."""
+        """Begin a file, and return its id. The file stays hidden until `finish`."""
         file = StoredFile(new_id("file-", now), tenant, "", "", 0, now, None, is_whole=False)
         with self._database.begin() as connection:
             add_file(connection, file)
         return file.id
 
     def append(self, id: str, number: int, data: bytes) -> None:
-        """Its next part."""
+        """Store a part of the file. number: from 0, without gaps."""
         with self._database.begin() as connection:
             connection.execute(insert(PARTS).values(file=id, number=number, data=data))
 
     def finish(self, file: StoredFile) -> None:
-        """All of it has come: from now on it is there."""
+        """Mark the file as whole, which makes it visible."""
         values = {
             "purpose": file.purpose,
             "filename": file.filename,
@@ -60,7 +60,7 @@ class Files:
             connection.execute(update(FILES).where(FILES.c.id == file.id).values(values))
 
     def get(self, tenant: str, id: str) -> StoredFile | None:
-        """One of the tenant's files."""
+        """One of the tenant's files; None: the tenant has none with this id."""
         with self._database.begin() as connection:
             mine = _whole(tenant).where(FILES.c.id == id)
             row = connection.execute(mine).one_or_none()
@@ -69,8 +69,8 @@ class Files:
     def page(
         self, tenant: str, purpose: str, after: str, limit: int, *, oldest_first: bool = False
     ) -> list[StoredFile]:
-        """Those that follow `after`, the newest first. Empty strings: of any purpose, from the
-        first one on."""
+        """The tenant's files that follow `after`, newest first unless `oldest_first`. Empty
+        `purpose`: any. Empty `after`: from the start."""
         wanted = _whole(tenant)
         if purpose:
             wanted = wanted.where(FILES.c.purpose == purpose)
@@ -81,18 +81,18 @@ class Files:
             return [_file(row) for row in connection.execute(wanted.order_by(order).limit(limit))]
 
     def bytes_of(self, tenant: str) -> int:
-        """Of all the tenant's files."""
+        """The bytes of all the tenant's files."""
         wanted = select(func.coalesce(func.sum(FILES.c.bytes), 0)).where(FILES.c.tenant == tenant)
         with self._database.begin() as connection:
             return int(connection.execute(wanted).scalar_one())
 
     def delete(self, id: str) -> None:
-        """With its content."""
+        """Delete a file and its content."""
         with self._database.begin() as connection:
             drop_file(connection, id)
 
     def delete_expired(self, now: int, uploads_before: int) -> int:
-        """Files whose time is over, and uploads begun before then that never ended. Returns how
+        """Delete expired files, and unfinished uploads begun before `uploads_before`. Returns how
         many."""
         over = FILES.c.expires_at <= now
         broken = FILES.c.is_whole.is_(False) & (FILES.c.created_at < uploads_before)
@@ -103,7 +103,7 @@ class Files:
         return len(ids)
 
     def content(self, file: StoredFile) -> Iterator[bytes]:
-        """Its bytes, some at a time; each piece is read when it is asked for."""
+        """The file's bytes, in pieces; each piece is read when it is asked for."""
         return self._parts(file.id) if file.job is None else self._results(file.job, file.is_errors)
 
     def _parts(self, id: str) -> Iterator[bytes]:
@@ -131,13 +131,13 @@ class Files:
 
 
 def add_file(connection: Connection, file: StoredFile) -> None:
-    """Within a transaction."""
+    """Add a file, within a transaction."""
     values = {name: getattr(file, name) for name in StoredFile.__slots__}
     connection.execute(insert(FILES).values(values))
 
 
 def drop_file(connection: Connection, id: str) -> None:
-    """Within a transaction. Of a batch's results, the outputs go."""
+    """Delete a file, within a transaction. For a result file, clear its items' outputs."""
     row = connection.execute(select(FILES).where(FILES.c.id == id)).one_or_none()
     if row and row.job is not None:
         states = FAILED if row.is_errors else (ItemState.ANSWERED,)

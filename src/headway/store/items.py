@@ -1,4 +1,4 @@
-"""Items: the requests of jobs, and the one result that each gets."""
+"""Items: the requests of jobs, and the one result of each."""
 
 import json
 from collections import Counter
@@ -22,13 +22,13 @@ from headway.store.database import Database
 from headway.store.jobs import IN_PROGRESS, VALIDATING, Job, change_job, lock_jobs
 from headway.store.tables import ITEMS, JOBS, WORKERS, ItemState
 
-MOST_ATTEMPTS = 10  # of an item at whose end the process ended too
-Finish = Callable[[Connection, set[str]], None]  # ends those of these jobs whose items have ended
+MOST_ATTEMPTS = 10  # attempts at an item before it is given up, if the process ended during them
+Finish = Callable[[Connection, set[str]], None]  # ends each of these jobs whose items have ended
 
 
 @dataclass(frozen=True, slots=True)
 class NewItem:
-    """A request that is stored, to be answered later."""
+    """A request to store, and to answer later."""
 
     number: int
     custom_id: str
@@ -53,18 +53,18 @@ class Item:
     body: bytes
     content_type: str
     accept: str
-    details: str = "{}"  # of its job
+    details: str = "{}"  # the job's, as JSON
 
     @property
     def headers(self) -> dict[str, str]:
-        """Of a call: those that its caller gave it beside its content type."""
+        """The further headers that a call is answered with; a batch's item has none."""
         found: dict[str, str] = json.loads(self.details).get("headers", {})
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """An item that could not be answered now. counts: whether this was one of its attempts."""
+    """An item that could not be answered now. counts: whether this try counts as an attempt."""
 
     item: Item
     counts: bool = False
@@ -72,13 +72,13 @@ class GivenBack:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What an item was answered."""
+    """The answer to an item."""
 
     job: str
     number: int
     status_code: int
     content_type: str
-    output: bytes  # as ITEMS has it
+    output: bytes  # as in ITEMS
     input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
@@ -87,26 +87,26 @@ class Result:
 class Items:
     """The items of all jobs, as one worker takes and answers them.
 
-    An item is taken in one transaction and answered in another one. It is answered only as long as
-    this worker has it, so that it gets one result whatever becomes of its workers.
-    finish: called within the transaction that answers items.
+    One transaction takes an item, another stores its answer. The answer is stored only while this
+    worker holds the item, so each item gets exactly one result even if workers die.
+    finish: called within the transaction that stores answers.
     """
 
     def __init__(self, database: Database, worker: str, finish: Finish) -> None:
         self._database, self._worker, self._finish = database, worker, finish
 
-    # A batch that this worker validates. Each returns False if another worker has it now, because
-    # this one seemed to be dead, or if nobody wants it any more.
+    # For a batch that this worker validates. Each returns False if another worker holds the batch
+    # now, because this worker seemed to be dead, or if the batch is no longer in validation.
 
     def clear(self, job: str) -> bool:
-        """Drop the items of a validation that was cut off."""
+        """Delete the items of an interrupted validation."""
         with self._database.begin() as connection:
             if is_mine := self._validates(connection, job):
                 connection.execute(delete(ITEMS).where(ITEMS.c.job == job))
         return is_mine
 
     def add(self, job: str, tenant: str, items: Iterable[NewItem]) -> bool:
-        """Its next items."""
+        """Add the batch's next items."""
         rows = [item_row(job, tenant, each, rank=1) for each in items]
         with self._database.begin() as connection:
             if is_mine := self._validates(connection, job):
@@ -114,7 +114,7 @@ class Items:
         return is_mine
 
     def open(self, job: str, total: int, model: str, now: int) -> bool:
-        """All of its items are there: they may be taken. If there are none, it has ended."""
+        """Let workers take the items, which are all stored now. A batch without items ends."""
         values = {"status": IN_PROGRESS, "in_progress_at": now, "total": total, "model": model}
         with self._database.begin() as connection:
             if is_mine := self._validates(connection, job):
@@ -123,7 +123,7 @@ class Items:
         return is_mine
 
     def result(self, job: str) -> Result | None:
-        """Of a call; None until it was answered."""
+        """The result of a call; None until it is answered."""
         names = ("job", "number", "status_code", "content_type", "output")
         wanted = select(*[ITEMS.c[name] for name in names])
         mine = and_(ITEMS.c.job == job, ITEMS.c.status_code.is_not(None))
@@ -139,8 +139,8 @@ class Items:
         resting: Collection[str] = (),
         resting_jobs: Collection[str] = (),
     ) -> list[Item]:
-        """Store these results, give these items back, and take as many others, none of the resting
-        tenants and jobs. One transaction for all."""
+        """In one transaction, store these results, give these items back, and take up to `most`
+        others, none from the resting tenants or jobs."""
         with self._database.begin() as connection:
             lock_jobs(connection, {one.job for one in results} | {one.item.job for one in back})
             self._record(connection, results)
@@ -152,16 +152,16 @@ class Items:
             return self._take(connection, most, resting, open_) if most > 0 else []
 
     def leave(self) -> None:
-        """Give back all that this worker has, as if it had never been taken."""
+        """Give back all items that this worker holds, without counting attempts."""
         mine, fewer = ITEMS.c.worker == self._worker, ITEMS.c.attempts - 1
         with self._database.begin() as connection:
             connection.execute(update(ITEMS).where(mine).values(attempts=fewer))
             _free(connection, WORKERS.c.id == self._worker)
 
     def free_lost(self, known: Collection[tuple[str, int]]) -> None:
-        """Give back what this worker took without hearing of it, when the store failed in between.
+        """Give back items that the store assigned to this worker, but failed before it reported.
 
-        known: jobs and numbers of the items that it knows to have.
+        known: (job, number) of each item that the worker knows it holds.
         """
         mine = (ITEMS.c.worker == self._worker) & (ITEMS.c.state == ItemState.WAITING)
         with self._database.begin() as connection:
@@ -172,8 +172,8 @@ class Items:
                 connection.execute(update(ITEMS).where(lost).values(values))
 
     def keep_alive(self, now: int, until: int) -> None:
-        """Say that this worker is alive, and free what workers have that are not. Called before it
-        takes anything: else others free that."""
+        """Renew this worker's lease, and free what dead workers hold. Call it before the worker
+        takes anything; otherwise other servers free its items."""
         mine = WORKERS.c.id == self._worker
         with self._database.begin() as connection:
             if not connection.execute(
@@ -183,18 +183,18 @@ class Items:
             _free(connection, WORKERS.c.alive_until < now)
 
     def free_all(self) -> None:
-        """Free what all other workers have: this one has the store alone."""
+        """Free what all other workers hold, when this worker has the store alone."""
         with self._database.begin() as connection:
             _free(connection, WORKERS.c.id != self._worker)
 
     def count_waiting(self) -> int:
-        """Of all jobs, items that nobody answers now."""
+        """The number of waiting items of all jobs, without those that a worker holds."""
         wanted = select(func.count()).select_from(ITEMS).where(_waiting())
         with self._database.begin() as connection:
             return connection.execute(wanted).scalar_one()
 
     def crashed(self) -> list[Item]:
-        """Take waiting items that were begun too often: the process ended with them each time."""
+        """Take up to 64 waiting items with MOST_ATTEMPTS attempts: the process kept ending."""
         often = _waiting() & (ITEMS.c.attempts >= MOST_ATTEMPTS)
         with self._database.begin() as connection:
             return self._claim(connection, often, 64)
@@ -230,8 +230,8 @@ class Items:
         resting: Collection[str],
         open_: ColumnElement[bool],
     ) -> list[Item]:
-        """As many of each tenant; of a tenant its calls and then its batches, the oldest first. An
-        item that was begun before, and did not end, goes behind those that were not."""
+        """Take an equal share of items of each tenant. Within a tenant the order is: calls before
+        batches, then fewer attempts first, then older jobs."""
         open = select(JOBS.c.tenant).where(JOBS.c.status == IN_PROGRESS).distinct()
         found = connection.execute(open.order_by(JOBS.c.tenant)).scalars()
         tenants, taken = [each for each in found if each not in resting], list[Item]()
@@ -239,7 +239,7 @@ class Items:
         for left, tenant in zip(range(len(tenants), 0, -1), tenants, strict=True):
             share = -(-(most - len(taken)) // left)
             taken += self._claim(connection, fresh & (ITEMS.c.tenant == tenant), share)
-        if tenants and len(taken) < most:  # those that had less than their share left it
+        if tenants and len(taken) < most:  # some tenants had fewer items than their share
             mine = fresh & ITEMS.c.tenant.in_(tenants)
             taken += self._claim(connection, mine, most - len(taken))
         return taken
@@ -255,7 +255,7 @@ class Items:
             .where(wanted, JOBS.c.status == IN_PROGRESS)
             .order_by(ITEMS.c.rank, ITEMS.c.attempts, ITEMS.c.job, ITEMS.c.number)
             .limit(most)
-            .with_for_update(of=ITEMS, skip_locked=True)  # SQLite has one writer, and no such words
+            .with_for_update(of=ITEMS, skip_locked=True)  # left out for SQLite: it has one writer
         )
         taken = [Item(**row._mapping) for row in connection.execute(found)]
         for each in taken:
@@ -275,25 +275,25 @@ class Items:
 
 
 def add_item(connection: Connection, job: Job, item: NewItem) -> None:
-    """The one item of a call, within the transaction that adds the job."""
+    """Add the one item of a call, within the transaction that adds its job."""
     connection.execute(insert(ITEMS).values(item_row(job.id, job.tenant, item, rank=0)))
 
 
 def item_row(job: str, tenant: str, item: NewItem, *, rank: int) -> dict[str, object]:
-    """Its row before anybody has taken it."""
+    """The row of a new item."""
     values = {name: getattr(item, name) for name in NewItem.__slots__}
     state = {"state": ItemState.WAITING, "attempts": 0}
     return {"job": job, "tenant": tenant, "rank": rank, **values, **state}
 
 
 def _waiting() -> ColumnElement[bool]:
-    """In the words of the index."""
+    """Match waiting items that no worker holds, worded like the partial index."""
     return and_(ITEMS.c.state == text("0"), ITEMS.c.worker.is_(None))
 
 
 def _free(connection: Connection, dead: ColumnElement[bool]) -> None:
-    """Drop these workers, and free what no worker has that is left. An item that was being answered
-    keeps its attempt."""
+    """Delete these workers, and free the items and jobs that no remaining worker holds. Attempts
+    stay counted."""
     connection.execute(delete(WORKERS).where(dead))
     for table in (ITEMS, JOBS):
         theirs = table.c.worker.is_not(None) & table.c.worker.not_in(select(WORKERS.c.id))

@@ -1,6 +1,6 @@
-"""Jobs: batches, and calls that somebody asks for later.
+"""Jobs: batches, and calls whose answers are fetched later.
 
-validating --> in_progress --> completed, of a call also failed
+validating --> in_progress --> completed, or failed (calls only)
     |              |
     |              +--> cancelling --> cancelled
     |              +--> finalizing --> expired
@@ -21,7 +21,7 @@ from headway.store.tables import DELIVERIES, FILES, JOBS
 VALIDATING, IN_PROGRESS, FINALIZING = "validating", "in_progress", "finalizing"
 COMPLETED, FAILED, EXPIRED = "completed", "failed", "expired"
 CANCELLING, CANCELLED = "cancelling", "cancelled"
-UNTIL_CANCELLED = (VALIDATING, IN_PROGRESS)  # what can be cancelled, and can expire
+UNTIL_CANCELLED = (VALIDATING, IN_PROGRESS)  # jobs that can be cancelled or expire
 OPEN = (VALIDATING, IN_PROGRESS, CANCELLING, FINALIZING)
 ENDED = (COMPLETED, FAILED, EXPIRED, CANCELLED)
 
@@ -66,19 +66,19 @@ class Job:
 
     @property
     def metadata(self) -> dict[str, str] | None:
-        """As the caller gave it."""
+        """The caller's metadata, as given."""
         found: dict[str, str] | None = json.loads(self.details).get("metadata")
         return found
 
     @property
     def errors(self) -> list[dict[str, Any]]:
-        """What is wrong with its input file."""
+        """The errors in its input file."""
         found: list[dict[str, Any]] = json.loads(self.details).get("errors", [])
         return found
 
     @property
     def has_ended(self) -> bool:
-        """Whether nothing about it will change."""
+        """Whether the job has ended, so that its status is final."""
         return self.status in ENDED
 
 
@@ -89,9 +89,9 @@ class Jobs:
         self._database = database
 
     def add(self, job: Job, then: Callable[[Connection], object] | None = None) -> Job:
-        """Store it. Returns the one that has its idempotency key already, if there is one.
+        """Store a job and return it, or return the tenant's job with the same idempotency key.
 
-        then: called within the transaction, once the job is there.
+        then: called within the transaction, once the job is stored.
         """
         try:
             with self._database.begin() as connection:
@@ -109,13 +109,13 @@ class Jobs:
         return job
 
     def get(self, tenant: str, id: str) -> Job | None:
-        """One of the tenant's jobs."""
+        """One of the tenant's jobs; None: the tenant has none with this id."""
         with self._database.begin() as connection:
             job = job_of(connection, id)
         return job if job and job.tenant == tenant else None
 
     def page(self, tenant: str, after: str, limit: int, *, batches: bool) -> list[Job]:
-        """Those before `after`, the newest first. Empty: from the newest on."""
+        """The tenant's batches or calls older than `after`, newest first. Empty: all of them."""
         wanted = select(JOBS).where(JOBS.c.tenant == tenant, JOBS.c.is_batch.is_(batches))
         if after:
             wanted = wanted.where(JOBS.c.id < after)
@@ -124,13 +124,13 @@ class Jobs:
             return [_job(row) for row in rows]
 
     def having(self, *statuses: str) -> list[Job]:
-        """All jobs that have one of these, the oldest first."""
+        """All jobs with one of these statuses, the oldest first."""
         wanted = select(JOBS).where(JOBS.c.status.in_(statuses)).order_by(JOBS.c.id)
         with self._database.begin() as connection:
             return [_job(row) for row in connection.execute(wanted)]
 
     def claim(self, worker: str) -> Job | None:
-        """The oldest batch that nobody validates yet; from now on this worker does."""
+        """Claim for this worker the oldest batch in validation that no other worker holds."""
         free = JOBS.c.worker.is_(None) | (JOBS.c.worker == worker)
         wanted = select(JOBS).where(JOBS.c.status == VALIDATING, free).order_by(JOBS.c.id).limit(1)
         with self._database.begin() as connection:
@@ -148,28 +148,28 @@ class Jobs:
             return connection.execute(wanted).scalar_one()
 
     def cancel(self, id: str, now: int) -> None:
-        """Begin to cancel it, if it has not ended."""
+        """Begin to cancel a job that is validating or in progress."""
         values = {"status": CANCELLING, "ends_as": CANCELLED, "cancelling_at": now}
         with self._database.begin() as connection:
             change_job(connection, id, UNTIL_CANCELLED, values)
 
     def expire(self, now: int) -> None:
-        """Begin to end all jobs whose time is over."""
+        """Begin to end all jobs that have expired."""
         over = JOBS.c.status.in_(UNTIL_CANCELLED) & (JOBS.c.expires_at <= now)
         values = {"status": FINALIZING, "ends_as": EXPIRED, "finalizing_at": now}
         with self._database.begin() as connection:
             connection.execute(update(JOBS).where(over).values(values))
 
     def running(self, ids: Iterable[str]) -> set[str]:
-        """Those of these jobs that are in progress."""
+        """The ids, among these, of jobs in progress."""
         mine = JOBS.c.id.in_(list(ids)) & (JOBS.c.status == IN_PROGRESS)
         with self._database.begin() as connection:
             return set(connection.execute(select(JOBS.c.id).where(mine)).scalars())
 
     def forget(self, before: int, now: int, *, delivers: bool = True) -> int:
-        """Drop the jobs whose time was over before then, with their results. One stays as long as
-        one of its files, and until its webhooks were delivered or given up. delivers: whether
-        anybody does that. Returns how many."""
+        """Delete ended jobs that expired before `before`, with their results. A job stays while it
+        has an unexpired file and, if `delivers`, until its webhooks are delivered or given up.
+        Returns how many."""
         kept = select(FILES.c.job).where(FILES.c.job.is_not(None), FILES.c.expires_at > now)
         due = select(DELIVERIES.c.job).where(DELIVERIES.c.due_at.is_not(None))
         old = select(JOBS.c.id).where(JOBS.c.expires_at < before, JOBS.c.status.in_(ENDED))
@@ -182,28 +182,28 @@ class Jobs:
 
 
 def add_job(connection: Connection, job: Job) -> None:
-    """Within a transaction."""
+    """Add a job, within a transaction."""
     values = {name: getattr(job, name) for name in Job.__slots__}
     connection.execute(insert(JOBS).values(values))
 
 
 def job_of(connection: Connection, id: str, *, locked: bool = False) -> Job | None:
-    """Within a transaction. locked: nobody else changes it until the transaction ends."""
+    """Read a job, within a transaction. locked: others cannot change it until that ends."""
     wanted = select(JOBS).where(JOBS.c.id == id)
     row = connection.execute(wanted.with_for_update() if locked else wanted).one_or_none()
     return _job(row) if row else None
 
 
 def lock_jobs(connection: Connection, ids: Collection[str]) -> None:
-    """Within a transaction, before it changes their items. All lock them in one order, so that no
-    two servers wait for each other."""
+    """Lock these jobs, within a transaction that then changes their items. The fixed order, by id,
+    prevents a deadlock between two servers."""
     if ids:
         wanted = select(JOBS.c.id).where(JOBS.c.id.in_(ids)).order_by(JOBS.c.id)
         connection.execute(wanted.with_for_update()).all()
 
 
 def same_job(connection: Connection, job: Job) -> Job | None:
-    """The tenant's job with the same idempotency key."""
+    """The stored job of the same tenant with the same idempotency key; None: there is none."""
     if job.idempotency_key is None:
         return None
     same = (JOBS.c.tenant == job.tenant) & (JOBS.c.idempotency_key == job.idempotency_key)
@@ -214,7 +214,7 @@ def same_job(connection: Connection, job: Job) -> Job | None:
 def change_job(
     connection: Connection, id: str, statuses: Iterable[str], values: dict[str, Any]
 ) -> bool:
-    """Change the job if it has one of these statuses. Returns whether it had."""
+    """Change the job if its status is one of these. Returns whether it was."""
     mine = (JOBS.c.id == id) & JOBS.c.status.in_(list(statuses))
     return connection.execute(update(JOBS).where(mine).values(values)).rowcount == 1
 

@@ -6,14 +6,14 @@ import json
 def answered_line(
     job: str, number: int, custom_id: str, status: int, request_id: str, body: bytes
 ) -> bytes:
-    """Of an item that was answered, with whatever status. body: JSON."""
+    """The line of an answered item, whatever its status. body: JSON."""
     response = f'"response": {{"status_code": {status}, "request_id": {json.dumps(request_id)}, '
     head = _head(job, number, custom_id) + response.encode()
     return head + b'"body": ' + body + b'}, "error": null}\n'
 
 
 def unanswered_line(job: str, number: int, custom_id: str, code: str, message: str) -> bytes:
-    """Of an item that was never answered."""
+    """The line of an item that was never answered."""
     error = json.dumps({"code": code, "message": message}).encode()
     return _head(job, number, custom_id) + b'"response": null, "error": ' + error + b"}\n"
 

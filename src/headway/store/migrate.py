@@ -1,4 +1,4 @@
-"""Brings the tables up to date, by alembic's migrations in `migrations/`."""
+"""Bring the tables up to date with the alembic migrations in `migrations/`."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ FOLDER = Path(__file__).parent / "migrations"
 
 
 def upgrade(connection: Connection) -> None:
-    """Raises SettingError if a newer headway has written the store."""
+    """Migrate the store to the latest revision. Raises SettingError if a newer headway wrote it."""
     config = Config(attributes={"connection": connection})
     config.set_main_option("script_location", str(FOLDER))
     scripts = ScriptDirectory.from_config(config)

@@ -1,12 +1,12 @@
-"""The tables. The migrations make them; a test holds the two against each other.
+"""The tables. The migrations create them; a test compares the two.
 
     files ---< parts          an input file, in parts of a fixed size
     jobs  ---< items          a job, its requests, and the result of each
     jobs  ---< deliveries     webhooks that are due
-    workers                   servers that share the store, while they are alive
-    versions ---< version_events    a configuration, and what became of it
+    workers                   live servers that share the store
+    versions ---< version_events    a configuration, and what happened to it
 
-All times are Unix seconds. Ids begin with their time, so their order is that of creation.
+All times are Unix seconds. Ids begin with a time, so they sort by creation.
 """
 
 from enum import IntEnum
@@ -38,12 +38,12 @@ ID, NAME = String(64), String(255)
 
 
 class ItemState(IntEnum):
-    """Of an item. All but the first are ends: an item leaves WAITING once."""
+    """The state of an item. All but WAITING are final, so an item leaves WAITING once."""
 
     WAITING = 0  # or running, if it has a worker
     ANSWERED = 1  # with a status of 200 to 299
     FAILED = 2  # with another status
-    UNANSWERED = 3  # its job was cancelled or has expired
+    UNANSWERED = 3  # its job was cancelled or expired first
 
 
 FILES = Table(
@@ -56,9 +56,9 @@ FILES = Table(
     Column("bytes", BigInteger, nullable=False),
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
-    Column("is_whole", Boolean, nullable=False),  # it was uploaded to its end
-    Column("job", ID),  # whose items' results are its content; null: its parts are
-    Column("is_errors", Boolean, nullable=False),  # of those items: the ones that have failed
+    Column("is_whole", Boolean, nullable=False),  # the upload is complete
+    Column("job", ID),  # the job whose results are the content; null: the parts are
+    Column("is_errors", Boolean, nullable=False),  # the content is the failed items' results
     Index("ix_files_tenant", "tenant", "id"),
 )
 PARTS = Table(
@@ -74,12 +74,12 @@ JOBS = Table(
     Column("id", ID, primary_key=True),
     Column("tenant", NAME, nullable=False),
     Column("key", NAME, nullable=False),  # the key's name; empty without keys
-    Column("is_batch", Boolean, nullable=False),  # else: one call
+    Column("is_batch", Boolean, nullable=False),  # else a single call
     Column("endpoint", Text, nullable=False),
     Column("model", Text, nullable=False),
     Column("status", String(16), nullable=False),
     Column("ends_as", String(16), nullable=False),  # the status after `finalizing`
-    Column("worker", ID),  # that validates it
+    Column("worker", ID),  # the worker that validates it
     Column("window", BigInteger, nullable=False),  # seconds from creation to expiry
     Column("input_file", ID),
     Column("output_file", ID),
@@ -99,8 +99,8 @@ JOBS = Table(
     Column("cancelling_at", BigInteger),
     Column("cancelled_at", BigInteger),
     Column("total", BigInteger, nullable=False),  # items
-    Column("completed", BigInteger, nullable=False),  # of them: ANSWERED
-    Column("failed", BigInteger, nullable=False),  # FAILED or UNANSWERED
+    Column("completed", BigInteger, nullable=False),  # items that are ANSWERED
+    Column("failed", BigInteger, nullable=False),  # items that are FAILED or UNANSWERED
     Column("input_tokens", BigInteger, nullable=False),
     Column("cached_tokens", BigInteger, nullable=False),
     Column("output_tokens", BigInteger, nullable=False),
@@ -116,14 +116,14 @@ ITEMS = Table(
     Column("custom_id", Text, nullable=False),
     Column("tenant", NAME, nullable=False),
     Column("rank", Integer, nullable=False),  # calls go before batches
-    Column("content_type", NAME, nullable=False),  # of the body, then of the output
+    Column("content_type", NAME, nullable=False),  # of the body; once answered, of the output
     Column("accept", NAME, nullable=False),
-    Column("body", LargeBinary),  # until it has ended
+    Column("body", LargeBinary),  # null once the item has ended
     Column("state", Integer, nullable=False),
-    Column("attempts", Integer, nullable=False),  # times that it was begun
-    Column("worker", ID),  # that runs it
+    Column("attempts", Integer, nullable=False),  # attempts begun and counted
+    Column("worker", ID),  # the worker that runs it
     Column("status_code", Integer),
-    Column("output", LargeBinary),  # of a batch the line of the output file; else the answer's body
+    Column("output", LargeBinary),  # a batch's line of the output file, or a call's answer body
     Index(
         "ix_items_waiting",
         *("tenant", "rank", "attempts", "job", "number"),
@@ -146,7 +146,7 @@ DELIVERIES = Table(
     Column("url", Text, nullable=False),
     Column("body", Text, nullable=False),
     Column("attempts", Integer, nullable=False),
-    Column("due_at", BigInteger),  # null: delivered, or given up
+    Column("due_at", BigInteger),  # null: delivered or given up
     Column("delivered_at", BigInteger),
     Column("problem", Text, nullable=False),  # of the latest attempt
     Index("ix_deliveries_due", "due_at"),
@@ -161,9 +161,9 @@ VERSIONS = Table(
     "versions",
     METADATA,
     Column("number", Integer, primary_key=True, autoincrement=False),
-    Column("content", Text, nullable=False),  # as JSON; it never changes
+    Column("content", Text, nullable=False),  # JSON; never changes
     Column("digest", String(64), nullable=False),  # of its configuration
-    Column("is_file", Boolean, nullable=False),  # it is the configuration file's own
+    Column("is_file", Boolean, nullable=False),  # made from the configuration file itself
     Column("created_at", BigInteger, nullable=False),
 )
 VERSION_EVENTS = Table(
@@ -171,7 +171,7 @@ VERSION_EVENTS = Table(
     METADATA,
     Column("version", Integer, ForeignKey("versions.number", ondelete="CASCADE"), primary_key=True),
     Column("place", Integer, primary_key=True),  # from 0
-    Column("state", String(16), nullable=False),  # of the version from then on
+    Column("state", String(16), nullable=False),  # the version's state from then on
     Column("at", BigInteger, nullable=False),
     Column("author", Text, nullable=False),
     Column("why", Text, nullable=False),

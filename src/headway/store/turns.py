@@ -1,4 +1,4 @@
-"""take_turn: one transaction at a time, among servers that share PostgreSQL."""
+"""take_turn: run one transaction at a time among servers that share PostgreSQL."""
 
 from enum import IntEnum
 
@@ -6,14 +6,14 @@ from sqlalchemy import Connection, func, select
 
 
 class Turn(IntEnum):
-    """What only one transaction does at a time; the numbers are keys of PostgreSQL's locks."""
+    """Work that one transaction does at a time; the numbers are keys of PostgreSQL's locks."""
 
     MIGRATING = 0x6865_6164_0001
     CHANGING_VERSIONS = 0x6865_6164_0002
 
 
 def take_turn(connection: Connection, turn: Turn) -> None:
-    """Wait until no other transaction has this turn, and keep it until this one ends. In SQLite a
-    transaction is alone already."""
+    """Wait until no other transaction holds this turn, and hold it until this one ends. SQLite
+    needs nothing: its transactions run one at a time."""
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(turn.value)))

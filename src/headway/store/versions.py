@@ -1,12 +1,12 @@
-"""Versions: configurations with their numbers, and what became of each.
+"""Versions: numbered configurations, and what happened to each.
 
 proposed --> on trial --> rolled back --> on trial ...
     |            |             |
     |            +----> promoted ----> rolled back (by hand), or replaced by the next promoted one
     +--> promoted, rejected
 
-A version itself never changes. What happens to it is a row of `version_events`, and its state is
-that of the latest.
+A version itself never changes. Each event is a row of `version_events`; the latest event holds the
+version's state.
 """
 
 import json
@@ -29,9 +29,9 @@ ROLLED_BACK, REJECTED, REPLACED = "rolled back", "rejected", "replaced"
 class VersionEvent:
     """A row of `version_events`. Times are Unix seconds."""
 
-    state: str  # of the version from then on
+    state: str  # the version's state from then on
     at: int
-    author: str  # who did it; headway, if nobody did
+    author: str  # who did it; headway for an automatic change
     why: str
     details: Mapping[str, Any] = field(default_factory=dict)  # a trial's plan or verdict
 
@@ -43,13 +43,13 @@ class StoredVersion:
     number: int  # from 1
     content: Mapping[str, Any]  # a rollout.proposal.Proposal as JSON
     digest: str  # of its configuration
-    is_file: bool  # it is the configuration file's own
+    is_file: bool  # made from the configuration file itself
     created_at: int
-    events: tuple[VersionEvent, ...]  # the first one is its beginning
+    events: tuple[VersionEvent, ...]  # oldest first; the first one is its creation
 
     @property
     def model(self) -> str:
-        """The model that it is of."""
+        """The model that it configures."""
         return str(self.content.get("model", ""))
 
     @property
@@ -58,11 +58,11 @@ class StoredVersion:
 
 
 class VersionConflictError(Exception):
-    """The version is not in a state from which that can happen. The text says which."""
+    """The version's state does not allow the change. The text names the state."""
 
 
 class Versions:
-    """All versions of one server's configuration, of all of its models."""
+    """All versions of a server's configuration, for all its models."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -70,7 +70,8 @@ class Versions:
     def add(
         self, content: Mapping[str, Any], digest: str, event: VersionEvent, *, is_file: bool = False
     ) -> StoredVersion:
-        """A new one, in the state of this event. One that begins as promoted replaces another."""
+        """Add a version in the state of this event. If that is promoted, the version replaces the
+        model's promoted one."""
         with self._change() as connection:
             latest = connection.execute(select(func.max(VERSIONS.c.number))).scalar() or 0
             values = {"content": json.dumps(content), "digest": digest, "is_file": is_file}
@@ -82,8 +83,8 @@ class Versions:
     def happen(
         self, number: int, event: VersionEvent, before: Sequence[str] = ()
     ) -> StoredVersion | None:
-        """Note what happens to a version; None if there is none of this number. before: the states
-        from which it may; empty: any. Raises VersionConflictError."""
+        """Record an event of a version; None: there is no version of this number. before: states
+        that allow the event; empty: all. Raises VersionConflictError."""
         with self._change() as connection:
             found = _find(connection, number)
             if found is None:
@@ -96,8 +97,8 @@ class Versions:
     def take_back(
         self, number: int, gone: VersionEvent, before: int, put: VersionEvent
     ) -> tuple[StoredVersion, StoredVersion]:
-        """The promoted version goes, and the replaced one before it comes: both or neither. Raises
-        VersionConflictError."""
+        """Take the promoted version back and restore the replaced one `before`, both or neither.
+        Raises VersionConflictError."""
         with self._change() as connection:
             for each, event, state in ((number, gone, PROMOTED), (before, put, REPLACED)):
                 if (found := _get(connection, each)).state != state:
@@ -110,20 +111,21 @@ class Versions:
             return _find(connection, number)
 
     def all(self, model: str) -> list[StoredVersion]:
-        """Those of a model, by number."""
+        """A model's versions, by number."""
         with self._database.begin() as connection:
             return _all(connection, model)
 
     @contextmanager
     def _change(self) -> Iterator[Connection]:
-        """A transaction that goes by what it reads, so others wait with theirs."""
+        """A transaction that depends on what it reads, so such transactions run one at a time."""
         with self._database.begin() as connection:
             take_turn(connection, Turn.CHANGING_VERSIONS)
             yield connection
 
 
 def _happen(connection: Connection, number: int, event: VersionEvent) -> None:
-    """Within a transaction. Of a model only one version is promoted at a time."""
+    """Record an event, within a transaction. A newly promoted version replaces the model's promoted
+    one, so each model has one at most."""
     if event.state == PROMOTED:
         content = connection.execute(
             select(VERSIONS.c.content).where(VERSIONS.c.number == number)

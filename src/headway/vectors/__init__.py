@@ -1,1 +1,1 @@
-"""What becomes of the vectors that an executor makes: embeddings, scores and labels."""
+"""Turn an executor's vectors into embeddings, scores and label probabilities."""

@@ -1,5 +1,5 @@
-"""What a checkpoint says of its vectors (ModelCard): in the files of sentence-transformers, and in
-config.json.
+"""What a checkpoint says about its vectors (ModelCard), read from the files of
+sentence-transformers and from config.json.
 """
 
 from collections.abc import Mapping
@@ -22,9 +22,9 @@ from headway.pair_template import read_pair_template
 from headway.special_tokens import SpecialTokens
 
 OF_MODULES = "config_sentence_transformers.json"
-SEVERAL, REGRESSION = "multi_label_classification", "regression"  # kinds of problem
+SEVERAL, REGRESSION = "multi_label_classification", "regression"  # values of problem_type
 SIGMOID, IDENTITY = "Sigmoid", "Identity"
-# By sentence-transformers' names, and by the keys that older versions wrote.
+# Pooling by sentence-transformers' names; below, the keys that its older versions wrote.
 MODES = {
     "cls": Pooling.FIRST,
     "mean": Pooling.MEAN,
@@ -49,27 +49,26 @@ ANSWERS = ("LABEL_0",)
 
 @dataclass(frozen=True, slots=True)
 class ModelCard:
-    """How its vectors are made and read."""
+    """How to compute and to interpret a checkpoint's vectors."""
 
-    pooling: str = ""  # one of Pooling's; empty: it does not say
+    pooling: str = ""  # one of Pooling's; empty: not stated
     normalized: bool = True  # embeddings have length 1
-    prompts: Mapping[str, str] = field(default_factory=dict)  # what to write before a text, by name
-    default_prompt: str = ""  # the name of the one that is written where none is named; or none
-    pair_prompt: str = ""  # what to write before the first text of a pair
-    max_tokens: int = 0  # of a text; 0: as many as the model has positions
+    prompts: Mapping[str, str] = field(default_factory=dict)  # texts to put before an input, by name
+    default_prompt: str = ""  # the name of the prompt to use if none is named; empty: none
+    pair_prompt: str = ""  # the text to put before the first text of a pair
+    max_tokens: int = 0  # of a text; 0: limited only by the model's positions
     labels: tuple[str, ...] = ()  # of a classifier, in the order of its scores
-    several: bool = False  # each label is true or not by itself; else one of them is
-    sigmoid: bool = True  # of a classifier with one label: its score is put between 0 and 1
-    dense: tuple[str, ...] = ()  # folders of the layers that an embedding goes through, in order
-    regression: bool = False  # a classifier's numbers are values, not the logits of labels
-    padding: int = -1  # the token that a decoder's classifier drops from a prompt's end; -1: none
+    several: bool = False  # each label is true or false independently; else exactly one is true
+    sigmoid: bool = True  # for a classifier with one label: a sigmoid maps the score to 0..1
+    dense: tuple[str, ...] = ()  # folders of the dense layers after pooling, in order
+    regression: bool = False  # a classifier's outputs are values, not logits of labels
+    padding: int = -1  # the token to drop from a prompt's end for a decoder's classifier; -1: none
 
 
 def read_card(folder: Path) -> ModelCard:
-    """The card of a checkpoint's folder; the defaults where it says nothing.
+    """Read the card of a checkpoint's folder. What the folder does not state has its default.
 
-    Raises CheckpointError for files that make no sense, UnsupportedModelError for what is not
-    computed.
+    Raises CheckpointError for invalid files, UnsupportedModelError for unsupported features.
     """
     raw = read_json(folder / "config.json")
     labels, sigmoid = _classes(folder, raw)
@@ -95,13 +94,14 @@ def read_card(folder: Path) -> ModelCard:
 
 
 def _padding(raw: Raw) -> int:
-    """transformers' classifiers of decoders read the last token that is no padding."""
+    """The padding token of a decoder, or -1. transformers' decoder classifiers read the last token
+    that is not padding."""
     found = raw.get("pad_token_id")
     return found if isinstance(found, int) and raw.get("model_type") not in ENCODERS else -1
 
 
 def _modules(folder: Path) -> tuple[str, bool, tuple[str, ...]]:
-    """The pooling, whether vectors are normalised, and the folders of dense layers, by
+    """The pooling, whether vectors are normalised, and the folders of dense layers, from
     modules.json."""
     path, modules = folder / MODULES, read_modules(folder)
     if not modules:
@@ -149,8 +149,8 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
 
 
 def check_prompts(folder: Path, special: SpecialTokens) -> None:
-    """Raises UnsupportedModelError if a prompt spells a special token, which would be plain text
-    like that of a user, and CheckpointError as read_card does."""
+    """Raise UnsupportedModelError if a prompt contains a special token: prompts are tokenized as
+    plain text, like a user's. Raises CheckpointError as read_card does."""
     for name, text in _prompts(folder)[0].items():
         if special.is_in(text):
             why = f"the prompt {name!r} has a special token, which would be read as plain text"
@@ -158,7 +158,7 @@ def check_prompts(folder: Path, special: SpecialTokens) -> None:
 
 
 def _classes(folder: Path, raw: Raw) -> tuple[tuple[str, ...], bool]:
-    """A classifier's labels, and whether a single score is put between 0 and 1."""
+    """A classifier's labels, and whether a sigmoid maps a single score to 0..1."""
     labels = read_labels(raw, f"{folder}/config.json")
     path = folder / OF_MODULES
     latest = read_json(path).get("activation_fn") if path.is_file() else ""

@@ -1,4 +1,4 @@
-"""From the bytes of a vector to embeddings, scores and the probabilities of labels."""
+"""Convert a vector's bytes to an embedding, a score or label probabilities."""
 
 import math
 from array import array
@@ -8,13 +8,13 @@ from operator import mul
 from headway.errors import PromptError
 from headway.vectors.model_card import ModelCard
 
-FLOAT32 = "f"  # as array and memoryview name it
+FLOAT32 = "f"  # the type code of array and memoryview
 
 
 def embedding(raw: bytes, dimensions: int = 0, *, normalized: bool = True) -> "array[float]":
-    """[d] float32: the first `dimensions` numbers of a vector (matryoshka); 0: all.
+    """The embedding, [d] float32: a vector's first `dimensions` numbers (matryoshka); 0: all.
 
-    normalized: divided by its length, after it was cut. Raises PromptError if it has fewer.
+    normalized: divide by the length, after cutting. Raises PromptError if the vector is shorter.
     """
     vector: array[float] = array(FLOAT32, raw)
     if not 0 <= dimensions <= len(vector):
@@ -27,7 +27,7 @@ def embedding(raw: bytes, dimensions: int = 0, *, normalized: bool = True) -> "a
 
 
 def without_padding(prompt: tuple[int, ...], padding: int) -> tuple[int, ...]:
-    """A prompt without the padding at its end, of which the first token always stays."""
+    """The prompt without padding at its end. The prompt's first token always stays."""
     end = len(prompt)
     while end > 1 and prompt[end - 1] == padding:
         end -= 1
@@ -35,14 +35,14 @@ def without_padding(prompt: tuple[int, ...], padding: int) -> tuple[int, ...]:
 
 
 def similarity(one: Sequence[float], other: Sequence[float]) -> float:
-    """The cosine of two embeddings."""
+    """The cosine similarity of two embeddings; 0 if one has length 0."""
     lengths = math.hypot(*one) * math.hypot(*other)
     return sum(map(mul, one, other)) / lengths if lengths else 0.0
 
 
 def score(raw: bytes, card: ModelCard) -> float:
-    """The score of a pair of texts, by a classifier with one label; by the logits of yes and no,
-    the first less the second."""
+    """The score of a pair of texts, from a classifier's only logit. If the vector has two logits,
+    yes and no, the score is their difference."""
     logit = _logit(raw)
     return _sigmoid(logit) if card.sigmoid else logit
 
@@ -53,8 +53,8 @@ def _logit(raw: bytes) -> float:
 
 
 def probabilities(raw: bytes, card: ModelCard) -> list[float]:
-    """Of a classifier's labels: each by itself, or of all together 1; of a regression, its numbers
-    as they are."""
+    """The probabilities of a classifier's labels: a sigmoid of each logit if the labels are
+    independent or there is one, else a softmax. A regression's numbers are returned as they are."""
     vector: array[float] = array(FLOAT32, raw)
     logits = [_logit(raw)] if len(card.labels) == 1 else list(vector)
     if card.regression:
@@ -66,5 +66,5 @@ def probabilities(raw: bytes, card: ModelCard) -> list[float]:
 
 
 def _sigmoid(logit: float) -> float:
-    small = math.exp(-abs(logit))  # never too large
+    small = math.exp(-abs(logit))  # at most 1, so it cannot overflow
     return (1 if logit > 0 else small) / (1 + small)

@@ -1,4 +1,4 @@
-"""The ledger as it is kept: a row for each request, device time by the minute, outcomes, spend.
+"""The stored ledger: a row for each request, device time by the minute, outcomes and spend.
 
-Needs the extra `jobs`; to query it, `ledger`.
+Needs the extra `jobs`; queries need `ledger`.
 """

@@ -1,4 +1,4 @@
-"""Whether a ledger's sums are exact (problems_of)."""
+"""Check that a ledger's sums are exact (problems_of)."""
 
 import json
 from collections import Counter
@@ -12,15 +12,15 @@ from headway.store.ledger.reading import LedgerReader, pieces
 
 
 def problems_of(reader: LedgerReader) -> list[str]:
-    """A line for each sum that is wrong; none: every nanosecond and all money is accounted for.
+    """One line per wrong sum; no lines: every nanosecond and all money is accounted for.
 
-    - A minute's account `requests` of a lane is what the rows of that minute and lane sum to.
-    - A server's accounts sum to the time that it has served, and their money to what that costs.
-    - Nothing is open once a server has ended.
+    - For each minute and lane, the request rows sum to the account `requests`.
+    - A server's accounts sum to the time that it has served, and their money to that time's cost.
+    - A server that has ended has no open time.
     - A request's stages sum to its wall time.
 
-    Rows older than ledger.keep are deleted, and with them the totals of their servers can no longer
-    be compared; a server whose first minute is still there is compared whole.
+    Rows older than ledger.keep are deleted. A server's totals are therefore compared only while
+    its first minute is still there.
     """
     with reader.begin() as connection:
         found: list[str] = []
@@ -55,14 +55,14 @@ def problems_of(reader: LedgerReader) -> list[str]:
 
 
 def _problems_of_writer(row: Row[Any], nanoseconds: int, cost: int, first: int) -> list[str]:
-    """first: the first minute that is left of its accounts."""
+    """One line per wrong sum of a server. first: the earliest minute left of its accounts."""
     found = []
     if row.until - row.began != row.device_ns:
         found.append(f"{row.id}: {row.device_ns} ns in {row.until - row.began} ns")
     if row.closed and row.open_ns:
         found.append(f"{row.id}: it has ended, and {row.open_ns} ns are open")
     if first > row.began // MINUTE:
-        return found  # the others were deleted
+        return found  # earlier minutes were deleted
     if nanoseconds != row.device_ns:
         found.append(f"{row.id}: accounts of {nanoseconds} ns in {row.device_ns} ns")
     if cost != (due := money(row.per_hour, row.device_ns)):

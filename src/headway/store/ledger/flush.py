@@ -1,4 +1,4 @@
-"""What is written to the ledger at once (Flush), and where device time goes (Account)."""
+"""A unit of writing to the ledger (Flush), and the accounts of device time (Account)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,17 +10,17 @@ MINUTE = 60_000_000_000
 
 
 class Account(StrEnum):
-    """Every nanosecond of a device is in one of these. `open` is nothing, once all have ended."""
+    """The account of each nanosecond of a device. `open` is 0 once all requests have ended."""
 
-    REQUESTS = "requests"  # the shares of requests that have ended, in their lane
-    WASTE = "waste"  # padding, held slots, sequences that had ended
+    REQUESTS = "requests"  # the shares of ended requests, by lane
+    WASTE = "waste"  # padding, held slots, sequences that had already ended
     IDLE = "idle"  # between steps
-    OPEN = "open"  # shares of requests that have not ended; taken off again when they end
-    UNRECORDED = "unrecorded"  # lost: in a crash, or because there was no room to remember it
+    OPEN = "open"  # the shares of requests that have not ended; subtracted when they end
+    UNRECORDED = "unrecorded"  # lost in a crash, or for lack of memory
 
 
 class MinuteKey(NamedTuple):
-    """Of a row of ledger_minutes, without its writer."""
+    """The key of a row of ledger_minutes, without its writer."""
 
     minute: int
     account: Account
@@ -29,7 +29,7 @@ class MinuteKey(NamedTuple):
 
 @dataclass(slots=True)
 class MinutePart:
-    """What is added to a row of ledger_minutes."""
+    """The counts to add to a row of ledger_minutes."""
 
     nanoseconds: int = 0
     money: int = 0
@@ -39,7 +39,7 @@ class MinutePart:
 
 
 class SpendKey(NamedTuple):
-    """Of a row of ledger_spend, without its writer."""
+    """The key of a row of ledger_spend, without its writer."""
 
     day: int
     key: str
@@ -48,30 +48,30 @@ class SpendKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Flush:
-    """One batch of a writer: stored whole and once, or not at all."""
+    """One batch of a writer's data, stored as a whole and only once."""
 
     number: int  # 1 for the writer's first
-    until: int  # Unix nanoseconds: device time is accounted for up to here
+    until: int  # Unix nanoseconds up to which device time is accounted for
     requests: Sequence[Mapping[str, Any]] = ()  # rows of ledger_requests, without their writer
     minutes: Mapping[MinuteKey, MinutePart] = field(default_factory=dict)
     spend: Mapping[SpendKey, int] = field(default_factory=dict)
     device_ns: int = 0  # the sum of the minutes
-    open_ns: int = 0  # of them, of the account `open`
-    closes: bool = False  # the writer ends with it
-    since: int = 0  # `until` of the flush before it
-    open_before: int = 0  # the account `open` after that one
+    open_ns: int = 0  # the part of it in the account `open`
+    closes: bool = False  # the writer's last flush
+    since: int = 0  # `until` of the previous flush
+    open_before: int = 0  # the account `open` after the previous flush
 
 
 def money(per_hour: int, nanoseconds: int) -> int:
-    """What so much device time costs, in billionths, rounded down."""
+    """The cost of this much device time, in billionths, rounded down."""
     return per_hour * nanoseconds // HOUR
 
 
 def divide_money(parts: Mapping[MinuteKey, MinutePart], per_hour: int, before: int) -> None:
-    """Give each part its money, so that all parts of a writer ever sum to the money of their time.
+    """Set each part's money, so that all parts of a writer always sum to the cost of their time.
 
-    before: nanoseconds of the writer's earlier parts. Each part gets the difference that it makes
-    to the rounded total, so that nothing is lost between them.
+    before: nanoseconds of the writer's earlier parts. Each part's money is the change that it makes
+    to the rounded total, so rounding loses nothing between parts.
     """
     for part in parts.values():
         after = before + part.nanoseconds

@@ -1,4 +1,4 @@
-"""LedgerStore: writes flushes, closes what others have left open, and forgets what is old."""
+"""LedgerStore: writes flushes, closes the intervals of dead writers, and deletes old rows."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -31,14 +31,14 @@ from headway.store.ledger.flush import (
 )
 from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS, SPEND, WRITERS
 
-PIECE = 1_000  # rows that one transaction deletes; of minutes and requests, and the last minute's
-AT_ONCE = 50  # of them, by one statement
+PIECE = 1_000  # rows deleted per transaction; minutes and requests: up to the end of a minute
+AT_ONCE = 50  # rows deleted per statement
 DAY_NS = 86_400_000_000_000
 COUNTS = MinutePart.__slots__  # columns of ledger_minutes that are added up
 MOVED = ("flushes", "began", "until", "alive_until", "closed", "device_ns", "open_ns")  # by a flush
 
-# Statements that each flush runs are made once: to make and to look up one takes longer than
-# SQLite takes to run it.
+# Every flush runs these statements, so they are built once: building one takes longer than SQLite
+# takes to run it.
 _MINE = WRITERS.c.id == bindparam("writer")
 FIND_WRITER = select(WRITERS).where(_MINE).with_for_update()
 MOVE_WRITER = update(WRITERS).where(_MINE).values({name: bindparam(name) for name in MOVED})
@@ -47,20 +47,20 @@ ADD_REQUESTS = insert(REQUESTS)
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """A server's run, as the ledger knows it."""
+    """One run of a server, in the ledger."""
 
     id: str
-    host: str  # and
-    pid: int  # of its process
+    host: str  # of the server's process
+    pid: int  # of the server's process
     began: int  # Unix nanoseconds; moves on until an engine is ready
-    per_hour: int  # what an hour of the device costs, in billionths
+    per_hour: int  # cost of an hour of the device, in billionths
 
 
 class LedgerStore:
     """The ledger's part of a store. Used by one thread at a time.
 
-    A flush is one transaction and counts once, however often it is tried: it is stored only if it
-    is the next one of its writer.
+    A flush is one transaction. It counts once even if it is retried, because a flush whose number
+    is already stored is ignored.
     """
 
     def __init__(self, database: Database) -> None:
@@ -70,14 +70,14 @@ class LedgerStore:
         self._add_to_spend = self._adding(SPEND, ("money",))
 
     def _adding(self, table: Table, counts: tuple[str, ...]) -> Executable:
-        """A statement that adds these counts to a row, or makes it."""
+        """A statement that adds these counts to a row, or inserts the row."""
         made = self._insert(table)
         more = {name: table.c[name] + made.excluded[name] for name in counts}
         keys = list(table.primary_key.columns)
         return made.on_conflict_do_update(index_elements=keys, set_=more)
 
     def begin(self, writer: Writer, alive_until: int) -> None:
-        """Register a writer. Does nothing a second time."""
+        """Register a writer. A second call does nothing."""
         values = {
             **{name: getattr(writer, name) for name in Writer.__slots__},
             "until": writer.began,
@@ -91,13 +91,13 @@ class LedgerStore:
             connection.execute(self._insert(WRITERS).values(values).on_conflict_do_nothing())
 
     def write(self, writer: Writer, flush: Flush, alive_until: int) -> None:
-        """Store a flush, unless it is stored already."""
+        """Store a flush, unless it is already stored."""
         with self._database.begin() as connection:
             row = connection.execute(FIND_WRITER, {"writer": writer.id}).one()
             if row.flushes >= flush.number:
-                return  # its answer was lost the last time
+                return  # stored by an earlier try whose answer was lost
             device_ns, began = row.device_ns + flush.device_ns, row.began
-            if not row.device_ns:  # its time begins once an engine is ready
+            if not row.device_ns:  # the writer's time begins once an engine is ready
                 began = flush.until - device_ns
             elif row.closed:
                 device_ns -= self._reopen(connection, row, flush)
@@ -138,14 +138,14 @@ class LedgerStore:
         if rows:
             connection.execute(self._add_to_minutes, rows)
 
-    # -- what others have left open
+    # -- dead writers
 
     def close_dead(self, alone: bool, host: str, running: Mapping[int, bool], now: int) -> int:
-        """Close the intervals of writers that have ended without a word. Returns how many.
+        """Close the intervals of writers that died without closing them. Returns how many.
 
-        alone: no other server has this store. running: whether a process of this host runs, by pid.
-        now: Unix nanoseconds. What a writer has not stored, from its last flush to now, and the
-        shares of requests that never ended, become `unrecorded`.
+        alone: no other server uses this store. running: whether a process of this host runs, by
+        pid. now: Unix nanoseconds. The time since the writer's last flush, and the shares of
+        requests that never ended, become `unrecorded`.
         """
         closed = 0
         with self._database.begin() as connection:
@@ -158,27 +158,27 @@ class LedgerStore:
         return closed
 
     def open_pids(self, host: str) -> list[int]:
-        """The processes on this host that have not closed their interval."""
+        """The pids on this host of writers that have not closed their interval."""
         wanted = select(WRITERS.c.pid).where(~WRITERS.c.closed, WRITERS.c.host == host)
         with self._database.begin() as connection:
             return list(connection.execute(wanted).scalars())
 
     def _close(self, connection: Connection, row: Any, now: int) -> None:
-        lost = max(0, now - row.until) if row.device_ns else 0  # else no engine had been ready
+        lost = max(0, now - row.until) if row.device_ns else 0  # 0: no engine was ever ready
         self._move(connection, row, row.until, (-row.open_ns, lost + row.open_ns))
         until = row.until + lost
         values = {"closed": True, "until": until, "open_ns": 0, "device_ns": row.device_ns + lost}
         connection.execute(update(WRITERS).where(WRITERS.c.id == row.id).values(values))
 
     def _reopen(self, connection: Connection, row: Any, flush: Flush) -> int:
-        """Others took the writer for dead, and it was not: take back what they wrote. Returns the
-        nanoseconds that they took for lost; the flush has them."""
+        """Undo the closing of a writer that another server took for dead, but which is alive.
+        Returns the nanoseconds that were written as lost; the flush contains them."""
         lost, open = row.until - flush.since, flush.open_before
         self._move(connection, row, flush.since, (open, -lost - open))
         return int(lost)
 
     def _move(self, connection: Connection, row: Any, at: int, change: tuple[int, int]) -> None:
-        """Change a writer's accounts `open` and `unrecorded` by so many nanoseconds."""
+        """Add to a writer's accounts `open` and `unrecorded`. change: nanoseconds for each."""
         accounts = (Account.OPEN, Account.UNRECORDED)
         parts = {
             MinuteKey(at // MINUTE, account): MinutePart(nanoseconds)
@@ -190,7 +190,7 @@ class LedgerStore:
     # -- spend
 
     def spend_of(self, day: int, without: Collection[str]) -> dict[SpendKey, int]:
-        """What others than these writers charged on a day (Unix days, UTC), by key and lane."""
+        """The charges of a day (Unix days, UTC) by key and lane, leaving out these writers."""
         total = func.sum(SPEND.c.money)
         wanted = select(SPEND.c.key, SPEND.c.lane, total).group_by(SPEND.c.key, SPEND.c.lane)
         wanted = wanted.where(SPEND.c.day == day, SPEND.c.writer.not_in(without))
@@ -201,10 +201,10 @@ class LedgerStore:
     # -- retention
 
     def forget(self, before: int) -> bool:
-        """Delete a piece of what is older than that, in Unix nanoseconds. False: nothing is left.
+        """Delete one piece of the rows older than `before`, in Unix nanoseconds. False: none left.
 
-        A request goes with the minute that has its device time, so that the sums of the others are
-        exact at all times.
+        A request is deleted together with the minute that holds its device time, so the remaining
+        sums stay exact.
         """
         more = self._forget_minutes(before // MINUTE)
         spend = self._forget(SPEND, SPEND.c.day < before // DAY_NS)
@@ -213,8 +213,8 @@ class LedgerStore:
         return more or max(spend, outcomes, self._forget(WRITERS, old)) == PIECE
 
     def _forget_minutes(self, before: int) -> bool:
-        """Delete the oldest minutes with their requests: whole ones, until a piece has gone. False:
-        nothing is left before that minute."""
+        """Delete whole minutes with their requests, the oldest first, until a piece is gone. False:
+        no rows are left before the minute `before`."""
         with self._database.begin() as connection:
             end = before
             for table in (REQUESTS, MINUTES):

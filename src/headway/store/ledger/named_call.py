@@ -1,26 +1,26 @@
-"""Which call counts of those with the same X-Request-Id (latest)."""
+"""Choose one call among those with the same X-Request-Id (latest)."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 
 class NamedCall(NamedTuple):
-    """A call that was sent with an X-Request-Id, or an attempt of a route that was."""
+    """A call sent with an X-Request-Id, or one attempt of a route's call sent with one."""
 
-    call: str  # of an attempt: the request's id, a dot and the attempt's number
+    call: str  # its id; for an attempt: the request's id, a dot and the attempt's number
     arrived: int  # Unix nanoseconds
-    sent: bool  # its answer was sent, and not another attempt's
+    sent: bool  # its answer was sent, not that of another attempt
 
 
 def named(row: Mapping[str, Any]) -> NamedCall:
-    """The call of a row of ledger_requests. Nobody gets the answer of an attempt that is lost: none
-    of its time is spent on sending."""
+    """The call of a row of ledger_requests. It counts as sent if its stages include `sending`: the
+    answer of a lost attempt is never sent."""
     return NamedCall(row["call"], row["arrived"], '"sending"' in row["stages"])
 
 
 def latest(calls: Collection[NamedCall], id: str) -> NamedCall:
-    """The one with this id; else the latest. Of a route's attempts the one counts whose answer was
-    sent. calls: one or more with this id or X-Request-Id."""
+    """The call with this id, else the call that arrived last. If that is a route's attempt, the
+    attempt whose answer was sent. calls: one or more with this id or X-Request-Id."""
     own = [each for each in calls if each.call == id]
     last = max(own or calls, key=lambda each: each.arrived)
     if own:
@@ -30,5 +30,5 @@ def latest(calls: Collection[NamedCall], id: str) -> NamedCall:
 
 
 def request_of(call: str) -> str:
-    """The id of the request that a call is an attempt of; else its own."""
+    """The id of the request that the call is an attempt of, or the call's own id."""
     return call.partition(".")[0]

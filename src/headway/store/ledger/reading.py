@@ -1,4 +1,4 @@
-"""LedgerReader: a store's ledger, read while a server writes it."""
+"""LedgerReader: reads a store's ledger while a server writes to it."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ from headway.store.database import PATIENCE, StoreError, cause, url_of
 from headway.store.ledger.ledger_tables import REQUESTS
 from headway.store.ledger.stored_call import latest_call
 
-PIECE = 10_000  # rows that are held at a time
+PIECE = 10_000  # rows in memory at a time
 
 
 class LedgerReader:
-    """Changes nothing and holds nobody up. Raises SettingError if there is no ledger."""
+    """A read-only view of a ledger that blocks no writer. Raises SettingError if there is none."""
 
     def __init__(self, where: str) -> None:
         url = url_of(where)
@@ -33,7 +33,7 @@ class LedgerReader:
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """One view of the ledger: what is written meanwhile is not in it. Raises StoreError."""
+        """A snapshot of the ledger; later writes are not visible in it. Raises StoreError."""
         try:
             with self._engine.begin() as connection:
                 yield connection
@@ -46,13 +46,13 @@ class LedgerReader:
 
 
 def rows_of_call(connection: Connection, id: str) -> list[dict[str, Any]]:
-    """The rows of the call with this id or X-Request-Id, whoever's it is; see `latest`."""
+    """The rows of the call with this id or X-Request-Id, of any tenant; see `latest`."""
     wanted = select(REQUESTS).where(REQUESTS.c.call == latest_call(connection, id))
     return [dict(row._mapping) for row in connection.execute(wanted.order_by(REQUESTS.c.id))]
 
 
 def pieces(connection: Connection, wanted: Select[Any]) -> Iterator[list[Any]]:
-    """The rows of a query, some at a time."""
+    """The rows of a query, up to PIECE at a time."""
     found = connection.execution_options(yield_per=PIECE).execute(wanted)
     for rows in found.partitions():
         yield list(rows)

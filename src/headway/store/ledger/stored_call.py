@@ -1,4 +1,4 @@
-"""latest_call: which stored call an id or an X-Request-Id names."""
+"""latest_call: find the stored call that an id or an X-Request-Id names."""
 
 from sqlalchemy import ColumnElement, Connection, select
 
@@ -7,8 +7,8 @@ from headway.store.ledger.named_call import latest, named, request_of
 
 
 def latest_call(connection: Connection, id: str, *mine: ColumnElement[bool]) -> str:
-    """The id of the call that counts, as `latest` says; empty: there is none. mine: what else holds
-    for its rows."""
+    """The id of the call that `latest` would choose; empty: there is none. mine: further conditions
+    on its rows."""
     columns = REQUESTS.c
     wanted = select(columns.call, columns.tenant, columns.request_id).where(
         *mine, (columns.call == id) | (columns.request_id == id)
