@@ -53,7 +53,7 @@ class ModelCard:
 
     pooling: str = ""  # one of Pooling's; empty: not stated
     normalized: bool = True  # embeddings have length 1
-    prompts: Mapping[str, str] = field(default_factory=dict)  # texts to put before an input, by name
+    prompts: Mapping[str, str] = field(default_factory=dict)  # text to put before an input, by name
     default_prompt: str = ""  # the name of the prompt to use if none is named; empty: none
     pair_prompt: str = ""  # the text to put before the first text of a pair
     max_tokens: int = 0  # of a text; 0: limited only by the model's positions

@@ -1,1 +1,1 @@
-"""Files, batches and calls that are answered later. Needs the extra `jobs`."""
+"""Files, batches, and calls that are answered later. Needs the extra `jobs`."""

@@ -1,4 +1,4 @@
-"""JobHost: what jobs need of the server that answers their items."""
+"""JobHost: what jobs need from the server that answers their items."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,9 +8,11 @@ from headway.server.intake.keys import KeyRing
 
 @dataclass(frozen=True, slots=True)
 class JobHost:
-    """endpoints: the paths that items may have, each with the content types that it takes. lane: of
-    the items. max_waiting: requests that may wait in it. objects: the paths whose bodies are always
-    JSON objects.
+    """The server as jobs see it.
+
+    endpoints: the paths that items may have, each with its content types. lane: the items' lane.
+    max_waiting: requests that may wait in that lane. objects: paths whose bodies must be JSON
+    objects.
     """
 
     keys: KeyRing
@@ -21,5 +23,5 @@ class JobHost:
 
     @property
     def room(self) -> int:
-        """Items that may be in the lane at once: others have a quarter of it left."""
+        """Items that may be in the lane at once. A quarter of it is left to other requests."""
         return max(1, self.max_waiting * 3 // 4)

@@ -1,7 +1,7 @@
-"""A request to our own application, without a connection: what a job's item is answered by.
+"""Send a job's item to our own application as a request, without a connection.
 
-It passes all that a client's request passes, so that its answer, its refusals and its rows in the
-ledger are those of any request.
+It goes through the same code as a client's request, so its answer, refusals and ledger rows are
+the same.
 """
 
 import asyncio
@@ -18,14 +18,14 @@ from headway.server.protocol.retry_after import SOON
 
 @dataclass(slots=True)
 class Answer:
-    """What the application has answered."""
+    """The application's answer."""
 
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)  # names in lower case
     body: bytes = b""
-    code: str = ""  # of the error that it is
-    model: str = ""  # the entry that answered; empty where there is only one
-    tokens: tuple[int, int, int] = (0, 0, 0)  # input, of them cached, output
+    code: str = ""  # the error's code; empty: no error
+    model: str = ""  # the entry of `models` that answered; empty if there is only one
+    tokens: tuple[int, int, int] = (0, 0, 0)  # input, the cached part of it, output
 
     @property
     def content_type(self) -> str:
@@ -33,7 +33,7 @@ class Answer:
 
     @property
     def retry_after(self) -> float:
-        """Seconds after which it may be answered, if it was refused for now; 0: it was not."""
+        """Seconds after which to retry a temporary refusal; 0: it is not one."""
         if self.status not in (429, 503) or self.headers.get("x-should-retry") == "false":
             return 0.0
         return float(self.headers.get("retry-after-ms", SOON * 1_000)) / 1_000
@@ -42,9 +42,9 @@ class Answer:
 async def post(
     app: ASGIApp, path: str, body: bytes, headers: Mapping[str, str], tenant: Tenant
 ) -> Answer:
-    """POST this to the application, as this tenant. To cancel the task disconnects.
+    """POST a body to the application, as this tenant. Cancelling the task acts as a disconnect.
 
-    Raises what the application raises beyond its own answer: a fault, which it has answered.
+    Raises the exception of a fault, which the application raises again after answering it.
     """
     answer, pieces, sent = Answer(), list[bytes](), False
 
@@ -53,7 +53,7 @@ async def post(
         if not sent:
             sent = True
             return {"type": "http.request", "body": body, "more_body": False}
-        await asyncio.get_running_loop().create_future()  # nobody disconnects
+        await asyncio.get_running_loop().create_future()  # never a disconnect message
         raise AssertionError
 
     async def send(message: Message) -> None:

@@ -1,4 +1,4 @@
-"""Keeper: ends what was cancelled or has expired, and keeps this server's lease."""
+"""Keeper: ends cancelled and expired jobs, and renews this server's lease."""
 
 import asyncio
 from contextlib import suppress
@@ -16,15 +16,15 @@ from headway.store.database import StoreError
 from headway.store.items import MOST_ATTEMPTS
 from headway.store.jobs import CANCELLING, FINALIZING
 
-LOOK = 1.0  # seconds between two looks
-LEASE = 30  # seconds after which others take what a server has that does not renew it
-RENEWED = 10  # seconds
-CLEANED = 60  # seconds between two searches for files that nobody wants any more
-UPLOAD = 86_400  # seconds after which an upload that has not ended is given up
+LOOK = 1.0  # seconds between two looks at the store
+LEASE = 30  # seconds without a renewal, after which other servers take over this one's work
+RENEWED = 10  # seconds between two renewals
+CLEANED = 60  # seconds between two deletions of expired files and old jobs
+UPLOAD = 86_400  # seconds after which an unfinished upload is deleted
 
 
 class Keeper:
-    """Looks after the jobs of a store, whichever server they run in."""
+    """Looks after all jobs of a store, whichever server runs them."""
 
     def __init__(
         self,
@@ -39,14 +39,14 @@ class Keeper:
         self._told = {"delivers": bool(settings.webhooks)}
         self._renew_at = self._clean_at = 0
         self._work = asyncio.Event()
-        self.leased = asyncio.Event()  # other servers know that this one is alive
+        self.leased = asyncio.Event()  # set once this server has its lease
 
     def wake(self) -> None:
-        """A job was cancelled."""
+        """Look at once, because a job was cancelled."""
         self._work.set()
 
     async def run(self) -> None:
-        """Until it is cancelled."""
+        """Look at the store regularly, until cancelled."""
         while True:
             self._work.clear()
             try:
@@ -58,7 +58,7 @@ class Keeper:
                     await self._work.wait()
 
     async def _renew(self, now: int) -> None:
-        """The lease, if it is time."""
+        """Renew the lease, if it is time."""
         if now < self._renew_at:
             return
         store = self._store
@@ -73,7 +73,7 @@ class Keeper:
         await store.ask(store.jobs.expire, now)
         for job in await store.ask(store.jobs.having, CANCELLING, FINALIZING):
             while await store.ask(store.endings.end_some, job):
-                await self._renew(clock.unix())  # many may end in one look
+                await self._renew(clock.unix())  # ending many items may outlast the lease
         if ids := {item.job for item in self._runner.running.values()}:
             self._runner.cancel(ids - await store.ask(store.jobs.running, ids))
         if crashed := await store.ask(store.items.crashed):

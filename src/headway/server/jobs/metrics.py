@@ -1,4 +1,4 @@
-"""What Prometheus reads of jobs. docs/metrics.md lists it."""
+"""The Prometheus metrics of jobs, listed in docs/metrics.md."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 
 class JobMetrics:
-    """A collector. Counted on the event loop's thread and, of jobs that end, on the store's."""
+    """A collector. The event loop's thread counts, except ended jobs: the store's thread does."""
 
     def __init__(self) -> None:
         self.items: Counter[str] = Counter()  # by outcome

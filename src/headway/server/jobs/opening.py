@@ -1,4 +1,4 @@
-"""Opens the jobs of a server, if its configuration names a store."""
+"""Open the jobs of a server, if its configuration names a store."""
 
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def open_jobs(config: ServerConfig, host: JobHost, log: Log) -> "JobServer | None":
-    """None without a store. Raises SettingError if the store cannot be opened."""
+    """Open the jobs' service; None: no store is set. Raises SettingError if it cannot be opened."""
     if not config.jobs.store:
         return None
     try:

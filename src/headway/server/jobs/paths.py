@@ -1,4 +1,4 @@
-"""JobServer: the jobs' service with its paths."""
+"""JobServer: the jobs' service and its HTTP paths."""
 
 from typing import Any
 
@@ -18,10 +18,11 @@ from headway.store.database import StoreError
 
 
 class JobServer(JobService):
-    """What a server opens that has jobs."""
+    """The jobs of a server."""
 
     def install(self, app: DocumentedApp, bodies: BodyReader) -> None:
-        """Add the paths, before the middleware that every application has."""
+        """Add the paths, the middleware and the metrics. Call it before the middleware that every
+        application has is added."""
         for router in (file_routes(self), batch_routes(self, bodies), call_routes(self)):
             app.include_router(router)
         app.add_middleware(LaterCalls, jobs=self, bodies=bodies)

@@ -1,4 +1,4 @@
-"""Runner: takes items from the store, has them answered in their lane, and stores the results."""
+"""Runner: takes items from the store, answers them in the jobs' lane, and stores the results."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -20,9 +20,9 @@ from headway.store.database import StoreError
 from headway.store.items import GivenBack, Item, Result
 from headway.store.lines import answered_line, unanswered_line
 
-LOOK = 1.0  # seconds after which the store is asked for items though nobody told of any
+LOOK = 1.0  # seconds between two queries for items, if no new item wakes the runner
 PAUSE = 1.0  # seconds before a store that failed is used again
-ATTEMPTS = 3  # at an item with which the engine fails
+ATTEMPTS = 3  # at an item on which the engine fails
 ENGINE_FAULTS = frozenset({"engine_error", "engine_down"})
 MOST_RESTING = 1_000  # jobs
 LIMITS_OF_KEYS = frozenset({"rate_limit_exceeded", "concurrency_limit_exceeded"})
@@ -40,10 +40,10 @@ class RunnerSettings:
 class Runner:
     """Keeps up to `at_once` items in the application.
 
-    A result holds its place until it is stored, so that memory is bounded also while the store is
-    slow or away. An item that is refused for now is given back. For the time that the refusal names
-    its tenant rests, if its key has reached a limit; its job, if one of several models refused it;
-    else everybody.
+    The transaction that stores results also takes new items, so memory stays bounded while the
+    store is slow or away. An item that is refused temporarily is given back. For the time that the
+    refusal names, its tenant rests if a limit of the key was reached; its job, if one of several
+    models refused it; otherwise all items.
     """
 
     def __init__(
@@ -59,18 +59,18 @@ class Runner:
         self.running: dict[asyncio.Task[None], Item] = {}
         self._results: list[Result] = []
         self._back: list[GivenBack] = []
-        self._resting: dict[str, int] = {}  # by tenant: until when, nanoseconds
-        self._resting_jobs: dict[str, int] = {}  # likewise
-        self._everybody_rests = 0  # until when
-        self._is_unsure = False  # whether the store may have given items that were not heard of
+        self._resting: dict[str, int] = {}  # by tenant: the end of its rest, in nanoseconds
+        self._resting_jobs: dict[str, int] = {}  # likewise, by job
+        self._everybody_rests = 0  # the end of the rest of all items, in nanoseconds
+        self._is_unsure = False  # whether the store may have assigned items without reporting them
         self._work = asyncio.Event()
 
     def wake(self) -> None:
-        """There may be something to take."""
+        """Ask the store at once: there may be items to take."""
         self._work.set()
 
     async def run(self) -> None:
-        """Until it is cancelled. Then what has ended is stored, and what runs is given back."""
+        """Answer items until cancelled. Then store the results, and give back running items."""
         try:
             while True:
                 self._work.clear()
@@ -90,7 +90,7 @@ class Runner:
             await self._leave()
 
     def cancel(self, jobs: set[str]) -> None:
-        """End the items of these jobs; nobody wants their results any more."""
+        """Cancel the running items of these jobs, whose results are no longer wanted."""
         for task, item in self.running.items():
             if item.job in jobs:
                 task.cancel()
@@ -104,7 +104,7 @@ class Runner:
         exchange = self._store.items.exchange
         try:
             taken = await self._store.ask(exchange, results, back, room, resting, jobs)
-        except BaseException:  # nothing of it was done, or it may be done a second time
+        except BaseException:  # nothing was stored, or storing it again does no harm
             self._results, self._back = results + self._results, back + self._back
             raise
         self._count(results, back)
@@ -164,7 +164,7 @@ class Runner:
         until = clock.now() + round(seconds * SECOND)
         if answer.code in LIMITS_OF_KEYS:
             self._resting[item.tenant] = until
-        elif answer.model and len(self._resting_jobs) < MOST_RESTING:  # others may be there
+        elif answer.model and len(self._resting_jobs) < MOST_RESTING:  # other models may be free
             self._resting_jobs[item.job] = until
         else:
             self._everybody_rests = until
@@ -176,19 +176,19 @@ class Runner:
         try:
             await self._store.ask(self._store.items.exchange, self._results, [], 0)
             await self._store.ask(self._store.items.leave)
-        except StoreError as error:  # another start, or another server, frees what this one had
+        except StoreError as error:  # the next start, or another server, frees this one's items
             self._log.error("jobs could not be given back", cause=str(error))
 
 
 def _after(resting: dict[str, int], now: int) -> set[str]:
-    """Who still rests; others are forgotten."""
+    """The names that still rest; the ended rests are removed."""
     for name in [name for name, until in resting.items() if until <= now]:
         del resting[name]
     return set(resting)
 
 
 def result_of(item: Item, answer: Answer) -> Result:
-    """As it is stored."""
+    """An item's answer as the store keeps it."""
     output = answer.body
     if item.is_batch:
         made = item.job, item.number, item.custom_id, answer.status
@@ -198,7 +198,7 @@ def result_of(item: Item, answer: Answer) -> Result:
 
 
 def failed(item: Item, problem: Problem) -> Result:
-    """Of an item that never had an answer."""
+    """The result of an item that got no answer."""
     about = item.job, item.number, problem.status, "application/json"
     if item.is_batch:
         made = item.job, item.number, item.custom_id

@@ -1,4 +1,4 @@
-"""JobService: the store and all that works on it, from the server's start to its drain."""
+"""JobService: the store and the tasks that work on it, from the server's start to its drain."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
@@ -30,11 +30,12 @@ from headway.store.jobs import Job
 
 MOST_OPEN = 10_000  # jobs of a tenant that have not ended
 MOST_KEY = 255  # characters of an Idempotency-Key
-CLOSING = 10.0  # seconds for the store to take what has ended, when the server ends
+CLOSING = 10.0  # seconds to store results when the server ends
 
 
 class JobService:
-    """Opened before the server listens. Raises SettingError if the store cannot be opened."""
+    """The jobs' service, opened before the server listens. Raises SettingError if the store cannot
+    be opened."""
 
     def __init__(
         self, settings: JobSettings, server: ServerSettings, host: JobHost, log: Log
@@ -53,7 +54,7 @@ class JobService:
         self.is_closing = False
 
     async def start(self, app: ASGIApp) -> None:
-        """Go on with what is in the store. app: answers the items."""
+        """Resume the jobs in the store. app: answers the items."""
         store, host, log = self.store, self.host, self._log
         if store.is_alone:
             await store.ask(store.items.free_all)
@@ -70,8 +71,8 @@ class JobService:
         self._tasks = [asyncio.create_task(self._stands(each)) for each in works]
 
     async def drain(self) -> None:
-        """Take nothing more, and give back what has not been answered: another start goes on with
-        it. Does nothing a second time."""
+        """Stop taking items, and give back the unanswered ones: the next start resumes them. A
+        second call does nothing."""
         self.is_closing = True
         for task in self._tasks:
             task.cancel()
@@ -80,18 +81,18 @@ class JobService:
         self._tasks = []
 
     async def close(self) -> None:
-        """Once nobody asks any more."""
+        """Drain and close the store. Call it once no more requests come."""
         await self.drain()
         await self.store.close()
 
     # -- what routes ask
 
     def caller(self, request: Request) -> Tenant:
-        """Who asks. Raises Problem."""
+        """The tenant that sends the request. Raises Problem."""
         return self.host.keys.caller(request.headers)
 
     def may_add(self, tenant: Tenant, endpoint: str) -> None:
-        """Raises Problem unless this tenant may have jobs at this endpoint now."""
+        """Raise Problem unless this tenant may add jobs for this endpoint now."""
         if self.is_closing:
             message = "the server is shutting down and takes no more"
             raise Problem(503, message, code="draining", retry=jittered(SOON))
@@ -104,7 +105,7 @@ class JobService:
             raise Problem(403, why, code="lane_not_allowed")
 
     async def add(self, job: Job, then: Callable[[Connection], object] | None = None) -> Job:
-        """Store a new job, or find the one that was sent with the same Idempotency-Key. then: as of
+        """Store a new job, or find the one sent with the same Idempotency-Key. then: as in
         Jobs.add. Raises Problem."""
         jobs = self.store.jobs
         if await self.store.ask(jobs.count_open, job.tenant) >= MOST_OPEN:
@@ -119,7 +120,7 @@ class JobService:
         return found
 
     async def find(self, tenant: Tenant, id: str, *, is_batch: bool, param: str = "id") -> Job:
-        """One of the caller's jobs. param: that names it. Raises Problem."""
+        """One of the caller's jobs. param: the parameter that names it. Raises Problem."""
         what, job = "batch" if is_batch else "job", None
         if is_id(id, f"{what}_"):
             job = await self.store.ask(self.store.jobs.get, tenant.name, id)
@@ -128,7 +129,7 @@ class JobService:
         return job
 
     async def file(self, tenant: Tenant, id: str, param: str = "id") -> StoredFile:
-        """One of the caller's files. param: that names it. Raises Problem."""
+        """One of the caller's files. param: the parameter that names it. Raises Problem."""
         file = None
         if is_id(id, "file-"):
             file = await self.store.ask(self.store.files.get, tenant.name, id)
@@ -137,7 +138,7 @@ class JobService:
         return file
 
     async def cancel(self, tenant: Tenant, id: str, *, is_batch: bool) -> Job:
-        """Begin to cancel it. One that has ended stays as it is. Raises Problem."""
+        """Begin to cancel a job. An ended job stays unchanged. Raises Problem."""
         await self.find(tenant, id, is_batch=is_batch)
         await self.store.ask(self.store.jobs.cancel, id, clock.unix())
         if self.keeper:
@@ -145,12 +146,12 @@ class JobService:
         return await self.find(tenant, id, is_batch=is_batch)
 
     def callback(self, headers: Mapping[str, str]) -> str:
-        """The URL that the caller wants to be told at. Raises Problem."""
+        """The webhook URL that the caller asks for; empty: none. Raises Problem."""
         url = headers.get("x-headway-callback", "")
         return self.webhooks.check(url) if url else ""
 
     def idempotency_key(self, headers: Mapping[str, str]) -> str | None:
-        """Raises Problem for one that is too long."""
+        """The request's Idempotency-Key; None: it has none. Raises Problem if it is too long."""
         key = headers.get("idempotency-key", "")
         if len(key) > MOST_KEY:
             raise wrong(f"an Idempotency-Key has {MOST_KEY} characters at most", "idempotency-key")
@@ -166,7 +167,7 @@ class JobService:
         return InputReader(endpoint, lines, self.body_bytes, takes_objects)
 
     async def _take(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run what takes jobs, once this server has its lease."""
+        """Run a task that takes jobs, once this server has its lease."""
         assert self.keeper
         await self.keeper.leased.wait()
         await run()
@@ -180,5 +181,5 @@ class JobService:
 
 
 def no_such_file(id: str, param: str) -> Problem:
-    """A file that the caller does not have. param: that names it."""
+    """The 404 for a file that the caller does not have. param: the parameter that names it."""
     return Problem(404, f"there is no file {id[:100]!r}", param, "no_such_file")

@@ -1,4 +1,4 @@
-"""JobStore: the parts of the store, and the one thread that uses them."""
+"""JobStore: the parts of the jobs' store, and the one thread that uses them."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -22,18 +22,18 @@ Found = TypeVar("Found")
 
 
 class JobStore:
-    """Opened once, by one server. Raises SettingError if it cannot be.
+    """The store of one server's jobs. Raises SettingError if it cannot be opened.
 
-    All of its parts are used in its thread: `await store.ask(store.jobs.get, tenant, id)`.
-    announce: told of jobs that have ended, within the transaction that ends them. told: likewise,
-    once they are stored; in the store's thread.
+    Use its parts in its thread only: `await store.ask(store.jobs.get, tenant, id)`.
+    announce: called for each ended job, within the transaction that ends it. told: called for it
+    after that transaction, in the store's thread.
     """
 
     def __init__(
         self, settings: JobSettings, announce: Announce, told: Callable[[Job, int], None]
     ) -> None:
         self._announce, self._told = announce, told
-        self._ended: list[tuple[Job, int]] = []  # in what is asked now
+        self._ended: list[tuple[Job, int]] = []  # jobs that the current call has ended
         self._database = Database(settings.store)
         self.is_alone = self._database.is_file
         self.name = self._database.name
@@ -46,7 +46,7 @@ class JobStore:
         self._thread = ThreadPoolExecutor(1, "store")
 
     async def ask(self, function: Callable[..., Found], *given: object) -> Found:
-        """Call it in the store's thread. Raises StoreError."""
+        """Call a function in the store's thread. Raises StoreError."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._call, function, *given)
 
@@ -66,6 +66,6 @@ class JobStore:
         return await self.ask(next, pieces, b"")
 
     async def close(self) -> None:
-        """Once nobody uses it."""
+        """Close the database and the thread, once the store is unused."""
         await self.ask(self._database.close)
         self._thread.shutdown()

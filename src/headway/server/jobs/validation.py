@@ -1,4 +1,4 @@
-"""From a batch's input file to its items, or to what is wrong with it, line by line."""
+"""Read a batch's input file line by line, into items or into errors."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ KNOWN = frozenset({"custom_id", "method", "url", "body"})
 
 
 class LineError(Exception):
-    """A line that is no request of the batch. code, param: as OpenAI names them."""
+    """A line that is not a valid request of the batch. code, param: as OpenAI names them."""
 
     def __init__(self, code: str, message: str, param: str = "") -> None:
         super().__init__(message)
@@ -26,9 +26,10 @@ class LineError(Exception):
 
 @dataclass(slots=True)
 class InputReader:
-    """Reads a file that comes in pieces. most: lines. longest: bytes of a line.
+    """Reads a file that arrives in pieces.
 
-    Bodies of models are objects; those of functions may be any JSON.
+    most: requests of a file. longest: bytes of a line. takes_objects: bodies must be JSON objects,
+    as models need; a function's body may be any JSON.
     """
 
     endpoint: str
@@ -36,20 +37,20 @@ class InputReader:
     longest: int
     takes_objects: bool
     errors: list[dict[str, object]] = field(default_factory=list)
-    model: str = ""  # of the first body that names one
+    model: str = ""  # the first one that a body names
     count: int = 0  # items so far
-    is_over: bool = False  # there are too many
+    is_over: bool = False  # the file has more than `most` requests
     _line: int = 0
     _rest: bytes = b""
     _seen: set[str] = field(default_factory=set)
 
     @property
     def has_failed(self) -> bool:
-        """Whether it is of no use to read on."""
+        """Whether reading on is pointless."""
         return self.is_over or len(self.errors) >= MOST_ERRORS
 
     def read(self, piece: bytes) -> list[NewItem]:
-        """The items of the next piece; an empty one is the end of the file."""
+        """The items of the next piece. An empty piece marks the end of the file."""
         lines = (self._rest + piece).split(b"\n")
         self._rest = lines.pop() if piece else b""
         if len(self._rest) > self.longest:
@@ -99,7 +100,7 @@ class InputReader:
                 self.model = model[:200].replace(NUL, "")
         try:
             written = json.dumps(body, allow_nan=False).encode()
-        except ValueError:  # the number was one, such as 1e999
+        except ValueError:  # a number such as 1e999 was read as infinity
             name = _infinite(body, "body")[:200]
             why = f"{name!r} is a number that is too large"
             raise LineError("invalid_body", why, name) from None
@@ -135,7 +136,7 @@ class InputReader:
 
 
 def _infinite(value: object, name: str) -> str:
-    """The name of the first number in it that is not finite; empty: there is none."""
+    """The path of the first number in the value that is not finite; empty: there is none."""
     if isinstance(value, float):
         return "" if isfinite(value) else name
     inner: Iterable[tuple[object, object]] = ()

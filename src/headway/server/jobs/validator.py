@@ -1,4 +1,4 @@
-"""Validator: makes items of the input files of batches, one batch at a time."""
+"""Validator: turns the input files of batches into items, one batch at a time."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -11,11 +11,14 @@ from headway.server.observe.logs import Log
 from headway.store.database import StoreError
 from headway.store.jobs import Job
 
-LOOK = 1.0  # seconds between two looks for batches that nobody told of
+LOOK = 1.0  # seconds between two looks for batches, if no new batch wakes the validator
 
 
 class Validator:
-    """reader: for an endpoint. opened: called when the items of a batch may be taken."""
+    """Validates the batches of a store.
+
+    reader: makes the reader for an endpoint. opened: called when a batch's items may be taken.
+    """
 
     def __init__(
         self,
@@ -28,11 +31,11 @@ class Validator:
         self._work = asyncio.Event()
 
     def wake(self) -> None:
-        """There is a new batch."""
+        """Look at once, because there is a new batch."""
         self._work.set()
 
     async def run(self) -> None:
-        """Until it is cancelled. A batch whose validation was cut off begins again."""
+        """Validate batches until cancelled. An interrupted validation starts again."""
         while True:
             self._work.clear()
             try:
@@ -59,7 +62,7 @@ class Validator:
             if not count:
                 break
             size += count
-        if not reader.has_failed and size < file.bytes:  # and its last line may be cut
+        if not reader.has_failed and size < file.bytes:  # deleted meanwhile: a line may be cut
             reader.errors = [_deleted(job)]
         if reader.errors:
             await store.ask(store.endings.fail, job, reader.errors)
@@ -74,8 +77,8 @@ class Validator:
     def _read_piece(
         self, reader: InputReader, pieces: Iterator[bytes], job: Job
     ) -> tuple[int, bool]:
-        """In the store's thread, a piece at a time: between two of them others have their turn.
-        Returns its bytes, 0 at the end, and whether the batch is still this worker's."""
+        """Read one piece, in the store's thread; other calls may run between two pieces. Returns
+        the piece's bytes, 0 at the end, and whether this worker still holds the batch."""
         piece = next(pieces, b"")
         items = reader.read(piece)
         if not items or reader.errors:

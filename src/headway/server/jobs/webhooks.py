@@ -1,4 +1,4 @@
-"""Webhooks: who is told of a job's end, signed as Standard Webhooks 1.0 has it, until it is taken.
+"""Webhooks: tell endpoints about a job's end, signed and retried as in Standard Webhooks 1.0.
 
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """
@@ -27,24 +27,24 @@ from headway.store.database import StoreError
 from headway.store.deliveries import Delivery, add_deliveries, delivery_id
 from headway.store.jobs import Job
 
-# Seconds to the next attempt, by how many there were: the schedule that the standard proposes.
+# Seconds to the next attempt, by the number of attempts so far: the schedule of the standard.
 PAUSES = (5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400)
-SPREAD = 0.1  # of a pause, at random
-LOOK = 1.0  # seconds between two looks for what is due
+SPREAD = 0.1  # random addition to a pause, as a share of it
+LOOK = 1.0  # seconds between two looks for due deliveries
 TIMEOUT = 20.0  # seconds for an answer
-HELD = 60  # seconds after which another server may repeat an attempt whose end nobody told
-AT_ONCE = 8
-GONE = 410  # the endpoint wants no more
+HELD = 60  # seconds after which an attempt without a stored end may be repeated
+AT_ONCE = 8  # attempts that may run at once
+GONE = 410  # the status of an endpoint that wants no more deliveries
 
 
 class Endpoints:
-    """The endpoints of the configuration."""
+    """The webhook endpoints of the configuration."""
 
     def __init__(self, settings: Sequence[WebhookSettings]) -> None:
         self._settings = settings
 
     def announce(self, connection: Connection, job: Job, now: int) -> None:
-        """Store what is to be delivered, in the transaction that ends the job."""
+        """Store the deliveries of a job's end, in the transaction that ends the job."""
         event = f"{'batch' if job.is_batch else 'job'}.{job.status}"
         takers = [each for each in self._settings if each.takes(event)]
         urls = [each.url for each in takers if not each.is_chosen]
@@ -58,8 +58,8 @@ class Endpoints:
         add_deliveries(connection, job.id, event, bodies, now)
 
     def of(self, url: str, event: str = "") -> WebhookSettings | None:
-        """The endpoint that this URL belongs to: the one with exactly this URL, else the one whose
-        beginning is the longest. event: by which those with the same URL differ."""
+        """The endpoint that this URL belongs to: the one with exactly this URL, else the one with
+        the longest matching prefix. event: decides between endpoints with the same URL."""
         found = [each for each in self._settings if each.matches(url)]
 
         def closeness(each: WebhookSettings) -> tuple[bool, int, bool]:
@@ -68,10 +68,10 @@ class Endpoints:
         return max(found, key=closeness, default=None)
 
     def check(self, url: str) -> str:
-        """A caller's own URL. Raises Problem unless the operator allows what begins so.
+        """Check a caller's own URL, and return it. Raises Problem unless the operator allows it.
 
-        Which hosts this server can be made to call is the operator's choice alone. A path that
-        leads back up would lead out of what was allowed.
+        Only the operator decides which hosts this server can be made to call. A path with `..`
+        could leave the allowed prefix, so it is refused.
         """
         name = "X-Headway-Callback"
         found = self.of(url) if url.isascii() and url.isprintable() and " " not in url else None
@@ -84,7 +84,7 @@ class Endpoints:
 
 
 class WebhookSender:
-    """Delivers what is due. An attempt that fails is repeated, for three days at most."""
+    """Sends due deliveries. A failed attempt is repeated as PAUSES says, and then given up."""
 
     def __init__(
         self, store: JobStore, endpoints: Endpoints, metrics: JobMetrics, log: Log
@@ -94,11 +94,11 @@ class WebhookSender:
         self._running: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Until it is cancelled. An attempt waits for no other one, unless AT_ONCE run."""
+        """Deliver until cancelled. Up to AT_ONCE attempts run at the same time."""
         client = AsyncClient(timeout=None, follow_redirects=False)
         async with client, asyncio.TaskGroup() as group:
             while True:
-                with suppress(StoreError):  # its other users say so
+                with suppress(StoreError):  # the store's other users log it
                     async for each in self._begun(AT_ONCE - len(self._running)):
                         task = group.create_task(self._deliver(client, each))
                         self._running.add(task)
@@ -110,7 +110,7 @@ class WebhookSender:
                     await asyncio.sleep(LOOK)
 
     async def _begun(self, most: int) -> AsyncIterator[Delivery]:
-        """Those that are due and that this server attempts now."""
+        """Begin attempts at up to `most` due deliveries, and yield the deliveries."""
         deliveries, now = self._store.deliveries, clock.unix()
         for each in await self._store.ask(deliveries.due, now, most) if most else ():
             if await self._store.ask(deliveries.begin, each, now + HELD):
@@ -134,11 +134,11 @@ class WebhookSender:
                 problem=ends.problem,
             )
 
-        with suppress(StoreError):  # it is due again when its time as begun is over
+        with suppress(StoreError):  # the delivery is due again after HELD seconds
             await self._store.ask(end)
 
     async def _attempt(self, client: AsyncClient, delivery: Delivery) -> Delivery:
-        """The delivery as it is after one more attempt."""
+        """Make one attempt, and return the delivery as it is afterwards."""
         endpoint, now = self._endpoints.of(delivery.url, delivery.event), clock.unix()
         if endpoint is None:
             return replace(delivery, due_at=None, problem="jobs.webhooks has it no more")
@@ -150,10 +150,10 @@ class WebhookSender:
                 asyncio.timeout(TIMEOUT),
                 client.stream("POST", delivery.url, content=body, headers=headers) as answer,
             ):
-                pass  # what it says beyond its status is not read
+                pass  # only the status counts; the body is not read
         except TimeoutError:
             why = f"no answer within {TIMEOUT:g} s"
-        except Exception as error:  # the attempt's edge: the others go on
+        except Exception as error:  # the attempt's edge: other attempts go on
             why = f"{type(error).__name__}: {first_line(error)}"
         if why:
             return replace(delivery, due_at=again(delivery.attempts, now), problem=why)
@@ -167,7 +167,7 @@ class WebhookSender:
 
 
 def signed(secret: str, id: str, now: int, body: bytes) -> dict[str, str]:
-    """The headers that prove who sent this body, and when."""
+    """The headers of a delivery, which prove who sent this body, and when."""
     key = b64decode(secret.removeprefix(PREFIX))
     signature = hmac.digest(key, f"{id}.{now}.".encode() + body, sha256)
     return {
@@ -179,7 +179,8 @@ def signed(secret: str, id: str, now: int, body: bytes) -> dict[str, str]:
 
 
 def again(attempts: int, now: int, least: int = 0) -> int | None:
-    """When to try again after so many attempts; None: no more."""
+    """When to try again after this many attempts; None: give up. least: seconds to wait at
+    least."""
     if attempts > len(PAUSES):
         return None
     pause = PAUSES[attempts - 1] * (1 + random.uniform(0, SPREAD))

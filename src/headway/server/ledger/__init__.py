@@ -1,1 +1,1 @@
-"""The ledger of a server: what is kept of each request, and what a key may spend."""
+"""The ledger of a server: a row for each request, and what each key spends."""

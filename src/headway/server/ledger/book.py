@@ -1,4 +1,4 @@
-"""Book: gathers what is to be kept of a model's calls, on the event loop's thread."""
+"""Book: gathers the ledger's data of one model's calls, on the event loop's thread."""
 
 from collections.abc import Sequence
 
@@ -18,11 +18,11 @@ from headway.server.protocol.labels import Labels, labels_of
 from headway.server.protocol.problem import Problem
 from headway.store.ledger.named_call import NamedCall
 
-NOT_HERE = frozenset({"engine_down", "draining"})  # codes of calls whose rows may never come
+NOT_HERE = frozenset({"engine_down", "draining"})  # error codes of calls that may never get rows
 
 
 class Book(EngineBook):
-    """A Watcher of one model. keeps, most: as of EngineBook."""
+    """A Watcher of one model. keeps, most: as in EngineBook."""
 
     def __init__(self, model: Model, spend: SpendControl, keeps: bool, most: int) -> None:
         super().__init__(model.config.prices, keeps, most)
@@ -35,13 +35,13 @@ class Book(EngineBook):
     # -- a Watcher
 
     def ready(self) -> None:
-        """An engine is ready. Calls of its predecessor will hear no more of it."""
+        """Begin to account for a new engine. Calls of the previous engine get no more rows."""
         with self._lock:
             self._device.begin(self._now)
         self._end_stranded()
 
     def lost(self) -> None:
-        """No other engine will come: of the time since its last message nothing is known."""
+        """Handle the loss of the last engine: the time since its last message is unrecorded."""
         with self._lock:
             if self._device.started:
                 self._device.lose(self._now)
@@ -52,7 +52,7 @@ class Book(EngineBook):
         self._open.update(dict.fromkeys(call.choices, known))
 
     def refused(self, call: Call, problem: Problem) -> None:
-        """A call that was tokenized and found no place: a row for each of its requests."""
+        """Add a row for each request of a call that was refused after tokenizing."""
         routed = call.routed
         refusal = Refusal(problem, routed.operation, routed.arrival, routed.lane)
         rows = [self._refused_row(refusal, routed.labels) for _ in call.choices]
@@ -62,7 +62,7 @@ class Book(EngineBook):
         self._remember_refused(rows)
 
     def refused_early(self, refusal: Refusal) -> None:
-        """Refused before it was a call: a row for each request that it would have been."""
+        """Add a row for each request of a call that was refused before it was made."""
         try:
             labels = labels_of(refusal.arrival.headers)
         except Problem:
@@ -76,13 +76,13 @@ class Book(EngineBook):
         known = self._calls.get(call.id)
         if known:
             known.left = clock.now()
-            known.sent = max(known.sent, known.left)  # it may have lost before it ends
+            known.sent = max(known.sent, known.left)  # an attempt may lose before it ends
             code = call.problem.code if call.problem else ""
             known.rowless = code in NOT_HERE and not self._is_up
             self._end(known)
 
     def staged(self, stages: Sequence[RequestStages]) -> None:
-        """Where the time of requests went whose rows come next."""
+        """Take the stages of requests whose rows come next."""
         for each in stages:
             if known := self._open.get(each.id):
                 known.stages[each.id] = each
@@ -95,20 +95,20 @@ class Book(EngineBook):
             if known := self._open.get(row.id):
                 known.rows[row.id] = row
                 self._end(known)
-            elif self._keeps:  # its call was given up when its engine seemed to have failed
+            elif self._keeps:  # the call was given up when its engine seemed to have failed
                 with self._lock:
                     self._device.drop(row.nanoseconds)
 
     # -- the HTTP side
 
     def sent(self, call: Call, lost: bool) -> None:
-        """As Books.sent. Nothing of a lost call is sent: it is over when it has left."""
+        """As Books.sent. A lost call sends nothing, so it is over once it has left."""
         if known := self._calls.get(call.id):
             known.sent = min(known.left, clock.now()) if lost else clock.now()
             self._end(known)
 
     def find_open(self, tenant: str, id: str) -> dict[NamedCall, OpenCall]:
-        """The calls of this tenant that have not ended, by their id or their X-Request-Id."""
+        """The tenant's open calls with this id or X-Request-Id."""
         found = {}
         for known in self._calls.values():
             call, routed = known.call, known.call.routed
@@ -137,13 +137,13 @@ class Book(EngineBook):
         return self._is_up and not load.running and not waits
 
     def _end_stranded(self) -> None:
-        """Calls that have left hear no more of the engine."""
+        """End the calls that have left: the engine will send them no more rows."""
         for known in [each for each in self._calls.values() if each.left != NEVER]:
             known.rowless = True
             self._end(known)
 
     def _end(self, known: OpenCall) -> None:
-        """If all is known of a call, make its rows, and settle what its key was charged."""
+        """Once a call is complete, make its rows and settle what its key is charged."""
         if not known.is_whole:
             return
         call = known.call

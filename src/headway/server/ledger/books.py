@@ -1,4 +1,4 @@
-"""Books: the books of all models and functions, as one."""
+"""Books: the books of all models and functions together."""
 
 from collections.abc import Iterator, Sequence
 from heapq import merge
@@ -13,31 +13,31 @@ from headway.store.ledger.named_call import NamedCall, latest
 
 
 class Books:
-    """A book for each model and function: an engine has its own device time."""
+    """A book for each model and function, since each engine has its own device time."""
 
     def __init__(self, all: Sequence[EngineBook]) -> None:
         self.all = all
 
     @property
     def unkept(self) -> int:
-        """Rows for which there was no room."""
+        """The number of rows dropped because the books were full."""
         return sum([each.unkept for each in self.all])
 
     def sent(self, call: Call, lost: bool = False) -> None:
-        """The last byte of its answer was sent, or its client has gone. lost: another call's answer
-        was sent."""
+        """Record that the last byte of a call's answer was sent, or that its client has gone. lost:
+        another call's answer was sent instead."""
         for each in self.all:
             each.sent(call, lost)
 
     def find(self, tenant: str, id: str) -> Sequence[Row]:
-        """The rows of a call that has ended, if it is remembered: as `latest` says, where several
-        have this X-Request-Id."""
+        """The rows of an ended call, if it is remembered. If several calls have this X-Request-Id,
+        `latest` chooses."""
         found = self._ended(tenant, id)
         return found[latest(found, id)] if found else ()
 
     def find_open(self, tenant: str, id: str) -> OpenCall | None:
-        """A call of this tenant that has not ended, by its id or its X-Request-Id. None, too, where
-        one that has ended counts instead."""
+        """The tenant's open call with this id or X-Request-Id. None if there is none, or if
+        `latest` chooses an ended call instead."""
         open = {key: call for each in self.all for key, call in each.find_open(tenant, id).items()}
         if not open:
             return None
@@ -47,23 +47,23 @@ class Books:
         return {key: rows for each in self.all for key, rows in each.find(tenant, id).items()}
 
     def latest(self, tenant: str) -> Iterator[Sequence[Row]]:
-        """The rows of the tenant's calls that are remembered, the latest end first. Without calls
-        that were refused."""
+        """The rows of the tenant's remembered calls, the latest end first, without refused
+        calls."""
         return merge(*[each.latest(tenant) for each in self.all], key=_end, reverse=True)
 
     def knows_workflow(self, tenant: str, workflow: str) -> bool:
-        """Whether a call that is remembered belongs to this workflow."""
+        """Whether a remembered call of the tenant belongs to this workflow."""
         return any(each.knows_workflow(tenant, workflow) for each in self.all)
 
     def close(self) -> None:
-        """The engines are closed: nothing more is measured. Called once, on the loop."""
+        """Close the books after the engines have closed. Called once, on the loop's thread."""
         for each in self.all:
             each.close()
 
 
 def model_books(service: Service, *, keeps: bool, most: int) -> list[EngineBook]:
-    """A book for each model; a refusal whose model is not known is the first one's. keeps, most: of
-    each book."""
+    """A book for each model. The first one also gets refusals whose model is unknown. keeps, most:
+    as in EngineBook."""
     books = [Book(model, service.spend, keeps, most) for model in service.models]
     if books:
         service.unrouted.append(books[0].refused_early)

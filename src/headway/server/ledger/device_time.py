@@ -1,4 +1,4 @@
-"""DeviceTime: every nanosecond since the engine was ready, in one account of one minute."""
+"""DeviceTime: puts every nanosecond since the engine was ready into an account of a minute."""
 
 from collections.abc import Iterable, Sequence
 
@@ -6,46 +6,47 @@ from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.store.ledger.flush import MINUTE, Account, MinuteKey, MinutePart
 
-MOST_PARTS = 20_000  # remembered; then their minutes are joined into one unrecorded interval
-# Looked up some times for each step, which takes longer in the class than here.
+MOST_PARTS = 20_000  # parts in memory; beyond this they are joined into one unrecorded interval
+# Looked up several times per step, which is faster here than in the class.
 REQUESTS, WASTE, IDLE = Account.REQUESTS, Account.WASTE, Account.IDLE
 OPEN, UNRECORDED = Account.OPEN, Account.UNRECORDED
 
 
 class DeviceTime:
-    """Divides time as steps and requests end. Times are Unix nanoseconds.
+    """Divides time into accounts as steps and requests end. Times are Unix nanoseconds.
 
     step     |-- waste --|------------- open -------------|        |-- waste --|-- open --|
     between                                               | idle   |
-    a row is kept: its request's share moves from `open` to `requests`, in the minute in which that
-    is, so that rows and accounts are written together
+
+    When a row is kept, its request's share moves from `open` to `requests`, in the current minute,
+    so that rows and accounts are written together.
     """
 
     def __init__(self, epoch: int) -> None:
         """epoch: Unix nanoseconds at the zero of the engine's clock."""
         self._epoch = epoch
-        self.started = False  # an engine has been ready
-        self.until = 0  # all time from then up to here has its account
+        self.started = False  # whether an engine has been ready
+        self.until = 0  # all time from that moment up to here is in an account
         self._open = 0  # shares of requests without a row
-        self._ended = 0  # of them, of requests that have ended: their rows are not made yet
+        self._ended = 0  # the part of `_open` whose requests have ended, but have no row yet
         self._parts: dict[MinuteKey, MinutePart] = {}
-        self._minute = 0  # that was added to last, and
-        self._latest: dict[tuple[Account, str], MinutePart] = {}  # its parts, as far as looked up
+        self._minute = 0  # the minute of the latest addition
+        self._latest: dict[tuple[Account, str], MinutePart] = {}  # cache of that minute's parts
 
     def begin(self, now: int) -> None:
-        """An engine is ready. What its predecessor did since its last message is lost."""
+        """Start with a ready engine. The time since its predecessor's last message is lost."""
         if self.started:
             self.lose(now)
         self.started, self.until = True, max(self.until, now)
 
     def wait(self, now: int) -> None:
-        """Until an engine has been ready, time passes without an account."""
+        """Let time pass without an account until an engine has been ready."""
         if not self.started:
             self.until = max(self.until, now)
 
     def lose(self, now: int) -> None:
-        """The engine has failed: nobody knows what became of the time since its last message, and
-        its requests will not end."""
+        """Handle an engine's failure: the time since its last message, and the shares of requests
+        that will not end, become unrecorded."""
         running, passed = self._open - self._ended, max(0, now - self.until)
         if running or passed:
             self._add(UNRECORDED, self.until, passed + running)
@@ -53,18 +54,18 @@ class DeviceTime:
         self.until, self._open = max(self.until, now), self._ended
 
     def rows(self, steps: Iterable[StepRow], ended: Iterable[RequestRow], load: Load) -> None:
-        """What one step brought."""
+        """Account for steps and the requests that ended in them. load: the lanes at that time."""
         for step in steps:
             self._step(step, load)
         self._ended += sum([row.nanoseconds for row in ended])
 
     def keep(self, nanoseconds: int, lane: str) -> int:
-        """The row of a request that has ended is kept. Returns the minute that has its time."""
+        """Account for an ended request whose row is kept. Returns the minute with its time."""
         self._settle(nanoseconds, REQUESTS, lane)
         return self.until // MINUTE
 
     def drop(self, nanoseconds: int) -> None:
-        """A request has ended, and its row is not kept."""
+        """Account for an ended request whose row is not kept."""
         self._settle(nanoseconds, UNRECORDED)
 
     def _settle(self, nanoseconds: int, account: Account, lane: str = "") -> None:
@@ -97,28 +98,29 @@ class DeviceTime:
                 mine.rows += lane.batch
 
     def idle(self, now: int) -> None:
-        """The engine has nothing to do, and had nothing since its last step."""
+        """Count the time up to now as idle. The engine did nothing since its last step."""
         if self.started and now > self.until:
             self._pass_idle(now)
             self.until = now
 
     def _pass_idle(self, now: int) -> None:
-        """A step may turn out to have begun before we saw that the engine was no longer idle: then
-        some idle time is taken back."""
+        """Count the time up to now as idle. If a step turns out to have begun during counted idle
+        time, take that time back."""
         if now < self.until:
             self._add(IDLE, now, now - self.until)
         for at, passed in pieces(self.until, now):
             self._add(IDLE, at, passed)
 
     def take(self) -> tuple[dict[MinuteKey, MinutePart], int, int]:
-        """What was added since the last call, its nanoseconds in all, and those of `open`."""
+        """The parts added since the last call, their nanoseconds in all, and those of `open`."""
         taken, self._parts, self._latest = self._parts, {}, {}
         total = sum([part.nanoseconds for part in taken.values()])
         open = sum([p.nanoseconds for key, p in taken.items() if key.account is OPEN])
         return taken, total, open
 
     def _add(self, account: Account, at: int, nanoseconds: int, lane: str = "") -> MinutePart:
-        """Called some times for each step, nearly always for the minute of the call before."""
+        """Add to a part, and return it. Called several times per step, nearly always for the same
+        minute as the call before."""
         if (minute := at // MINUTE) != self._minute:
             self._minute, self._latest = minute, {}
         part = self._latest.get((account, lane))
@@ -136,8 +138,8 @@ class DeviceTime:
         return part
 
     def _join(self) -> None:
-        """There is no room: what is remembered becomes one unrecorded interval. Time of requests
-        stays where their rows say, and open time stays open."""
+        """Join the parts into one unrecorded interval to save memory. Time of `requests` stays in
+        the minutes that their rows name, and open time stays open."""
         first = min(self._parts).minute
         kept = (REQUESTS, OPEN)
         lost = sum([p.nanoseconds for key, p in self._parts.items() if key.account not in kept])

@@ -1,4 +1,4 @@
-"""EngineBook: what is to be kept of one engine's calls and device time, until it is written."""
+"""EngineBook: holds the data of one engine's calls and device time until it is written."""
 
 import threading
 from collections import Counter
@@ -23,19 +23,19 @@ REMEMBERED, REFUSALS = 2_048, 512  # calls that can be explained without the sto
 
 
 class EngineBook:
-    """Filled on the event loop's thread. What it gathers is taken by its writer's thread, flush by
-    flush.
+    """The event loop's thread fills the book. Its writer's thread takes the contents, one flush at
+    a time.
 
-    keeps: whether there is a writer. most: rows that may wait for it; further ones are counted, and
-    their device time is unrecorded.
+    keeps: whether there is a writer. most: rows that may wait for it; further rows are only
+    counted, and their device time is unrecorded.
     """
 
     def __init__(self, prices: PriceSettings, keeps: bool, most: int) -> None:
         self._prices, self._keeps, self._most = prices, keeps, most
         self._epoch = clock.epoch()
         self._recent, self._refusals = Recent(REMEMBERED), Recent(REFUSALS)
-        self.unkept = 0  # rows for which there was no room
-        self._lock = threading.Lock()  # of what follows, which the writer takes
+        self.unkept = 0  # rows dropped because the book was full
+        self._lock = threading.Lock()  # guards the fields below, which the writer takes
         self._device = DeviceTime(self._epoch)
         self._rows: list[Row] = []
         self._charged: Counter[SpendKey] = Counter()
@@ -43,40 +43,39 @@ class EngineBook:
 
     @property
     def _is_idle(self) -> bool:
-        """Whether the engine is up, and has nothing to do."""
+        """Whether the engine is up and has nothing to do."""
         raise NotImplementedError
 
     def _end_all(self) -> None:
-        """The engine is closed: what is open ends as it is."""
+        """End all open calls as they are, because the engine is closed."""
         raise NotImplementedError
 
     def sent(self, call: Call, lost: bool) -> None:
-        """As Books.sent."""
+        """As in Books.sent. Does nothing here."""
 
-    # -- what is asked of it
+    # -- queries
 
     def find(self, tenant: str, id: str) -> dict[NamedCall, Sequence[Row]]:
-        """The rows of each call with this id or X-Request-Id that has ended and is remembered."""
+        """The rows of each remembered, ended call with this id or X-Request-Id."""
         found = chain(self._recent.find(tenant, id), self._refusals.find(tenant, id))
         return {named(rows[0]): rows for rows in found}
 
     def latest(self, tenant: str) -> Iterator[Sequence[Row]]:
-        """The rows of the tenant's calls that are remembered, the latest first. Without calls that
-        were refused."""
+        """The rows of the tenant's remembered calls, the latest first, without refused calls."""
         return self._recent.latest(tenant)
 
     def knows_workflow(self, tenant: str, workflow: str) -> bool:
-        """Whether a call that is remembered belongs to this workflow."""
+        """Whether a remembered call of the tenant belongs to this workflow."""
         return self._recent.has_workflow(tenant, workflow)
 
     def find_open(self, tenant: str, id: str) -> dict[NamedCall, OpenCall]:
-        """The calls of this tenant that have not ended, by their id or their X-Request-Id."""
+        """The tenant's open calls with this id or X-Request-Id."""
         return {}
 
     # -- the writer's thread
 
     def take(self, number: int) -> Flush:
-        """What was gathered since the last call, as the writer's flush of this number."""
+        """The data gathered since the last call, as the writer's flush of this number."""
         with self._lock:
             now = self._now
             self._device.wait(now)
@@ -90,20 +89,20 @@ class EngineBook:
             return Flush(number, self._device.until, rows, parts, spend, total, open)
 
     def close(self) -> None:
-        """The engine is closed: nothing more is measured. Called once, on the loop."""
+        """Close the book after the engine has closed. Called once, on the loop's thread."""
         self._end_all()
         now = self._now
         with self._lock:
             if self._is_idle:
                 self._device.idle(now)
             if self._device.started:
-                self._device.lose(now)  # what is not idle, and shares whose rows never came
+                self._device.lose(now)  # time that was not idle, and shares whose rows never came
 
-    # -- for those who fill it
+    # -- for subclasses
 
     @property
     def _now(self) -> int:
-        """Unix nanoseconds, on a clock that never runs back."""
+        """Unix nanoseconds, on a monotonic clock."""
         return self._epoch + clock.now()
 
     def _remember_refused(self, rows: list[Row]) -> None:
@@ -111,8 +110,8 @@ class EngineBook:
         self._keep(rows)
 
     def _keep(self, rows: list[Row], day: int = 0) -> None:
-        """Rows for the writer, as long as there is room for them. day: of what they were charged;
-        0: nothing."""
+        """Keep rows for the writer, if there is room. day: the Unix day of their charges; 0: no
+        charges."""
         if not self._keeps:
             return
         with self._lock:
@@ -121,7 +120,7 @@ class EngineBook:
                     self._charged[SpendKey(day, row["key"], row["lane"])] += row["charged"]
             self._device.wait(self._now)
             if len(self._rows) + len(rows) <= self._most:
-                for row in rows:  # in the same flush as the account that has its time
+                for row in rows:  # in the same flush as the account with its time
                     row["minute"] = self._device.keep(row["device_ns"], row["lane"])
                 self._rows += rows
                 return
@@ -137,8 +136,8 @@ def refused_row(
     waited: int,
     told: Mapping[str, object],
 ) -> Row:
-    """The row of a request that was refused. waited: nanoseconds from its receipt. told: its other
-    columns: lane, operation, arrived, code."""
+    """The row of a refused request. waited: nanoseconds since its receipt. told: its other
+    columns (lane, operation, arrived, code)."""
     id = f"refused-{uuid4().hex}"
     return {
         **unmeasured(Finish.REFUSED.value),

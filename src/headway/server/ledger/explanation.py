@@ -1,4 +1,4 @@
-"""What GET /v1/requests/{id} answers: a call's time by stage, under which rules, and its cost."""
+"""The answers of GET /v1/requests/{id}: a call's time by stage, and its cost."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -9,7 +9,7 @@ from headway.server.config.sections.prices import BILLION
 from headway.server.ledger.rows.open_call import OpenCall
 from headway.server.ledger.rows.request_rows import FUNCTION, Row
 
-# By stage, in words. A test holds them against the rules of the scheduler.
+# A description of each stage. A test compares them with the scheduler's rules.
 WORDS = {
     "door": "refused before it was in a lane",
     "body": "its body was being read",
@@ -38,7 +38,7 @@ WORDS = {
     "delivery": "its last token was on its way from the engine, or its siblings had not ended",
     "sending": "its answer was being sent",
 }
-# Where it is said in other words of an item of a function.
+# The descriptions for an item of a function.
 OF_ITEMS = WORDS | {
     "body": "its body was being read and checked",
     "inbox": "on its way to its lane",
@@ -54,12 +54,12 @@ RATES = ("queue", "ttft", "tpot")
 
 
 def words_of(operation: str) -> Mapping[str, str]:
-    """What each stage is, by its name."""
+    """The description of each stage, by its name."""
     return OF_ITEMS if operation == FUNCTION else WORDS
 
 
 def explanation(rows: Sequence[Row]) -> dict[str, Any]:
-    """Of a call that is over, from its rows."""
+    """The explanation of an ended call, from its rows."""
     first = rows[0]
     return {
         "id": first["call"],
@@ -111,8 +111,8 @@ def _choice(row: Row) -> dict[str, Any]:
 
 
 def open_explanation(known: OpenCall) -> dict[str, Any]:
-    """Of a call that is not over: what is known so far. Before its first token only the engine
-    knows whether it waits."""
+    """The explanation of an open call, as far as it is known. Until the first token, only the
+    engine knows whether the call waits or runs."""
     call = known.call
     return {
         "id": call.id,

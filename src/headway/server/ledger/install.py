@@ -1,4 +1,4 @@
-"""Puts the ledger into an application (install_ledger)."""
+"""Install the ledger in an application (install_ledger)."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +20,10 @@ if TYPE_CHECKING:
 def install_ledger(
     app: DocumentedApp, service: Service, bodies: BodyReader, kept: "LedgerService | None"
 ) -> Books:
-    """Add the paths, and the middleware that sees the last byte. kept: None if nothing is kept;
-    requests are explained as long as they are remembered. Returns what remembers them."""
+    """Add the paths, and the middleware that notices an answer's last byte. Returns the books.
+
+    kept: the stored ledger. None: there is none, and only calls in memory can be explained.
+    """
     if kept is None:
         books = Books(model_books(service, keeps=False, most=0))
         _add_paths(app, service.keys, books, None)
@@ -34,7 +36,7 @@ def install_ledger(
 def install_kept(
     app: DocumentedApp, keys: KeyRing, bodies: BodyReader, most: int, kept: "LedgerService"
 ) -> None:
-    """Where a ledger is kept. most: bytes of a body."""
+    """Install a stored ledger. most: bytes of a body."""
     books = kept.books
     _add_paths(app, keys, books, kept)
     app.include_router(outcome_routes(keys, bodies, most, kept))

@@ -1,4 +1,4 @@
-"""LedgerService: the books with their writers, and what is asked of both."""
+"""LedgerService: the books with their writers, and queries of the stored ledger."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -23,14 +23,14 @@ T = TypeVar("T")
 
 
 class LedgerService:
-    """Opened before the server listens."""
+    """The ledger of a server, opened before it listens."""
 
     def __init__(
         self, config: ServerConfig, spend: SpendControl, books: Sequence[EngineBook], log: Log
     ) -> None:
-        """books: all of them keep. Raises SettingError if the store cannot be opened."""
+        """books: all with keeps=True. Raises SettingError if the store cannot be opened."""
         settings, jobs = config.ledger, config.jobs.store
-        # Where jobs live in the same file, theirs is the lock; each thread has its own connection.
+        # If jobs use the same file, they hold its lock. Each thread has its own connection.
         shared = bool(jobs) and url_of(jobs) == url_of(settings.url)
         self.writers: list[LedgerWriter] = []  # of the books, in their order
         for at, _ in enumerate(books):
@@ -49,12 +49,12 @@ class LedgerService:
         self._thread = ThreadPoolExecutor(1, "ledger-reader")
 
     def start(self) -> None:
-        """Write from now on."""
+        """Start the writers."""
         for writer, book in zip(self.writers, self.books.all, strict=True):
             writer.start(book.take)
 
     async def close(self) -> None:
-        """Once the engine is closed and nobody asks any more."""
+        """Write what is left, and close. Call it once the engine is closed and no requests come."""
         self.books.close()
         await asyncio.gather(*[asyncio.to_thread(each.close) for each in self.writers])
         self._thread.shutdown(wait=False)
@@ -71,7 +71,7 @@ class LedgerService:
     async def add_outcome(
         self, tenant: str, kind: str, subject: str, label: str, value: int | None
     ) -> Outcome:
-        """Keep an outcome of a request or workflow of the tenant's. Raises Problem."""
+        """Store an outcome of one of the tenant's requests or workflows. Raises Problem."""
         known = await (
             self._call(tenant, subject) if kind == REQUEST else self._workflow(tenant, subject)
         )
@@ -99,8 +99,8 @@ class LedgerService:
         return workflow if await self._ask(self._outcomes.has_workflow, tenant, workflow) else ""
 
     async def _ask(self, ask: Callable[..., T], *given: object) -> T:
-        """Have the reader's thread ask the store. Raises Problem if it cannot be used now; the
-        cause's own text may name places."""
+        """Run a query in the reader's thread. Raises Problem if the store cannot be used now. It
+        leaves out the cause's text, which may name hosts or paths."""
         try:
             loop = asyncio.get_running_loop()
             return await loop.run_in_executor(self._thread, ask, *given)

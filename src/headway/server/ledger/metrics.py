@@ -1,4 +1,4 @@
-"""What Prometheus reads of the ledger. docs/metrics.md lists it."""
+"""The Prometheus metrics of the ledger, listed in docs/metrics.md."""
 
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -8,7 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from headway.server import clock
 from headway.server.ledger.books import Books
 
-if TYPE_CHECKING:  # a server without a store does without its packages
+if TYPE_CHECKING:  # a server without a store may lack the store's packages
     from headway.server.ledger.writer import LedgerWriter
 
 

@@ -1,4 +1,4 @@
-"""Opens the ledger of a server, if its configuration names a store."""
+"""Open the ledger of a server, if its configuration names a store."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def open_ledger(
     service: Service, log: Log, functions: Callable[[], Sequence[EngineBook]]
 ) -> "LedgerService | None":
-    """None without a store. functions: makes the books of the functions beside models. Raises
-    SettingError if the store cannot be opened."""
+    """Open the ledger; None: no store is set. functions: makes the books of functions, in addition
+    to those of models. Raises SettingError if the store cannot be opened."""
     config = service.config
     if not config.ledger.url:
         return None
@@ -30,7 +30,7 @@ def open_ledger(
 def open_service(
     config: ServerConfig, spend: SpendControl, books: Sequence[EngineBook], log: Log
 ) -> "LedgerService":
-    """Where the configuration names a store. Raises SettingError if it cannot be opened."""
+    """Open the ledger in the store that is set. Raises SettingError if it cannot be opened."""
     try:
         from headway.server.ledger.ledger_service import LedgerService
     except ModuleNotFoundError as missing:

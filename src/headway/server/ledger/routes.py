@@ -1,4 +1,4 @@
-"""The paths of the ledger: GET /v1/requests/{id} explains, POST /v1/outcomes says how it went."""
+"""The ledger's paths: GET /v1/requests/{id} explains a call, POST /v1/outcomes adds a label."""
 
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,8 +46,8 @@ class OutcomeBody(BaseModel):
 
 
 class Sent:
-    """Middleware: tells the books when the last byte of a call's answer was sent. The attempts of a
-    route whose answers nobody gets are told as lost."""
+    """Middleware: tells the books when the last byte of a call's answer was sent. A route's
+    attempts whose answers were not sent are reported as lost."""
 
     def __init__(self, app: ASGIApp, books: Books) -> None:
         self._app, self._books = app, books
@@ -64,7 +64,7 @@ class Sent:
 
 
 def request_routes(keys: KeyRing, books: Books, kept: "LedgerService | None") -> APIRouter:
-    """kept: None, if nothing is kept."""
+    """The path that explains calls. kept: the stored ledger; None: there is none."""
     router = APIRouter(tags=["ledger"])
 
     @router.get("/v1/requests/{id:path}", responses=responses(401, 404, 503))
@@ -87,7 +87,7 @@ def request_routes(keys: KeyRing, books: Books, kept: "LedgerService | None") ->
 def outcome_routes(
     keys: KeyRing, bodies: BodyReader, most: int, kept: "LedgerService"
 ) -> APIRouter:
-    """Where a ledger is kept. most: bytes of a body."""
+    """The path that adds outcomes to a stored ledger. most: bytes of a body."""
     router = APIRouter(tags=["ledger"])
 
     @router.post(

@@ -1,4 +1,4 @@
-"""LedgerWriter: the thread that writes the ledger, behind the loop."""
+"""LedgerWriter: the background thread that writes the ledger."""
 
 import os
 import socket
@@ -25,17 +25,17 @@ from headway.store.ledger.flush import (
 )
 from headway.store.ledger.ledger_store import LedgerStore, Writer
 
-LEASE = 30 * SECOND  # after its last flush a server on another machine counts as dead
-LOOK = 10 * SECOND  # from one look at others' spend and at dead servers to the next
-CLEAN = 60 * SECOND  # from one deletion of old rows to the next
+LEASE = 30 * SECOND  # without a flush for so long, a server on another machine counts as dead
+LOOK = 10 * SECOND  # between two looks at dead servers and at other servers' spend
+CLEAN = 60 * SECOND  # between two deletions of old rows
 CLOSING = 10.0  # seconds for the last flush
-STALLED = 3 * SECOND  # without an answer, a database counts as away
-STUBBORN = 5  # failures of one flush, while the database answers; then its rows are given up
+STALLED = 3 * SECOND  # without an answer for so long, a database counts as away
+STUBBORN = 5  # failures of one flush while the database answers; then its rows are given up
 
 
 class LedgerWriter:
-    """Writes one flush after the other, and each until it is stored: a flush that the database did
-    not take is tried again as it is, and what comes meanwhile waits in the book."""
+    """Writes one flush after another. A flush that fails is retried unchanged until it is stored,
+    or until its rows are given up. Meanwhile new data waits in the book."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class LedgerWriter:
         log: Log,
         siblings: "list[LedgerWriter]",
     ) -> None:
-        """siblings: the writers of this server, to which it adds itself. The first of them also
-        looks at other servers, and deletes what is old."""
+        """siblings: the writers of this server; the new one appends itself. The first one also
+        looks at other servers and deletes old rows."""
         siblings.append(self)
         self._siblings = siblings
         self._settings, self._database, self._spend, self._log = settings, database, spend, log
@@ -55,13 +55,13 @@ class LedgerWriter:
         now = _unix()
         id, host, pid = new_id("ledger-", clock.unix()), socket.gethostname(), os.getpid()
         self._writer = Writer(id, host, pid, now, spend.prices.hour_billionths)
-        self._is_failing = False  # the database did not take the last flush
-        self._asked_at = 0  # when it was asked something that it has not answered; 0: it was not
+        self._is_failing = False  # the last access to the database failed
+        self._asked_at = 0  # when the current turn of work began; 0: none runs
         self.failures = self.written = self.given_up = 0  # flushes that failed; rows
         self.last_written = now
         self._pending: Flush | None = None
         self._number = self._stubborn = 0
-        # Of the flushes that are stored: device time, the account `open`, and the end.
+        # Of the stored flushes: their device time, the account `open`, and the last one's `until`.
         self._stored_ns = self._open_ns = self._until = 0
         self._look_at = self._clean_at = 0
         self._registered = False
@@ -70,22 +70,22 @@ class LedgerWriter:
 
     @property
     def away(self) -> bool:
-        """Whether the database fails, or does not answer."""
+        """Whether the database fails or does not answer."""
         asked = self._asked_at
         return self._is_failing or (asked > 0 and clock.now() - asked > STALLED)
 
     def open(self) -> None:
-        """Close what others have left open, and learn what was spent today. Raises StoreError."""
+        """Close dead writers' intervals, and read what was spent today. Raises StoreError."""
         self._look(_unix())
 
     def start(self, take: Callable[[int], Flush]) -> None:
-        """Write what `take` gives, from now on. It is called with the flush's number."""
+        """Start the thread. It writes the flushes that `take` returns for a flush's number."""
         self._take = take
         self._thread = threading.Thread(target=self._run, name="headway-ledger", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is left, within CLOSING seconds. Nothing is gathered any more."""
+        """Write what is left, within CLOSING seconds. The book must no longer change."""
         self._end.set()
         if self._thread:
             self._thread.join(CLOSING + 1)
@@ -133,7 +133,7 @@ class LedgerWriter:
         pids = self._store.open_pids(host)
         running = {pid: Path(f"/proc/{pid}").exists() for pid in pids}
         registered = any(each._registered for each in self._siblings)
-        running[mine] = registered  # else it was another's before it was ours
+        running[mine] = registered  # not registered: the pid is that of an earlier process
         alone = self._alone and not registered
         if closed := self._store.close_dead(alone, host, running, now):
             self._log.warning("ledger: intervals closed as unrecorded", servers=closed)
@@ -144,8 +144,8 @@ class LedgerWriter:
         self._look_at = now + LOOK
 
     def _write(self, *, closes: bool = False) -> bool:
-        """Store the pending flush and, if it is the last, the one after it. Returns whether all is
-        stored."""
+        """Store the pending flush or a new one. closes: go on until the closing flush is stored.
+        Returns whether all is stored."""
         while True:
             if self._pending is None:
                 self._number += 1
@@ -164,7 +164,7 @@ class LedgerWriter:
                 return True
 
     def _register(self, first: Flush) -> None:
-        """With the first flush, also if no engine is ready yet."""
+        """Register the writer with its first flush, even if no engine is ready yet."""
         if not self._registered:
             self._writer = replace(self._writer, began=first.until - first.device_ns)
             self._store.begin(self._writer, _unix() + LEASE)
@@ -188,8 +188,8 @@ class LedgerWriter:
         self._is_failing = True
 
     def _lighten(self, flush: Flush) -> None:
-        """A flush that the database does not take although it answers would hold up all others: its
-        rows are given up, and their device time becomes unrecorded."""
+        """Give up the rows of a flush that the database keeps refusing although it answers, so that
+        later flushes can be stored. Their device time becomes unrecorded."""
         try:
             self._store.open_pids(self._writer.host)
         except StoreError:

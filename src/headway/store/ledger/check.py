@@ -19,7 +19,7 @@ def problems_of(reader: LedgerReader) -> list[str]:
     - A server that has ended has no open time.
     - A request's stages sum to its wall time.
 
-    Rows older than ledger.keep are deleted. A server's totals are therefore compared only while
+    Rows older than ledger.keep are deleted. A server's accounts are therefore checked only while
     its first minute is still there.
     """
     with reader.begin() as connection:

@@ -1,1 +1,1 @@
-"""The paths: files, batches, and calls that are answered later."""
+"""The HTTP paths of files, batches, and calls that are answered later."""

@@ -54,7 +54,7 @@ class BatchBody(BaseModel):
 
 
 def batch_routes(jobs: JobService, bodies: BodyReader) -> APIRouter:
-    """Each tenant sees its own batches."""
+    """The paths of batches. Each tenant sees its own."""
     router, store = APIRouter(tags=["jobs"]), jobs.store
 
     @router.post(

@@ -33,15 +33,15 @@ JOBS = "/v1/jobs"
 DAY = 86_400
 LATER = "respond-async"
 MOST_WAIT = 20.0  # seconds for which `Prefer: wait=N` holds an answer
-LOOK = 0.25  # seconds between two looks meanwhile
-# Headers that the call has also when it is answered, and those that mean nothing then.
+LOOK = 0.25  # seconds between two looks at the job during that wait
+# Headers that the call keeps until it runs, and headers that are refused: they mean nothing then.
 KEPT = (PROMPT_VERSION, WORKFLOW, ATTEMPT, EXPECTED, "x-request-id")
 REFUSED = (TTFT, TPOT, TIMEOUT, DUE, SUPERSEDE)
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*(\d{1,6})")
 
 
 class LaterCalls:
-    """Middleware: a request that prefers to be answered later becomes a job, and gets 202."""
+    """Middleware: turns a request with `Prefer: respond-async` into a job, and answers 202."""
 
     def __init__(self, app: ASGIApp, jobs: JobService, bodies: BodyReader) -> None:
         self._app, self._jobs, self._bodies = app, jobs, bodies
@@ -102,7 +102,7 @@ class LaterCalls:
 
 
 def _kept(headers: Mapping[str, str], lane: str) -> dict[str, str]:
-    """The headers that the call is answered with. lane: of jobs. Raises Problem."""
+    """The headers to run the call with. lane: the jobs' lane. Raises Problem."""
     given = headers.get("x-headway-lane") or lane
     if given != lane:
         why = f"a later call runs in the lane {lane!r}, not in {given[:200]!r}"
@@ -110,13 +110,13 @@ def _kept(headers: Mapping[str, str], lane: str) -> dict[str, str]:
     for name in REFUSED:
         if name in headers:
             raise wrong(f"a later call cannot have {name}", name, "invalid_value")
-    labels_of(headers)  # raises, and so does the next one
+    labels_of(headers)  # raises Problem, as does the next call
     expected_tokens(headers)
     return {name: headers[name] for name in KEPT if name in headers}
 
 
 def call_routes(jobs: JobService) -> APIRouter:
-    """Each tenant sees its own jobs."""
+    """The paths of jobs. Each tenant sees its own."""
     router, store = APIRouter(tags=["jobs"]), jobs.store
 
     @router.get(JOBS, responses=responses(400, 401, 404, 503))
@@ -161,7 +161,7 @@ def call_routes(jobs: JobService) -> APIRouter:
 
 
 async def _ended(jobs: JobService, request: Request, id: str) -> Job:
-    """The job, once it has ended or the caller does not want to wait any longer."""
+    """The job, once it has ended or the wait that the caller asked for is over."""
     tenant = jobs.caller(request)
     wanted = _WAIT.search(request.headers.get("prefer", "").lower())
     until = clock.now() + round(min(float(wanted[1]) if wanted else 0.0, MOST_WAIT) * 1e9)
@@ -173,5 +173,6 @@ async def _ended(jobs: JobService, request: Request, id: str) -> Job:
 
 
 def store_problem(error: StoreError) -> Problem:
-    """The answer while the store cannot be used. Its text is for the log: it may name places."""
+    """The 503 while the store cannot be used. It leaves out the error's text, which may name
+    hosts or paths."""
     return Problem(503, "the store of jobs cannot be used now", code="store_down", retry=5.0)

@@ -43,7 +43,7 @@ LISTED = {
 
 
 def file_routes(jobs: JobService) -> APIRouter:
-    """Each tenant sees its own files."""
+    """The paths of files. Each tenant sees its own."""
     router, store = APIRouter(tags=["jobs"]), jobs.store
     _add_lists(router, jobs)
 
@@ -74,7 +74,7 @@ def file_routes(jobs: JobService) -> APIRouter:
 
 
 def _add_lists(router: APIRouter, jobs: JobService) -> None:
-    """What concerns no one file that is there: upload, and the list."""
+    """Add the paths that do not name a file: upload, and the list."""
     store = jobs.store
 
     @router.post(
@@ -96,7 +96,7 @@ def _add_lists(router: APIRouter, jobs: JobService) -> None:
         """Your files, the newest first."""
         tenant, query = jobs.caller(request), request.query_params
         after, limit = page_of(query, MOST, MOST, ("order", "purpose"))
-        if after and not is_id(after, "file-"):  # one that was listed may be deleted by now
+        if after and not is_id(after, "file-"):  # the form only: the file may be deleted by now
             raise no_such_file(after, "after")
         oldest_first = one_of(query, "order", ("desc", "asc")) == "asc"
         if NUL in (purpose := query.get("purpose", "")):

@@ -58,7 +58,7 @@ def batch_object(job: Job) -> dict[str, Any]:
 
 
 def job_object(job: Job, result: Result | None) -> dict[str, Any]:
-    """A call that is answered later. Its body is here if it is JSON."""
+    """The object of a call that is answered later. The result's body is included if it is JSON."""
     found: dict[str, Any] | None = None
     if result:
         is_json = result.content_type.partition(";")[0] == "application/json"
@@ -87,7 +87,7 @@ def list_object(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]
 
 
 def window_text(seconds: int) -> str:
-    """As OpenAI writes it."""
+    """A window as OpenAI writes it, such as 24h."""
     for unit, size in (("h", 3_600), ("m", 60)):
         if seconds % size == 0:
             return f"{seconds // size}{unit}"

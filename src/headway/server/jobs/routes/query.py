@@ -1,4 +1,4 @@
-"""What the paths of lists are asked with."""
+"""Read the query parameters of lists."""
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
@@ -9,7 +9,7 @@ from headway.server.protocol.problem import wrong
 def page_of(
     query: Mapping[str, str], default: int, most: int, others: Sequence[str] = ()
 ) -> tuple[str, int]:
-    """`after` and `limit`. others: parameters that this list has beside them. Raises Problem."""
+    """`after` and `limit`. others: further parameters that this list takes. Raises Problem."""
     known = "after", "limit", *others
     for name in query:
         if name not in known:
@@ -25,7 +25,7 @@ def page_of(
 
 
 def one_of(query: Mapping[str, str], name: str, values: Sequence[str]) -> str:
-    """The first of these is the default. Raises Problem."""
+    """The parameter's value, one of `values`; the first is the default. Raises Problem."""
     if (value := query.get(name, values[0])) not in values:
         raise wrong(f"'{name}' must be {' or '.join(values)}", name, "invalid_value")
     return value

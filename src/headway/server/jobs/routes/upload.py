@@ -1,4 +1,4 @@
-"""Upload: a multipart form whose file goes into the store while it comes, in parts."""
+"""Upload: a multipart form whose file is stored in parts while it arrives."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,8 +18,8 @@ from headway.store.files import StoredFile
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-PART = 256 << 10  # bytes: what one look into a file reads, also where lines are made of it
-FIELD = 4_096  # bytes of a field that is no file
+PART = 256 << 10  # bytes of a stored part; downloads and the Validator read one part at a time
+FIELD = 4_096  # bytes of a field other than the file
 FIELDS = 16
 PURPOSE = "batch"
 LEAST_AGE, MOST_AGE = 3_600, 2_592_000  # seconds, as OpenAI has them
@@ -27,10 +27,10 @@ ANCHOR = "created_at"
 
 
 class Upload:
-    """One form. Memory is bounded by two parts, whatever it sends."""
+    """One form. Two parts bound its memory, however large the file is."""
 
     def __init__(self, store: JobStore, tenant: str, most: int, stall: int) -> None:
-        """most: bytes of the file. stall: nanoseconds for which nothing may come."""
+        """most: bytes of the file. stall: the longest pause in the upload, in nanoseconds."""
         self._store, self._tenant, self._most = store, tenant, most
         self._stall = None if stall == NEVER else stall / SECOND
         self._fields: dict[str, str] = {}
@@ -39,12 +39,12 @@ class Upload:
         self._field, self._filename = "", ""
         self._seen: set[str] = set()  # fields that have begun
         self._text = bytearray()
-        self._held = bytearray()  # of the file, not stored yet
+        self._held = bytearray()  # bytes of the file that are not stored yet
         self._size = self._number = 0
         self._is_over = False
 
     async def read(self, request: Request, keep: int) -> StoredFile:
-        """Store the form's file. keep: seconds, if the form does not say. Raises Problem."""
+        """Store the form's file. keep: seconds, unless the form gives some. Raises Problem."""
         kind, options = parse_options_header(request.headers.get("content-type", ""))
         if kind != b"multipart/form-data" or b"boundary" not in options:
             raise Problem(415, "the content-type must be multipart/form-data with a boundary")
@@ -99,7 +99,7 @@ class Upload:
         self._number += 1
 
     def _file(self, id: str, now: int, keep: int) -> StoredFile:
-        """Checks the fields. Raises Problem."""
+        """The uploaded file, after a check of the form's fields. Raises Problem."""
         fields = self._fields
         if "file" not in self._seen:
             raise wrong("'file' is missing", "file", "missing_required_parameter")
@@ -180,7 +180,7 @@ def _unreadable(error: FormParserError) -> Problem:
 
 
 def checked_age(seconds: str | int | None) -> int:
-    """Of `expires_after`. Raises Problem."""
+    """The seconds of `expires_after`, checked. Raises Problem."""
     text = str(seconds)
     is_number = text.isascii() and text.isdecimal() and len(text) < 9
     if not (is_number and LEAST_AGE <= int(text) <= MOST_AGE):

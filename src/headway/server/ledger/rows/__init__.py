@@ -1,1 +1,1 @@
-"""The ledger's rows of calls, as they are made and remembered."""
+"""Make the ledger's rows of calls, and remember the latest."""

@@ -1,4 +1,4 @@
-"""What is known of a call until it is over (OpenCall)."""
+"""The ledger's data of a call that is not over (OpenCall)."""
 
 from dataclasses import dataclass, field
 
@@ -10,18 +10,18 @@ from headway.server.answering.call import Call
 
 @dataclass(slots=True)
 class OpenCall:
-    """A call until all is known of it. Times in nanoseconds on the engine's clock."""
+    """A call until its rows can be made. Times are nanoseconds on the engine's clock."""
 
     call: Call
     rows: dict[str, RequestRow] = field(default_factory=dict)  # by request
     stages: dict[str, RequestStages] = field(default_factory=dict)
-    left: int = NEVER  # when its answer was made, or given up
-    sent: int = NEVER  # when the last byte of it was sent
-    rowless: bool = False  # the engine has failed: no more rows will come
+    left: int = NEVER  # when its answer was made or given up
+    sent: int = NEVER  # when the answer's last byte was sent
+    rowless: bool = False  # no more rows will come, as after an engine's failure
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing more will be known of it."""
+        """Whether all data of the call has come."""
         if NEVER in (self.left, self.sent):
             return False
         return self.rowless or len(self.rows) == len(self.call.choices)

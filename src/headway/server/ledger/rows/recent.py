@@ -1,27 +1,27 @@
-"""Recent: the rows of the latest calls, by the ids that their callers know."""
+"""Recent: the rows of the latest calls, found by their id or X-Request-Id."""
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 
 from headway.server.ledger.rows.request_rows import Row
 
-MOST_ROWS = 4  # of a call, on average
+MOST_ROWS = 4  # average rows of a call, which bounds the rows in all
 
 
 class Recent:
-    """Bounded: the oldest calls are forgotten first. A call is known by its id and by the
-    X-Request-Id that it was sent with, which others may share."""
+    """The latest calls; beyond the bound, the oldest are forgotten first. A call is found by its id
+    and by its X-Request-Id, which several calls may share."""
 
     def __init__(self, most: int) -> None:
-        """most: calls that are remembered."""
+        """most: calls to remember."""
         self._most = most
         self._calls: OrderedDict[tuple[str, str], Sequence[Row]] = OrderedDict()  # tenant, id
-        # By tenant and X-Request-Id: the ids of its calls, in their order.
+        # By tenant and X-Request-Id: the ids of these calls, in the order of their ends.
         self._names: dict[tuple[str, str], dict[str, None]] = {}
         self._rows = 0
 
     def add(self, rows: Sequence[Row]) -> None:
-        """The rows of a call that has ended."""
+        """Remember the rows of a call that has ended."""
         first = rows[0]
         self._calls[first["tenant"], first["call"]] = rows
         self._names.setdefault((first["tenant"], first["request_id"]), {})[first["call"]] = None

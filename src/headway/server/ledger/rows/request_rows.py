@@ -1,4 +1,4 @@
-"""A row of the ledger for each request of a call, when the call is over (request_rows)."""
+"""Make the ledger's rows of a call that is over (request_rows)."""
 
 import json
 from collections.abc import Sequence
@@ -13,11 +13,11 @@ from headway.server.ledger.rows.wall import Stages, wall_stages
 from headway.store.ledger.flush import money
 
 Row = dict[str, Any]  # by column of ledger_requests
-FUNCTION = "function"  # the operation of a function's items
+FUNCTION = "function"  # the operation of items of a function
 
 
 def request_rows(known: OpenCall, prices: PriceSettings, epoch: int) -> list[Row]:
-    """One for each of its requests. epoch: Unix nanoseconds at the zero of the engine's clock."""
+    """One row per request of a call. epoch: Unix nanoseconds at zero of the engine's clock."""
     return [_row(known, choice, prices, epoch) for choice in known.call.choices.values()]
 
 
@@ -39,13 +39,13 @@ def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> 
         "workflow": routed.labels.workflow,
         "attempt": routed.labels.attempt,
         "arrived": epoch + call.arrived,
-        "minute": 0,  # until it is kept
+        "minute": 0,  # set when the row is kept
         "wall_ns": known.sent - call.arrived,
         "code": call.problem.code if call.problem else "",
         "stages": stages_json(stages),
         "ran_before": json.dumps(staged.before) if staged and staged.before else "[]",
     }
-    if row is None:  # the engine has lost it
+    if row is None:  # the engine lost the request
         return about | unmeasured(Finish.ERROR.value)
     found = measured(row, prices)
     billed = (found["fresh_tokens"], found["cached_tokens"], row.generated)
@@ -55,7 +55,7 @@ def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> 
 
 
 def measured(row: RequestRow, prices: PriceSettings) -> Row:
-    """The columns of what the engine has measured; nobody is charged."""
+    """The columns that the engine measured, with no charge."""
     return {
         "queue_ns": _known(row.queue),
         "ttft_ns": _known(row.ttft),
@@ -78,12 +78,12 @@ def measured(row: RequestRow, prices: PriceSettings) -> Row:
 
 
 def stages_json(stages: Stages) -> str:
-    """An object without those of no nanoseconds. Their names are ours: nothing is to be escaped."""
+    """The stages as JSON, without empty ones. The names are headway's own and need no escaping."""
     return "{" + ", ".join([f'"{name}": {spent}' for name, spent in stages if spent]) + "}"
 
 
 def unmeasured(finish: str) -> Row:
-    """The columns of a request that the engine knows nothing of."""
+    """The columns of a request that the engine did not measure."""
     counts = ("fresh", "cached", "output", "recomputed", "discarded")
     return {
         **dict.fromkeys(("queue_ns", "ttft_ns", "tpot_ns"), None),
@@ -97,7 +97,7 @@ def unmeasured(finish: str) -> Row:
 
 
 def charged(rows: Sequence[Row]) -> int:
-    """What the key of these rows is charged."""
+    """The total charge of these rows, in billionths."""
     return sum([row["charged"] for row in rows])
 
 

@@ -1,4 +1,4 @@
-"""All of a request's wall time, stage by stage, from its receipt to the last byte (wall_stages)."""
+"""Divide a request's wall time, from receipt to the last byte, into stages (wall_stages)."""
 
 from headway.core.accounts.stages import RequestStages
 from headway.core.ledger import RequestRow
@@ -8,13 +8,13 @@ Stages = list[tuple[str, int]]
 
 
 def wall_stages(known: OpenCall, row: RequestRow | None, staged: RequestStages | None) -> Stages:
-    """Nanoseconds of each stage. They sum to the time from receipt to the last byte.
+    """Nanoseconds of each stage; they sum to the time from receipt to the last byte.
 
     body | tokenizing | inbox | (the engine's stages) | delivery | sending
          read      entered  taken in              finished     left     sent
 
-    A request may end at the server first: its client has gone, or a stop string was found. What the
-    engine did with it after that is no part of it.
+    A request may end at the server first, when its client has gone or a stop string is found. The
+    engine's later work on it is left out.
     """
     call = known.call
     read, entered = call.routed.read_at, call.entered_at
@@ -26,7 +26,7 @@ def wall_stages(known: OpenCall, row: RequestRow | None, staged: RequestStages |
 def stages_from(
     entered: int, left: int, sent: int, row: RequestRow | None, staged: RequestStages | None
 ) -> Stages:
-    """From when it was given to its engine. Some may have no nanoseconds."""
+    """The stages from when the request was given to its engine. Some may be 0."""
     if row is None or staged is None:  # the engine refused it, or has failed
         stages = [("inbox" if row else "lost", left - entered)]
         ended = left
@@ -38,7 +38,7 @@ def stages_from(
 
 
 def cut(stages: tuple[tuple[str, int], ...], total: int) -> Stages:
-    """These stages without what goes beyond so many nanoseconds, which the last ones lose."""
+    """The stages shortened to `total` nanoseconds in all; the excess is cut from the last ones."""
     excess = sum([spent for _, spent in stages]) - total
     kept: Stages = []
     for name, spent in reversed(stages):
