@@ -1,4 +1,4 @@
-"""How much memory a model may take: a share of what is free, or an amount."""
+"""How much memory a model may take: a share of the free memory, or an amount."""
 
 import re
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ WHY = "is a share of the free memory, above 0 and at most 1, or an amount such a
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """One of the two; the other is 0."""
+    """A share or an amount of memory; the other one is 0."""
 
-    share: float = 0.0  # of what is free when the server starts
+    share: float = 0.0  # of the memory that is free when the server starts
     amount: int = 0  # bytes
 
     def __str__(self) -> str:
@@ -28,7 +28,7 @@ class Memory:
         return f"{self.amount / size:.6g}{unit}"
 
     def of(self, free: int) -> int:
-        """In bytes, where so many are free."""
+        """The memory in bytes, if `free` bytes are free."""
         return self.amount or int(self.share * free)
 
 

@@ -1,7 +1,7 @@
-"""The configuration as a whole: one YAML file, the environment, and flags.
+"""The whole configuration: one YAML file, the environment, and flags.
 
-A ServerConfig that is constructed takes its arguments and the defaults, and reads nothing. `load`
-also reads the file and the environment; see sources.py.
+Constructing a ServerConfig uses its arguments and the defaults only. `load` also reads the file and
+the environment; see sources.py.
 """
 
 import os
@@ -55,8 +55,8 @@ from headway.server.config.sources import (
 from headway.server.config.tenant import Tenant
 from headway.server.config.values import PREFIX, ConfigValues
 
-FILE = f"{PREFIX}CONFIG"  # names the file, if no flag does
-# Read by the CPU kernels, and by commands that ask a running server. They set nothing here.
+FILE = f"{PREFIX}CONFIG"  # names the file if no flag does
+# Read by the CPU kernels, and by commands that query a running server. They are no settings.
 ELSEWHERE = (f"{PREFIX}CPU_KERNELS", f"{PREFIX}API_KEY", f"{PREFIX}ADMIN_KEY")
 
 
@@ -67,18 +67,18 @@ class ServerConfig(ConfigValues):
     def load(cls, path: Path | None = None, flags: Mapping[str, Any] | None = None) -> Self:
         """The settings in force: flag > environment > file > default.
 
-        Raises SettingError, which names the source. flags: nested as in the file; None means not
-        given.
+        flags: nested as in the file; None means not given. Raises SettingError, which names the
+        source.
         """
         return cls.load_with_origins(path, flags or {})[0]
 
     @classmethod
     def load_with_origins(cls, path: Path | None, flags: Mapping[str, Any]) -> tuple[Self, Layers]:
-        """As load, and which source set each value.
+        """As load, and also the source of each value.
 
-        The lanes of a file replace those that ship. Without lanes in the file, variables and flags
-        change those that ship. A new lane may come from HEADWAY_LANES as JSON, and from no variable
-        of a single limit.
+        Lanes in the file replace the shipped lanes. Without lanes in the file, variables and flags
+        change the shipped lanes. The variable HEADWAY_LANES, as JSON, may add a lane; a variable of
+        a single limit may not.
         """
         path = path or (Path(os.environ[FILE]) if os.environ.get(FILE) else None)
         file = read_file(path) if path else {}
@@ -141,13 +141,14 @@ class ServerConfig(ConfigValues):
         return self
 
     def _check_entry(self, at: int, own: Collection[str]) -> None:
-        """Of one entry, its place in the file. own: what of the engine it sets itself."""
+        """Check a configuration with one entry. at: the entry's index in the file. own: the engine
+        settings that the entry sets itself."""
 
         def place(setting: str) -> Location:
             return (*(("models", at) if setting in own else ()), "engine", setting)
 
         traits = traits_of(self.engine.executor)
-        with placed_at(*place("strategy")):  # the core's own checks, and the executor's
+        with placed_at(*place("strategy")):  # the core's checks and the executor's
             policies = self.policies
             traits.check_policies(policies)
         with placed_at("models", at, "quantize"):
@@ -164,14 +165,14 @@ class ServerConfig(ConfigValues):
             self.check_shares()
 
     def check_shares(self, num_blocks: int = NEVER) -> None:
-        """Raises SettingError if the lanes' shares do not fit into the whole."""
-        known = StepCost.of(1)  # whether there is a cost model is another question
+        """Raise SettingError if the lanes' shares do not fit into what the engine has."""
+        known = StepCost.of(1)  # any cost model: whether there is one is checked elsewhere
         Settings(
             num_blocks, self.engine.tokens_per_block, self.core_lanes, self.policies, cost=known
         )
 
     def _entry(self, at: int) -> Self:
-        """The configuration of a server that had this one checkpoint. Raises SettingError."""
+        """The configuration of a server with this checkpoint alone. Raises SettingError."""
         model = self.models[at]
         with placed_at("models", at, "engine"):
             engine = model.engine.over(self.engine)
@@ -180,19 +181,19 @@ class ServerConfig(ConfigValues):
 
     @property
     def entries(self) -> tuple[Self, ...]:
-        """For each checkpoint the configuration of a server that had it alone: its engine's
-        settings are those in force for it, and all else is as here."""
+        """For each checkpoint, the configuration of a server with it alone. `engine` holds the
+        settings in force for that checkpoint; all else is as here."""
         return tuple(
             [self._entry(at) for at, model in enumerate(self.models) if not model.function]
         )
 
     @property
     def engines(self) -> tuple[Self, ...]:
-        """As entries, but one for each engine: replicas have their own names."""
+        """As entries, but one for each engine; replicas have names of their own."""
         return tuple([each for entry in self.entries for each in entry._replicas()])
 
     def _replicas(self) -> list[Self]:
-        """Of a configuration with one checkpoint: that of each of its engines."""
+        """The configuration of each engine, for a configuration with one checkpoint."""
         return [
             self.model_copy(update={"models": (self.model.model_copy(update=own),)})
             for own in [{"name": name, "replicas": 1} for name in self.model.engine_names]
@@ -205,7 +206,7 @@ class ServerConfig(ConfigValues):
 
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """What an operator may want to change, one line each."""
+        """Notes on what an operator may want to change, one line each, for all entries."""
         return tuple(dict.fromkeys([note for entry in self.entries for note in entry.notes]))
 
     @property
@@ -215,11 +216,11 @@ class ServerConfig(ConfigValues):
 
     @property
     def strategies(self) -> tuple[StrategySettings, ...]:
-        """The strategies in force, of each checkpoint's engine."""
+        """The strategies in force, one for each checkpoint."""
         return tuple([entry.strategy for entry in self.entries])
 
     def effective(self) -> dict[str, Any]:
-        """The settings in force as JSON, with defaults. Keys show their hash's first digits."""
+        """The settings in force as JSON, with defaults. Keys show only the first hash digits."""
         settings = self.model_dump(mode="json")
         entries = iter(self.entries)
         for model, shown in zip(self.models, settings["models"], strict=True):
@@ -267,7 +268,7 @@ class ServerConfig(ConfigValues):
         return engine
 
     def visible_to(self, tenant: Tenant) -> dict[str, Any]:
-        """The settings in force that a caller may see: its own key and lanes, and no paths."""
+        """The settings in force that a caller may see: only its own key and lanes, and no paths."""
         settings = self.effective()
         settings["keys"] = [key for key in settings["keys"] if key["name"] == tenant.key]
         settings["lanes"] = {
@@ -280,9 +281,9 @@ class ServerConfig(ConfigValues):
             if tenant.may_use(name)
         }
         for model in settings["models"]:
-            for name in ("adapters", "path", "function"):  # where they lie
+            for name in ("adapters", "path", "function"):  # these name files and modules
                 model.pop(name, None)
-        # vLLM's options may hold a token of the hub.
+        # vLLM's options may contain a hub token.
         for section in (settings, *settings["models"]):
             for name in ("journal", "cost", "vllm"):
                 section.get("engine", {}).pop(name, None)

@@ -1,6 +1,6 @@
-"""Durations as an operator writes them: 300ms, 2s, 1h. Every one but 0 needs a unit.
+"""Durations as an operator writes them: 300ms, 2s, 1h. All but 0 need a unit.
 
-A window may be a range of them, `{between: [5ms, 50ms]}`: it follows the load between the two.
+A window may also be a range, `{between: [5ms, 50ms]}`, within which it follows the load.
 """
 
 import re
@@ -27,7 +27,7 @@ _WRITTEN = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)\s*")
 
 
 def parse_duration(value: Any) -> int:
-    """A written duration in nanoseconds; NEVER for `none` or null. Raises SettingError."""
+    """Parse a written duration into nanoseconds; NEVER for `none` or null. Raises SettingError."""
     if value is None or value == NONE:
         return NEVER
     found = None if isinstance(value, bool) else _WRITTEN.fullmatch(_plain(value))
@@ -44,12 +44,12 @@ def parse_duration(value: Any) -> int:
 
 
 def _plain(value: Any) -> str:
-    """A number without an exponent, which Python may write and the pattern does not take."""
+    """The value as text. A number is written without an exponent, which the pattern rejects."""
     return f"{Decimal(str(value)):f}" if isinstance(value, int | float) else str(value)
 
 
 def format_duration(time: int) -> str:
-    """In the largest unit of which it is a whole number, as parse_duration() reads it."""
+    """Format a duration for parse_duration(), in the largest unit that gives a whole number."""
     if time == NEVER:
         return NONE
     unit = next(name for name, size in UNITS.items() if time % size == 0)
@@ -77,14 +77,14 @@ Limit = Annotated[Duration, Field(gt=0)]
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """A window that follows the load between these two, in nanoseconds."""
+    """A window that follows the load between two durations, in nanoseconds."""
 
     low: int
     high: int
 
 
 def parse_window(value: Any) -> int | Between:
-    """Nanoseconds, or a range of them. Raises SettingError."""
+    """Parse a window into nanoseconds, or a range of them. Raises SettingError."""
     if not isinstance(value, dict):
         return parse_duration(value)
     ends = value.get("between")
@@ -100,14 +100,14 @@ def parse_window(value: Any) -> int | Between:
 
 
 def format_window(window: int | Between) -> Any:
-    """As a file has it."""
+    """Format a window as in a file."""
     if isinstance(window, Between):
         return {"between": [format_duration(window.low), format_duration(window.high)]}
     return format_duration(window)
 
 
 def longest(window: int | Between) -> int:
-    """The most that it may be, in nanoseconds."""
+    """The longest that the window may be, in nanoseconds."""
     return window.high if isinstance(window, Between) else window
 
 

@@ -1,4 +1,4 @@
-"""What the engine process is started with, from the configuration."""
+"""The engine process's options, from the configuration."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ from headway.server.config.config import ServerConfig
 
 
 def engine_options(config: ServerConfig) -> dict[str, Any]:
-    """The fields of the EngineOptions that this configuration asks for."""
+    """The fields of EngineOptions for this configuration."""
     model, engine = config.model, config.engine
     return {
         "model": model.path or None,

@@ -1,4 +1,4 @@
-"""Settings that nothing in force reads, mostly of lanes: refused, or left out."""
+"""Refuse or leave out settings without effect, mostly those of lanes."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,12 +18,12 @@ from headway.server.config.sections.strategy import StrategySettings
 from headway.server.config.sources import DEFAULT
 from headway.server.config.values import ConfigValues
 
-GROUPLESS = ("slots", "blocks", "step_tokens", "chunk")  # of no use where whole groups run
+GROUPLESS = ("slots", "blocks", "step_tokens", "chunk")  # no effect if whole groups run
 Strategies = Sequence[StrategySettings]  # of the engines that share the lanes
 
 
 def is_read(setting: str, strategies: Strategies) -> bool:
-    """Whether this setting of a lane changes anything in one of the engines."""
+    """Whether this setting of a lane has an effect in at least one engine."""
     return any(_reads(each, setting) for each in strategies)
 
 
@@ -46,7 +46,7 @@ def _reads(strategy: StrategySettings, setting: str) -> bool:
 
 
 def check_lanes(lanes: Mapping[str, LaneSettings], strategies: Strategies) -> None:
-    """Raises SettingAtError for a setting that no default has and that nothing would read."""
+    """Raise SettingAtError for a setting that differs from its default and has no effect."""
     joins = " and ".join(dict.fromkeys(each.join for each in strategies)) or "a function"
     for name, lane in lanes.items():
         if lane.window != NEVER and not is_read("window", strategies):
@@ -67,9 +67,9 @@ def check_lanes(lanes: Mapping[str, LaneSettings], strategies: Strategies) -> No
 def check_set(
     lanes: Mapping[str, LaneSettings], strategies: Strategies, origins: Mapping[Location, str]
 ) -> None:
-    """Raises SettingError for a setting that somebody has set and that nothing would read. A lane
-    that ships may have it: there it is in force with another strategy."""
-    if not strategies:  # functions alone, which go by budgets and then by priority
+    """Raise SettingError for a setting that was given explicitly and has no effect. A shipped
+    lane's own values are allowed, because other strategies read them."""
+    if not strategies:  # functions only, which go by budgets and then by priority
         return
     taken = "the strategy takes nothing from a lane; use engine.strategy: budgets"
     orders = " and ".join(dict.fromkeys(each.order for each in strategies))
@@ -92,7 +92,7 @@ def check_most(
     engines: Sequence[Policies],
     origins: Mapping[Location, str],
 ) -> None:
-    """Raises SettingError for a most above the whole of every engine, which limits nothing."""
+    """Raise SettingError for a `most` above what every engine has, because it limits nothing."""
     readers = [each for each in engines if not each.in_groups]
     # A whole prompt may exceed the tokens of a step.
     tokens = [NEVER if isinstance(each.chunk, Whole) else each.step_tokens for each in readers]
@@ -117,10 +117,10 @@ def check_most(
 def check_unkept(
     config: ConfigValues, engines: Sequence[EngineSettings], origin: Callable[[Location], str]
 ) -> None:
-    """Raises SettingError for a setting of what is kept nowhere. One that is as by default says
-    nothing: what is shown can be read again.
+    """Raise SettingError for a setting of jobs, ledger or journal that has no place to be kept. A
+    default value is allowed, so the shown settings can be read again.
 
-    engines: those in force, of each checkpoint.
+    engines: the settings in force, for each checkpoint.
     """
     _check_kept(("jobs",), config.jobs, "store", [*JobSettings.model_fields], origin)
     _check_kept(("ledger",), config.ledger, "url", [*LedgerSettings.model_fields], origin)
@@ -140,7 +140,7 @@ def _check_kept(
     settings: Sequence[str],
     origin: Callable[[Location], str],
 ) -> None:
-    """Raises SettingError for one of these settings of a section that has no `place`."""
+    """Raise SettingError if a section without `place` sets one of these settings."""
     if getattr(section, place):
         return
     for name in settings:
@@ -156,7 +156,7 @@ def _check_kept(
 def own_lanes(
     lanes: Mapping[str, LaneSettings], strategy: StrategySettings
 ) -> dict[str, LaneSettings]:
-    """The lanes without what only engines with another strategy read."""
+    """The lanes without the settings that only engines with other strategies read."""
     fields = LaneSettings.model_fields
     others = [each for each in ("window", *GROUPLESS) if not is_read(each, (strategy,))]
     unset = {each: fields[each].get_default(call_default_factory=True) for each in others}
@@ -164,7 +164,7 @@ def own_lanes(
 
 
 def leave_out_ignored(lane: dict[str, Any], strategies: Strategies) -> None:
-    """Remove from a lane's settings, as JSON, what is not in force."""
+    """Remove settings without effect from a lane's JSON."""
     for share in ("slots", "blocks"):
         if not is_read(f"{share}.least", strategies):
             del lane[share]["least"]

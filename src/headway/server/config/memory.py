@@ -1,8 +1,8 @@
-"""How much memory each of several models may take (memory_shares), and what cannot fit together.
+"""Divide a device's memory among several models (memory_shares), or refuse what does not fit.
 
-Without `memory:` the models of a device share what is free: each has its weights, and of the rest
-an equal part, but no more than its slots can use; what one cannot use is divided among the others
-(max-min fairness). It imports no torch; a GPU's memory is asked for in another process.
+Without `memory:`, the models of a device share its free memory. Each model gets its weights and an
+equal part of the rest, but no more than its slots can use; what it cannot use is divided among the
+other models (max-min fairness). This module imports no torch: another process reads a GPU's memory.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -40,13 +40,14 @@ class Need:
 
     name: str
     weights: int
-    least: int  # weights, a step's activations, and one block
-    most: int  # what it can use: as many blocks as its slots can fill
-    fixed: int = 0  # given by `memory:`; 0: its part is worked out
+    least: int  # weights, a step's activations, and one block besides the scratch block
+    most: int  # the most it can use: with as many blocks as its slots can fill
+    fixed: int = 0  # set by `memory:`; 0: the share is computed
 
 
 def divide(free: int, needs: Sequence[Need]) -> dict[str, int]:
-    """Bytes for each, by name. Pure. Raises MemoryPlanError, which names what does not fit."""
+    """Divide `free` bytes: the bytes of each model, by name. A pure function. Raises
+    MemoryPlanError, which names what does not fit."""
     for each in needs:
         if each.fixed and each.fixed < each.least:
             raise MemoryPlanError(
@@ -63,12 +64,12 @@ def divide(free: int, needs: Sequence[Need]) -> dict[str, int]:
     flexible = [each for each in needs if not each.fixed]
 
     def given(level: int) -> dict[str, int]:
-        """What each has if so much beside its weights is everybody's."""
+        """Each model's bytes if every model may have `level` bytes besides its weights."""
         return {
             each.name: min(each.most, max(each.least, each.weights + level)) for each in flexible
         }
 
-    low, high = 0, free + 1  # by bisection: the highest level for which the memory suffices
+    low, high = 0, free + 1  # bisection for the highest level that fits
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if sum(given(middle).values()) <= left else (low, middle)
@@ -80,10 +81,10 @@ def memory_shares(
     folder_of: Callable[[str], Path | None],
     free_on: Callable[[str], tuple[str, int]],
 ) -> dict[str, int]:
-    """Bytes for each engine, by its name; 0: it is alone and may take what is free.
+    """Bytes for each engine, by name; 0: it is alone and may take all free memory.
 
-    folder_of: a checkpoint's folder, by its path; None: it is not here, and counts as nothing.
-    free_on: the kind of a device and its free bytes. Raises MemoryPlanError.
+    folder_of: a checkpoint's folder, by its path; None: it is not here, so its needs count as 0.
+    free_on: a device's kind and its free bytes. Raises MemoryPlanError.
     """
     if config.is_one and config.model.memory is None:
         return {} if config.model.function else {config.model.served_name: 0}
@@ -120,7 +121,7 @@ def memory_shares(
 
 @contextmanager
 def named(name: str) -> Iterator[None]:
-    """Put an entry's name before what is wrong with it. Empty: there is only one."""
+    """Prefix an error with the entry's name. Empty: there is only one entry, so no prefix."""
     try:
         yield
     except HeadwayError as error:
@@ -130,12 +131,12 @@ def named(name: str) -> Iterator[None]:
 
 
 def engines_beside(config: ServerConfig) -> int:
-    """How many engines share the processor."""
+    """The number of engines that share the CPU, at least 1."""
     return max(1, sum(is_on_host(entry) for entry in config.engines))
 
 
 def is_on_host(entry: ServerConfig) -> bool:
-    """Whether its model is computed by the processor, as far as is known without torch."""
+    """Whether the model runs on the CPU, as far as can be told without torch."""
     device = entry.model.device
     return device == HOST or (not device and not any(path.exists() for path in DRIVERS))
 
@@ -157,7 +158,7 @@ def _need(entry: ServerConfig, folder: Path | None, kind: str, free: int) -> Nee
 
 
 def _decoder(entry: ServerConfig, folder: Path, kind: str) -> tuple[int, int, int]:
-    """Bytes of its weights, the least that it needs, and the most that it can use."""
+    """A decoder's bytes: its weights, the least that it needs, and the most that it can use."""
     model, engine = read_config(folder), entry.engine
     precision = model.precision(entry.model.precision, kind.partition(":")[0])
     weights = weight_bytes(model, precision)
@@ -166,13 +167,14 @@ def _decoder(entry: ServerConfig, folder: Path, kind: str) -> tuple[int, int, in
     plan = plan_memory(model, limits, precision.itemsize, weights, ENDLESS, budget)
     least, most = (
         weights + int((plan.activations + blocks * plan.per_block) / USABLE_SHARE) + 1
-        for blocks in (2, plan.usable + 1)  # and the scratch block
+        for blocks in (2, plan.usable + 1)  # one of them is the scratch block
     )
     return weights, least, most
 
 
 def _encoder_weights(entry: ServerConfig, folder: Path) -> int:
-    """Bytes, as if in float32 unless bfloat16 is asked for: which it is depends on the device."""
+    """Bytes of an encoder's weights. The default dtype depends on the device, so it counts as
+    float32; only an explicit bfloat16 halves the bytes."""
     numbers = 0
     for path in folder.glob("*.safetensors"):
         with safe_open(path, framework="np") as file:
@@ -182,7 +184,7 @@ def _encoder_weights(entry: ServerConfig, folder: Path) -> int:
 
 
 def _encoder_step(entry: ServerConfig, folder: Path) -> int:
-    """Bytes of an encoder's largest step, roughly: the widest of a layer, for each token."""
+    """Rough bytes of an encoder's largest step: a layer's widest activations, for each token."""
     raw: Mapping[str, int] = read_json(folder / "config.json")
     hidden = raw.get("hidden_size") or raw.get("dim") or 1024
     inside = raw.get("intermediate_size") or raw.get("hidden_dim") or 4 * hidden
@@ -192,5 +194,5 @@ def _encoder_step(entry: ServerConfig, folder: Path) -> int:
 def _vllm_most(entry: ServerConfig, folder: Path, kind: str) -> int:
     try:
         return _decoder(entry, folder, kind)[2]
-    except HeadwayError:  # a model that vLLM alone knows
+    except HeadwayError:  # a model that only vLLM knows
         return ENDLESS

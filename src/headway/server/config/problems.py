@@ -1,4 +1,4 @@
-"""pydantic's errors, one line each: where the value came from, its path, and what is wrong."""
+"""Describe pydantic's errors, one line each: the value's source, its path, and what is wrong."""
 
 from collections.abc import Callable
 
@@ -6,9 +6,9 @@ from pydantic import ValidationError
 
 from headway.server.config.sections.section import Location, SettingAtError
 
-SECRET = "keys"  # a section whose values are never repeated: one may be a key
-MARK = "["  # in what pydantic adds to a location: a mapping's key, the form of a union
-SUBJECTS = ("Input ", "String ")  # of pydantic's sentences
+SECRET = "keys"  # the section whose values are never shown: one may be a key
+MARK = "["  # marks parts that pydantic adds to a location: a mapping's key, a union's form
+SUBJECTS = ("Input ", "String ")  # how pydantic's sentences begin
 PLAINER = {
     "model_type": "Input should be a mapping of names to values",
     "dict_type": "Input should be a mapping of names to values",
@@ -17,7 +17,7 @@ PLAINER = {
 
 
 def describe_problems(error: ValidationError, origin: Callable[[Location], str]) -> list[str]:
-    """One line per error, in the order of the fields. origin: who set the value at a location."""
+    """One line per error, in pydantic's order. origin: the source of the value at a location."""
     found = []
     for each in error.errors(include_url=False):
         where = tuple(part for part in each["loc"] if MARK not in str(part))

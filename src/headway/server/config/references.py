@@ -1,4 +1,4 @@
-"""Checks what settings refer to by name: lanes, keys, models."""
+"""Check the names in settings that refer to lanes, keys and models."""
 
 from collections.abc import Collection, Sequence
 
@@ -10,7 +10,7 @@ from headway.server.config.sections.section import SettingAtError
 
 
 def no_lane(name: str, lanes: Collection[str]) -> str:
-    """What is said of a lane that there is not."""
+    """The error message for an unknown lane."""
     return f"there is no lane {name!r}{did_you_mean(name, lanes)}"
 
 
@@ -22,8 +22,11 @@ def check_keys(
     *,
     count: bool,
 ) -> None:
-    """Raises SettingError. models: the entries' own names. scraper: the key that may read metrics;
-    empty: any. count: whether weights count."""
+    """Check the keys and the names in them. Raises SettingError.
+
+    models: names that a key's `models` may list. scraper: the key that may read metrics; empty:
+    any. count: whether weights have an effect.
+    """
     for field in ("name", "sha256"):
         values = [getattr(key, field) for key in keys]
         if len(set(values)) < len(values):
@@ -46,8 +49,8 @@ def check_keys(
 def check_function_caps(
     keys: Sequence[KeySettings], functions: Collection[str], others: Collection[str]
 ) -> None:
-    """Raises SettingAtError for caps that calls of functions would pass uncounted: they have no
-    tokens and no price. functions, others: names of functions; of models and routes."""
+    """Raise SettingAtError for caps that could not limit calls of functions, which have no tokens
+    and no price. functions: the functions' names. others: the names of models and routes."""
     for at, key in enumerate(keys):
         usable = [each for each in functions if each in key.models or not key.models]
         if not usable:
@@ -65,7 +68,7 @@ def check_function_caps(
 
 
 def check_models(models: Sequence[ModelSettings]) -> None:
-    """Raises SettingError if two entries share a name, or more than all memory is given away."""
+    """Raise SettingError if two entries share a name, or if memory shares sum to more than 1."""
     if not models:
         raise SettingAtError(("models",), "at least one is needed")
     owners: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What `headway config` prints: a check of the file, the settings in force, and the schema."""
+"""The output of `headway config`: a check of the file, the settings in force, the schema."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,8 @@ from headway.server.config.validate import check_files, check_memory
 
 
 def validate_file(path: Path | None) -> str:
-    """What would be served, and the warnings. Raises HeadwayError if the server could not start."""
+    """Summarize what would be served, with notes and warnings. Raises HeadwayError if the server
+    could not start."""
     config = ServerConfig.load(path)
     notes = check_files(config)
     check_memory(config)
@@ -28,7 +29,7 @@ def validate_file(path: Path | None) -> str:
 
 
 def show_settings(path: Path | None, as_json: bool, flags: Mapping[str, Any] | None = None) -> str:
-    """Every value in force and where it comes from, as a table or as JSON."""
+    """Every value in force and its source, as a table or as JSON."""
     config, layers = ServerConfig.load_with_origins(path, flags or {})
     if as_json:
         origins = {
@@ -47,7 +48,7 @@ def file_schema() -> str:
     """The JSON Schema of the file, for editors and other tools."""
     schema = ServerConfig.model_json_schema()
     for section in schema["$defs"].values():
-        for about in section["properties"].values():  # pydantic has nanoseconds
+        for about in section["properties"].values():  # pydantic's defaults are in nanoseconds
             has_none = {"enum": [NONE, None]} in about.get("anyOf", ())
             if has_none and about["default"] is not None:
                 about["default"] = format_duration(about["default"])

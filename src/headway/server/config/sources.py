@@ -1,6 +1,6 @@
-"""Reads the sources of a configuration and merges them: flag > environment > file > default.
+"""Read the sources of a configuration and merge them: flag > environment > file > default.
 
-They are merged key by key; a list is one value.
+They are merged key by key. A list counts as one value.
 """
 
 import json
@@ -20,20 +20,20 @@ from headway.server.config.sections.section import Location, Section
 from headway.yaml_values import MERGE, DistinctLoader
 
 DEFAULT, FLAG = "default", "flag"
-TEXT = "tag:yaml.org,2002:str"  # the type of a key that YAML reads as text
+TEXT = "tag:yaml.org,2002:str"  # the tag of a key that YAML reads as text
 
 Config = TypeVar("Config", bound=BaseSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The merged values of all sources so far, and which source set each one."""
+    """The merged values of all sources so far, and the source of each value."""
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[Location, str] = field(default_factory=dict)  # source of each value
 
     def add(self, source: Mapping[str, Any], origin: Callable[[Location], str]) -> None:
-        """Merge a source that overrides the ones before. origin: names the source of a location."""
+        """Merge a source, which overrides earlier ones. origin: names the source of a location."""
         self._add(self.values, source, origin, ())
 
     def _add(
@@ -60,7 +60,7 @@ class Layers:
             del self.origins[each]
 
     def origin(self, where: Location) -> str:
-        """Who set a value, or the values in a section; DEFAULT if nobody did."""
+        """The source of a value, or the sources of a section's values; DEFAULT if none set it."""
         for length in range(len(where), 0, -1):
             if (found := self.origins.get(where[:length])) is not None:
                 return found
@@ -77,7 +77,7 @@ class Layers:
 
 
 def _leaves(value: Any, at: Location) -> Iterator[Location]:
-    """Locations of all values in a value; an empty section counts as one."""
+    """The locations of all values inside a value; an empty section counts as one value."""
     inner: Iterable[tuple[str | int, Any]] = ()
     if isinstance(value, Mapping):
         inner = value.items()
@@ -95,7 +95,7 @@ def _leaves(value: Any, at: Location) -> Iterator[Location]:
 
 
 def read_file(path: Path) -> dict[str, Any]:
-    """A YAML file's sections, without the empty ones. Raises SettingError."""
+    """Read a YAML file's sections, without empty ones. Raises SettingError."""
     try:
         found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
@@ -109,14 +109,14 @@ def read_file(path: Path) -> dict[str, Any]:
 
 
 def _marked(error: yaml.YAMLError) -> str:
-    """The parser's message, without the line itself, which may hold a key."""
+    """The parser's message, without the line's text, which may contain a key."""
     if isinstance(error, yaml.MarkedYAMLError) and error.problem_mark:
         return f"line {error.problem_mark.line + 1}: {error.problem}"
     return " ".join(str(error).split())
 
 
 class _Loader(DistinctLoader):
-    """Also refuses a key that YAML reads as something else than text, such as `on` or 1."""
+    """A loader that also refuses a key that YAML does not read as text, such as `on` or 1."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         for key, _ in node.value:
@@ -127,7 +127,8 @@ class _Loader(DistinctLoader):
 
 
 def read_environment(kind: type[BaseSettings], others: Iterable[str]) -> dict[str, Any]:
-    """The values of HEADWAY_... variables. others: variables that are read elsewhere."""
+    """Read the HEADWAY_... variables. others: variables that are read elsewhere. Raises
+    SettingError."""
     _refuse_unknown(kind, set(others))
     _refuse_twice(str(kind.model_config["env_prefix"]), set(others))
     try:
@@ -138,8 +139,9 @@ def read_environment(kind: type[BaseSettings], others: Iterable[str]) -> dict[st
 
 
 def refuse_new(kind: type[BaseSettings], section: str, before: Mapping[str, Any]) -> None:
-    """Raises SettingError for a variable that sets a part of what there is not, such as a limit of
-    a misspelt lane. before: what the sources before say. The section's own variable may add to it.
+    """Raise SettingError for a variable that sets part of an unknown entry of a section, such as a
+    limit of a misspelt lane. before: the merged earlier sources. Entries in the section's own
+    variable are known too.
     """
     own, nested = _name(kind, (section,)), str(kind.model_config["env_nested_delimiter"])
     given = {name.upper(): value for name, value in os.environ.items()}
@@ -153,7 +155,7 @@ def refuse_new(kind: type[BaseSettings], section: str, before: Mapping[str, Any]
 
 
 def variable_name(kind: type[BaseSettings], where: Location) -> str:
-    """The variable that sets a location: its own, or the one of a section around it."""
+    """The variable that sets a location: its own, or that of an enclosing section."""
     for length in range(len(where), 0, -1):
         if (name := _name(kind, where[:length])) in {each.upper() for each in os.environ}:
             return name
@@ -166,10 +168,10 @@ def _name(kind: type[BaseSettings], where: Location) -> str:
 
 
 def _refuse_unknown(kind: type[BaseSettings], others: set[str]) -> None:
-    """Raises SettingError for a misspelt variable, which would otherwise be ignored silently.
+    """Raise SettingError for a misspelt variable, which would otherwise be ignored silently.
 
-    Kubernetes sets HEADWAY_SERVICE_HOST, HEADWAY_PORT and so on in every container beside a
-    service called `headway`; those are ignored.
+    Beside a service called `headway`, Kubernetes sets HEADWAY_SERVICE_HOST, HEADWAY_PORT and so on
+    in every container; those are ignored.
     """
     prefix, nested = kind.model_config["env_prefix"], kind.model_config["env_nested_delimiter"]
     host = "_SERVICE_HOST"
@@ -187,7 +189,7 @@ def _refuse_unknown(kind: type[BaseSettings], others: set[str]) -> None:
 
 
 def _refuse_twice(prefix: str, others: set[str]) -> None:
-    """Raises SettingError for a key that JSON has twice; the last one would be taken silently."""
+    """Raise SettingError for a duplicate key in JSON; the last one would win silently."""
 
     def distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         names = [each for each, _ in pairs]
@@ -202,7 +204,7 @@ def _refuse_twice(prefix: str, others: set[str]) -> None:
                 json.loads(value, object_pairs_hook=distinct)
             except SettingError:
                 raise
-            except ValueError:  # no JSON
+            except ValueError:  # not JSON
                 continue
 
 

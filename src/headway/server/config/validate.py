@@ -1,4 +1,4 @@
-"""Checks what a configuration names before anything is loaded: files, folders, memory.
+"""Check a configuration's files, folders and memory before anything is loaded.
 
 It imports no torch, fetches nothing and writes nothing.
 """
@@ -41,10 +41,10 @@ TOKENIZER = "tokenizer.json"
 
 
 def check_files(config: ServerConfig) -> tuple[str, ...]:
-    """A sentence for each thing that could not be checked.
+    """Check the files that a configuration names. Returns a note on each thing left unchecked.
 
-    Raises HeadwayError for what would keep an engine from starting: CheckpointError, JournalError,
-    SettingError. Where there are several entries, it names the one.
+    Raises HeadwayError if an engine could not start: CheckpointError, JournalError or SettingError.
+    If there are several entries, the error names the entry.
     """
     notes = list[str]()
     for entry in config.entries:
@@ -61,8 +61,8 @@ def check_files(config: ServerConfig) -> tuple[str, ...]:
 
 
 def _check_function(target: str) -> str:
-    """Raises SettingError if its module does not exist. It is not imported here: it is its own
-    process's."""
+    """Return a note on a function. Raises SettingError if its module does not exist. Only the
+    function's own process imports the module."""
     module = target.partition(":")[0]
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
@@ -107,10 +107,10 @@ def _check_checkpoint(folder: Path) -> None:
 
 
 def check_memory(config: ServerConfig) -> None:
-    """Raises MemoryPlanError or SettingError if the limits do not fit the memory that is free, of
-    one model or of several together.
+    """Raise MemoryPlanError or SettingError if the limits do not fit the free memory, for one model
+    or for several together.
 
-    Of one model it checks the processor's memory only: another device's is known to torch alone.
+    A single model is checked only on the CPU: only torch knows the memory of other devices.
     """
     shares = shares_of(config, checkpoint_folder)
     for entry in config.engines:
@@ -119,7 +119,7 @@ def check_memory(config: ServerConfig) -> None:
 
 
 def shares_of(config: ServerConfig, folder_of: Callable[[str], Path | None]) -> dict[str, int]:
-    """As memory_shares. A GPU's memory is asked for in a process of its own."""
+    """As memory_shares. Another process reads a GPU's memory."""
 
     def free_on(device: str) -> tuple[str, int]:
         with ProcessPoolExecutor(1, get_context("spawn")) as pool:
@@ -129,7 +129,7 @@ def shares_of(config: ServerConfig, folder_of: Callable[[str], Path | None]) -> 
 
 
 def _check_memory(config: ServerConfig, share: int) -> None:
-    """share: bytes that it may take; 0: all that are free."""
+    """Check one engine's limits. share: bytes that it may take; 0: all free memory."""
     folder, device = checkpoint_folder(config.model.path), config.model.device
     elsewhere = any(path.exists() for path in DRIVERS) if not device else device != "cpu"
     if folder is None or elsewhere or config.engine.executor != TORCH:
@@ -154,7 +154,7 @@ def _check_memory(config: ServerConfig, share: int) -> None:
 
 
 def checkpoint_folder(path: str) -> Path | None:
-    """The checkpoint's folder; None for a hub id. Raises CheckpointError if it is neither."""
+    """The checkpoint's folder; None for a hub id. Raises CheckpointError if the path is neither."""
     folder = Path(path).expanduser() if path else EMBEDDED
     if folder.is_dir():
         return folder

@@ -1,4 +1,4 @@
-"""What a configuration says (ConfigValues): its sections, and what follows from them."""
+"""The values of a configuration (ConfigValues): its sections, and values derived from them."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -80,25 +80,25 @@ class ConfigValues(BaseSettings):
 
     @property
     def model(self) -> ModelSettings:
-        """The first entry; of one of `entries` its only one."""
+        """The first entry. In one of ServerConfig.entries, it is the only one."""
         return self.models[0]
 
     @property
     def default_lane(self) -> str:
-        """Lane of requests that name none, if their key has no default either."""
+        """The lane of requests that name none and whose key has no default lane."""
         first = STANDARD if STANDARD in self.lanes else next(iter(self.lanes))
         return self.server.default_lane or first
 
     @property
     def jobs_lane(self) -> str:
-        """Lane of the requests of jobs."""
+        """The lane of jobs' requests."""
         last = max(self.lanes, key=lambda name: self.lanes[name].priority)
         return self.jobs.lane or (OFFLINE if OFFLINE in self.lanes else last)
 
     @property
     def strategy(self) -> StrategySettings:
-        """The strategy in force. The default goes by budgets if there are some and if times can be
-        predicted, else by priority."""
+        """The strategy in force. The default is budgets if a lane has a budget and engine.cost is
+        set, else priority."""
         if self.engine.strategy is not None:
             return self.engine.strategy
         return BY_BUDGETS if self.engine.cost and self._has_budgets else StrategySettings()
@@ -109,7 +109,7 @@ class ConfigValues(BaseSettings):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What an operator may want to change in the engine's section, one line each."""
+        """Notes on what an operator may want to change in `engine`, one line each."""
         if self.engine.strategy is not None or self.engine.cost or not self._has_budgets:
             return ()
         return ("lanes go by priority, not by budgets: no engine.cost (headway calibrate)",)

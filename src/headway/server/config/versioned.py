@@ -1,4 +1,4 @@
-"""The part of a configuration that a version holds, and a configuration with a version in it."""
+"""The part of a configuration that a version holds, and applying a version to a configuration."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,13 +11,13 @@ from headway.server.config.ignored import own_lanes
 from headway.server.config.problems import describe_problems
 from headway.server.config.sections.engine import EngineSettings
 
-ENGINE = ("strategy", "slots", "step_tokens")  # of the section `engine`
+ENGINE = ("strategy", "slots", "step_tokens")  # keys of the section `engine`
 SECTIONS = ("engine", "lanes")
 
 
 def bases(config: ServerConfig) -> dict[str, ServerConfig]:
-    """For each checkpoint, by its own name, the configuration that its versions are versions of.
-    It says nothing of the other models, whose names keys and routes may have."""
+    """For each checkpoint, by its own name, the configuration that its versions change. With
+    several models it has no routes and no keys' `models`, since those may name the other models."""
     if len(config.models) == 1:
         return {config.model.served_name: config}
     keys = tuple([key.model_copy(update={"models": ()}) for key in config.keys])
@@ -30,14 +30,14 @@ def bases(config: ServerConfig) -> dict[str, ServerConfig]:
 
 
 def versioned(config: ServerConfig) -> dict[str, Any]:
-    """What a version holds of it, as JSON, with every default filled in."""
+    """The part of a configuration that a version holds, as JSON, with all defaults filled in."""
     return config.model_dump(mode="json", include={"engine": set(ENGINE), "lanes": True})
 
 
 def check_change(change: Mapping[str, Any], base: Mapping[str, Any]) -> None:
-    """Raises SettingError for a change of what cannot change while requests are served, by name.
+    """Raise SettingError, with the name, for a change that is impossible while requests are served.
 
-    base: the version that is to be changed.
+    base: the version to change.
     """
     restart = "cannot change while requests are served: set it in the file, and restart"
     for section, values in change.items():
@@ -54,9 +54,9 @@ def check_change(change: Mapping[str, Any], base: Mapping[str, Any]) -> None:
 
 
 def with_version(config: ServerConfig, values: Mapping[str, Any], name: str) -> ServerConfig:
-    """The configuration with a version's values. name: of the version, for errors.
+    """The configuration with a version's values. name: the version's name, for errors.
 
-    Raises SettingError for what is wrong with them, as `headway config validate` has it.
+    Raises SettingError for the first invalid value, as `headway config validate` does.
     """
     engine = {each: getattr(config.engine, each) for each in EngineSettings.model_fields}
     fields = {each: getattr(config, each) for each in ServerConfig.model_fields}

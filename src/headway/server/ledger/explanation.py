@@ -1,4 +1,4 @@
-"""The answers of GET /v1/requests/{id}: a call's time by stage, and its cost."""
+"""The answers of GET /v1/requests/{id}: a call's time by stage, each stage's reason, its cost."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`caps` of a key: what one request may ask for, and what the key may spend in a day."""
+"""`caps` of a key: limits on one request, and on what the key may spend in a day."""
 
 from typing import Annotated
 
@@ -34,12 +34,12 @@ class LaneCapSettings(Section):
 
     @property
     def most_tokens(self) -> int:
-        """NEVER: no cap."""
+        """The cap on max_tokens; NEVER: no cap."""
         return self.max_tokens or NEVER
 
     @property
     def most_choices(self) -> int:
-        """NEVER: no cap."""
+        """The cap on n; NEVER: no cap."""
         return self.n or NEVER
 
 
@@ -52,11 +52,11 @@ class CapSettings(LaneCapSettings):
     ] = Field(default_factory=dict)
 
     def of_lane(self, lane: str) -> tuple[LaneCapSettings, ...]:
-        """All caps that a request in this lane must keep."""
+        """All caps that apply to a request in this lane."""
         own = self.lanes.get(lane)
         return (self,) if own is None else (self, own)
 
     @property
     def cap_money(self) -> bool:
-        """Whether any of them is on money."""
+        """Whether any of the caps is on money."""
         return any(each.money_per_day for each in (self, *self.lanes.values()))

@@ -1,4 +1,4 @@
-"""`ledger`: where a row for each request is kept, for how long, and what happens without it."""
+"""`ledger`: where a row for each request is kept, how long, and what happens if that fails."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""`accept` of a cascade: when an answer is good enough that no larger model is asked."""
+"""`accept` of a cascade: when an answer is good enough, so that no larger model is asked."""
 
 from typing import Annotated, Any
 
@@ -68,6 +68,6 @@ class AcceptSettings(Section):
 
 
 def check_function(field: str, name: str) -> None:
-    """Raises SettingAtError unless it is module:name. field: of the section, with the name."""
+    """Raise SettingAtError unless the name is module:name. field: the setting that holds it."""
     if not FUNCTION.fullmatch(name):
         raise SettingAtError((field,), f"is module:name, not {name!r}")

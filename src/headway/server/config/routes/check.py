@@ -1,4 +1,4 @@
-"""Checks what routes refer to by name: models, other routes, lanes and tenants."""
+"""Check the names in routes that refer to models, other routes, lanes and tenants."""
 
 from collections.abc import Collection, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
@@ -18,7 +18,8 @@ def check_routes(
     lanes: Collection[str],
     tenants: Collection[str],
 ) -> None:
-    """Raises SettingError. tenants: of the keys; without keys there is one, which has no name."""
+    """Check the routes. Raises SettingError. tenants: the keys' tenants; empty: there are no keys,
+    and the only tenant has no name."""
     taken = {name: model.served_name for model in models for name in model.names}
     functions = {model.served_name for model in models if model.function}
     for name, route in routes.items():
@@ -45,7 +46,7 @@ def check_routes(
 
 
 def in_order(routes: Routes) -> list[str]:
-    """Their names, each after the routes that it asks. Raises CycleError."""
+    """The routes' names, each after the routes that it asks. Raises CycleError."""
     asks = {
         name: [each for each in route.targets if each in routes] for name, route in routes.items()
     }

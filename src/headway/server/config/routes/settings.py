@@ -12,7 +12,7 @@ from headway.server.config.sections.models import AT
 from headway.server.config.sections.section import Count, Number, Section, SettingAtError, Some
 
 KINDS = ("rules", "least_loaded", "cheapest", "cascade", "ensemble", "fallback")
-OPTIONS = {  # which kind of route has which option
+OPTIONS = {  # the kind of route that each option belongs to
     "accept": "cascade",
     "speculate": "cascade",
     "best_effort": "cascade",
@@ -26,7 +26,7 @@ OPTIONS = {  # which kind of route has which option
     "circuit": "fallback",
 }
 REPEATS = ("ensemble", "rules")  # kinds that may name a target several times
-# Which form a value has is seen from the outside, so that what is wrong is said of that one alone.
+# A discriminator picks the form of a value, so that errors are about that form only.
 ONE, EACH, SET, NOT = Tag("[one]"), Tag("[each]"), Tag("[set]"), Tag("[not]")
 FORM = Discriminator(lambda given: "[each]" if isinstance(given, list | tuple) else "[one]")
 Tokens = Annotated[int, Field(ge=0), Number]
@@ -60,7 +60,7 @@ class RuleSettings(Section):
 
     @model_serializer(mode="wrap")
     def _given(self, serialize: Any) -> dict[str, Any]:
-        """Without the lanes and tenants that it does not name, so that it can be read again."""
+        """Leave out empty lanes and tenants, so that the output can be read again."""
         found = serialize(self)
         return {
             name: value
@@ -70,7 +70,7 @@ class RuleSettings(Section):
 
     @property
     def counts(self) -> bool:
-        """Whether it asks for the prompt's tokens."""
+        """Whether the rule depends on the prompt's number of tokens."""
         return self.least_tokens > 0 or self.most_tokens is not None
 
 
@@ -158,7 +158,7 @@ class RouteSettings(Section):
         return next(kind for kind in KINDS if kind in self.model_fields_set)
 
     def shown_to(self, tenant: str) -> dict[str, Any]:
-        """As JSON for a caller: without rules for other tenants, and without modules' names."""
+        """The route as JSON for a caller, without other tenants' rules and without module names."""
         found = self.model_dump(mode="json")
         accept = found.get("accept", [])
         for each in [found, *(accept if isinstance(accept, list) else [accept])]:
@@ -175,7 +175,7 @@ class RouteSettings(Section):
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """By name, in order; those of rules as often as rules name them."""
+        """The targets' names, in order. Each rule adds its target, even a repeated one."""
         if self.kind == "rules":
             return tuple([rule.to for rule in self.rules])
         found: tuple[str, ...] = getattr(self, self.kind) or ()
@@ -183,12 +183,12 @@ class RouteSettings(Section):
 
     @property
     def counts(self) -> bool:
-        """Whether a rule asks for the prompt's tokens."""
+        """Whether a rule depends on the prompt's number of tokens."""
         return any(rule.counts for rule in self.rules)
 
     @property
     def functions(self) -> tuple[str, ...]:
-        """Those that it calls, as module:name."""
+        """The functions that the route calls, as module:name."""
         each = self.accept if isinstance(self.accept, tuple) else (self.accept,)
         named = [one.function for one in each if one.function]
         return (*named, self.score) if self.score else tuple(named)
@@ -244,13 +244,13 @@ class RouteSettings(Section):
 
     @model_serializer(mode="wrap")
     def _in_force(self, serialize: Any) -> dict[str, Any]:
-        """Without what another kind of route would read."""
+        """Leave out the options of other kinds of routes."""
         kind, found = self.kind, serialize(self)
         kept = {kind, *[option for option, owner in OPTIONS.items() if owner == kind]}
         return {name: value for name, value in found.items() if name in kept}
 
 
 def check_name(name: str) -> None:
-    """Raises SettingError for a name that clients could not ask for."""
+    """Raise SettingError for a name that clients could not use."""
     if not name.strip() or AT in name:
         raise SettingError(f"{name!r} cannot name a route: {AT} is for lanes, as in ROUTE{AT}lane")

@@ -1,4 +1,4 @@
-"""`server.connections`: how many there may be, and how much and how long each may send."""
+"""`server.connections`: how many there may be, and limits on each one's bytes and times."""
 
 from ipaddress import ip_network
 from typing import Annotated

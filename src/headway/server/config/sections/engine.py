@@ -124,11 +124,11 @@ class OwnEngineSettings(EngineSettings):
     """The `engine` mapping of an entry of `models`: what it sets differs from the section."""
 
     def check(self) -> None:
-        """Nothing: what is left out is another section's."""
+        """Check nothing: the missing values come from the section `engine`."""
 
     def over(self, section: EngineSettings) -> EngineSettings:
-        """The settings in force: these where they are given, else the section's. Raises
-        SettingError if they do not go together."""
+        """The settings in force: these if they are given, else the section's. Raises SettingError
+        if they contradict each other."""
         if not self.model_fields_set:
             return section
         made = section.model_copy(

@@ -1,4 +1,4 @@
-"""`jobs`: where files and jobs are stored, how they run, and who is told of their end.
+"""`jobs`: where files and jobs are stored, how jobs run, and which endpoints hear of their end.
 `versions`: where versions of the configuration are stored."""
 
 from base64 import b64decode, b64encode
@@ -43,7 +43,7 @@ def new_secret() -> str:
 
 
 def without_password(where: str) -> str:
-    """A store's URL as it may be shown."""
+    """A store's URL without its password, to show."""
     scheme, mark, rest = where.partition("://")
     user, at, host = rest.rpartition("@")
     return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}" if at else where
@@ -98,11 +98,11 @@ class WebhookSettings(Section):
         return self.url.endswith(ANY)
 
     def takes(self, event: str) -> bool:
-        """Whether it is told of this event."""
+        """Whether the endpoint is told of this event."""
         return not self.events or event in self.events
 
     def matches(self, url: str) -> bool:
-        """Whether the URL is its own, or one that callers may choose."""
+        """Whether the URL is the endpoint's own, or one that callers may choose there."""
         return url == self.url or (self.is_chosen and url.startswith(self.url.removesuffix(ANY)))
 
 
@@ -142,7 +142,7 @@ class JobSettings(Section):
     ] = ()
 
     def check(self) -> None:
-        """A delivery is known by its URL and event: both together say which secret signs it."""
+        """Check that each URL and event has only one endpoint, so the signing secret is clear."""
         known = set[tuple[str, str]]()
         for at, each in enumerate(self.webhooks):
             for event in filter(each.takes, sorted(EVENTS)):

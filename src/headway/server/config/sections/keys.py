@@ -1,9 +1,9 @@
 """`keys`: API keys. The file holds only their hashes.
 
 The hash is a single SHA-256 without salt, on purpose. A slow, salted hash such as scrypt protects
-passwords, which people invent and others can guess. Our keys are 256 random bits: they cannot be
-guessed, and no two are equal, which is what a salt would hide. scrypt would cost tens of
-milliseconds and megabytes per request, also for wrong keys, and so help anybody stall the server.
+passwords, which people invent and attackers can guess. Our keys are 256 random bits: they cannot be
+guessed, and no two are equal, so there is nothing for a salt to hide. scrypt would cost tens of
+milliseconds and megabytes per request, even for wrong keys, so anyone could stall the server.
 """
 
 from collections.abc import Collection
@@ -128,7 +128,8 @@ class KeySettings(Section):
     def to_tenant(self, lanes: Collection[str], default_lane: str) -> Tenant:
         """The key's tenant, with defaults filled in. lanes: all lanes of the server.
 
-        The salt is the name: the cache's own key, drawn at each start, makes it unguessable.
+        The salt is the tenant's name. The cache's own key, drawn at each start, makes the chain
+        unguessable.
         """
         allowed = frozenset(self.lanes or lanes)
         default = self.default_lane or default_lane
@@ -141,12 +142,13 @@ class KeySettings(Section):
 
     @property
     def owner(self) -> str:
-        """The name of its tenant."""
+        """The name of the key's tenant."""
         return self.tenant or self.name
 
 
 def weights_of(keys: Collection[KeySettings], *, count: bool) -> dict[str, int]:
-    """The weight of each tenant. SettingAtError if its keys differ, or if weights do not count."""
+    """The weight of each tenant. Raises SettingAtError if a tenant's keys have different weights,
+    or if a weight is set but has no effect. count: whether weights have an effect."""
     weights = dict[str, int]()
     for at, key in enumerate(keys):
         if (known := weights.setdefault(key.owner, key.weight)) != key.weight:
@@ -159,7 +161,7 @@ def weights_of(keys: Collection[KeySettings], *, count: bool) -> dict[str, int]:
 
 
 def check_caps(key: KeySettings, at: int, prices: PriceSettings, ledger: LedgerSettings) -> None:
-    """SettingAtError if its caps on money could not be kept. at: its place among the keys."""
+    """Raise SettingAtError if a key's caps on money cannot be enforced. at: the key's index."""
     if key.caps.cap_money and not ledger.url:
         why = f"{key.name}: a cap on money needs ledger.url, where its total is kept"
         raise SettingAtError(("keys", at, "caps"), why)
@@ -169,12 +171,12 @@ def check_caps(key: KeySettings, at: int, prices: PriceSettings, ledger: LedgerS
 
 
 def digest(key: str) -> bytes:
-    """The SHA-256 of a key, by which it is known."""
+    """The SHA-256 of a key, which identifies it."""
     return sha256(key.encode("utf-8", "replace")).digest()
 
 
 def new_key(name: str) -> str:
-    """A new random key, and its entry for the file, as text to print once."""
+    """Make a random key, and return it with its entry for the file, as text to print once."""
     key = PREFIX + token_urlsafe(32)
     try:
         entry = KeySettings(name=name, sha256=digest(key).hex())

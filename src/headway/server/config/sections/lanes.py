@@ -18,17 +18,18 @@ from headway.server.config.sections.shares import (
     StepTokenSettings,
 )
 
-# Written as in a file. Where the numbers come from:
-# interactive: somebody looks at the screen. Half a second is below the one second after which a
+# Written as in a file. The numbers come from:
+# interactive: a person watches the screen. Half a second is below the one second after which a
 #   train of thought breaks (Nielsen 1993). 50 ms per token is 20 tokens a second, three to four
 #   times as fast as people read. After 2 s of waiting, a retry elsewhere serves the client better.
 # standard: 2 s and 200 ms are MLPerf's limits for a chat server with a 70B model: still as fast as
 #   people read. 30 s is half of the minute after which proxies usually give up.
-# offline: no budget, last in priority. A request starts when no other lane waits. By priority it
-#   then keeps its slot until it ends; by budgets the lane keeps one slot, and gives up the others.
+# offline: no budget, last in priority. A request starts when no other lane waits. With the strategy
+#   priority it then keeps its slot until it ends; with budgets the lane keeps one slot and may have
+#   to give up the rest.
 # The bounds on waiting requests bound the memory. A waiting token takes about 36 bytes in each
-# process, so the three lanes take 400 MB there at worst. Texts that are being tokenized have their
-# own bound, admission.MOST_HELD.
+# process, so the three lanes take 400 MB per process at worst. Texts that are being tokenized have
+# a bound of their own, admission.MOST_HELD.
 SHIPPED: Mapping[str, Mapping[str, Any]] = {
     "interactive": {
         "ttft": "500ms",
@@ -53,8 +54,8 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
         "slots": {"least": 1},
     },
 }
-STANDARD = "standard"  # the default lane, if there is one of that name
-OFFLINE = "offline"  # the lane of jobs, likewise
+STANDARD = "standard"  # the default lane, if a lane has this name
+OFFLINE = "offline"  # the lane of jobs, if a lane has this name
 
 # Valid in headers, in `model@lane`, in metrics' labels and, without hyphens, in variables' names.
 LaneName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -129,7 +130,7 @@ class LaneSettings(Section):
                 )
 
     def to_lane(self, name: str) -> Lane:
-        """The lane as the scheduler knows it."""
+        """The lane as a value of the core."""
         return Lane(
             name,
             Budget(self.ttft, self.tpot, self.e2e, self.queue),
@@ -145,5 +146,5 @@ class LaneSettings(Section):
 
 
 def shipped_lanes() -> dict[str, LaneSettings]:
-    """The lanes of a configuration that names none."""
+    """The default lanes, for a configuration without lanes."""
     return {name: LaneSettings.model_validate(fields) for name, fields in SHIPPED.items()}

@@ -8,7 +8,7 @@ from headway.core.grammar import MOST_TEXT
 from headway.server.config.durations import SECOND, Limit, format_duration
 from headway.server.config.sections.section import Count, Number, Section, SettingAtError
 
-MOST_COMPILE = 60 * SECOND  # a client waits no longer than that
+MOST_COMPILE = 60 * SECOND  # clients do not wait longer
 
 
 class LimitSettings(Section):

@@ -1,4 +1,4 @@
-"""`logs`: what is logged, and how."""
+"""`logs`: what is logged, and in which format."""
 
 from typing import Annotated, Literal
 

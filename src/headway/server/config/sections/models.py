@@ -1,4 +1,4 @@
-"""`models`: which checkpoints and functions are served, and under which names."""
+"""`models`: the checkpoints and functions that are served, and their names."""
 
 import re
 from pathlib import Path
@@ -94,19 +94,19 @@ class ModelSettings(Section):
 
     @property
     def engine_names(self) -> tuple[str, ...]:
-        """What its engines are called in logs, metrics and the ledger."""
+        """The names of the entry's engines in logs, metrics and the ledger."""
         if self.replicas == 1:
             return (self.served_name,)
         return tuple([f"{self.served_name}{NUMBER}{n}" for n in range(1, self.replicas + 1)])
 
     @property
     def precision(self) -> str:
-        """The dtype and the quantisation under one name. SettingError for an unknown one."""
+        """The dtype and the quantisation as one name. Raises SettingError if one is unknown."""
         return with_quantize(self.dtype, self.quantize)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All names that clients may use, its own first."""
+        """All names that clients may use, the entry's own name first."""
         return (self.served_name, *self.aliases, *self.adapters)
 
     def check(self) -> None:

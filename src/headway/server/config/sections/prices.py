@@ -1,4 +1,4 @@
-"""`prices`: what the machine and its tokens cost, in any currency."""
+"""`prices`: the cost of the machine and of tokens, in any currency."""
 
 from typing import Annotated
 
@@ -9,9 +9,9 @@ from headway.server.config.sections.section import Number, Section
 MILLION = 1_000_000
 BILLION = 1_000_000_000
 HOUR = 3_600_000_000_000  # nanoseconds
-DIGITS = 12  # after the decimal point: one token costs a millionth of a price
+DIGITS = 12  # decimals of a cost: one token costs a millionth of a price
 
-# A year of the most expensive machine, in billionths, fits into the ledger's 63 bits.
+# A year of a machine at the highest price, in billionths, fits into the ledger's 63 bits.
 Price = Annotated[float, Field(ge=0, le=MILLION, allow_inf_nan=False), Number]
 
 
@@ -39,8 +39,8 @@ class PriceSettings(Section):
         return round(self.per_hour * BILLION)
 
     def charge(self, fresh: int, cached: int, answer: int) -> int:
-        """What a caller is charged for so many tokens, in billionths, rounded down. fresh: of the
-        prompt, those that are computed."""
+        """The charge for these tokens, in billionths, rounded down. fresh: prompt tokens that are
+        computed. cached: prompt tokens from the prefix cache."""
         again = (
             self.per_million_prompt
             if self.per_million_cached is None
@@ -57,18 +57,18 @@ class PriceSettings(Section):
         return any((self.per_million_prompt, self.per_million_cached, self.per_million_answer))
 
     def machine_cost(self, nanoseconds: int) -> float:
-        """What the machine costs for this time."""
+        """The machine's cost for this time."""
         return self.per_hour * nanoseconds / HOUR
 
     def token_cost(self, prompt: int, cached: int, answer: int) -> float:
-        """What a request costs its caller. cached: tokens of the prompt that were not computed."""
+        """The cost of a request for its caller. cached: prompt tokens that were not computed."""
         again = self.per_million_cached
         again = self.per_million_prompt if again is None else again
         computed = self.per_million_prompt * (prompt - cached) + again * cached
         return (computed + self.per_million_answer * answer) / MILLION
 
     def bill(self, prompt: int, cached: int, answer: int, nanoseconds: int) -> dict[str, float]:
-        """`cost` and `machine_cost` of a call, each only if its prices are set."""
+        """`cost` and `machine_cost` of a call, each included only if its prices are set."""
         costs: dict[str, float] = {}
         if self.charges_tokens:
             costs["cost"] = round(self.token_cost(prompt, cached, answer), DIGITS)

@@ -12,7 +12,7 @@ Location = tuple[str | int, ...]  # keys and indices, outermost first
 
 
 class SettingAtError(SettingError):
-    """An error at a location below the section that raises it, so that its origin can be named."""
+    """An error with its location below the section that raises it, to find the value's source."""
 
     def __init__(self, where: Location, message: str) -> None:
         super().__init__(message)
@@ -21,7 +21,7 @@ class SettingAtError(SettingError):
 
 @contextmanager
 def placed_at(*where: str | int) -> Iterator[None]:
-    """Give a SettingError of the block this location, keys and indices, outermost first."""
+    """Add this location to a SettingError of the block: keys and indices, outermost first."""
     try:
         yield
     except SettingError as error:
@@ -36,7 +36,7 @@ class Section(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, given: Any) -> Any:
-        """A section that is left empty keeps its defaults."""
+        """Refuse unknown keys. An empty section keeps its defaults."""
         if given is None:
             return {}
         if isinstance(given, dict):
@@ -53,7 +53,7 @@ class Section(BaseModel):
 
 
 def refuse_unknown(given: Collection[Any], allowed: Collection[str]) -> None:
-    """Raises SettingAtError for a key that is not allowed, and names the nearest one that is."""
+    """Raise SettingAtError for a key that is not allowed; it names the nearest allowed one."""
     for key in given:
         if key not in allowed:
             raise SettingAtError((str(key),), f"is not known{did_you_mean(str(key), allowed)}")
@@ -76,4 +76,4 @@ def _some(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
-Some = AfterValidator(_some)  # of a list that means all where it is left out, and only there
+Some = AfterValidator(_some)  # for a list that means all if it is left out, but not if it is empty

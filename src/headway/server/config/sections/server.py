@@ -1,4 +1,4 @@
-"""Where the server listens, which browsers and hosts it answers, and how it shuts down."""
+"""`server`: where it listens, which browsers and hosts it answers, and how it shuts down."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ LOOPBACK = ("localhost", "::1")  # and 127.0.0.0/8
 
 
 def _address(text: str) -> str:
-    """Refuse what the system could not even look up."""
+    """Refuse a text that cannot be looked up as a host name."""
     try:
         is_name = b"\0" not in text.encode("idna")
     except UnicodeError:
@@ -67,5 +67,5 @@ class ServerSettings(Section):
 
     @property
     def is_exposed(self) -> bool:
-        """Whether other machines can reach it."""
+        """Whether other machines can reach the server."""
         return not (self.host.startswith("127.") or self.host in LOOPBACK)

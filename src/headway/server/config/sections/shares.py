@@ -1,4 +1,4 @@
-"""How much of something a lane may have: `{least: 1, most: 8}`."""
+"""A lane's share of a resource: `{least: 1, most: 8}`."""
 
 from typing import Annotated
 
@@ -10,7 +10,7 @@ from headway.errors import SettingError
 from headway.server.config.durations import NONE
 from headway.server.config.sections.section import Number, Section
 
-MOST_COUNT = 1 << 31  # of requests, tokens and blocks: more is a slip
+MOST_COUNT = 1 << 31  # requests, tokens or blocks; a larger number is surely a typo
 
 
 def _counted(count: int) -> int:
@@ -19,7 +19,7 @@ def _counted(count: int) -> int:
     return count
 
 
-Bound = Annotated[  # a number from 1 on, or none
+Bound = Annotated[  # a number of 1 or more, or none
     int,
     Number,
     BeforeValidator(lambda value: NEVER if value in (None, NONE) else value),
@@ -64,7 +64,7 @@ class ShareSettings(Section):
             raise SettingError(f"least {self.least} is more than most {self.most}")
 
     def to_share(self) -> Share:
-        """As the scheduler knows it."""
+        """The share as a value of the core."""
         return Share(self.least, self.most) if self.least or self.most != NEVER else ALL
 
 

@@ -47,17 +47,17 @@ NAMED: dict[str, dict[str, Any]] = {
     "memory-ahead": {"order": "first-come", "memory": "ahead"},
     "fair": {"order": "first-come", "fair": True},
 }
-CHUNKED = "continuous-chunk-"  # followed by a number of tokens
-STEP = 2_048  # tokens of a step of whole prompts, the last of which may exceed it
-LONG_STEP = 2_048  # prompt tokens of a step that is sized by slack, at most
-WINDOW_SHARE = 0.25  # default window of a lane, as a share of its ttft
+CHUNKED = "continuous-chunk-"  # a prefix, followed by a number of tokens
+STEP = 2_048  # tokens of a step with whole prompts; the last prompt may exceed it
+LONG_STEP = 2_048  # most prompt tokens of a step that is sized by slack
+WINDOW_SHARE = 0.25  # a lane's default window, as a share of its ttft
 MEMORIES: dict[str, Memory] = {"now": Now(), "ahead": Ahead(), "filler-ahead": FILLER_AHEAD}
 WHOLE, SLACK = "whole", "slack"
-BY_SLACK = -1  # instead of a number of tokens
+BY_SLACK = -1  # stands for a chunk sized by slack, in place of a number of tokens
 
 
 def _expand_name(value: Any) -> Any:
-    """Replace a name by the parts that it stands for."""
+    """Replace a strategy's name by its parts."""
     if not isinstance(value, str):
         return value
     if value in NAMED:
@@ -76,7 +76,7 @@ def _expand_name(value: Any) -> Any:
 
 
 def _chunk(value: Any) -> int | None:
-    """Tokens; 0: whole prompts; BY_SLACK; None: whatever suits the other parts."""
+    """Parse a chunk: tokens; 0: whole prompts; BY_SLACK; None: a default for the other parts."""
     if value is None or value in (WHOLE, SLACK):
         return None if value is None else 0 if value == WHOLE else BY_SLACK
     size = int(value) if isinstance(value, str) and value.isdecimal() else value
@@ -202,7 +202,7 @@ class StrategySettings(Section):
 
     @property
     def by_budgets(self) -> list[str]:
-        """Its parts that go by the lanes' budgets."""
+        """The strategy's parts that depend on the lanes' budgets or on predictions."""
         parts = (
             ("order deadline", self.order == "deadline"),
             (f"chunk {SLACK}", self.chunk == BY_SLACK),
@@ -219,13 +219,13 @@ class StrategySettings(Section):
 
     @property
     def effective_chunk(self) -> int:
-        """Tokens; 0: whole prompts; BY_SLACK."""
+        """The chunk in force: tokens; 0: whole prompts; or BY_SLACK."""
         if self.chunk is None:
             return CHUNK if self.join == "continuous" and self.effective_mix == "mixed" else 0
         return self.chunk
 
     def policies(self, slots: int, step_tokens: int, lanes: Mapping[str, LaneSettings]) -> Policies:
-        """The scheduler's policies. step_tokens: 0 for default_step_tokens."""
+        """The scheduler's policies. step_tokens: 0 means default_step_tokens."""
         return Policies(
             join=self._join(slots, lanes),
             order=ByDeadline() if self.order == "deadline" else ORDERS[self.order],
@@ -249,13 +249,14 @@ class StrategySettings(Section):
                 return Fixed(size)
 
     def default_step_tokens(self, slots: int) -> int:
-        """Room for a chunk and the next token of every slot; STEP if prompts are computed whole."""
+        """Tokens for one chunk and for the next token of every slot. A chunk by slack counts as
+        LONG_STEP; with whole prompts it is STEP, or the slots if there are more."""
         if self.effective_chunk == BY_SLACK:
             return slots + LONG_STEP
         return slots + self.effective_chunk if self.effective_chunk else max(STEP, slots)
 
     def windows(self, lanes: Mapping[str, LaneSettings]) -> dict[str, int | Between]:
-        """Each lane's window: its own, the strategy's, or a default."""
+        """Each lane's window: its own, else the strategy's, else a default."""
         return {name: _window(lane, self.window) for name, lane in lanes.items()}
 
     def _join(self, slots: int, lanes: Mapping[str, LaneSettings]) -> Join:
@@ -267,7 +268,7 @@ class StrategySettings(Section):
         return self._dynamic(slots, lanes)
 
     def _dynamic(self, slots: int, lanes: Mapping[str, LaneSettings]) -> Dynamic:
-        """If the strategy's window follows the load, it is one for all lanes that set none."""
+        """A strategy's window that follows the load is shared by all lanes that set none."""
         shared, windows, lows = SECOND, self.windows(lanes), dict[str, int]()
         if isinstance(self.window, Between):
             shared, lows[""] = self.window.high, self.window.low
@@ -287,7 +288,7 @@ def _window(lane: LaneSettings, window: int | Between) -> int | Between:
 
 
 class _NameOrParts:
-    """Shows in the JSON Schema that a name is valid too, which a validator does not."""
+    """Adds to the JSON Schema that a name is valid too, which a validator cannot show."""
 
     def __get_pydantic_json_schema__(
         self, core: CoreSchema, handler: GetJsonSchemaHandler
