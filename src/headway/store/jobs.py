@@ -115,7 +115,7 @@ class Jobs:
         return job if job and job.tenant == tenant else None
 
     def page(self, tenant: str, after: str, limit: int, *, batches: bool) -> list[Job]:
-        """The tenant's batches or calls older than `after`, newest first. Empty: all of them."""
+        """A page of the tenant's batches or calls older than `after` (empty: any), newest first."""
         wanted = select(JOBS).where(JOBS.c.tenant == tenant, JOBS.c.is_batch.is_(batches))
         if after:
             wanted = wanted.where(JOBS.c.id < after)

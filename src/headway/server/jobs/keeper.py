@@ -17,7 +17,7 @@ from headway.store.items import MOST_ATTEMPTS
 from headway.store.jobs import CANCELLING, FINALIZING
 
 LOOK = 1.0  # seconds between two looks at the store
-LEASE = 30  # seconds without a renewal, after which other servers take over this one's work
+LEASE = 30  # seconds without a renewal, after which other servers take over this server's work
 RENEWED = 10  # seconds between two renewals
 CLEANED = 60  # seconds between two deletions of expired files and old jobs
 UPLOAD = 86_400  # seconds after which an unfinished upload is deleted

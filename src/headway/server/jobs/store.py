@@ -22,7 +22,7 @@ Found = TypeVar("Found")
 
 
 class JobStore:
-    """The store of one server's jobs. Raises SettingError if it cannot be opened.
+    """The jobs' store as one server uses it. Raises SettingError if it cannot be opened.
 
     Use its parts in its thread only: `await store.ask(store.jobs.get, tenant, id)`.
     announce: called for each ended job, within the transaction that ends it. told: called for it

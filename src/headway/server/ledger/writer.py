@@ -85,7 +85,7 @@ class LedgerWriter:
         self._thread.start()
 
     def close(self) -> None:
-        """Write what is left, within CLOSING seconds. The book must no longer change."""
+        """Write what is left, within CLOSING seconds. Call it after the book has been closed."""
         self._end.set()
         if self._thread:
             self._thread.join(CLOSING + 1)
