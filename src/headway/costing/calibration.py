@@ -34,9 +34,7 @@ class Calibration:
     cost: StepCost
     kv_bytes: int  # per token of one sequence, all layers
     num_blocks: int  # KV blocks that an engine with these slots takes
-    fit: (
-        int  # KV blocks that fit into memory beside the weights; may be more than the slots need
-    )
+    fit: int  # KV blocks that fit into memory beside the weights; may be more than the slots need
     block_size: int  # tokens
     context: int  # tokens that a request may hold
     slots: int  # largest number of decoding rows in the fit
