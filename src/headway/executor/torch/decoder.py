@@ -1,7 +1,7 @@
 """Decoder: one forward pass for all supported families; families.py says how they differ.
 
-The batch is flat and ragged: N tokens of all rows, one after the other, [N, hidden]. Only
-attention knows where one row ends and the next begins.
+The batch is flat and ragged: the N tokens of all rows end to end, [N, hidden]. Only attention
+knows where one row ends and the next begins.
 """
 
 from dataclasses import replace
@@ -21,12 +21,12 @@ from headway.executor.torch.layers.rope import rotary_tables
 from headway.executor.torch.loading.weights import Weights
 from headway.executor.torch.memory.kv_cache import KVCache
 
-CACHED = 64 << 20  # bytes of weights of which a processor keeps much from one step to the next
-# Of rows, on a CPU. oneDNN prepares and keeps half a megabyte for each number of them and shape of
-# weights: five digits are 32 numbers, and then 16 each time that they double. At 1 to 3 rows it is
-# slow where packed weights come from memory: computing 4 instead takes 0.90 of a decode step of one
-# row, 0.79 of two (bfloat16, the shapes of Qwen2.5-0.5B, one thread of a Zen 4; two: 0.95, 0.92).
-# Our own kernel takes as long for one row as for four, so where it computes there are none more.
+CACHED = 64 << 20  # bytes: much of a smaller model's weights stays in the CPU's caches across steps
+# Rounding of row counts on a CPU. oneDNN prepares and keeps half a megabyte for each row count and
+# weight shape: five digits allow 32 counts, then 16 more per doubling. oneDNN is slow at 1 to 3
+# rows if packed weights come from memory: with 4 rows instead, a decode step of one row takes 0.90
+# of the time, of two rows 0.79 (bfloat16, Qwen2.5-0.5B's shapes, one thread of a Zen 4; on two
+# threads 0.95 and 0.92). Our own kernel takes as long for 1 row as for 4, so LARGE is not for it.
 SMALL, LARGE = Rounding(digits=5), Rounding(least=4, digits=5)
 
 
@@ -40,7 +40,7 @@ class Decoder:
         """context: the most positions of a sequence; 0: as many as the model was made for."""
         self.config, self.weights = config, weights
         self.dtype, self.device = weights.embed.dtype, weights.embed.device
-        # No padding with experts: padding rows would choose some, which would then be read.
+        # No LARGE with experts: padding rows would choose experts, whose weights are then read.
         few = weights.nbytes < CACHED or config.experts is not None
         typical = weights.head if config.generates else weights.layers[0].qkv
         rounding = LARGE if typical.one_as_slow_as_four and not few else SMALL
@@ -60,14 +60,14 @@ class Decoder:
         scales = config.scales
         plain = self.device.type == "cpu" and scales.logits == 1 and not scales.logits_cap
         self._kernels = kernels() if plain else None
-        # Rounded to the dtype before it multiplies, as Gemma's reference does.
+        # The scale is rounded to the dtype before the product, as in Gemma's reference.
         self.embedding_scale = torch.tensor(scales.embedding, device=self.device).to(self.dtype)
 
     def forward(self, inputs: Inputs, cache: KVCache) -> Tensor:
         """Compute N tokens and write their keys and values to the cache.
 
-        Returns [N, hidden], before the last norm. On a CPU, x has a few spare rows behind the N:
-        only operations that treat each row by itself see them.
+        Returns [N, hidden], before the last norm. On a CPU, x may have a few spare rows after the
+        N. Only operations that treat each row separately see them.
         """
         count = len(inputs.tokens)
         spare = self._spare_rows(count)
@@ -81,7 +81,7 @@ class Decoder:
         return self.recorded.run(x, cache, lambda x: self._layers(x, count, step, attention))
 
     def _layers(self, x: Tensor, count: int, step: StepHeads, attention: StepAttention) -> Tensor:
-        """All layers. x: of `count` tokens, and of spare rows behind them."""
+        """Run all layers. x: `count` tokens, then the spare rows."""
         spare, layers, add = len(x) - count, self.weights.layers, self.operators.add_and_norm
         x, normed = add(x, None, NO_NORM, layers[0].before_attention)
         for i, layer in enumerate(layers):
@@ -98,19 +98,19 @@ class Decoder:
         return self._scaled(self._head(x).float())
 
     def likeliest(self, x: Tensor) -> tuple[Tensor, Tensor] | None:
-        """The likeliest tokens after R, and whether their logits are all finite: [R, hidden] ->
-        int64 [R], of equals the first, and bool [R]. None: no kernel of ours finds them."""
+        """The likeliest next token after each of R tokens, and whether its logits are all finite:
+        [R, hidden] -> int64 [R] (the first of equals), bool [R]. None: there is no kernel here."""
         return None if self._kernels is None else self._kernels.likeliest(self._head(x))
 
     def _head(self, x: Tensor) -> Tensor:
-        """[R, hidden] -> [R, vocab] in x's dtype, without the family's factor."""
+        """[R, hidden] -> [R, vocab] in x's dtype, before the family's factor and soft cap."""
         count = len(x)
         if not (spare := self._spare_rows(count)):
             return self.weights.head(self.hidden(x))
         return self.weights.head(self.hidden(F.pad(x, (0, 0, 0, spare))))[:count]
 
     def _scaled(self, logits: Tensor) -> Tensor:
-        """With the family's factor and soft cap."""
+        """Apply the family's factor and soft cap."""
         scales = self.config.scales
         if scales.logits != 1:
             logits = logits * scales.logits
@@ -119,15 +119,15 @@ class Decoder:
         return logits
 
     def scores(self, x: Tensor) -> Tensor:
-        """Of a classifier, its labels' scores: [R, hidden] -> [R, labels], float32. Of a reranker
-        that answers yes or no, the logits of its answers."""
+        """Scores of a classifier's labels: [R, hidden] -> [R, labels], float32. For a reranker
+        that answers yes or no: the logits of the two answers."""
         assert self.weights.score is not None, "this model has no classifier"
         scores = self.weights.score(self.hidden(x)).float()
         return self._scaled(scores) if self.config.answers else scores
 
     def prepare(self, rows: int, sampled: bool) -> None:
-        """Run each matrix product once with so many rows: on a CPU, oneDNN prepares it and keeps
-        that. All layers have the shapes of the first. sampled: the logits' product too."""
+        """Run each matrix product once with this many rows, so that oneDNN on a CPU prepares and
+        keeps it. All layers have the first one's shapes. sampled: run the logits' product too."""
         first, config = self.weights.layers[0], self.config
         x = torch.zeros(rows, config.hidden, dtype=self.dtype, device=self.device)
         first.qkv(first.before_attention(x))
@@ -137,7 +137,7 @@ class Decoder:
             self.logits(x)
 
     def hidden(self, x: Tensor) -> Tensor:
-        """[N, hidden] after the last norm: what transformers calls last_hidden_state."""
+        """The last norm: [N, hidden] -> what transformers calls last_hidden_state."""
         return self.operators.add_and_norm(x, None, NO_NORM, self.weights.norm)[1]
 
     def _spare_rows(self, rows: int) -> int:
@@ -145,5 +145,5 @@ class Decoder:
 
 
 def row_counts(most: int, rounding: Rounding) -> list[int]:
-    """That steps of up to so many rows are rounded to, ascending."""
+    """The row counts to which steps of up to `most` rows are rounded, ascending."""
     return sorted({rounding.of(rows) for rows in range(1, most + 1)})

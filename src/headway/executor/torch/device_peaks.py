@@ -1,4 +1,4 @@
-"""What a device can do at best: memory bandwidth, and FLOP per second in a dtype."""
+"""A device's peaks: memory bandwidth, and FLOP per second in a dtype."""
 
 import os
 from collections.abc import Callable
@@ -7,14 +7,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-READ_BYTES = {"cpu": 256 << 20}  # bytes that are read at once: no cache holds them
+READ_BYTES = {"cpu": 256 << 20}  # bytes of the summed tensor: too large for any cache
 READ_BYTES_ELSEWHERE = 2 << 30
-LARGEST_SIDE = {"cpu": 2_048}  # of the square matrices that are multiplied, at most
+LARGEST_SIDE = {"cpu": 2_048}  # largest side of the square matrices
 LARGEST_SIDE_ELSEWHERE = 8_192
-SMALLEST_SIDE = 256  # side that is begun with; it is doubled
-LONG_NS = 50_000_000  # nanoseconds: a product that takes so long is large enough
-QUIET = "99"  # of the profiler's library, which else says on stderr that it begins and ends
-TRIALS = 7  # the best counts: a ceiling is what nothing has disturbed
+SMALLEST_SIDE = 256  # first side; each next one is twice as long
+LONG_NS = 50_000_000  # nanoseconds: a product that takes this long is large enough
+QUIET = "99"  # log level of the profiler's library, so that it prints nothing to stderr
+TRIALS = 7  # the fastest counts: a peak is what the device does undisturbed
 
 
 @torch.inference_mode()
@@ -27,8 +27,8 @@ def memory_bandwidth(device: str, now: Callable[[], int]) -> float:
 
 @torch.inference_mode()
 def matmul_speed(dtype: str, device: str, now: Callable[[], int]) -> float:
-    """FLOP per second of one large product in this dtype. Where the processor has no products in
-    it, one that is large elsewhere would take a quarter of a minute."""
+    """FLOP per second of one large product in this dtype. The size grows until a product takes
+    LONG_NS: without native products in the dtype, the largest would take 15 seconds."""
     most, side, took = (
         LARGEST_SIDE.get(torch.device(device).type, LARGEST_SIDE_ELSEWHERE),
         SMALLEST_SIDE // 2,
@@ -45,7 +45,7 @@ def _best_time(work: Callable[[], Tensor], now: Callable[[], int]) -> int:
     times = list[int]()
     for _ in range(TRIALS + 1):
         began = now()
-        work().flatten()[0].item()  # waits until it is done
+        work().flatten()[0].item()  # waits for the device
         times.append(now() - began)
     return min(times[1:])
 

@@ -1,4 +1,4 @@
-"""FlatTokens: the rows of a step, while they are laid end to end."""
+"""FlatTokens: collects the rows of a step and lays their tokens end to end."""
 
 from dataclasses import dataclass, field
 
@@ -8,13 +8,13 @@ from headway.executor.torch.attention.step_rows import Ints, StepRows
 
 
 def joined(parts: list[Ints]) -> Ints:
-    """One behind the other."""
+    """The parts, concatenated. A single one is not copied."""
     return np.concatenate(parts) if len(parts) > 1 else parts[0]
 
 
 @dataclass(slots=True)
 class FlatTokens:
-    """Tokens, positions and cells to write to; and of each row, what attention reads."""
+    """Each token's id, position and KV cell, and what attention needs to know of each row."""
 
     tokens: list[Ints] = field(default_factory=list)
     positions: list[Ints] = field(default_factory=list)
@@ -30,14 +30,15 @@ class FlatTokens:
     def add_singles(
         self, tokens: Ints, positions: Ints, cells: Ints, slots: Ints, keys: Ints
     ) -> None:
-        """Rows of one token: columns of a number each. Called once at most, before `add`."""
+        """Add all rows of one token; each argument has one number per row. Call it at most once,
+        before `add`."""
         self._singles = len(tokens)
         self._add_row(slots, np.ones_like(tokens), keys - 1, keys)
         self._begins[-1] = np.arange(len(tokens))
         self._add_tokens(tokens, positions, cells)
 
     def add(self, tokens: Ints, positions: Ints, cells: Ints, slot: int, keys: int) -> None:
-        """A row of several tokens, padding included. keys: that its last own token sees."""
+        """Add a row of several tokens, padding included. keys: how many its last own token sees."""
         each = (slot, len(tokens), positions[0], keys)
         self._add_row(*(np.array([number], dtype=np.int64) for number in each))
         self._add_tokens(tokens, positions, cells)

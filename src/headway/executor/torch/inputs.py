@@ -1,4 +1,4 @@
-"""InputsBuilder: from a batch to the index tensors of one forward pass.
+"""InputsBuilder: turns a batch into the index tensors of one forward pass.
 
 The pass is flat: the tokens of all rows lie end to end, N of them, without padding unless the
 batch asks for it (`width`, `held`).
@@ -28,12 +28,12 @@ LAST, PROMPT = Want.LAST.value, Want.PROMPT.value  # plain ints, because `&` of 
 
 @dataclass(frozen=True, slots=True)
 class PromptScoring:
-    """A row whose prompt is to be scored: log-probabilities of its tokens."""
+    """A row whose prompt is scored: the log-probabilities of its tokens are wanted."""
 
     row: int
     begin: int  # its first flat token
-    next_tokens: Tensor  # [m] the prompt's token after each of its first m
-    top_logprobs: int  # how many of the most likely tokens, too
+    next_tokens: Tensor  # [m] the prompt's token after each of the row's first m tokens
+    top_logprobs: int  # how many of the likeliest tokens to score as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,16 @@ class Inputs:
     """One forward pass over N tokens."""
 
     tokens: Tensor  # [N] ids
-    positions: Tensor  # [N] in their sequences
-    cells: Tensor  # [N] of the KV memory, to write to
+    positions: Tensor  # [N] within the sequence
+    cells: Tensor  # [N] KV cells to write to
     attention: StepAttention
     at: Tensor  # [R] flat tokens whose logits are wanted, ascending
-    sampled: tuple[int, ...]  # [R] the rows they belong to
-    slots: Tensor  # [R] and their slots
+    sampled: tuple[int, ...]  # [R] the rows of those tokens
+    slots: Tensor  # [R] the slots of those rows
     draws: SamplingColumns  # [R]
     scorings: tuple[PromptScoring, ...]
-    spans: Ints  # [rows, 2] flat tokens of each row, padding left out
-    errors: dict[int, str]  # rows that cannot be computed; they run, and their result is dropped
+    spans: Ints  # [rows, 2] each row's first flat token and the one after its last, no padding
+    errors: dict[int, str]  # row -> why it cannot be computed; it runs, and its result is dropped
 
 
 class InputsBuilder:
@@ -64,12 +64,12 @@ class InputsBuilder:
         vocab: int,
         last: LastTokens | None = None,
     ) -> None:
-        """size: tokens of a block. last: where the sampled tokens are; None: no row needs it."""
+        """size: tokens of a block. last: each slot's last sampled token; None: no row needs it."""
         self.slots, self.attention, self.size, self.vocab = slots, attention, size, vocab
         self.device, self._last = slots.device, last
 
     def build(self, batch: Batch) -> Inputs:
-        """The inputs of a batch whose sequences have begun. Adds its blocks to their tables."""
+        """Build a batch's inputs; add its blocks to the tables. Its sequences must have begun."""
         slots = self._take_in(batch.rows)
         starts = np.array([row.start for row in batch.rows], dtype=np.int64)
         lengths = np.array([len(row.tokens) for row in batch.rows], dtype=np.int64)
@@ -111,7 +111,7 @@ class InputsBuilder:
         )
 
     def _take_in(self, rows: Sequence[Row]) -> Ints:
-        """The rows' slots. Their new blocks and tokens are added to what the slots hold."""
+        """Add each row's new blocks and tokens to its slot, and return the slots."""
         of, extend = self.slots.of, self.slots.extend
         slots = np.array([of[row.sequence] for row in rows], dtype=np.int64)
         histories, matchers = self.slots.histories, self.slots.matchers
@@ -127,9 +127,10 @@ class InputsBuilder:
     def _add_singles(
         self, batch: Batch, rows: Ints, slots: Ints, starts: Ints, flat: FlatTokens
     ) -> None:
-        """Rows of one token, the shortest past first. Held slots of width 1 come last.
+        """Add the rows of one token, the shortest past first, then the held slots if width is 1.
 
-        The table of a held slot is all scratch, and it attends to as much as the longest row.
+        A held slot's table is all scratch. It attends to the longest row's keys, rounded up to
+        whole blocks.
         """
         count = len(rows) + (batch.held if batch.width == 1 else 0)
         if not count:
@@ -149,7 +150,7 @@ class InputsBuilder:
     def _prompt_scorings(
         self, batch: Batch, wants: Ints, slots: Ints, spans: Ints
     ) -> tuple[PromptScoring, ...]:
-        if not self.slots.histories:  # the next tokens are read there
+        if not self.slots.histories:  # they hold the prompts' next tokens
             return ()
         asked = (wants & PROMPT).astype(bool) & (slots != REFUSED_SLOT)
         return tuple(
@@ -166,7 +167,8 @@ class InputsBuilder:
         )
 
     def _add_row(self, row: Row, slot: int, width: int, flat: FlatTokens) -> None:
-        """A row of several tokens. Padding after it attends to what its last token attends to."""
+        """Add a row of several tokens. Padding after it attends to the same keys as its last
+        token."""
         size, own = self.size, len(row.tokens)
         end = row.start + own
         padding = max(0, width - own)
@@ -182,13 +184,13 @@ class InputsBuilder:
         )
 
     def _add_held_slot(self, width: int, flat: FlatTokens) -> None:
-        """A held slot of several tokens: the work of a prompt, in the scratch block."""
+        """Add a held slot of several tokens: the work of a prompt, written to the scratch block."""
         idle = np.arange(width)
         flat.add(np.zeros_like(idle), idle, idle % self.size, REFUSED_SLOT, width)
 
     def _checked(self, tokens: Ints, spans: Ints) -> tuple[Ints, Ints, dict[int, str]]:
-        """Tokens with invalid ids replaced by 0, the rows whose last token is not known yet, and
-        an error for each row with an invalid id.
+        """Tokens with 0 for invalid ids, the rows whose last token is not known yet, and an error
+        for each row with an invalid id.
 
         An invalid id must not fail the step for the other rows.
         """

@@ -1,4 +1,4 @@
-"""load: from a checkpoint's name to an executor that is ready to compute."""
+"""load: turns a checkpoint's name into an executor that is ready to compute."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +27,13 @@ NO_LIMITS = Limits()
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """An executor, and what its user needs to know of it."""
+    """An executor, and what its user needs to know about it."""
 
     executor: TorchExecutor
     config: ModelConfig
     plan: MemoryPlan  # blocks, block size and context, for the scheduler
-    folder: Path  # the checkpoint's, tokenizer included; empty: random weights
-    dtype: str  # the dtype it computes in, and +int8 if its weights are in 8 bits
+    folder: Path  # of the checkpoint, tokenizer included; empty: random weights
+    dtype: str  # the compute dtype, with +int8 if the weights are in 8 bits
     device: str
 
     @property
@@ -62,11 +62,11 @@ def load(
 ) -> LoadedModel:
     """Load a Hugging Face checkpoint: a folder, or a model's id on the hub.
 
-    dtype: float32 or bfloat16; empty: as it is stored, but bfloat16 for float16, and float32
-    for either on a CPU without products in bfloat16. With +int8 matrices are kept in 8 bits, on
-    a CPU. device: as torch names it; empty: cuda if there is one, else cpu.
+    dtype: float32 or bfloat16; empty: as stored, but bfloat16 for float16, and float32 for both
+    on a CPU without products in bfloat16. With +int8, on a CPU, matrices are kept in 8 bits.
+    device: torch's name; empty: cuda if there is one, else cpu.
 
-    Raises CheckpointError or UnsupportedModelError, MemoryPlanError, SettingError.
+    Raises CheckpointError, UnsupportedModelError, MemoryPlanError or SettingError.
     """
     folder = locate(source)
     config, card = read_config(folder), read_card(folder)
@@ -81,7 +81,7 @@ def load(
 def load_random(
     config: ModelConfig, limits: Limits = NO_LIMITS, dtype: str = "", device: str = ""
 ) -> LoadedModel:
-    """Random weights in a config's shapes: for benchmarks. Raises as `load` does."""
+    """Load random weights of a config's shapes, for benchmarks. Raises as `load` does."""
     chosen = device_of(device)
     precision = config.precision(dtype, chosen.type)
     kind, quantized = DTYPES[precision.dtype], bool(precision.quantize)

@@ -1,4 +1,4 @@
-"""Pooler: from hidden states to the vectors that requests want of their prompts."""
+"""Pooler: turns a prompt's hidden states into the vector that its request asked for."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -19,8 +19,8 @@ Map = Callable[[Tensor], Tensor]
 @dataclass(slots=True)
 class _Pooled:
     pooling: str
-    prompt: int  # its tokens
-    total: Tensor | None = None  # [hidden] float32: of all its tokens so far, where they count
+    prompt: int  # its length in tokens
+    total: Tensor | None = None  # [hidden] float32: sum or maximum over its tokens so far
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,27 +32,27 @@ class Vectors:
 
 
 class Pooler:
-    """A prompt may take several steps. What its earlier tokens add is kept from one to the next."""
+    """Pools prompts, each over one or more steps. Running totals are kept between steps."""
 
     def __init__(self, hidden: Map, scores: Map, embed: Map) -> None:
-        """hidden, scores: [N, hidden] before the last norm -> after it, or the labels' scores.
-        embed: [1, hidden] float32, pooled -> the embedding, [1, width]."""
+        """hidden: [N, hidden] before the last norm -> after it. scores: the same input -> the
+        labels' scores. embed: the pooled [1, hidden] float32 -> the embedding, [1, width]."""
         self._hidden, self._scores, self._embed = hidden, scores, embed
         self._of: dict[int, _Pooled] = {}  # by sequence
 
     def begin(self, begun: Begun) -> None:
-        """Keep how the vector of a sequence is made, if it wants one."""
+        """Note how to pool a sequence, if it wants a vector."""
         if begun.pooling:
             self._of[begun.sequence] = _Pooled(begun.pooling, begun.prompt)
 
     def end(self, sequence: int) -> None:
-        """Drop what is kept for a sequence."""
+        """Drop a sequence's state."""
         self._of.pop(sequence, None)
 
     def pool(self, rows: Sequence[Row], spans: NDArray[np.int64], x: Tensor) -> Vectors:
-        """The vectors of those rows that want one and reach the end of their prompt.
+        """The vectors of the rows that want one and reach the end of their prompt in this step.
 
-        spans: [rows, 2] of the tokens in x. x: [N, hidden] before the last norm.
+        spans: [rows, 2], each row's begin and end in x. x: [N, hidden] before the last norm.
         """
         if not self._of:
             return Vectors()
@@ -77,7 +77,7 @@ class Pooler:
 
 
 def _add(pooled: _Pooled, states: Tensor, start: int) -> None:
-    """Add these tokens' states [n, hidden], of which the first has this position."""
+    """Add the states [n, hidden] of tokens from position `start` on."""
     total = pooled.total
     if pooled.pooling == Pooling.MAX:
         largest = states.amax(dim=0)
@@ -91,7 +91,7 @@ def _add(pooled: _Pooled, states: Tensor, start: int) -> None:
 
 
 def _divisor(pooled: _Pooled) -> float:
-    """Of the total, so that it becomes the vector."""
+    """What the total is divided by to give the vector."""
     n = pooled.prompt
     match pooled.pooling:
         case Pooling.MEAN:

@@ -34,30 +34,30 @@ from headway.executor.torch.sampling.sampling import (
 from headway.executor.torch.slots import Slots
 from headway.executor.traits import HEADLESS, OF_CLASSIFIERS, OURS, Traits
 
-TRIED, LONG = -2, 1024  # the sequence of what is run once, and its tokens
+TRIED, LONG = -2, 1024  # the warm-up sequence, and its most tokens
 NO_LAYERS = Dense()
 
 
 @dataclass(frozen=True, slots=True)
 class _StepInFlight:
-    """A step that was submitted; its results may still be on the way."""
+    """A submitted step, whose results may still be on their way."""
 
     rows: int
     inputs: Inputs
-    # [R + R + N]: sampled tokens, -1 where all are banned; whether a row's logits are finite;
-    # whether a token's hidden state is. [R]: all are.
-    results: Arrival  # and behind it the tensors of all scores
+    # [R + R + N]: sampled tokens, -1 if all are banned; whether each row's logits are finite;
+    # whether each token's hidden state is. Only [R]: everything is finite.
+    results: Arrival  # followed by the tensors of all scores, then the vectors
     scores: RowLogprobs | None
-    prompt_scores: dict[int, list[RowLogprobs]]  # of the rows whose prompt is scored
-    pooled: tuple[int, ...]  # the rows of the vectors, which come last
+    prompt_scores: dict[int, list[RowLogprobs]]  # by row whose prompt is scored
+    pooled: tuple[int, ...]  # the rows that the vectors belong to
     host_ns: int  # nanoseconds in which the device waited for the host
 
 
 class TorchExecutor(Executor):
-    """Computes batches on one device, one step after the other. For one thread.
+    """Computes batches on one device, one step after the other. For use by one thread.
 
-    On a device that is no CPU, `submit` does not wait for it, and two steps may be in flight: the
-    token that the host does not know yet (UNKNOWN) is taken from the device's own memory.
+    Unless the device is a CPU, `submit` does not wait for it and two steps may be in flight. A
+    token that the host does not know yet (UNKNOWN) is read from the device's own memory.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class TorchExecutor(Executor):
     ) -> None:
         """context: the most tokens of a sequence; 0: the model's.
 
-        folder: the checkpoint's; the first grammar reads its tokenizer. Empty: there is none.
-        overlapped: whether submit never waits for the device; None: unless that is a CPU, which
-        computes nothing in the background. dense: what an embedding goes through when it is pooled.
+        folder: of the checkpoint, whose tokenizer the first grammar reads; empty: there is none.
+        overlapped: whether submit never waits for the device; None: True unless the device is a
+        CPU, which computes nothing in the background. dense: layers applied to a pooled embedding.
         """
         self.model, self.cache = model, cache
         self.computed = 0  # tokens through the linear layers, padding included
@@ -103,9 +103,9 @@ class TorchExecutor(Executor):
 
     @torch.inference_mode()
     def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
-        """Where steps are rounded, on a CPU, run the products of all step sizes once, the smallest
-        first, within `seconds`. Later steps then need not wait for it, and memory does not grow.
-        Elsewhere run a prompt and a long row once, so that all kernels are compiled.
+        """Warm up. If steps are rounded (on a CPU), run the products of every step size once, the
+        smallest first, for about `seconds`: later steps then do not wait, nor does memory grow.
+        Otherwise run a prompt chunk and a long row once, so that all kernels are compiled.
 
         tokens and sampled: the most tokens and sampled rows of a step.
         """
@@ -119,7 +119,7 @@ class TorchExecutor(Executor):
                 self.model.prepare(rows, rows <= rounding.of(sampled))
 
     def _run_once(self) -> None:
-        """A chunk and a long row of a sequence of its own, all in the scratch block."""
+        """Run a chunk and a long row of a warm-up sequence, all in the scratch block."""
         size, at = self.cache.block_size, min(self._context, LONG) - 1
         blocks = (SCRATCH,) * (at // size + 1)
         begun = Begun(TRIED, 1, Sampling())
@@ -130,10 +130,10 @@ class TorchExecutor(Executor):
 
     @torch.inference_mode()
     def submit(self, batch: Batch) -> int:
-        """Begin a step of at least one row and return its ticket.
+        """Start a step of at least one row and return its ticket.
 
-        The device waits while the inputs are built. A CPU computes nothing in the background, so
-        there the sampling counts as such time too.
+        The device waits while the inputs are built: this is the step's host time. On a CPU, which
+        computes nothing in the background, sampling counts as host time too.
         """
         began = perf_counter_ns()
         for sequence in batch.ended:
@@ -177,8 +177,8 @@ class TorchExecutor(Executor):
         return batch.step
 
     def _results(self, picked: Tensor, finite_logits: Tensor, x: Tensor) -> Tensor:
-        """As _StepInFlight.results. Where the logits of all tokens are known to be finite, their
-        hidden states are, too. A device that computes in the background is not asked."""
+        """The tensor of _StepInFlight.results. If every token's logits are finite, so are the
+        hidden states. With overlapped steps this is not looked at: the host would have to wait."""
         whole = self._last is None and len(picked) == len(x)
         if whole and all(finite_logits.tolist()):
             return picked
@@ -186,7 +186,7 @@ class TorchExecutor(Executor):
         return torch.cat((picked, finite_logits, finite))
 
     def _score(self, x: Tensor, wanted: PromptScoring) -> list[RowLogprobs]:
-        """Score a prompt, some positions at a time: all its logits at once would be gigabytes."""
+        """Score a prompt, a few positions at a time: all logits at once would take gigabytes."""
         few = max(1, LOGIT_ELEMENTS // self.model.config.vocab)
         found = []
         for at, next_tokens in enumerate(torch.split(wanted.next_tokens, few)):
@@ -198,9 +198,9 @@ class TorchExecutor(Executor):
         return found
 
     def collect(self, ticket: int) -> Output:
-        """Wait for a step and return its tokens, log-probabilities and errors by row.
+        """Wait for a step and return its tokens, scores, vectors and errors, all by row.
 
-        A row with NaN or infinity has an error and no token. Other rows are not affected.
+        A row with NaN or infinity gets an error and no token. Other rows are not affected.
         """
         flight = self._flights.pop(ticket)
         inputs, sampled = flight.inputs, len(flight.inputs.sampled)
@@ -225,8 +225,8 @@ class TorchExecutor(Executor):
         return Output(tuple(tokens), by_row, errors, prompt_scores, flight.host_ns, vectors)
 
     def _errors(self, inputs: Inputs, picked: list[int], finite: list[int]) -> dict[int, str]:
-        """Why rows cannot be answered. finite: of each sampled row's logits, then of each token's
-        hidden state; empty: all are."""
+        """Row -> why it cannot be answered. finite: whether each sampled row's logits are, then
+        whether each token's hidden state is; empty: all are finite."""
         errors, sampled = dict(inputs.errors), len(inputs.sampled)
         if not all(finite):
             for row, (begin, end) in enumerate((inputs.spans + sampled).tolist()):

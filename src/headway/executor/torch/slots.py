@@ -1,4 +1,4 @@
-"""Slots: what the executor keeps for each sequence, from its first row until it has ended."""
+"""Slots: the executor's state of each sequence, from its first row until its end."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -22,7 +22,7 @@ COULD_NOT_BEGIN = "the request could not begin: "
 
 
 class Slots:
-    """A row per sequence in a few tables, so that a step reads columns and not objects.
+    """A few tables with one row per sequence, so that a step reads columns, not objects.
 
     slot of  tables: blocks     prompts   temperature ...
     (refused)| 0 0 0 0 0 |        0       0.0
@@ -30,8 +30,8 @@ class Slots:
     9 -> 2   | 5 0 0 0 0 |        3       0.7
     (free)   | . . . . . |
 
-    Nothing in an answer depends on a sequence's slot. The refused slot is shared by all sequences
-    that could not begin: their rows are computed in the scratch block.
+    No answer depends on the sequence's slot. All sequences that could not begin share the refused
+    slot; their rows are computed in the scratch block.
     """
 
     def __init__(
@@ -42,11 +42,11 @@ class Slots:
         poolings: Collection[str] = (),
         rows: int = 64,
     ) -> None:
-        """poolings: the vectors that the model makes of a prompt."""
+        """poolings: the poolings that the model supports."""
         self._grammars, self.device, self._poolings = grammars, device, poolings
-        self.matchers: dict[int, Matcher] = {}  # slot -> its grammar, where the sampling has one
+        self.matchers: dict[int, Matcher] = {}  # slot -> its grammar's state, if it has a grammar
         self._refused: dict[int, str] = {}  # sequence -> why it could not begin
-        self.histories: dict[int, History] = {}  # slot -> tokens, where the sampling reads them
+        self.histories: dict[int, History] = {}  # slot -> its tokens, if the sampling reads them
         self.of: dict[int, int] = {}  # sequence -> slot
         self.tables = BlockTables(rows, blocks_per_sequence, device)
         self._free = list(range(rows - 1, REFUSED_SLOT, -1))  # the lowest first: tables stay dense
@@ -59,17 +59,18 @@ class Slots:
         self.min_tokens: Ints = np.zeros(rows, dtype=np.int64)
         self.logprobs: Ints = np.full(rows, -1, dtype=np.int64)
         self._stops: list[tuple[int, ...]] = [()] * rows
-        self._particular = set[int]()  # slots for which more than the likeliest token is wanted
+        self._particular = set[int]()  # slots that need more than the plain likeliest token
 
     @property
     def count(self) -> int:
-        """Slots in all, free ones included."""
+        """The number of slots, free ones included."""
         return len(self._stops)
 
     def begin(self, begun: Begun) -> None:
-        """Keep what a sequence's sampling reads. It has no blocks yet.
+        """Give a sequence a slot and store its sampling there. It has no blocks yet.
 
-        If that fails, nothing of it is kept and its rows are errors. Other rows are not affected.
+        If that fails, the sequence gets the refused slot and its rows get errors. Other rows are
+        not affected.
         """
         assert begun.sequence not in self.of, "begun twice"
         try:
@@ -82,7 +83,7 @@ class Slots:
             )
 
     def _fill(self, begun: Begun) -> int:
-        """Fill a slot. It is taken from the free list last, when nothing can fail any more."""
+        """Fill a slot. It leaves the free list last, when nothing can fail any more."""
         sampling = begun.sampling
         if begun.pooling and begun.pooling not in self._poolings:
             raise SettingError(f"the model has no pooling {begun.pooling!r}")
@@ -112,7 +113,7 @@ class Slots:
         return self._free.pop()
 
     def end(self, sequence: int) -> None:
-        """Drop everything that is kept for a sequence."""
+        """Drop a sequence's state and free its slot."""
         slot = self.of.pop(sequence)
         if slot == REFUSED_SLOT:
             del self._refused[sequence]
@@ -123,7 +124,7 @@ class Slots:
         self.matchers.pop(slot, None)
 
     def extend(self, slot: int, blocks: tuple[int, ...]) -> None:
-        """Add blocks to a sequence's table."""
+        """Append blocks to the block table of a slot."""
         if slot != REFUSED_SLOT:
             self.tables.extend(slot, blocks)
 
@@ -136,7 +137,7 @@ class Slots:
         return {i: each for i, each in enumerate(why) if each}
 
     def draws(self, slots: Ints, positions: Ints) -> SamplingColumns:
-        """How the tokens at these positions of these slots' sequences are to be sampled."""
+        """How to sample the tokens at these positions of the sequences in these slots."""
         if not self._particular:
             return plain_columns(len(slots))
         early = np.flatnonzero(positions - self.prompts[slots] < self.min_tokens[slots])
@@ -162,7 +163,7 @@ class Slots:
         )
 
     def _grow(self) -> None:
-        """Double the rows. If memory is short, nothing has changed."""
+        """Double the rows. If memory runs out, nothing has changed."""
         rows = self.count
         grown = {name: np.concatenate([column, column]) for name, column in self._columns()}
         self.tables.grow()

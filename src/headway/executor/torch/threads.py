@@ -1,4 +1,4 @@
-"""How many threads torch computes with, in this process and for a while."""
+"""The number of threads that torch computes with."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -7,22 +7,22 @@ import torch
 
 
 def thread_count() -> int:
-    """The threads that torch computes with in this process."""
+    """The number of threads that torch computes with in this process."""
     return torch.get_num_threads()
 
 
 def set_thread_count(count: int) -> None:
-    """Compute with so many threads from now on."""
+    """Compute with this many threads from now on."""
     torch.set_num_threads(count)
 
 
 @contextmanager
 def single_threaded() -> Iterator[None]:
-    """Compute with one thread meanwhile: for a thread that loads a model and runs no steps.
+    """Compute with one thread inside the block: for a thread that loads a model but runs no steps.
 
-    Each thread that computes in parallel keeps worker threads of its own. If there are more of
-    them than cores, OpenMP lets them sleep at each barrier instead of spinning: on two cores, a
-    step of a 0.5B model then takes 1.2 times as long (docs/decisions/0010).
+    Each thread that computes in parallel keeps its own worker threads. With more workers than
+    cores, OpenMP lets them sleep at each barrier instead of spinning: on two cores, a step of a
+    0.5B model then takes 1.2 times as long (docs/decisions/0010).
     """
     count = thread_count()
     set_thread_count(1)

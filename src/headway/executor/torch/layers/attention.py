@@ -1,7 +1,7 @@
 """Attention over gathered keys and values: pure functions of tensors.
 
-Rows of one token and rows of many are handled apart. Both go to the flash kernel of torch's
-scaled_dot_product_attention, which on a CPU does not materialise the scores.
+Decode rows (one token) and prefill rows (several) are handled separately. Both use torch's
+scaled_dot_product_attention, whose flash kernel on a CPU does not materialise the scores.
 """
 
 import torch
@@ -13,14 +13,14 @@ from headway.executor.torch.memory.memory_plan import SCORE_ELEMENTS
 
 
 def attend_decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Tensor:
-    """One query per row, each over its own keys.
+    """Attend with one query per row, each over its own row's keys.
 
     q [rows, heads, head_dim]; k and v [rows, longest, kv_heads, head_dim], padded; mask
-    [rows, 1, 1, longest], 0 where a row's key is and -inf where padding is. Returns
+    [rows, 1, 1, longest], 0 at keys that the row sees, -inf elsewhere. Returns
     [rows, heads x head_dim].
 
-    The query heads that share a KV head stand as rows of one small matrix, so that its keys
-    are read once for all of them: up to 2 times as fast as enable_gqa here.
+    The query heads that share a KV head form the rows of one small matrix, so its keys are read
+    once for all of them: up to 2 times as fast as enable_gqa here.
 
     q     | KV head 0: query heads 0 .. group-1 | KV head 1: group .. 2 group - 1 | ...
     """
@@ -36,14 +36,14 @@ def attend_decode(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales)
 
 
 def attend_prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scales: Scales) -> Tensor:
-    """Many queries of one row, over the keys up to their own.
+    """Attend with many queries of one row, each over the keys up to its own.
 
-    q [n, heads, head_dim]; k and v [keys, kv_heads, head_dim]; mask [n, keys], 0 or -inf, or
-    None: query i sees keys 0 to i, and all of them where there are fewer. Returns
+    q [n, heads, head_dim]; k and v [keys, kv_heads, head_dim]; mask [n, keys], 0 or -inf. With
+    mask None, query i sees keys 0 to i, or all keys if there are fewer. Returns
     [n, heads x head_dim].
 
-    With many queries the kernel reads a KV head's keys block by block anyway: enable_gqa,
-    heads grouped as rows, and keys expanded without a copy were within a tenth of each other.
+    With many queries the kernel reads a KV head's keys block by block anyway: enable_gqa, heads
+    grouped as rows, and keys expanded without a copy took within a tenth of the same time.
     """
     n, heads, size = q.shape
     keys, kv_heads, _ = k.shape
@@ -72,9 +72,10 @@ def attend_prefill(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, scales:
 
 
 def _soft_capped(q: Tensor, k: Tensor, v: Tensor, mask: Tensor, scales: Scales) -> Tensor:
-    """With soft-capped scores (Gemma 2), which the kernel has not: they are all written out.
+    """Attend with soft-capped scores (Gemma 2). The kernel lacks the cap, so all scores are
+    materialised.
 
-    q [.., n, head_dim]; k and v [.., keys, head_dim]; mask that fits [.., n, keys].
+    q [.., n, head_dim]; k and v [.., keys, head_dim]; mask broadcastable to [.., n, keys].
     """
     scores = q @ k.transpose(-1, -2) * (scales.scores / scales.scores_cap)
     scores = scores.tanh() * scales.scores_cap + mask

@@ -1,4 +1,4 @@
-"""The vectors of tokens: of a matrix of their own, or of the tied head's."""
+"""Token embeddings: from a matrix of their own, or from the tied head's."""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from headway.executor.torch.layers.linear import Linear
 
 
 class Embedding:
-    """A matrix [vocab, hidden]."""
+    """Token embeddings from a matrix [vocab, hidden]."""
 
     __slots__ = ("device", "dtype", "weight")
 
@@ -23,25 +23,25 @@ class Embedding:
 
 
 class PackedRows:
-    """The rows of a Linear whose packed weight lies in panels."""
+    """The weight rows of a Linear whose packed weight is laid out in panels."""
 
     def __init__(self, linear: Linear, inputs: int) -> None:
-        self._linear = linear  # it keeps the memory
+        self._linear = linear  # keeps the panels' memory alive
         self._panels = panels_at(linear.panels, linear.outputs, inputs)
 
     def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:
-        """The weights of some outputs: [n] -> [n, inputs]."""
+        """The weights of the outputs with these numbers: [n] -> [n, inputs]."""
         return rows_of(self._panels, numbers).to(dtype)
 
 
 class SharedEmbedding:
-    """The rows of a tied head's weight, which is kept in another order (HalfMatrix) or in 8 bits
-    (Int8Matrix): nothing is kept twice."""
+    """Token embeddings read from the tied head's weight, which is kept only once: in panels
+    (HalfMatrix, PackedRows) or in 8 bits (Int8Matrix)."""
 
     __slots__ = ("device", "dtype", "matrix")
 
     def __init__(self, matrix: Int8Matrix | HalfMatrix | PackedRows, dtype: torch.dtype) -> None:
-        """dtype: of the vectors."""
+        """dtype: of the embeddings."""
         self.matrix, self.dtype, self.device = matrix, dtype, torch.device("cpu")
 
     def __call__(self, tokens: Tensor) -> Tensor:

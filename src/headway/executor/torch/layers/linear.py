@@ -1,4 +1,4 @@
-"""One linear layer, its weight packed for the CPU where that pays."""
+"""Linear layers, with weights packed for the CPU where that pays."""
 
 import ctypes
 from collections.abc import Callable, Sequence
@@ -13,19 +13,19 @@ from headway.executor.torch.cpu.library import Kernels, kernels
 from headway.executor.torch.layers.product_choice import Kind, Products, product_choice
 from headway.executor.torch.layers.quantized import QuantizedLinear
 
-# Rows for which oneDNN chooses the packed layout. One layout serves every number of rows; of
-# the hints tried (none, 1, 16, 64, 256) this one was best or near it from 1 row to 256.
+# Row count for which oneDNN chooses the packed layout. One layout serves every row count; of the
+# hints tried (none, 1, 16, 64, 256) this one was best or nearly so from 1 row to 256.
 ROWS_HINT = 64
-SAMPLES = 4_096  # numbers that are compared
+SAMPLES = 4_096  # about how many weights `panels` compares
 
 
 def pack(weight: Tensor) -> Tensor | None:
-    """The weight [outputs, inputs] in oneDNN's own layout, or None where that cannot be had.
+    """Pack a weight [outputs, inputs] into oneDNN's own layout; None if that is not possible.
 
-    F.linear reorders the weight anew in every call; packing does it once. Measured on the
-    Qwen2.5-0.5B shapes, one thread of a Zen 4, time of F.linear over time of packed for all
-    GEMMs of a step with 1/4/8/32/64/256 rows: bfloat16 1.47 1.47 1.44 1.34 1.53 1.28, float32
-    0.98 1.60 1.93 1.37 1.19 1.06. The idea is that of torch.compile's CPU weight prepacking.
+    F.linear reorders the weight in every call; packing does it once. Measured on Qwen2.5-0.5B's
+    shapes, one thread of a Zen 4: time with F.linear over time when packed, for all GEMMs of a
+    step with 1/4/8/32/64/256 rows: bfloat16 1.47 1.47 1.44 1.34 1.53 1.28, float32 0.98 1.60 1.93
+    1.37 1.19 1.06. The idea comes from torch.compile's CPU weight prepacking.
     """
     ops = torch.ops.mkldnn
     if weight.device.type != "cpu" or not _has_onednn():
@@ -39,22 +39,22 @@ def pack(weight: Tensor) -> Tensor | None:
 
 
 def _has_onednn() -> bool:
-    """Whether this torch has it, with the operators that are used here."""
+    """Whether this torch has oneDNN, with the operators that this file uses."""
     ops = torch.ops.mkldnn
     named = hasattr(ops, "_reorder_linear_weight") and hasattr(ops, "_linear_pointwise")
     return torch._C._has_mkldnn and named
 
 
 def has_onednn_bfloat16() -> bool:
-    """Whether oneDNN multiplies in bfloat16 here. Without AVX-512 it does not."""
+    """Whether oneDNN multiplies in bfloat16 on this CPU. It needs AVX-512."""
     return _has_onednn() and bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
 
 
 def panels(weight: Tensor, packed: Tensor) -> int:
-    """The address of oneDNN's packed weight, if it lies in the panels that our kernels read
-    (cpu/native/products.cpp); else 0. weight [outputs, inputs], packed: as `pack` has made it.
+    """The address of oneDNN's packed weight if its layout is the panels that our kernels read
+    (cpu/native/products.cpp); else 0. weight [outputs, inputs]; packed: pack(weight).
 
-    oneDNN does not promise its layout, so numbers of all corners are compared.
+    oneDNN does not promise a layout, so samples from the whole weight are compared.
     """
     outputs, inputs = weight.shape
     ops = torch.ops.mkldnn
@@ -78,7 +78,7 @@ def _by_onednn(x: Tensor, packed: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def _every(weight: Tensor) -> Products:
-    """All products with this weight, in a shape that fits panels."""
+    """Every kind of product with this weight, whose shape must fit panels."""
     packed, found = pack(weight), kernels()
     assert packed is not None and found is not None
     ours = HalfMatrix([weight], found)
@@ -93,17 +93,17 @@ def _every(weight: Tensor) -> Products:
 
 
 def _one_layout() -> bool:
-    """Whether oneDNN packs weights as our kernels read them."""
+    """Whether oneDNN packs weights into the panels that our kernels read."""
     weight = torch.arange(2 * PANEL * PANEL).view(2 * PANEL, PANEL).to(torch.bfloat16)
     packed = pack(weight)
     return packed is not None and panels(weight, packed) != 0
 
 
 class Linear:
-    """y = x W^T + b. Each row of y depends on its row of x alone (to rounding).
+    """y = x W^T + b. Each row of y depends only on its own row of x (to rounding).
 
-    On a CPU in bfloat16 each number of rows is multiplied by oneDNN, or by one of our own kernels
-    where it is the fastest and oneDNN's packed weight lies as it reads it.
+    On a CPU in bfloat16, each row count is multiplied by oneDNN or by one of our own kernels, as
+    product_choice says. Ours are used only if oneDNN's packed weight has their layout.
     """
 
     __slots__ = ("bias", "kernels", "kinds", "nbytes", "outputs", "packed", "panels", "weight")
@@ -130,22 +130,22 @@ class Linear:
 
     @property
     def any_rows(self) -> bool:
-        """Whether it computes any number of them at once. oneDNN prepares each by itself."""
+        """Whether new row counts cost nothing extra. oneDNN prepares each row count separately."""
         return Kind.ONEDNN not in self.kinds
 
     @property
     def one_as_slow_as_four(self) -> bool:
-        """Whether a row alone takes as long as four: by oneDNN, but not by our kernels."""
+        """Whether one row takes as long as four: true of oneDNN's packed product, not of ours."""
         return self.packed is not None and self.kinds[0] is Kind.ONEDNN
 
     @property
     def rows_at_once(self) -> int:
-        """Rows that are multiplied at once, whether there are as many or not."""
+        """Rows that a product computes at once, even if there are fewer."""
         return self.kernels.rows_at_once if self.kernels and Kind.PAIRS in self.kinds else 1
 
     @property
     def part(self) -> tuple[int, int]:
-        """Where the weight lies: address, bytes."""
+        """The weight's address and bytes."""
         if self.weight is not None:
             return self.weight.data_ptr(), self.weight.nbytes
         ops = torch.ops.mkldnn
@@ -164,15 +164,15 @@ class Linear:
 
 
 class HalfLinear:
-    """A Linear on a CPU by our own kernels alone, whose weight stays in bfloat16.
+    """A Linear on a CPU that uses only our own kernels and keeps its weight in bfloat16.
 
-    Its products are those of the widened weight, to rounding. A row alone has the same bits as the
-    row in any batch that the same kernel multiplies.
+    The products equal those of the widened weight, to rounding. A row gives the same bits alone
+    and in any batch that the same kernel multiplies.
     """
 
     __slots__ = ("bias", "kinds", "matrix", "nbytes", "outputs")
     weight, packed = None, None
-    any_rows, one_as_slow_as_four = True, False  # by our kernels
+    any_rows, one_as_slow_as_four = True, False  # as our kernels are
 
     def __init__(
         self,
@@ -181,16 +181,16 @@ class HalfLinear:
         kernels: Kernels,
         kinds: tuple[Kind, ...] = (Kind.WIDENED,),
     ) -> None:
-        """weights [outputs, inputs] in bfloat16, one below the other, which are not kept; bias
-        [all outputs] in the rows' dtype. kinds: of ours, as product_choice gives them, for rows in
-        bfloat16; rows in float32 have one kernel."""
+        """weights: [outputs, inputs] each, in bfloat16; stacked along outputs and not kept. bias:
+        [all outputs], in the rows' dtype. kinds: which of our kernels multiplies each row count in
+        bfloat16, from product_choice; float32 rows have only one kernel."""
         self.matrix, self.bias, self.kinds = HalfMatrix(weights, kernels), bias, kinds
         self.outputs = self.matrix.outputs
         self.nbytes = self.matrix.nbytes + (0 if bias is None else bias.nbytes)
 
     @property
     def rows_at_once(self) -> int:
-        """As Linear's."""
+        """As Linear.rows_at_once."""
         return self.matrix.rows_at_once if Kind.PAIRS in self.kinds else 1
 
     @property
@@ -207,8 +207,8 @@ class HalfLinear:
 def linear(
     weights: Sequence[Tensor], bias: Tensor | None, dtype: torch.dtype
 ) -> Linear | HalfLinear:
-    """A linear layer for rows in this dtype. weights [outputs, inputs]: as they are stored, one
-    below the other."""
+    """A linear layer for rows in this dtype. weights: [outputs, inputs] each, in their stored
+    dtype; stacked along outputs."""
     outputs, (_, inputs) = sum(map(len, weights)), weights[0].shape
     halves = dtype is torch.bfloat16 or all(each.dtype is torch.bfloat16 for each in weights)
     on_cpu = all(each.device.type == "cpu" for each in weights)

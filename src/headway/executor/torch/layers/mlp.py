@@ -1,4 +1,4 @@
-"""What a layer does with each token by itself: one MLP, or a few of many."""
+"""A layer's feed-forward part: one MLP, or a mixture of experts."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -16,7 +16,7 @@ Gating = Callable[[Tensor, Activation], Tensor]  # [n, 2 x intermediate] -> [n, 
 class Mlp:
     """down(act(gate(x)) * up(x)) if gated, else down(act(up(x))).
 
-    gate_up  | intermediate | intermediate |  in one matrix, so that x is read once
+    gate_up  | intermediate | intermediate |  in one matrix, so x is read once
     """
 
     __slots__ = ("activation", "down", "gate_up", "gated", "gating")
@@ -29,7 +29,7 @@ class Mlp:
         activation: Activation,
         gating: Gating | None = None,
     ) -> None:
-        """gating: a kernel for act(gate) * up; None: torch's operators."""
+        """gating: a kernel for act(gate) * up; None: use torch's operators."""
         self.gate_up, self.down = gate_up, down
         self.gated, self.activation, self.gating = gated, activation, gating
 
@@ -38,7 +38,7 @@ class Mlp:
         return self.down(self.activate(self.gate_up(x)))
 
     def activate(self, wide: Tensor) -> Tensor:
-        """What `down` multiplies: [n, outputs of gate_up] -> [n, intermediate]."""
+        """The input of `down`: [n, outputs of gate_up] -> [n, intermediate]."""
         if not self.gated:
             return self._act(wide)
         if self.gating is not None:
@@ -54,9 +54,9 @@ class Grouped(Protocol):
     """Computes the experts of a mixture together, without waiting for the device."""
 
     def __call__(self, x: Tensor, shares: Tensor, chosen: Tensor) -> Tensor:
-        """Each token's sum over its experts, weighted: [n, hidden] -> [n, hidden].
+        """Each token's weighted sum over its experts: [n, hidden] -> [n, hidden].
 
-        shares and chosen [n, experts of a token]: weights, and numbers of experts.
+        shares and chosen [n, experts per token]: the weights, and the experts' numbers.
         """
         ...
 
@@ -64,12 +64,13 @@ class Grouped(Protocol):
 class Mixture:
     """A weighted sum of a few experts, chosen for each token (Shazeer et al. 2017; Mixtral 2024).
 
-    Tokens are gathered expert by expert. A token's sum runs over its experts in an order that
-    follows from the token, so that its answer does not depend on its company.
+    Tokens are gathered expert by expert. A token's experts are summed in an order that depends
+    only on the token, so its answer does not depend on the batch.
 
-    To know an expert's tokens, the host waits for the device. Where it may not, `grouped` computes
-    them. Where there is no such kernel either, every expert computes all tokens and the others'
-    results are dropped: count / chosen times the products (4 for Mixtral 8x7B).
+    To learn an expert's tokens, the host must wait for the device. `grouped` avoids that wait and
+    is used if given. If the host may not wait and there is no such kernel, every expert computes
+    all tokens and unwanted results are dropped: count / chosen times the products (4 for Mixtral
+    8x7B).
     """
 
     __slots__ = ("chosen", "experts", "grouped", "renormalized", "router", "waits")
@@ -83,7 +84,8 @@ class Mixture:
         waits: bool,
         grouped: Grouped | None = None,
     ) -> None:
-        """waits: whether the host may wait for the router's choice. grouped: of these experts."""
+        """waits: whether the host may wait for the router's choice. grouped: a kernel for all
+        of these experts."""
         self.router, self.experts = router, experts
         self.chosen, self.renormalized, self.waits = chosen, renormalized, waits
         self.grouped = grouped
@@ -106,11 +108,11 @@ class Mixture:
         return found
 
     def _by_all(self, x: Tensor, weights: Tensor, chosen: Tensor) -> Tensor:
-        """weights and chosen [n, chosen]."""
+        """Let every expert compute all tokens. weights and chosen [n, chosen]."""
         found = torch.zeros_like(x)
         for i, expert in enumerate(self.experts):
             its = chosen == i
             share = (weights * its).sum(dim=-1, keepdim=True)
-            # Not share x result alone: an expert that was not chosen may compute what is infinite.
+            # share x result is not enough: an expert that was not chosen may give infinities.
             found += torch.where(its.any(dim=-1, keepdim=True), expert(x) * share, 0)
         return found

@@ -1,4 +1,4 @@
-"""Norms over the last dimension, each row by itself."""
+"""Norms over the last dimension, each row independent of the others."""
 
 import torch
 import torch.nn.functional as F
@@ -6,11 +6,11 @@ from torch import Tensor
 
 
 class RmsNorm:
-    """To a root mean square of 1, in float32; then by the weight (Zhang and Sennrich 2019).
+    """Scale x to a root mean square of 1 in float32, then by the weight (Zhang, Sennrich 2019).
 
-    The dtype of the weight is where rounding comes: with a weight in x's dtype the normed x is
-    rounded first, as Llama's reference does; with one in float32 the product is, as Gemma's and
-    OLMo's do.
+    The weight's dtype decides what is rounded. With a weight in x's dtype, the normed x is rounded
+    before the product, as in Llama's reference. With a float32 weight, the product is rounded, as
+    in Gemma's and OLMo's.
     """
 
     __slots__ = ("eps", "weight")
@@ -26,7 +26,8 @@ class RmsNorm:
 
 
 class LayerNorm:
-    """To a mean of 0 and a deviation of 1; then by the weight, plus the bias."""
+    """Shift and scale x to mean 0 and standard deviation 1; then multiply by the weight and add
+    the bias."""
 
     __slots__ = ("bias", "eps", "weight")
 
@@ -38,7 +39,7 @@ class LayerNorm:
 
 
 class NoNorm:
-    """The norm that is not there."""
+    """No norm: returns x unchanged."""
 
     __slots__ = ()
 

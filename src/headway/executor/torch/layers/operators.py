@@ -1,4 +1,4 @@
-"""The seam of what a layer does with each token between its matrix products."""
+"""The seam of a layer's per-token work between its matrix products: norms, rotation, KV writes."""
 
 from typing import Protocol
 
@@ -15,10 +15,11 @@ NO_NORM = NoNorm()
 
 
 class StepHeads(Protocol):
-    """Queries, keys and values of one step."""
+    """The query, key and value heads of one step."""
 
     def take_in(self, layer: int, qkv: Tensor, q_norm: Norm, k_norm: Norm) -> Tensor:
-        """Norm and turn the heads [N, all heads], and write keys and values to the KV memory.
+        """Norm and rotate the heads in qkv [N, all heads x head_dim], and write keys and values to
+        the KV memory.
 
         Returns the queries, [N, heads, head_dim].
         """
@@ -26,26 +27,26 @@ class StepHeads(Protocol):
 
 
 class Operators(Protocol):
-    """What happens between products. Each token by itself."""
+    """The work between matrix products. Each token is independent of the others."""
 
     def add_and_norm(
         self, x: Tensor, found: Tensor | None, after: Norm, before: Norm
     ) -> tuple[Tensor, Tensor]:
-        """x + residual x after(found), and `before` of that. found: None adds nothing."""
+        """Return y = x + residual scale * after(found), and before(y). found None: y = x."""
         ...
 
     def of_step(self, positions: Tensor, cells: Tensor, cache: KVCache) -> StepHeads:
-        """positions and cells [N]: where the tokens stand, and where their keys and values go."""
+        """The heads of one step. positions [N]: of the tokens. cells [N]: KV cells to write to."""
         ...
 
 
 class TorchOperators:
-    """torch's own operators, for any device."""
+    """Operators built from torch's own, for any device."""
 
     def __init__(
         self, config: ModelConfig, rotary: list[RotaryTable], table_of_layer: list[int]
     ) -> None:
-        """table_of_layer: for each layer, the index of its table; -1: no position embedding."""
+        """table_of_layer: each layer's index in `rotary`; -1: no rotary embedding."""
         self.config, self.rotary, self.table_of_layer = config, rotary, table_of_layer
 
     def add_and_norm(
@@ -67,7 +68,7 @@ class TorchOperators:
 
 
 class TorchHeads:
-    """Heads of one step, by torch's operators."""
+    """StepHeads built from torch's operators."""
 
     def __init__(
         self,
@@ -76,15 +77,15 @@ class TorchHeads:
         cells: Tensor,
         cache: KVCache,
     ) -> None:
-        """rotations: by layer, of the step's positions."""
+        """rotations: by layer, the cosines and sines of the step's positions; None: no rotation."""
         self.config, self.rotations, self.cells, self.cache = config, rotations, cells, cache
 
     def take_in(self, layer: int, qkv: Tensor, q_norm: Norm, k_norm: Norm) -> Tensor:
         """As StepHeads.take_in."""
         heads, kv_heads = self.config.heads, self.config.kv_heads
         qkv = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_dim)
-        # NaN must not reach the cache, where other rows gather. The row's own residual stream keeps
-        # it, and that is where it is detected.
+        # NaN must not reach the cache, where other rows may gather it. The row's own
+        # residual stream keeps the NaN, and it is detected there.
         torch.nan_to_num_(qkv[:, heads:], 0.0, 0.0, 0.0)
         turned, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
         match self.config.family.qk_norm:

@@ -1,4 +1,4 @@
-"""product_choice: which product is the fastest for how many rows, measured on this machine."""
+"""product_choice: the fastest product for each row count, measured on this machine."""
 
 from collections.abc import Callable, Mapping
 from enum import StrEnum
@@ -11,33 +11,33 @@ from torch import Tensor
 
 from headway.executor.torch.cpu.kept_choice import kept_choice, one_thread, own_time
 
-ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # that are measured
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256)  # row counts that are measured
 OUTPUTS, INPUTS, MATRICES = 2_048, 1_024, 4  # together more than the nearer caches hold
-ROUNDS = 5  # of all in turn, of which the fastest counts
-TIE = 1.02  # as fast
-STAY = 1.25  # so much slower, a kernel of ours is kept: rows have the same bits in all batches
+ROUNDS = 5  # each round measures every kind; the fastest counts
+TIE = 1.02  # oneDNN must be faster than ours by more than this factor
+STAY = 1.25  # a kernel of ours is kept up to this much slower: rows keep their bits in all batches
 
 
 class Kind(StrEnum):
-    """Who multiplies rows in bfloat16."""
+    """What multiplies rows in bfloat16."""
 
-    PAIRS = "pairs"  # our kernel, by the processor's own products of pairs in bfloat16
-    WIDENED = "widened"  # our kernel, in float32: rows and weights are widened
+    PAIRS = "pairs"  # our kernel with the CPU's instructions for pairs of bfloat16
+    WIDENED = "widened"  # our kernel in float32: rows and weights are widened
     ONEDNN = "onednn"
 
 
-Product = Callable[[Tensor], object]  # of rows [n, INPUTS] with one matrix
-Products = Mapping[Kind, Product]  # with the same matrix
+Product = Callable[[Tensor], object]  # multiplies rows [n, INPUTS] by one matrix
+Products = Mapping[Kind, Product]  # all by the same matrix
 
 
 @cache
 def product_choice(
     library: Path, made: Callable[[Tensor], Products], mixed: Callable[[], bool]
 ) -> tuple[Kind, ...]:
-    """Whose product is taken for 0, 1, 2, ... rows; the last holds for all beyond.
+    """The kind of product for 0, 1, 2, ... rows; the last entry holds for all larger row counts.
 
-    Measuring takes a second, once. made: the products with a matrix of [OUTPUTS, INPUTS]. mixed:
-    whether ours and oneDNN's read the same memory, so that a matrix can have both.
+    Measuring takes a second, once. made: the products by a matrix [OUTPUTS, INPUTS]. mixed:
+    whether our kernels and oneDNN read the same layout, so that one matrix can use both.
     """
 
     def measured() -> list[Kind]:
@@ -53,10 +53,11 @@ def product_choice(
 
 
 def chosen(times: list[dict[Kind, int]]) -> list[Kind]:
-    """The fastest for each number of rows. times: by ROWS, in any unit.
+    """The kind to use for each row count. times: one entry per ROWS, in any unit.
 
-    Where two are as fast, it is ours rather than oneDNN's. Of ours, that of more rows is kept: a
-    row alone has the bits of the row in a batch as long as one of our kernels computes both.
+    The fastest wins, with two preferences. Ours beats oneDNN within TIE. And if one of ours was
+    chosen for the next larger row count, it is kept within STAY: a row has the same bits alone and
+    in a batch as long as the same kernel of ours computes both.
     """
     kinds, more = list[Kind](), Kind.ONEDNN
     for taken in reversed(times):
@@ -70,8 +71,8 @@ def chosen(times: list[dict[Kind, int]]) -> list[Kind]:
 
 
 def chosen_alone(times: list[dict[Kind, int]]) -> list[Kind]:
-    """As chosen, where oneDNN's product is taken for all numbers of rows or for none: ours, unless
-    one takes more than STAY of oneDNN's time."""
+    """As chosen, if oneDNN must multiply all row counts or none: our kernels, unless one of them
+    takes more than STAY times oneDNN's time."""
     ours: list[dict[Kind, int]] = [
         {kind: ns for kind, ns in each.items() if kind is not Kind.ONEDNN} for each in times
     ]
@@ -82,7 +83,7 @@ def chosen_alone(times: list[dict[Kind, int]]) -> list[Kind]:
 
 
 def _measured(made: Callable[[Tensor], Products]) -> list[dict[Kind, int]]:
-    """Nanoseconds for each of ROWS."""
+    """Nanoseconds by kind, for each of ROWS."""
     drawn = torch.Generator().manual_seed(0)
     matrices = [
         made(torch.randn(OUTPUTS, INPUTS, generator=drawn).to(torch.bfloat16))
@@ -94,7 +95,7 @@ def _measured(made: Callable[[Tensor], Products]) -> list[dict[Kind, int]]:
 
 
 def _fastest(matrices: list[Products], x: Tensor) -> dict[Kind, int]:
-    """Nanoseconds of all matrices by each, on one thread."""
+    """Nanoseconds by kind for multiplying by all matrices, on one thread."""
     best = dict.fromkeys(matrices[0], 2**62)
     for _ in range(ROUNDS):
         for kind in best:

@@ -1,4 +1,4 @@
-"""QuantizedLinear: a linear layer with its weight in 8 bits, on a CPU."""
+"""QuantizedLinear: a linear layer on a CPU with its weight in 8 bits."""
 
 from collections.abc import Sequence
 
@@ -10,9 +10,9 @@ from headway.executor.torch.cpu.library import kernels
 
 
 class QuantizedLinear:
-    """y = x W^T + b, with W and each row of x in 8 bits (cpu/int8.py), as a Linear is used.
+    """y = x W^T + b with W and each row of x in 8 bits (cpu/int8.py). Used like a Linear.
 
-    A row alone has the same bits as the row in any batch.
+    A row gives the same bits alone and in any batch.
     """
 
     __slots__ = ("any_rows", "bias", "matrix", "nbytes", "outputs", "rows_at_once")
@@ -21,8 +21,8 @@ class QuantizedLinear:
     one_as_slow_as_four = False
 
     def __init__(self, weights: Sequence[Tensor], bias: Tensor | None = None) -> None:
-        """weights [outputs, inputs], one below the other, which are not kept, in any floating
-        dtype; bias [all outputs], in the dtype of x."""
+        """weights: [outputs, inputs] each, in any floating dtype; stacked along outputs and not
+        kept. bias: [all outputs], in the dtype of x."""
         found = kernels()
         self.matrix: Int8Matrix = (
             PlainInt8(joined(weights)) if found is None else found.int8.pack(weights)

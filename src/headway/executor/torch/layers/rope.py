@@ -1,4 +1,4 @@
-"""Rotary position embedding by table look-up; positions.py names the scalings' sources."""
+"""Rotary position embedding by table look-up. positions.py names the sources of the scalings."""
 
 import math
 
@@ -15,9 +15,9 @@ from headway.executor.torch.config.positions import (
 
 
 def frequencies(rope: Rope, head_dim: int) -> Tensor:
-    """Angle per position of each pair of dimensions that turn, float32.
+    """Each rotated pair of dimensions' angle per position, float32.
 
-    [head_dim / 2], or fewer where only a share of the head turns.
+    [head_dim / 2], or fewer if only a share of the head is rotated.
     """
     dims = int(head_dim * rope.rotary_share)
     fast = 1.0 / rope.theta ** (torch.arange(0, dims, 2, dtype=torch.float32) / dims)
@@ -32,12 +32,12 @@ def frequencies(rope: Rope, head_dim: int) -> Tensor:
         case YarnScaling(factor):
             first, last = _yarn_range(rope.scaling, rope.theta, dims)
             kept = 1 - (torch.arange(dims // 2).float() - first) / (last - first)
-    kept = kept.clamp(0, 1)  # 1: left alone, 0: divided by the whole factor
+    kept = kept.clamp(0, 1)  # 1: unchanged; 0: divided by the whole factor
     return (1 - kept) * fast / factor + kept * fast
 
 
 def _yarn_range(yarn: YarnScaling, theta: float, dims: int) -> tuple[float, float]:
-    """YaRN's pairs of dimensions from which and up to which the stretching grows."""
+    """The pairs of dimensions between which YaRN's stretching grows: first and last."""
     first, last = (
         dims * math.log(yarn.original / (turns * 2 * math.pi)) / (2 * math.log(theta))
         for turns in (yarn.fast, yarn.slow)
@@ -51,10 +51,10 @@ def _yarn_range(yarn: YarnScaling, theta: float, dims: int) -> tuple[float, floa
 def rotary_tables(
     rope: Rope, head_dim: int, length: int, dtype: torch.dtype, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Cosines and sines of positions 0 to length - 1: two of [length, 1, pairs that turn].
+    """Cosines and sines of positions 0 to length - 1: two tensors [length, 1, rotated pairs].
 
-    Angles are computed in float32 whatever the dtype, as transformers does: in bfloat16 two
-    far positions would share one angle.
+    Angles are computed in float32 for every dtype, as in transformers: in bfloat16, distant
+    positions would share one angle.
     """
     angles = torch.outer(torch.arange(length).float(), frequencies(rope, head_dim)).unsqueeze(1)
     cos, sin = angles.cos() * rope.attention_factor, angles.sin() * rope.attention_factor
@@ -62,10 +62,10 @@ def rotary_tables(
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each head of x [n, heads, head_dim] by its position's angles [n, 1, pairs].
+    """Rotate each head of x [n, heads, head_dim] by its position's angles [n, 1, pairs].
 
-    Dimension i is paired with i + pairs, the layout of Hugging Face checkpoints; what lies
-    behind the pairs stays as it is.
+    Dimension i is paired with i + pairs, the layout of Hugging Face checkpoints. Dimensions after
+    the pairs are unchanged.
     """
     dims = 2 * cos.shape[-1]
     left, right = (x if dims == x.shape[-1] else x[..., :dims]).chunk(2, dim=-1)
