@@ -1,4 +1,4 @@
-"""The seam of attention: how a step's queries read the keys and values of their rows' past."""
+"""The seam of attention: how a step's queries read the keys and values of their rows."""
 
 from typing import Protocol
 
@@ -9,13 +9,13 @@ from headway.executor.torch.attention.step_rows import StepRows
 
 
 class StepAttention(Protocol):
-    """Attention of one step; it knows the rows."""
+    """Attention of one step, prepared for its rows."""
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
-        """Each query's answer: [N, heads, head_dim] -> [N, heads x head_dim].
+        """Attend with every query: [N, heads, head_dim] -> [N, heads x head_dim].
 
-        The step's keys and values of this layer are in the KV memory. The result depends on the
-        query's own row alone, to rounding.
+        The step's keys and values of this layer must already be in the KV memory. Each result
+        depends only on the query's own row, to rounding.
         """
         ...
 
@@ -25,9 +25,9 @@ class Attention(Protocol):
 
     @property
     def gathering(self) -> Gathering:
-        """How it reads keys for rows of one query: what a step's cost depends on."""
+        """How keys are read for rows of one query. A step's cost depends on it."""
         ...
 
     def of_step(self, rows: StepRows) -> StepAttention:
-        """Prepare what all layers of a step share, once. It never waits for the device."""
+        """Prepare, once, what all layers of a step share. Never waits for the device."""
         ...

@@ -1,4 +1,4 @@
-"""attention_of: which attention a device gets."""
+"""attention_of: chooses the attention for a device."""
 
 from importlib.util import find_spec
 
@@ -12,7 +12,7 @@ from headway.executor.torch.memory.kv_cache import KVCache
 
 
 def attention_of(config: ModelConfig, cache: KVCache, tables: BlockTables) -> Attention:
-    """Our own kernels, where there are some for the device; else torch's operators."""
+    """Our own kernels if the device has them; else torch's operators."""
     device = cache.keys[0].device.type
     if device == "cpu" and (found := kernels()) and attends(found, config.head_dim):
         return CpuAttention(config, cache, tables, found)

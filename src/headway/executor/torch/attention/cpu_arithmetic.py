@@ -1,4 +1,4 @@
-"""arithmetic_of: how the kernels of attention multiply on this processor."""
+"""arithmetic_of: how the attention kernel multiplies on this processor."""
 
 from enum import StrEnum
 from functools import cache
@@ -11,31 +11,31 @@ from headway.executor.torch.attention.step_rows import StepRows
 from headway.executor.torch.cpu.kept_choice import kept_choice, one_thread, own_time
 from headway.executor.torch.cpu.library import Kernels
 
-HEADS, KV_HEADS, SIZE, BLOCK = 14, 2, 64, 16  # of the call that is timed
-QUERIES, KEYS = 16, 512  # the last ones of a prompt
-ROUNDS = 9  # of which the fastest counts
-PAYS = 0.9  # of the time in float32: what is nearly as fast rounds more
+HEADS, KV_HEADS, SIZE, BLOCK = 14, 2, 64, 16  # shape of the timed call
+QUERIES, KEYS = 16, 512  # the last queries of a prompt, over all its keys
+ROUNDS = 9  # the fastest counts
+PAYS = 0.9  # pairs must take less than this share of the time in float32, since they round more
 
 
 class Arithmetic(StrEnum):
-    """In the order in which the library counts them (native/attention.cpp)."""
+    """The kinds of arithmetic, in the order of the library's numbers (native/attention.cpp)."""
 
-    FLOAT32 = "float32"  # numbers are in float32
-    WIDENED = "widened"  # in bfloat16, multiplied in float32
-    PAIRS = "pairs"  # in bfloat16, multiplied by the processor's own products of pairs
+    FLOAT32 = "float32"  # float32 data
+    WIDENED = "widened"  # bfloat16 data, multiplied in float32
+    PAIRS = "pairs"  # bfloat16 data, multiplied by the CPU's instructions for pairs
 
     @property
     def number(self) -> int:
-        """As the library knows it."""
+        """The library's number of it."""
         return list(Arithmetic).index(self)
 
 
 @cache
 def arithmetic_of(kernels: Kernels, dtype: torch.dtype) -> Arithmetic:
-    """For keys and values of this dtype. Pairs are taken where they are the faster ones: it is
-    measured once, in some milliseconds.
+    """The arithmetic for keys and values of this dtype. Pairs are used if they are faster, which
+    is measured once, in a few milliseconds.
 
-    One kind serves all rows of a process, so a row alone has the bits of the row in a batch.
+    One kind serves all rows of a process, so a row gives the same bits alone and in a batch.
     """
     if dtype is torch.float32:
         return Arithmetic.FLOAT32
@@ -46,7 +46,7 @@ def arithmetic_of(kernels: Kernels, dtype: torch.dtype) -> Arithmetic:
 
 
 def _faster(kernels: Kernels) -> Arithmetic:
-    """By attention of some queries, which is bound by products."""
+    """The faster kind for several queries of one row, a case bound by the products."""
     best = {Arithmetic.WIDENED: 2**62, Arithmetic.PAIRS: 2**62}
     with one_thread():
         for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""CpuAttention: our own kernel, which reads keys and values where they lie (cpu/native/)."""
+"""CpuAttention: our own kernel, which reads keys and values in place (cpu/native/)."""
 
 from dataclasses import dataclass
 
@@ -15,23 +15,23 @@ from headway.executor.torch.cpu.library import Kernels
 from headway.executor.torch.memory.block_tables import BlockTables
 from headway.executor.torch.memory.kv_cache import KVCache
 
-SPAN = 1024  # keys of a row of one query that one thread reads
+SPAN = 1024  # keys of a span: what one thread reads for a row of one query
 NO_PARTIALS = torch.empty(0)
-LINES = 128  # queries x heads that share keys, of a row of many
+LINES = 128  # of an item of a row of many queries: queries x query heads of a KV head
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a call computes, in layers of one window."""
+    """What one call computes, for layers with the same window."""
 
     items: Ints  # int64 [items, 8] (items.py)
     merges: Ints  # int64 [rows, 3]
-    partials: Tensor  # float32 [spans that are merged, heads, head_dim]
-    sums: Tensor  # float32 [spans that are merged, heads, 2]
+    partials: Tensor  # float32 [spans to merge, heads, head_dim]
+    sums: Tensor  # float32 [spans to merge, heads, 2]
 
 
 class CpuAttention:
-    """Nothing is gathered, and no row is padded. Soft caps and windows included."""
+    """Attention without gathering or padding. Supports soft caps and windows."""
 
     gathering = UNPADDED
 
@@ -45,7 +45,7 @@ class CpuAttention:
         self._tables = tables
         width = tables.host.shape[1]
         shape = (config.heads, cache.heads, cache.head_dim, cache.block_size, width)
-        # Kept, because kernels are told addresses: the shape, and by window a step's work.
+        # Kernels get addresses, so these stay alive: the shape, and each window's work of a step.
         self.shape = np.array(shape, dtype=np.int64)
         self.words = {each: np.zeros(7, dtype=np.int64) for each in cache.windows}
 
@@ -77,11 +77,11 @@ class CpuAttention:
 
 @dataclass(frozen=True, slots=True)
 class CpuStep:
-    """Attention of one step, of which there is one at a time."""
+    """Attention of one step. Only one exists at a time."""
 
     of: CpuAttention
     tables: Ints
-    work: dict[int, Work]  # by window: its memory, which the kernels read
+    work: dict[int, Work]  # by window; keeps alive the memory that the kernels read
 
     def attend(self, layer: int, q: Tensor) -> Tensor:
         """As StepAttention.attend."""
@@ -98,7 +98,7 @@ class CpuStep:
 
 
 def attends(kernels: Kernels, size: int) -> bool:
-    """Whether there is code for heads of this size."""
+    """Whether the kernel supports this head_dim."""
     shape, nothing = np.array([1, 1, size, 1, 1], dtype=np.int64), np.zeros(7, dtype=np.int64)
     addresses = shape.ctypes.data, None, 0, None, None, nothing.ctypes.data
     return bool(kernels.attend(0, *addresses, 1.0, 0.0, 0, None, 1))

@@ -1,4 +1,4 @@
-"""GatheredAttention: torch's own operators over keys and values that are copied together first."""
+"""GatheredAttention: gathers keys and values, then attends with torch's own operators."""
 
 from dataclasses import dataclass
 
@@ -18,11 +18,11 @@ from headway.executor.torch.memory.transfer import send_one
 
 @dataclass(frozen=True, slots=True)
 class DecodeRows:
-    """Rows of one token and of similar lengths: flat tokens begin to end."""
+    """A group of rows of one token with similar lengths: flat tokens begin to end."""
 
     begin: int
     end: int
-    blocks: Tensor  # [rows x blocks of the longest], scratch after a row's last
+    blocks: Tensor  # [rows x blocks of the longest], scratch after a row's last block
     masks: dict[int, Tensor]  # by window: [rows, 1, 1, keys], 0 or -inf
 
 
@@ -32,15 +32,16 @@ class PrefillRow:
 
     begin: int
     end: int
-    keys: int  # how many it attends to
-    blocks: Tensor  # the blocks that hold them
+    keys: int  # how many keys it attends to
+    blocks: Tensor  # the blocks that hold those keys
     # by window: [end - begin, keys], 0 or -inf; None: causal from position 0
     masks: dict[int, Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
 class GatheredStep:
-    """Attention of one step. The work space is the cache's, so steps are computed in turn."""
+    """Attention of one step. All steps share the cache's work space, so one must end before the
+    next attends."""
 
     cache: KVCache
     scales: Scales
@@ -60,15 +61,15 @@ class GatheredStep:
         return found[0] if len(found) == 1 else torch.cat(found)
 
     def attend_row(self, layer: int, q: Tensor, row: PrefillRow) -> Tensor:
-        """The answers of one row of many queries: [queries, heads x head_dim]."""
+        """Attend with one row of many queries: [queries, heads x head_dim]."""
         k, v = self.cache.gather(layer, row.blocks)
         mine, seen = q[row.begin : row.end], row.masks[self.windows[layer]]
         return attention.attend_prefill(mine, k[: row.keys], v[: row.keys], seen, self.scales)
 
 
 class GatheredAttention:
-    """For any device, and the fastest on a CPU. Rows of one query are computed in groups, padded
-    to the longest of a group; a row of many queries is computed by itself."""
+    """Attention for any device. Rows of one query are computed in groups, padded to the longest
+    row of the group. A row of many queries is computed separately."""
 
     def __init__(self, config: ModelConfig, cache: KVCache, tables: BlockTables) -> None:
         self.cache, self.gathering = cache, cache.gathering
@@ -78,7 +79,7 @@ class GatheredAttention:
         self._seen, self._unseen = cache.keys[0].new_tensor([0.0, -float("inf")]).unbind()
 
     def of_step(self, rows: StepRows) -> GatheredStep:
-        """As Attention.of_step. On a device that is no CPU, its copies wait."""
+        """As Attention.of_step."""
         singles, size = rows.singles, self._size
         needs = -(-rows.keys[:singles] // size)
         decodes = tuple(
@@ -94,7 +95,7 @@ class GatheredAttention:
         return GatheredStep(self.cache, self._scales, self._of_layer, decodes, prefills)
 
     def _decode_masks(self, keys: int, lengths: Ints) -> dict[int, Tensor]:
-        """For each window, masks of rows of one query: the last of `lengths` positions."""
+        """For each window, the masks of rows whose one query is the last of `lengths` positions."""
         at, seen = np.arange(keys), lengths[:, None, None, None]
         return {
             window: self._mask((at < seen) & (at >= seen - window) if window else at < seen)
@@ -111,9 +112,10 @@ class GatheredAttention:
         return PrefillRow(begin, begin + queries, keys, self._tensor(table.copy()), masks)
 
     def _prefill_mask(self, keys: int, seen: Ints, window: int) -> Tensor | None:
-        """The mask of queries that attend up to positions `seen`, and back to the window's limit.
+        """The mask of queries that see keys up to positions `seen`, and back to the window's limit.
 
-        None where the causal mask is enough: from position 0, with all keys inside the window.
+        None if the causal mask is enough: the row starts at position 0 and all keys are inside the
+        window.
         """
         window = window if window < keys else 0
         if seen[0] == 0 and not window:

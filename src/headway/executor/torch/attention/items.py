@@ -1,28 +1,29 @@
-"""Items: what the kernels of attention compute one by one, as columns of numbers.
+"""Items: the units of work of the attention kernels, each a row of numbers.
 
 item   | slot | flat token | queries | first position | keys of the row | from | to | partial |
 merge  | flat token | first partial | spans |
 
-from and to: the keys that it computes. partial: where its sums go; -1: it writes the row's answer.
+from, to: the range of keys it reads. partial: the index where its sums go, to be merged; -1: it
+writes the row's result directly.
 """
 
 import numpy as np
 
 from headway.executor.torch.attention.step_rows import Ints, StepRows
 
-SPAN = 256  # keys of a row of one query that are computed together. A power of two
+SPAN = 256  # keys of a span: what one item of a row of one query reads. A power of two
 NO_ITEMS, NO_MERGES = np.zeros((0, 8), dtype=np.int64), np.zeros((0, 3), dtype=np.int64)
 
 
 def single_items(rows: StepRows, window: int, span: int = SPAN) -> tuple[Ints, Ints, int]:
-    """Items of the rows of one query, cut into spans; the rows to merge; how many partials.
+    """Items of the rows of one query, cut into spans; the merges; the number of partials.
 
-    Spans end at multiples of `span`, wherever a window begins. A row of one span writes its answer
-    itself.
+    Spans are cut at multiples of `span`, wherever the window begins. A row of one span writes its
+    result directly.
     """
     count = rows.singles
     keys = rows.keys[:count]
-    if not window and (not count or keys[-1] <= span):  # the most keys: the usual step
+    if not window and (not count or keys[-1] <= span):  # even the longest: the usual step
         items = np.zeros((count, 8), dtype=np.int64)
         items[:, 0], items[:, 1], items[:, 2] = rows.slots[:count], rows.begins[:count], 1
         items[:, 3], items[:, 4], items[:, 6], items[:, 7] = keys - 1, keys, keys, -1
@@ -55,8 +56,8 @@ def single_items(rows: StepRows, window: int, span: int = SPAN) -> tuple[Ints, I
 
 
 def many_items(rows: StepRows, window: int, most: int) -> Ints:
-    """Items of the rows of many queries: `most` queries each, the last ones of a row first, since
-    they see the most keys and so take the longest."""
+    """Items of the rows of many queries, at most `most` queries each. A row's last queries come
+    first: they see the most keys and take the longest."""
     if rows.singles == len(rows.keys):
         return NO_ITEMS
     chosen = slice(rows.singles, None)

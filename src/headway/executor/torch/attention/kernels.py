@@ -1,12 +1,12 @@
 """Paged attention in Triton: one kernel for rows of one query and of many, and one that merges.
 
 The softmax is computed tile by tile as in FlashAttention (Dao et al. 2022). A long row of one
-query is cut into spans of keys that are computed side by side and merged, as in Flash-Decoding
+query is cut into spans of keys that are computed in parallel and merged, as in Flash-Decoding
 (Dao et al. 2023). Keys and values are found through the block tables, as in PagedAttention
-(Kwon et al. 2023). Nothing of rows x context is written out.
+(Kwon et al. 2023). No array of size rows x context is materialised.
 
-A row's arithmetic does not depend on the other rows of the step: tiles and spans begin at places
-that follow from the row alone.
+A row's arithmetic does not depend on the other rows of the step: where tiles and spans begin
+follows from the row alone.
 
     queries      [N, heads, head_dim], a token's heads end to end
     keys, values [cells, kv_heads, head_dim]
@@ -16,9 +16,9 @@ that follow from the row alone.
     partials     float32 [partials, heads, head_dim]: a span's sum of values, weighted
     sums         float32 [partials, heads, 2]: a span's largest score and its sum of weights
 
-Query i of an item stands at flat token `token + i` and sees the keys up to `position + i`, of the
-row's `keys`. Of these the item reads `begin` to `end`. partial: where its sums go, to be merged;
--1: its result goes to `out`, since it has read all.
+Query i of an item is flat token `token + i`. It sees the row's keys up to position
+min(position + i, keys - 1). The item reads keys `begin` to `end`. partial: the index where its
+sums go, to be merged; -1: the item reads all keys, and its result goes to `out`.
 """
 
 import triton
@@ -41,10 +41,10 @@ def attend(
     stride,  # elements of the queries from one token to the next
     WIDTH: tl.constexpr,
     SCALE: tl.constexpr,  # of scores
-    CAP: tl.constexpr,  # of scores; 0: none
-    WINDOW: tl.constexpr,  # keys that a query looks back to, its own included; 0: all
+    CAP: tl.constexpr,  # soft cap of scores; 0: none
+    WINDOW: tl.constexpr,  # how many keys a query sees, its own included; 0: all
     KV_HEADS: tl.constexpr,
-    GROUP: tl.constexpr,  # query heads of a KV head
+    GROUP: tl.constexpr,  # query heads per KV head
     HEAD_DIM: tl.constexpr,
     DIMS: tl.constexpr,  # HEAD_DIM rounded up to a power of two
     BLOCK: tl.constexpr,  # tokens of a block of the KV memory
@@ -52,8 +52,8 @@ def attend(
     TILE_KEYS: tl.constexpr,
     PRECISION: tl.constexpr,  # of products: ieee, tf32 or wide
 ):
-    """One item (queries of one row) for one KV head. Row r of the score tile is query r // GROUP
-    and head r % GROUP, so that the heads of a group share each key that is read."""
+    """Compute one item (queries of one row) for one KV head. Row r of the score tile is query
+    r // GROUP and head r % GROUP of the group, so the group's heads share each key that is read."""
     item, kv_head = items + tl.program_id(0) * FIELDS, tl.program_id(1)
     slot, token = tl.load(item).to(tl.int64), tl.load(item + 1).to(tl.int64)
     rows, dims = tl.arange(0, TILE_ROWS), tl.arange(0, DIMS)
@@ -83,9 +83,9 @@ def _over_keys(
     tile,  # [rows, dims] of queries
     keys,
     values,
-    table,  # of the row
+    table,  # the row's block table
     kv_head,
-    last,  # [rows]: the last key that each sees
+    last,  # [rows]: the last key that each query sees
     begin,
     end,
     SCALE: tl.constexpr,
@@ -97,7 +97,7 @@ def _over_keys(
     TILE_KEYS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """Each query's largest score, sum of weights and weighted sum of values."""
+    """Compute each query's largest score, sum of weights and weighted sum of values."""
     dims = tl.arange(0, tile.shape[1])
     largest = tl.full([tile.shape[0]], -float("inf"), tl.float32)
     weight = tl.zeros([tile.shape[0]], tl.float32)
@@ -126,7 +126,7 @@ def _over_keys(
 
 @triton.jit
 def _product(one, other, PRECISION: tl.constexpr):
-    """one @ other, summed in float32. wide: the operands become float32 before."""
+    """one @ other, accumulated in float32. wide: the operands are converted to float32 first."""
     if PRECISION == "wide":
         return tl.dot(one.to(tl.float32), other.to(tl.float32), input_precision="ieee")
     return tl.dot(one, other, input_precision=PRECISION)
@@ -134,7 +134,7 @@ def _product(one, other, PRECISION: tl.constexpr):
 
 @triton.jit
 def _capped(scores, CAP: tl.constexpr):
-    """CAP x tanh(scores / CAP), or the scores."""
+    """CAP x tanh(scores / CAP); without a cap, the scores unchanged."""
     if CAP > 0:
         return CAP * (2 * tl.sigmoid(2 * scores / CAP) - 1)
     return scores
@@ -144,13 +144,13 @@ def _capped(scores, CAP: tl.constexpr):
 def merge(
     partials,
     sums,
-    merges,  # int32 [rows, 3]: flat token, first partial, how many there are
+    merges,  # int32 [rows, 3]: flat token, first partial, number of partials
     out,
     HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIMS: tl.constexpr,
 ):
-    """The spans of one row and one query head, added up in their order."""
+    """Merge the spans of one row and one query head, in order."""
     row, head, dims = merges + tl.program_id(0) * 3, tl.program_id(1), tl.arange(0, DIMS)
     token, begin = tl.load(row).to(tl.int64), tl.load(row + 1).to(tl.int64)
     at = begin * HEADS + head

@@ -1,4 +1,4 @@
-"""PagedAttention: our Triton kernels, which read keys and values where they lie."""
+"""PagedAttention: our Triton kernels, which read keys and values in place."""
 
 from dataclasses import dataclass
 
@@ -15,19 +15,19 @@ from headway.executor.torch.memory.block_tables import BlockTables
 from headway.executor.torch.memory.kv_cache import KVCache
 from headway.executor.torch.memory.transfer import send
 
-LEAST_TILE = 16  # of a product on tensor cores
-KEY_TILE_BYTES, QUERY_TILE_BYTES = 16 << 10, 32 << 10  # so that all tiles fit a GPU's shared memory
-MOST_KEYS, MOST_ROWS = 64, 128  # of a tile
+LEAST_TILE = 16  # smallest side of a product on tensor cores
+KEY_TILE_BYTES, QUERY_TILE_BYTES = 16 << 10, 32 << 10  # so all tiles fit into shared memory
+MOST_KEYS, MOST_ROWS = 64, 128  # largest tile
 
 
 @dataclass(frozen=True, slots=True)
 class Tiles:
-    """Shapes of the kernels' tiles. They follow from the model alone, never from a step."""
+    """Shapes of the kernels' tiles. They depend only on the model, never on a step."""
 
     dims: int  # head_dim, padded
     keys: int
-    single_rows: int  # of the score tile, for rows of one query: its group of heads
-    many_rows: int  # for rows of many queries: queries x group
+    single_rows: int  # score tile's rows for a row of one query: the heads of a group
+    many_rows: int  # score tile's rows for a row of many queries: queries x group
 
     @classmethod
     def of(cls, config: ModelConfig, itemsize: int) -> "Tiles":
@@ -42,16 +42,16 @@ class Tiles:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one launch of each kernel computes, for layers of one window. On the device."""
+    """What one call computes, for layers with the same window. Its tensors are on the device."""
 
     singles: Tensor  # int32 [items, 8]: items of rows of one query (kernels.attend)
-    many: Tensor  # int32 [items, 8]: of rows of many
+    many: Tensor  # int32 [items, 8]: items of rows of many queries (kernels.attend)
     merges: Tensor  # int32 [rows, 3]: rows of several spans (kernels.merge)
-    partials: int  # spans that are merged
+    partials: int  # the number of spans to merge
 
 
 class PagedAttention:
-    """Reads each key where it lies, through the block tables. Soft caps and windows included."""
+    """Reads each key in place, through the block tables. Supports soft caps and windows."""
 
     gathering = UNPADDED
 
@@ -60,14 +60,15 @@ class PagedAttention:
         self.heads, self.scales = config.heads, config.scales
         self.device, self.dtype = cache.keys[0].device, cache.keys[0].dtype
         self.tiles = Tiles.of(config, self.dtype.itemsize)
-        # TF32 only if torch's own products may use it; the interpreter has no bfloat16 products.
+        # TF32 only if torch's own products may use it. Triton's interpreter, which runs this on a
+        # CPU, has no bfloat16 products.
         tf32 = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
         is_bfloat16_on_cpu = self.device.type == "cpu" and self.dtype is torch.bfloat16
         self.precision = "wide" if is_bfloat16_on_cpu else tf32
         self.windows = tuple(layer.window for layer in config.layer_attention)
 
     def of_step(self, rows: StepRows) -> "PagedStep":
-        """As Attention.of_step. All windows' work goes over in one copy."""
+        """As Attention.of_step. One copy sends the work of all windows."""
         group = self.heads // self.cache.heads
         arrays, partials = list[Ints](), list[int]()
         for window in self.cache.windows:
@@ -141,7 +142,7 @@ class PagedStep:
 
 
 def options(rows: int) -> dict[str, int | bool]:
-    """How `attend` is compiled for a tile of so many rows."""
+    """Compile options of `attend` for a tile of this many rows."""
     return {"num_warps": 8 if rows == MOST_ROWS else 4, "num_stages": 2, "enable_fp_fusion": True}
 
 
