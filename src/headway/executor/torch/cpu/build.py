@@ -1,7 +1,7 @@
-"""compiled: the C++ kernels (native/) as a shared library, built for this machine once.
+"""compiled: the C++ kernels (native/) as a shared library, built once for this machine.
 
-A wheel has the source alone. The library is built at first use, for the very processor that it runs
-on, and kept in the user's cache under a name that follows from the source, the compiler and the
+A wheel holds only the source. The library is built at first use for this machine's processor, and
+kept in the user's cache under a name derived from the source, the compiler and its flags, and the
 processor.
 """
 
@@ -21,37 +21,38 @@ from headway.errors import HeadwayError
 from headway.executor.torch.config.processor import cpu_flags
 
 SOURCES = Path(__file__).with_name("native")
-# OpenMP is not linked: the functions are those of the runtime that torch has loaded. Two runtimes
-# would have two sets of threads, which take the cores from each other.
-# Nothing is contracted behind our backs: int8.cpp has the bits of its reference.
+# OpenMP is not linked: its functions come from the runtime that torch has loaded. Two runtimes
+# would have two sets of threads that compete for the cores.
+# No implicit fused multiply-adds: int8.cpp must give the same bits as its reference.
 FLAGS = (
     *("-O3", "-march=native", "-ffp-contract=off", "-std=c++17", "-fPIC", "-fopenmp"),
     *("-mprefer-vector-width=512", "-Wno-maybe-uninitialized"),
 )
 SWITCH = "HEADWAY_CPU_KERNELS"  # "off": torch's own operators alone
-SECONDS = 120  # that the compiler may take
+SECONDS = 120  # limit of each run of the compiler
 NEEDED = {"avx2", "fma"}
 
 
 class NoKernelsError(HeadwayError):
-    """The library cannot be had here; its words say why."""
+    """The library is not available here; the message says why."""
 
 
 def can_be_built() -> bool:
-    """Whether this machine has what they need. Nothing is built."""
+    """Whether the kernels are not switched off and this machine can build them. Builds nothing."""
     fits = platform.machine() in ("x86_64", "AMD64") and cpu_flags() >= NEEDED
     return fits and not is_off() and shutil.which(os.environ.get("CXX", "g++")) is not None
 
 
 def is_off() -> bool:
-    """Whether the user wants torch's operators alone."""
+    """Whether the user has switched the kernels off."""
     return os.environ.get(SWITCH, "").lower() in ("off", "0", "no")
 
 
 def compiled(say: Callable[[str], None] | None = None) -> Path:
-    """The library's file. say: told before it is built, which takes seconds; None: to stderr.
+    """The library's file, built if it is missing. Raises NoKernelsError.
 
-    Two processes build it once. Raises NoKernelsError.
+    say: called with a message before a build, which takes seconds; None: print it to stderr. A
+    lock ensures that only one process builds.
     """
     if platform.machine() not in ("x86_64", "AMD64") or not cpu_flags() >= NEEDED:
         raise NoKernelsError("the CPU kernels are for x86 processors with AVX2")
@@ -76,7 +77,7 @@ def _say(text: str) -> None:
 
 
 def _private_folder() -> Path:
-    """Where libraries are kept. What lies there is loaded as code, so it is nobody else's."""
+    """The folder of the libraries. They are loaded as code, so only this user may write there."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     folder = Path(base) / "headway" / "kernels"
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -87,7 +88,7 @@ def _private_folder() -> Path:
 
 
 def _fingerprint(compiled_by: str) -> str:
-    """Of all that the library follows from."""
+    """A hash of the sources, the compiler's version, its flags and the processor's flags."""
     asked = [compiled_by, "--version"]
     version = subprocess.run(asked, capture_output=True, text=True, timeout=SECONDS).stdout
     texts = [path.read_text(encoding="utf-8") for path in _files("*")]
@@ -100,7 +101,7 @@ def _files(pattern: str) -> list[Path]:
 
 
 def _build(compiler: str, file: Path) -> None:
-    """Complete or not at all: it is renamed when it is whole."""
+    """Build the library in a temporary folder and rename it when it is complete."""
     with tempfile.TemporaryDirectory(dir=file.parent) as work:
         library = Path(work, file.name)
         parts = {path: Path(work, f"{path.stem}.o") for path in _files("*.cpp")}

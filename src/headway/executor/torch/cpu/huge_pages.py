@@ -1,12 +1,12 @@
-"""Weights in huge pages: one entry of the page table for 2 MiB instead of 512.
+"""Weights in huge pages: one page table entry for 2 MiB instead of 512 entries.
 
-A decode step reads all weights once, in one order. Every 4 KiB the processor must look up the next
-page, in a virtual machine through two tables. From huge pages it reads a tenth more a second.
+A decode step reads all weights once, in order. Every 4 KiB the processor looks up another page, in
+a virtual machine through two tables. With huge pages it reads a tenth more per second.
 
-Linux gives them where a process asks for them (madvise), and since 6.1 it also moves what is there
-already (MADV_COLLAPSE). To ask before weights are read would be simpler. But if a host takes free
-memory back from its virtual machines, each 2 MiB takes milliseconds, while somebody waits for the
-first answer.
+Linux gives huge pages to a process that asks (madvise). Since 6.1 it also moves existing memory
+into them (MADV_COLLAPSE). Asking before the weights are read would be simpler. But if the host
+reclaims free memory from its virtual machines, each 2 MiB takes milliseconds, and the first request
+would wait for it.
 """
 
 import ctypes
@@ -19,18 +19,18 @@ from pathlib import Path
 Part = tuple[int, int]  # address, bytes
 
 COLLAPSE = 25  # MADV_COLLAPSE
-SIZE = 2 << 20  # of a huge page on x86
-LEAST = 64 << 20  # bytes: fewer are mostly in a cache
-DELAY = 2.0  # seconds: the tokenizer is loaded first, and the first answer given
-# Shares of the time in which it works: beside steps, which lack it, and while nothing is computed.
+SIZE = 2 << 20  # bytes of a huge page on x86
+LEAST = 64 << 20  # bytes: less than this stays mostly in a cache
+DELAY = 2.0  # seconds: leaves time to load the tokenizer and to give the first answer
+# Shares of the time spent moving: while steps run, which it slows down, and while nothing runs.
 BUSY, IDLE = 0.03, 0.5
-COMPUTING = 0.2  # of a core: a process that uses more computes
+COMPUTING = 0.2  # share of a core: above it, the process counts as busy
 SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def collapse_later(parts: Iterable[Part]) -> threading.Timer | None:
-    """Move this memory into huge pages, in the background. None: there is too little of it, or no
-    such call. Where it is refused, all stays as it is."""
+    """Move this memory into huge pages in the background. Returns None if there is too little
+    memory or huge pages are off. What the system refuses to move stays where it is."""
     blocks = blocks_of(parts)
     if not _allowed() or len(blocks) * SIZE < LEAST:
         return None
@@ -41,7 +41,7 @@ def collapse_later(parts: Iterable[Part]) -> threading.Timer | None:
 
 
 def _allowed() -> bool:
-    """Whether there are huge pages, and they were not forbidden."""
+    """Whether the system has huge pages and they are not switched off."""
     try:
         return "[never]" not in SWITCH.read_text()
     except OSError:
@@ -49,7 +49,7 @@ def _allowed() -> bool:
 
 
 def blocks_of(parts: Iterable[Part]) -> list[int]:
-    """The addresses of all 2 MiB of which these parts fill at least half, ascending."""
+    """The addresses, ascending, of the 2 MiB blocks that these parts fill at least half."""
     filled = Counter[int]()
     for address, size in parts:
         for block in range(address // SIZE, -(-(address + size) // SIZE)):
@@ -59,8 +59,8 @@ def blocks_of(parts: Iterable[Part]) -> list[int]:
 
 
 def collapse(blocks: Iterable[int], busy: float = 1.0, idle: float = 1.0) -> int:
-    """How many of them are in huge pages now. busy, idle: shares of the time in which it works,
-    while the process computes something and while it does not. It rests in between."""
+    """Move blocks into huge pages one by one; return how many succeeded. busy, idle: the share of
+    the time spent moving, while the process is busy and while it is idle; it sleeps in between."""
     madvise = ctypes.CDLL(None, use_errno=True).madvise
     madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
     moved, share = 0, busy

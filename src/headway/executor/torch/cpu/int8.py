@@ -1,9 +1,9 @@
-"""Weights in 8 bits: one scale for each output channel, and one for each row of x at every product.
+"""Weights in 8 bits: one scale per output channel, and one per row of x in each product.
 
-Both are symmetric: the largest magnitude becomes 127. A row's scale follows from that row alone, so
-its result does not depend on its company; a scale for all rows together would mix them. Sums of
-products of integers are exact. The scheme is that of LLM.int8() (Dettmers et al. 2022) without its
-outliers in 16 bits.
+Both are symmetric: the largest magnitude becomes 127. A row's scale depends only on that row, so
+its result does not depend on the batch, as it would with one scale for all rows. Sums of integer
+products are exact. The scheme is that of LLM.int8() (Dettmers et al. 2022) without its 16-bit
+outliers.
 """
 
 from typing import Protocol
@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 LARGEST = 127
-LEAST = 1e-30  # a row without a larger magnitude is zero
-PIECE = 1 << 24  # numbers that are quantised at once
-SUMS = 1 << 20  # that torch's operators find at once
+LEAST = 1e-30  # a row whose magnitudes are all smaller becomes zero
+PIECE = 1 << 24  # weights quantised at once
+SUMS = 1 << 20  # sums that torch's operators compute at once
 
 
 class Int8Matrix(Protocol):
@@ -25,24 +25,23 @@ class Int8Matrix(Protocol):
 
     @property
     def part(self) -> tuple[int, int]:
-        """Where the numbers lie: address, bytes."""
+        """The weight's address and bytes."""
         ...
 
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """x W^T + bias: [rows, inputs] -> [rows, outputs], for any number of rows. A row with a
-        number that is not finite becomes NaN, and no other row does."""
+        """x W^T + bias: [rows, inputs] -> [rows, outputs], for any number of rows. A row with NaN
+        or infinity becomes NaN; other rows are not affected."""
         ...
 
     def rows(self, numbers: Tensor, dtype: torch.dtype) -> Tensor:
-        """The weights of some outputs: [n] -> [n, inputs]."""
+        """The weights of the outputs with these numbers: [n] -> [n, inputs]."""
         ...
 
 
 def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
-    """[rows, n] -> int8 of the same shape, and each row's scale in float32.
+    """Quantize [rows, n] to int8 of the same shape, and each row's scale in float32.
 
-    Rounded to the nearest, ties to even. A row with a number that is not finite is zeros, and its
-    scale is NaN.
+    Rounds to nearest, ties to even. A row with NaN or infinity becomes zeros with a scale of NaN.
     """
     wide = x.float()
     most = wide.abs().amax(dim=1)
@@ -55,7 +54,8 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class PlainInt8:
-    """By torch's operators: where there are no kernels of ours, and their reference."""
+    """Int8Matrix by torch's operators: used if our kernels are not available, and their reference.
+    """
 
     def __init__(self, weight: Tensor) -> None:
         """weight [outputs, inputs], in any floating dtype."""
@@ -75,7 +75,7 @@ class PlainInt8:
     def product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         y = x.new_empty(len(x), self.outputs)
         step = max(1, SUMS // max(x.shape[1], self.outputs))
-        for begin in range(0, len(x), step):  # the sums are wide, and memory was planned without
+        for begin in range(0, len(x), step):  # the memory plan does not include these wide sums
             part = slice(begin, begin + step)
             numbers, scales = quantize(x[part])
             found = torch._int_mm(numbers, self.weight.t()).float()

@@ -1,4 +1,4 @@
-"""PanelInt8: a weight in 8 bits as our C++ kernels read it (native/int8.cpp)."""
+"""PanelInt8: a weight in 8 bits, laid out as our C++ kernels read it (native/int8.cpp)."""
 
 import ctypes
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ _POINTER, _COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 class Int8Kernels:
-    """The library's functions. Threads are torch's."""
+    """The library's int8 functions. They use as many threads as torch."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._pack = {
@@ -35,7 +35,7 @@ class Int8Kernels:
         self._row_bytes.argtypes, self._row_bytes.restype = [_COUNT], _COUNT
 
     def pack(self, weights: Sequence[Tensor]) -> "PanelInt8":
-        """weights [outputs, inputs] in any floating dtype, one below the other."""
+        """Quantize weights, [outputs, inputs] each in any floating dtype, stacked along outputs."""
         parts = [each if each.dtype in NAMES else each.float() for each in weights]
         if any(len(part) % PANEL for part in parts[:-1]):
             parts = [torch.cat(parts)]
@@ -70,8 +70,8 @@ class Int8Kernels:
 
 
 class PanelInt8:
-    """panels [outputs / 64, rounded up][inputs / 4, rounded up][64][4], int8; scales and totals as
-    long as the panels' outputs: scale and sum of each output's weights."""
+    """An Int8Matrix in panels: int8 [ceil(outputs / 64), ceil(inputs / 4), 64, 4]. scales and
+    totals hold each output's scale and sum of weights, padded to whole panels."""
 
     def __init__(
         self,
@@ -101,6 +101,6 @@ class PanelInt8:
 
 
 def _declared(function: Any, arguments: list[Any]) -> Any:
-    """Threads come last, and nothing is returned."""
+    """Declare a function that takes these arguments, then the threads, and returns nothing."""
     function.argtypes, function.restype = [*arguments, _COUNT], None
     return function

@@ -1,4 +1,4 @@
-"""kept_choice: which kernel is the fastest here, measured once and kept beside the library."""
+"""kept_choice: the fastest kernels on this machine, measured once and stored with the library."""
 
 import json
 import os
@@ -17,9 +17,10 @@ Kind = TypeVar("Kind", bound=StrEnum)
 def kept_choice(
     library: Path, name: str, kinds: type[Kind], count: int, measured: Callable[[], Sequence[Kind]]
 ) -> list[Kind]:
-    """What `measured` found when it was first asked: so many of `kinds`.
+    """The stored result of `measured`: `count` of `kinds`.
 
-    It is asked once for each build of the kernels and version of torch. name: of what is chosen.
+    It is called once per build of the kernels and version of torch. name: of the choice, part of
+    the file's name.
     """
     file = library.with_suffix(f".{name}.json")
     known = _read(file, kinds, count)
@@ -30,12 +31,12 @@ def kept_choice(
             part.write_text(json.dumps(known))
             part.replace(file)
         except OSError:
-            part.unlink(missing_ok=True)  # it is measured again next time
+            part.unlink(missing_ok=True)  # the next process measures again
     return known[torch.__version__]
 
 
 def _read(file: Path, kinds: type[Kind], count: int) -> dict[str, list[Kind]]:
-    """By version of torch. Nothing, if the file is not such a one."""
+    """The stored choices by version of torch; empty if the file is missing or invalid."""
     try:
         known = json.loads(file.read_text())
         return {
@@ -48,7 +49,7 @@ def _read(file: Path, kinds: type[Kind], count: int) -> dict[str, list[Kind]]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """torch computes with one thread."""
+    """Let torch compute with one thread inside the block."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -58,7 +59,7 @@ def one_thread() -> Iterator[None]:
 
 
 def own_time(work: Callable[[], object]) -> int:
-    """Nanoseconds that it takes of this thread: others at work do not count."""
+    """CPU nanoseconds that the work takes in this thread; other threads do not count."""
     began = time.thread_time_ns()
     work()
     return time.thread_time_ns() - began

@@ -1,4 +1,4 @@
-"""kernels: the C++ kernels, built and loaded, as functions of tensors."""
+"""kernels: builds and loads the C++ kernels and offers them as functions of tensors."""
 
 import ctypes
 import sys
@@ -29,25 +29,25 @@ _ARGUMENTS = {
         *(_FLAG, _POINTER, _POINTER, _COUNT, *[_POINTER] * 3, _NUMBER, _NUMBER, _COUNT),
         *(_POINTER, _COUNT),
     ],
-}  # native/ says what they are
+}  # described in native/
 _LIKELIEST: list[Any] = [_FLAG, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _COUNT]
 
 
 class Kernels:
-    """The library's functions. Threads are torch's: as many as torch.set_num_threads says."""
+    """The library's functions. They use as many threads as torch (torch.set_num_threads)."""
 
     def __init__(self, file: Path) -> None:
-        """Raises OSError if it cannot be loaded."""
+        """Load the library. Raises OSError if that fails."""
         self.file = file
-        library = ctypes.CDLL(str(file))  # its OpenMP is what torch has loaded for everybody
+        library = ctypes.CDLL(str(file))  # uses the OpenMP runtime that torch has loaded
         self.int8 = Int8Kernels(library)
         product = [_POINTER, *[_COUNT] * 3, *[_POINTER] * 4, _COUNT]
         self._products = {torch.float32: Kernel(library, "product_float32", product)}
         if library.has_bfloat16():
             self._products[torch.bfloat16] = Kernel(library, "product_bfloat16", product)
         self._widened = Kernel(library, "product_widened", product)
-        self.rows_at_once: int = library.rows_at_once()  # in bfloat16 or in 8 bits
-        # Without a result, but for `attend`: whether there is code for the size of heads.
+        self.rows_at_once: int = library.rows_at_once()  # of products in bfloat16 or in 8 bits
+        # Only `attend` has a result: whether it supports the head_dim.
         self.add_norm, self.take_in, self.gate_up, self.attend = (
             Kernel(library, name, arguments, _FLAG) for name, arguments in _ARGUMENTS.items()
         )
@@ -61,13 +61,13 @@ class Kernels:
 
     @property
     def dtypes(self) -> frozenset[torch.dtype]:
-        """Of rows that it multiplies."""
+        """The dtypes of rows that it multiplies without widening."""
         return frozenset(self._products)
 
     def half_panels(self, weights: Sequence[Tensor]) -> Tensor:
-        """Weights [outputs, inputs] in bfloat16, one below the other, in the order in which
-        products read them: [outputs / 64, inputs / 2, 64, 2]. inputs is even, all outputs together
-        are a multiple of 64."""
+        """Lay out weights, [outputs, inputs] each in bfloat16, as the products read them: panels
+        [outputs / 64, inputs / 2, 64, 2]. inputs must be even, and the sum of all outputs a
+        multiple of 64."""
         parts = list(weights)
         if any(len(part) % PANEL for part in parts):
             parts = [torch.cat(parts)]
@@ -85,9 +85,9 @@ class Kernels:
     ) -> Tensor:
         """x W^T + bias: [rows, inputs] -> [rows, outputs].
 
-        weights: the address of panels in bfloat16 (products.cpp). inputs is even, outputs a
-        multiple of 64; bias [outputs] is in x's dtype. widened: x is in bfloat16, but multiplied
-        in float32.
+        weights: the address of panels in bfloat16 (products.cpp). inputs must be even and outputs
+        a multiple of 64; bias [outputs] has x's dtype. widened: x is bfloat16 but is multiplied in
+        float32.
         """
         assert bias is None or bias.dtype is x.dtype
         rows, inputs = x.shape
@@ -96,15 +96,16 @@ class Kernels:
         x, offset = x.contiguous(), None if bias is None else bias.data_ptr()
         pairs = x.dtype is torch.bfloat16 and not widened
         work = torch.empty(0 if pairs else rows * inputs, dtype=torch.float32)
-        # torch keeps the number for each thread of Python, and sets OpenMP's when it is asked.
+        # torch keeps this number per Python thread, and sets OpenMP's when it is read.
         threads = torch.get_num_threads()
         places = weights, offset, y.data_ptr(), work.data_ptr()
         multiply(x.data_ptr(), rows, inputs, outputs, *places, threads)
         return y
 
     def likeliest(self, logits: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits [n, vocab] in float32 or bfloat16 -> where the largest of each row is, of equals
-        the first: int64 [n]; and whether all of a row are finite, bool [n]: if not, it is any."""
+        """The index of each row's largest logit, and whether the row's logits are all finite:
+        [n, vocab] in float32 or bfloat16 -> int64 [n] (the first of equals) and bool [n]. In a row
+        that is not finite, the index is arbitrary."""
         rows, vocab = logits.shape
         logits = logits.contiguous()
         at, finite = torch.empty(rows, dtype=torch.int64), torch.empty(rows, dtype=torch.bool)
@@ -116,7 +117,8 @@ class Kernels:
 
 @cache
 def kernels() -> Kernels | None:
-    """None where there are none, after a line on stderr that says why; torch computes all then."""
+    """The kernels, built on the first call. None if they are switched off, or not available: then
+    a line on stderr says why. Without them, torch computes everything."""
     if is_off():
         return None
     try:

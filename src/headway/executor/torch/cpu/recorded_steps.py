@@ -1,12 +1,12 @@
-"""RecordedSteps: steps of a CPU are computed in Python twice, and then played back.
+"""RecordedSteps: records the kernel calls of a CPU step and plays them back for later steps.
 
-A decode step of a few rows is a few hundred kernels, and Python needs some twenty microseconds to
-find the arguments of each. They are the same for all steps, but for the number of tokens and for
-the memory that results lie in. So the kernels of a step are recorded, with results in memory that
-is kept and has room for many tokens. A second recording, of another number of tokens, shows where
-that number stands among the arguments. Later steps are one call that makes all of theirs. What else
-differs from step to step lies at places that stay: positions, cells, and what attention reads. The
-idea is that of CUDA graphs.
+A decode step of a few rows calls a few hundred kernels, and Python takes some twenty microseconds
+to find the arguments of each. The arguments differ between steps only in the number of tokens and
+in the memory of the results. So a step's kernel calls are recorded, with results in memory that is
+kept and has room for many tokens. A second recording with another number of tokens shows which
+arguments are that number. Every later step is one call that makes all kernel calls again. The other
+inputs of a step (positions, cells, what attention reads) keep their addresses. The idea comes from
+CUDA graphs.
 """
 
 import sys
@@ -23,12 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from headway.executor.torch.cpu.library import Kernels
 from headway.executor.torch.cpu.tape import OPEN, WORDS, Ints, Play, Tape
 
-MOST = 512  # tokens of a step that is recorded. What Python costs is little beside more
-ROOM = 64 << 20  # bytes that the results of a step may take, about: fewer tokens of a wide model
-LINE = 64  # bytes of the caches, where each result begins
-TRIES = 8  # recordings that may disagree before it is given up
+MOST = 512  # the most tokens of a recorded step. In larger ones, Python's time hardly matters
+ROOM = 64 << 20  # bytes for the results of a step, about; a wide model so has fewer tokens
+LINE = 64  # bytes of a cache line, to which each result is aligned
+TRIES = 8  # recordings that may disagree before recording is given up
 
-Class = Hashable  # of steps that call the same kernels
+Class = Hashable  # steps of one class call the same kernels
 
 aten = torch.ops.aten
 NEW, EMPTY, LIKE = aten.new_empty.default, aten.empty.memory_format, aten.empty_like.default
@@ -41,22 +41,22 @@ VIEWS = frozenset(
 
 
 def references(parts: list[NDArray[np.uint8]]) -> list[int]:
-    """How many references to each part there are."""
+    """The reference count of each part."""
     return [sys.getrefcount(part) for part in parts]
 
 
-FREE = references([np.empty(1, dtype=np.uint8)])[0]  # to a part that only a list refers to
+FREE = references([np.empty(1, dtype=np.uint8)])[0]  # the count of a part that only a list holds
 
 
 class Memory:
-    """Memory for results, kept from one recording to the next: two steps never run at once."""
+    """Memory for results, reused by all recordings: two steps never run at once."""
 
     def __init__(self) -> None:
         self._parts: list[NDArray[np.uint8]] = []
 
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype, tokens: int, most: int) -> Tensor:
-        """A part that no tensor refers to any more, or a new one. It is for results of `tokens`
-        tokens, and has room for `most`."""
+        """A tensor in a part that no other tensor uses, or in a new part. Its shape is for
+        `tokens` tokens; the part has room for `most`."""
         size = max(LINE, -(-int(np.prod(shape)) * dtype.itemsize // tokens) * most)
         for at, count in enumerate(references(self._parts)):
             if count == FREE and size <= self._parts[at].nbytes <= 2 * size:
@@ -68,7 +68,7 @@ class Memory:
         return view_of(self._parts[-1], shape, dtype)
 
     def at(self, address: int, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-        """The beginning of the part that begins there, as a tensor."""
+        """A tensor at the start of the part with this address; None if there is no such part."""
         for part in self._parts:
             if part.ctypes.data == address:
                 return view_of(part, shape, dtype)
@@ -76,22 +76,22 @@ class Memory:
 
 
 def view_of(part: NDArray[np.uint8], shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The beginning of a part as a tensor."""
+    """A tensor at the start of a part."""
     numbers = int(np.prod(shape))
     return torch.from_numpy(part)[: numbers * dtype.itemsize].view(dtype).view(shape)
 
 
 class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Gives results memory that is kept, and sees whether torch computes something itself."""
+    """Allocates results in Memory, and notices if torch itself computes something."""
 
     def __init__(self, memory: Memory, tokens: int, most: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._memory, self._tokens, self._most = memory, tokens, most
-        self.alone = True  # our kernels have computed everything
+        self.alone = True  # whether our kernels have computed everything
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Importing torch's compiler would take more than a second, and nothing is compiled."""
+        """False: importing torch's compiler takes over a second, and nothing is compiled here."""
         return False
 
     def __torch_dispatch__(
@@ -109,20 +109,21 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @dataclass(slots=True)
 class Recording:
-    """Steps of one class: of `tokens` tokens, or once it is known where those stand, of any."""
+    """A recorded step of one class. It plays `tokens` tokens; once `counts` is known, any number.
+    """
 
     words: Ints  # [calls, WORDS] (tape.py)
     tokens: int
-    x: int  # the address where the step's embeddings go, [N, hidden]
-    found: int  # and where its result lies then, [N, hidden]
-    counts: Ints | None = None  # where the number of tokens stands, in words as one line
+    x: int  # address of the step's embeddings, [N, hidden]
+    found: int  # address of its result, [N, hidden]
+    counts: Ints | None = None  # flat indices into words that hold the number of tokens
     views: dict[int, tuple[Tensor, Tensor]] = field(default_factory=dict)  # x and found, by tokens
 
     def fits(self, tokens: int) -> bool:
         return self.counts is not None or tokens == self.tokens
 
     def play(self, play: Play, memory: Memory, x: Tensor) -> Tensor:
-        """The step of these embeddings, of a number of tokens that fits."""
+        """Compute the step with these embeddings. Their number of tokens must fit."""
         tokens = len(x)
         if tokens not in self.views:
             shape = tuple(x.shape)
@@ -139,8 +140,8 @@ class Recording:
         return found
 
     def learn(self, other: "Recording") -> bool:
-        """Find where the number of tokens stands, from a recording of another number. False: the
-        two differ in more than that."""
+        """Find `counts` by comparison with a recording of another number of tokens. Returns False
+        if the two recordings differ in anything else."""
         same = self.words.shape == other.words.shape and self.tokens != other.tokens
         if not same or (self.x, self.found) != (other.x, other.found):
             return False
@@ -153,23 +154,24 @@ class Recording:
 
 
 class RecordedSteps:
-    """By class of steps, for one model and one thread of Python."""
+    """The recordings of one model, by class of steps. For use by one Python thread."""
 
     def __init__(self, kernels: Kernels, class_of: Callable[[int], Class], token: int) -> None:
-        """class_of: number of tokens -> what else decides which kernels a step calls. token: bytes
-        of the results for a token, about."""
+        """class_of: number of tokens -> whatever else decides which kernels a step calls. token:
+        bytes of results per token, about."""
         self._kernels, self._memory, self._class_of = kernels, Memory(), class_of
         self.most = max(1, min(MOST, ROOM // token))
-        self._of: object = None  # the KV memory whose places were recorded
+        self._of: object = None  # the KV cache whose addresses were recorded
         self._recordings: dict[Class, Recording | None] = {}
         self._tries = TRIES
         self.possible = True  # until torch has computed something itself
 
     def run(self, x: Tensor, cache: object, compute: Callable[[Tensor], Tensor]) -> Tensor:
-        """compute(x): [N, hidden] -> [N, hidden]. A later step overwrites the result.
+        """Return compute(x), played back if possible: [N, hidden] -> [N, hidden]. A later step
+        overwrites the result.
 
-        The first step of a class is computed, the second one recorded, and so is the next one of
-        another size. The others are played.
+        The first step of a class is computed plainly, the second is recorded, and so is the next
+        with another number of tokens. All others are played back.
         """
         tokens = len(x)
         if not self.possible or tokens > self.most:
@@ -188,7 +190,7 @@ class RecordedSteps:
     def _record(self, kind: Class, x: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
         before = self._recordings[kind]
         if before is not None:
-            before.views.clear()  # nothing refers to its memory, so it is given out as it was
+            before.views.clear()  # frees its memory, so this recording gets the same addresses
         tokens = len(x)
         kept = self._memory.empty(tuple(x.shape), x.dtype, tokens, self.most)
         kept.copy_(x)
@@ -205,7 +207,7 @@ class RecordedSteps:
             self._recordings, self._memory = {}, Memory()
             return found
         now = Recording(tape.words(), tokens, kept.data_ptr(), found.data_ptr())
-        now.views[tokens] = kept, found  # for as long, their memory is not given out
+        now.views[tokens] = kept, found  # while these exist, their memory is not reused
         if before is not None and not now.learn(before):
             self._tries -= 1
         self._recordings[kind] = now

@@ -1,4 +1,4 @@
-"""Tape: calls of kernels, recorded with their arguments, so that one call makes them all again."""
+"""Tape: kernel calls recorded with their arguments, so that one call can repeat them all."""
 
 import ctypes
 import struct
@@ -12,19 +12,20 @@ from numpy.typing import NDArray
 Ints = NDArray[np.int64]
 Play = Callable[[int, int, int], None]  # the library's: address of the calls, their number, WORDS
 
-WORDS = 20  # of a call: the kernel's address, and at most so many arguments but one
+WORDS = 20  # per call: the kernel's address and up to 19 arguments
 
 
 class Recorder(Protocol):
-    """Is told of each call."""
+    """Receives each kernel call."""
 
     def add(self, kernel: int, words: Sequence[int]) -> None:
-        """kernel: the address of its NAME_again (native/words.h). words: its arguments."""
+        """Record a call. kernel: the address of its NAME_again (native/words.h). words: its
+        arguments."""
         ...
 
 
 class _Open(threading.local):
-    """The recorder of a thread, while there is one."""
+    """The current recorder of each thread, if it has one."""
 
     recorder: Recorder | None = None
 
@@ -33,7 +34,7 @@ OPEN = _Open()
 
 
 class Kernel:
-    """A function of the library."""
+    """A function of the library, whose calls can be recorded."""
 
     __slots__ = ("_again", "_call", "_kinds")
 
@@ -47,7 +48,7 @@ class Kernel:
         self._again, self._kinds = again, tuple(arguments)
 
     def __call__(self, *arguments: int | float | None) -> int:
-        """Addresses are plain numbers, so that they can be recorded."""
+        """Call the function. Addresses are plain numbers, so that they can be recorded."""
         if OPEN.recorder is not None:
             pairs = zip(self._kinds, arguments, strict=True)
             OPEN.recorder.add(self._again, [_word(kind, value) for kind, value in pairs])
@@ -55,7 +56,7 @@ class Kernel:
 
 
 class Tape:
-    """Calls in their order."""
+    """Recorded calls, in order."""
 
     def __init__(self) -> None:
         self._calls: list[list[int]] = []

@@ -1,4 +1,4 @@
-"""How many bytes are free: on a device, on this host, in its control groups."""
+"""Free bytes of a device, of this host, and of the process's control groups."""
 
 import os
 from pathlib import Path
@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING
 
 from headway.errors import MemoryPlanError
 
-if TYPE_CHECKING:  # importing torch takes half a second, and planning does without
+if TYPE_CHECKING:  # importing torch takes half a second, and planning does not need it
     import torch
 
-# Where there may be a device that torch calls cuda: NVIDIA's driver or AMD's.
+# Files of NVIDIA's and AMD's drivers. If one exists, torch may find a device that it calls cuda.
 DRIVERS = (Path("/proc/driver/nvidia/version"), Path("/dev/kfd"))
 
 
 def free_on_default_device() -> tuple[str, int]:
-    """The kind of device that a model is loaded on by default, and its free bytes.
+    """The kind of device that models are loaded on by default, and its free bytes.
 
-    torch, which is slow to import, is asked only if there is a GPU driver.
+    torch, which is slow to import, is imported only if there is a GPU driver.
     """
     if any(path.exists() for path in DRIVERS):
         import torch
@@ -27,9 +27,9 @@ def free_on_default_device() -> tuple[str, int]:
 
 
 def measure(device: str) -> tuple[str, int]:
-    """A device as torch names it, and its free bytes. device: empty for the default one.
+    """A device's name in torch, and its free bytes. device: empty for the default one.
 
-    It imports torch and takes memory of the device: for a process that ends after it.
+    This imports torch and takes memory on the device: call it in a process that then ends.
     """
     import torch
 
@@ -47,10 +47,10 @@ def free_memory(device: "torch.device") -> int:
 
 
 def free_on_host(proc: Path = Path("/proc"), groups: Path = Path("/sys/fs/cgroup")) -> int:
-    """MemAvailable of the system, or less if a control group (a container) sets a limit.
+    """MemAvailable of the system, or less if a control group (a container) has less left.
 
-    If the system does not say: half of the physical memory. Raises MemoryPlanError if even that
-    is unknown.
+    If the system has no MemAvailable: half of the physical memory. Raises MemoryPlanError if that
+    is unknown too.
     """
     try:
         lines = (proc / "meminfo").read_text().splitlines()

@@ -21,12 +21,12 @@ class KVCache:
     | block 0: scratch     | block 1              | ... | block num_blocks     |
     | cell 0 .. size - 1   | size .. 2 size - 1   |     |                      |
 
-    All KV heads of a token lie together, so a block is contiguous and a sequence is gathered by
-    copying whole blocks. Padding and held slots write to the scratch block. Every cell is finite
-    at all times: it may be gathered as padding with weight 0, and 0 x NaN would be NaN.
+    A token's KV heads are contiguous, and so is a block: a sequence is gathered by copying whole
+    blocks. Padding and held slots write to the scratch block. Every cell is finite at all times: it
+    may be gathered as padding with weight 0, and 0 x NaN would be NaN.
 
-    All layers have the same blocks: a layer with a sliding window also keeps what lies outside the
-    window, and a mask hides it. So a window gives the right answer but saves no memory.
+    All layers have the same blocks. A layer with a sliding window keeps the keys outside the window
+    too, and a mask hides them. So a window saves no memory.
     """
 
     def __init__(
@@ -40,16 +40,16 @@ class KVCache:
         assert SCRATCH == 0
         self.num_blocks, self.block_size = num_blocks, block_size
         self.heads, self.head_dim = config.kv_heads, config.head_dim
-        # The windows of the layers; 0: to the beginning.
+        # The layers' distinct windows, ascending; 0: no window.
         self.windows = sorted({layer.window for layer in config.layer_attention})
         shape = ((num_blocks + 1) * block_size, config.kv_heads, config.head_dim)
         self.keys = [_zeros(shape, dtype, device) for _ in range(config.layers)]
         self.values = [_zeros(shape, dtype, device) for _ in range(config.layers)]
-        # Where gathered blocks go, for every layer: new memory of this size comes from the system
-        # page by page, which took up to three times as long.
+        # Gathered blocks go here, for every layer. New memory of this size would come from the
+        # system page by page, which took up to three times as long.
         self._work = torch.empty(0, 0, dtype=dtype, device=device)
 
-        pair = 2 * self.keys[0][:block_size].nbytes  # a block's keys and values of one layer
+        pair = 2 * self.keys[0][:block_size].nbytes  # one layer's keys and values of a block
         self.gathering = Gathering(block_size, max(1, gather_budget(device.type) // pair))
 
     @property
@@ -57,14 +57,14 @@ class KVCache:
         return sum(each.nbytes for each in (*self.keys, *self.values))
 
     def write(self, layer: int, cells: Tensor, keys: Tensor, values: Tensor) -> None:
-        """Write keys and values [n, kv_heads, head_dim] of one layer to cells [n]."""
+        """Write one layer's keys and values [n, kv_heads, head_dim] to cells [n]."""
         self.keys[layer].index_copy_(0, cells, keys)
         self.values[layer].index_copy_(0, cells, values)
 
     def gather(self, layer: int, blocks: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values of blocks [n], end to end: two of [n x block_size, kv_heads, head_dim].
+        """Copy blocks [n] end to end; return keys and values [n x block_size, kv_heads, head_dim].
 
-        They are views of the work space, valid until the next call.
+        Both are views of the work space, valid until the next call.
         """
         count = blocks.numel()
         width = self.block_size * self.heads * self.head_dim
@@ -79,11 +79,11 @@ class KVCache:
 
 
 def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """On a CPU, pages that the system makes and clears as each is first touched: to clear all of
-    them took six of the nine seconds in which a small model was loaded."""
+    """A tensor of zeros. On a CPU, the system clears each page when it is first touched: clearing
+    all pages at once took six of the nine seconds of loading a small model."""
     if device.type != "cpu":
         return torch.zeros(shape, dtype=dtype, device=device)
-    pages = mmap.mmap(-1, prod(shape) * dtype.itemsize)  # the tensor keeps it
+    pages = mmap.mmap(-1, prod(shape) * dtype.itemsize)  # the tensor keeps it alive
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with suppress(OSError):  # a system without large pages
             pages.madvise(mmap.MADV_HUGEPAGE)

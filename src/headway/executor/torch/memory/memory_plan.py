@@ -9,33 +9,33 @@ from headway.errors import MemoryPlanError, SettingError
 from headway.executor.torch.config.model_config import ModelConfig
 
 USABLE_SHARE = 0.8  # of the free memory; the rest is for the system and the unforeseen
-SCORE_ELEMENTS = 1 << 22  # that soft-capped attention, which has no fused kernel, holds at once
-LOGIT_ELEMENTS = 1 << 22  # that the scoring of a prompt computes at once
-# Bytes for each token of the vocabulary. SAMPLED is for a row that samples: its logits in float32
-# (raw, changed, scaled, sorted), 64-bit indices, shares, sums and noise. HISTORY is for what a
-# row's penalties read. SCORED is for a position of a prompt whose log-probabilities are wanted.
+SCORE_ELEMENTS = 1 << 22  # scores that soft-capped attention (no fused kernel) holds at once
+LOGIT_ELEMENTS = 1 << 22  # logits that prompt scoring computes at once
+# Bytes per token of the vocabulary. SAMPLED: per sampling row, for logits in float32 (raw, changed,
+# scaled, sorted), 64-bit indices, shares, sums and noise. HISTORY: per row, for what its penalties
+# read. SCORED: per scored prompt position.
 SAMPLED_BYTES, HISTORY_BYTES, SCORED_BYTES = 64, 5, 24
 
-# Bytes of keys and values of one layer that decode rows have gathered at once, by kind of device.
-# On a CPU they then stay in a core's own cache between being gathered and being read, and rows
-# sorted by length are padded to a neighbour's length only. Against all rows at once, attention of
-# 8 to 64 rows took 1/1.0 to 1/1.4 of the time with near lengths and 1/1.5 to 1/2.8 with mixed
-# ones; budgets of 4 MiB, 2 MiB, 512 KiB, 256 KiB and 128 KiB were slower.
+# Bytes of one layer's keys and values that decode rows gather at once, by kind of device. On a CPU
+# this much stays in a core's own cache between gathering and reading, and rows sorted by length are
+# padded only to a neighbour's length. Compared with gathering all rows at once, attention of 8 to
+# 64 rows took 1/1.0 to 1/1.4 of the time with similar lengths, and 1/1.5 to 1/2.8 with mixed
+# lengths. Budgets of 4 MiB, 2 MiB, 512 KiB, 256 KiB and 128 KiB were slower.
 GATHER_BUDGET = {"cpu": 1 << 20}
 GATHER_BUDGET_ELSEWHERE = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of an engine, for which its memory is planned."""
+    """The limits of an engine, from which its memory is planned."""
 
-    sequences: int = 64  # that run at once (slots)
+    sequences: int = 64  # running at once (slots)
     step_tokens: int = 0  # the most tokens of a step, padding included; 0: as the policies say
     context: int = 0  # the most tokens of a sequence; 0: the model's
     block_size: int = 16  # tokens
     num_blocks: int = 0  # 0: as many as fit and can be used
-    policies: Policies | None = None  # None: the usual ones for so many sequences
-    memory: int = 0  # bytes that the model may take, its weights included; 0: all that are free
+    policies: Policies | None = None  # None: the usual ones for this many sequences
+    memory: int = 0  # bytes that the model may take, weights included; 0: all that are free
 
     def __post_init__(self) -> None:
         for name in ("sequences", "block_size"):
@@ -49,13 +49,13 @@ class Limits:
     def of(
         cls, policies: Policies, slots: int, context: int, block_size: int, memory: int = 0
     ) -> "Limits":
-        """The limits of an engine with these policies. slots: used if they set no limit."""
+        """The limits of an engine with these policies. slots: used if the policies set none."""
         sequences = policies.slots or slots
         return cls(sequences, 0, context, block_size, policies=policies, memory=memory)
 
     def left(self, weights: int, free: int) -> int:
-        """Of so many free bytes, those that are the model's own beside its weights. Raises
-        MemoryPlanError if there are none."""
+        """How many of the `free` bytes the model may use beside its weights. Raises
+        MemoryPlanError if the weights leave it none."""
         if not self.memory:
             return free
         if weights >= self.memory:
@@ -64,7 +64,7 @@ class Limits:
         return min(free, self.memory - weights)
 
     def cells(self, context: int) -> int:
-        """Tokens that the largest step computes, if sequences have `context` tokens."""
+        """Tokens that the largest step computes if sequences may hold `context` tokens."""
         return self.step_tokens or (self.policies or usual(self.sequences)).cells(context)
 
 
@@ -72,14 +72,14 @@ class Limits:
 class MemoryPlan:
     """Where the memory goes. Sizes in bytes. str() is one line for people."""
 
-    weights: int  # allocated already
+    weights: int  # already allocated
     free: int  # in addition to the weights
     activations: int  # of the largest step
     per_block: int  # KV, all layers
     block_size: int
-    num_blocks: int  # that can be handed out; the scratch block comes on top
+    num_blocks: int  # blocks for sequences; the scratch block is extra
     fit: int  # blocks that would fit
-    usable: int  # blocks that the limits could ever use
+    usable: int  # most blocks that the limits can use
     context: int  # tokens that a sequence may hold
 
     @property
@@ -88,7 +88,7 @@ class MemoryPlan:
 
     @property
     def summary(self) -> str:
-        """For people, in lines of less than 80 characters."""
+        """The plan for people, in lines of less than 80 characters."""
         weights, activations = human_bytes(self.weights), human_bytes(self.activations)
         where = f"memory: {weights} weights, {activations} for activations"
         kv = f"KV {human_bytes(self.kv)}: {self.num_blocks} blocks of {self.block_size} tokens,"
@@ -113,12 +113,12 @@ def plan_memory(
 ) -> MemoryPlan:
     """Divide the memory. Pure; all sizes in bytes.
 
-    itemsize: of one number of the dtype to compute in. weights: what the weights have taken. free:
-    what is left beside them, of which no more is used than the limits allow. gather_budget: KV that
-    decode rows of one layer gather at once.
+    itemsize: of one number in the compute dtype. weights: what the weights have taken. free: what
+    is left beside them; limits.memory caps what is used of it. gather_budget: KV that decode rows
+    of one layer gather at once.
 
-    Raises MemoryPlanError if no block fits, or not as many as were asked for; SettingError if the
-    context asked for is longer than the model's.
+    Raises MemoryPlanError if no block fits, or fewer than the limits ask for; SettingError if the
+    limits' context is longer than the model's.
     """
     if limits.context > config.context:
         raise SettingError(
@@ -131,10 +131,10 @@ def plan_memory(
     usable = limits.sequences * -(-context // limits.block_size)
     # A single row is gathered whole, however long it is.
     row = -(-context // limits.block_size) * per_block // config.layers
-    if config.scales.scores_cap:  # and once more for each query head
+    if config.scales.scores_cap:  # plus a copy for every query head
         row += row * config.heads // config.kv_heads
     activations = step_bytes(config, limits, itemsize) + max(gather_budget, row)
-    fit = max(0, (room - activations) // per_block - 1)  # less the scratch block
+    fit = max(0, (room - activations) // per_block - 1)  # minus the scratch block
     wanted = limits.num_blocks or min(fit, usable)
     plan = MemoryPlan(
         weights=weights,
@@ -161,13 +161,13 @@ def plan_memory(
 
 
 def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
-    """Bytes that the largest step holds at once beside the KV memory, the sequences' sampling state
-    included. An upper bound: tests/executor/torch/memory/test_planned.py compares it with steps."""
+    """Bytes that the largest step holds at once beside the KV memory, including the sampling state
+    of the sequences. An upper bound: tests/executor/torch/memory/test_planned.py checks it."""
     cells = limits.cells(limits.context or config.context)
-    cells += cells // 16 + 4  # a CPU's products have round numbers of rows
+    cells += cells // 16 + 4  # a CPU rounds up the row counts of its products
     scores = (
         3 * 4 * SCORE_ELEMENTS if config.scales.scores_cap else 0
-    )  # in float32; thrice for the cap
+    )  # float32; the cap needs three copies
     return (
         scores
         + cells * _cell_bytes(config, limits, itemsize)
@@ -177,14 +177,14 @@ def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
 
 
 def _cell_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
-    """Bytes of one token, padding or held slot, at a layer's widest moment. The sum of:
+    """Bytes of one token, padding or held slot at a layer's peak. The sum of:
 
     - the residual stream, what is added to it, and a norm in float32;
-    - the larger of attention (queries, keys, values, their turned copies, the result) and the MLP
-      (gate, up, activation, product), or what a token's experts find, all at once;
-    - the mask over the context, one for each window and one more while it is made, which a row
-      needs that began in an earlier step or has a window;
-    - indices, and the likeliest tokens of a prompt that is scored.
+    - the largest of attention (queries, keys, values, their rotated copies, the result), the MLP
+      (gate, up, activation, product) and the results of all of a token's experts at once;
+    - the masks over the context: one per window, and one more while a mask is made. A row needs a
+      mask if it started in an earlier step or has a window;
+    - indices, and the likeliest tokens of a scored prompt.
     """
     turned = (config.heads + 2 * config.kv_heads) * config.head_dim
     inside = max(5 * turned, 4 * config.intermediate)
@@ -198,7 +198,7 @@ def _cell_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
 
 
 def gather_budget(kind: str) -> int:
-    """Bytes of keys and values of one layer that decode rows gather at once on a kind of device."""
+    """Bytes of one layer's keys and values that decode rows gather at once on a kind of device."""
     return GATHER_BUDGET.get(kind, GATHER_BUDGET_ELSEWHERE)
 
 

@@ -1,6 +1,6 @@
-"""What goes between host and device, in one copy each way and without waiting (send, Arrival).
+"""Transfers between host and device that do not wait: send to the device, Arrival from it.
 
-On a CPU there is nothing to copy: tensors and arrays share their memory.
+On a CPU nothing needs to be copied: tensors and arrays share memory.
 """
 
 from collections.abc import Sequence
@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Array = NDArray[Any]
-ALIGNMENT = 16  # bytes: where each array begins
+ALIGNMENT = 16  # bytes, of each array's beginning
 
 
 def send(device: torch.device, *arrays: Array) -> list[Tensor]:
-    """Tensors of these arrays on a device.
+    """Send arrays to a device and return their tensors there.
 
-    To a CUDA device they go in one copy out of page-locked memory, which the caching allocator
-    keeps until the copy is done. So the host waits for nothing.
+    A CUDA device gets all arrays in one copy from page-locked memory, which the caching allocator
+    keeps until the copy is done. So the host does not wait.
     """
     if device.type != "cpu":
         return send_together(device, arrays)
@@ -28,7 +28,7 @@ def send(device: torch.device, *arrays: Array) -> list[Tensor]:
 
 
 def send_together(device: torch.device, arrays: Sequence[Array]) -> list[Tensor]:
-    """As send, in one copy whatever the device."""
+    """As send, but in one copy on every device."""
     ends = [0, *accumulate(-(-each.nbytes // ALIGNMENT) * ALIGNMENT for each in arrays)]
     locked = torch.empty(ends[-1], dtype=torch.uint8, pin_memory=device.type == "cuda")
     whole, found = locked.numpy(), list[Tensor]()
@@ -47,17 +47,17 @@ def send_one(device: torch.device, array: Array) -> Tensor:
 
 
 def copy_stream(device: torch.device) -> "torch.cuda.Stream | None":
-    """A stream for copies to the host; None: the device has none."""
+    """A stream for copies to the host; None if the device is not CUDA."""
     if device.type != "cuda":
         return None
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
 
 class Arrival:
-    """Tensors on their way to the host. The copy runs beside what is computed next."""
+    """Tensors on their way to the host. The copies overlap with later computation."""
 
     def __init__(self, tensors: list[Tensor], stream: "torch.cuda.Stream | None" = None) -> None:
-        """Begin the copies on a stream of their own; None: the tensors are on the host already."""
+        """Start the copies on this stream; None: the tensors are already on the host."""
         self._tensors, self._event = tensors, None
         if stream is None:
             return
@@ -73,7 +73,7 @@ class Arrival:
             self._event.record(stream)
 
     def wait(self) -> list[Tensor]:
-        """The tensors on the host, once they are there."""
+        """Wait for the copies and return the tensors on the host."""
         if self._event is not None:
             self._event.synchronize()
         return self._tensors
