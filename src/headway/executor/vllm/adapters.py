@@ -15,7 +15,7 @@ WEIGHTS = ("*.json", "*.safetensors")
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """One adapter. vLLM knows it by its number, from 1 on."""
+    """One adapter. vLLM identifies it by its number, which starts at 1."""
 
     name: str
     number: int
@@ -30,9 +30,9 @@ class Adapter:
 
 
 def read_adapters(adapters: Mapping[str, str]) -> tuple[Adapter, ...]:
-    """The adapters, in the order given. adapters: folders or hub ids, by name.
+    """Read adapters, in the given order. adapters: folders or hub ids, by name.
 
-    Raises CheckpointError for what is no adapter.
+    Raises CheckpointError for a source that is not an adapter.
     """
     found = []
     for number, (name, source) in enumerate(adapters.items(), 1):
@@ -49,10 +49,10 @@ def read_adapters(adapters: Mapping[str, str]) -> tuple[Adapter, ...]:
 
 
 def adapter_args(adapters: Sequence[Adapter]) -> dict[str, Any]:
-    """Arguments of vLLM's engine: room for all adapters at once, so that any step may mix them.
+    """Arguments of vLLM's engine, with room for all adapters at once: any step may mix them.
 
-    One more place stays empty. vLLM's CPU kernels (0.32) give a row without an adapter that of the
-    last place, where other rows of its step have one.
+    One extra place stays empty. In a step where other rows have adapters, vLLM's CPU kernels (0.32)
+    apply the last place's adapter to rows without one.
     """
     if not adapters:
         return {}
@@ -64,9 +64,9 @@ def adapter_args(adapters: Sequence[Adapter]) -> dict[str, Any]:
 
 
 def add_adapters(executor: Any, adapters: Sequence[Adapter]) -> None:
-    """Load them into the workers, where they stay. executor: vLLM's.
+    """Load the adapters into the workers, where they stay. executor: vLLM's.
 
-    Raises HeadwayError for one that vLLM refuses.
+    Raises HeadwayError for an adapter that vLLM refuses.
     """
     for each in adapters:
         try:

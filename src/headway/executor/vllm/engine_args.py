@@ -1,4 +1,4 @@
-"""What vLLM's engine is made with: its own arguments, less those that headway decides."""
+"""vLLM's engine arguments: the user's, and those that headway decides."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -10,16 +10,16 @@ from headway.errors import SettingError, did_you_mean, first_line
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.vllm.adapters import Adapter, adapter_args
 
-# Environment variables of vLLM's, unless the user has set them.
+# Environment variables of vLLM, set unless the user has set them.
 QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
-# These must be so. The first model runner is the one that WorkerExtension reads. A fork would take
-# the locks of our threads and the ends of our pipes along.
+# Required values. WorkerExtension is written for the first (V1) model runner. A forked worker would
+# inherit the locks of our threads and the ends of our pipes.
 NEEDED = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",
     "VLLM_COMPUTE_NANS_IN_LOGITS": "1",
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
-# Arguments that a setting of headway's stands for, with its name.
+# Arguments that follow from a headway setting, with that setting's name.
 OURS = {
     "model": "the model's path",
     "dtype": "dtype",
@@ -31,7 +31,7 @@ OURS = {
     "enable_lora": "adapters",
     "max_loras": "adapters",
 }
-# Arguments that would change what headway drives, or need parts of vLLM's engine that it replaces.
+# Arguments that would change what headway drives, or need the parts of vLLM that headway replaces.
 REFUSED = frozenset(
     (
         *("async_scheduling", "enable_chunked_prefill", "enable_prefix_caching"),
@@ -48,7 +48,8 @@ REFUSED = frozenset(
 
 
 def prepare_environment() -> None:
-    """Set vLLM's environment variables. They are read when it is imported, and by its workers."""
+    """Set vLLM's environment variables. Call it before vLLM is imported; its workers read them too.
+    """
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     os.environ.update(NEEDED)
@@ -61,7 +62,7 @@ def engine_args(
     options: Mapping[str, Any],
     adapters: Sequence[Adapter] = (),
 ) -> Any:
-    """vLLM's EngineArgs. Raises SettingError for options that vLLM or headway does not take."""
+    """Make vLLM's EngineArgs. Raises SettingError for options that vLLM or headway refuses."""
     from vllm.engine.arg_utils import EngineArgs
 
     check_options(options, [each.name for each in fields(EngineArgs)])
@@ -91,7 +92,7 @@ def engine_args(
 
 
 def check_options(options: Mapping[str, Any], known: list[str]) -> None:
-    """Raises SettingError for the first option that cannot be passed on. known: vLLM's names."""
+    """Raise SettingError for the first option that cannot be passed on. known: vLLM's names."""
     for name in options:
         if name in OURS:
             raise SettingError(f"vLLM's {name} follows from {OURS[name]}: set that")
@@ -102,7 +103,7 @@ def check_options(options: Mapping[str, Any], known: list[str]) -> None:
 
 
 def first_cause(error: Exception) -> str:
-    """The first line of what vLLM says. Of pydantic's errors it is the last one, with its field."""
+    """The first line of vLLM's message. For a pydantic error: the last error and its field."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if len(lines) > 2 and "validation error" in lines[0]:
         field = f"{lines[-3]}: " if len(lines) > 3 and " " not in lines[-3] else ""

@@ -1,4 +1,4 @@
-"""load: from a checkpoint's name to an executor whose workers are vLLM's."""
+"""load: turns a checkpoint's name into an executor whose workers are vLLM's."""
 
 import os
 import signal
@@ -27,13 +27,13 @@ MISSING = (
 
 @dataclass(frozen=True, slots=True)
 class VllmPlan:
-    """The memory as vLLM has divided it, of all ranks of tensor parallelism together. Sizes in
-    bytes. str() is one line for people."""
+    """The memory as vLLM has divided it, summed over all tensor-parallel ranks. Sizes in bytes.
+    str() is one line for people."""
 
     weights: int
-    per_block: int  # KV, all layers, of all ranks
+    per_block: int  # KV, all layers, all ranks
     block_size: int  # tokens
-    num_blocks: int  # that can be handed out
+    num_blocks: int  # blocks for sequences
     context: int  # tokens that a sequence may hold
     ranks: int = 1
 
@@ -43,7 +43,7 @@ class VllmPlan:
 
     @property
     def summary(self) -> str:
-        """For people, in lines of less than 80 characters."""
+        """The plan for people, in lines of less than 80 characters."""
         kv = human_bytes(self.num_blocks * self.per_block)
         among = f" among {self.ranks} ranks" if self.ranks > 1 else ""
         return (
@@ -82,12 +82,12 @@ def load(
 ) -> LoadedVllm:
     """Load a checkpoint, a folder or a model's id on the hub, into vLLM's workers.
 
-    dtype: as vLLM names it; empty: as vLLM chooses. device: the kind that this build of vLLM runs
-    on; empty: that one. options: arguments of vLLM's engine, by its own names. most_context: tokens
-    that a sequence may hold if the limits do not say and the model has more; 0: as many as that.
-    adapters: folders or hub ids of LoRA adapters, by name.
+    dtype: vLLM's name of it; empty: vLLM chooses. device: must be the kind that this build of vLLM
+    runs on; empty: that kind. options: arguments of vLLM's engine, by vLLM's names. most_context:
+    caps a sequence's tokens if the limits set no context; 0: no cap beside the model's. adapters:
+    folders or hub ids of LoRA adapters, by name.
 
-    Raises SettingError, CheckpointError, and HeadwayError for what vLLM itself raises.
+    Raises SettingError, CheckpointError or MemoryPlanError; HeadwayError if vLLM cannot load.
     """
     if limits.policies:
         VLLM_TRAITS.check_policies(limits.policies)
@@ -119,7 +119,7 @@ def load(
 
 
 def _config(args: Any, limits: Limits, most_context: int) -> Any:
-    """vLLM's configuration. Raises CheckpointError for a model or options that it refuses."""
+    """Make vLLM's configuration. Raises CheckpointError if vLLM refuses the model or options."""
     try:
         context = args.create_model_config().max_model_len
         if most_context and not args.max_model_len:
@@ -131,7 +131,7 @@ def _config(args: Any, limits: Limits, most_context: int) -> Any:
 
 
 def _check(config: Any, device: str) -> None:
-    """Raises SettingError for what headway cannot drive yet."""
+    """Raise SettingError for a device or model that headway cannot drive through vLLM."""
     kind = config.device_config.device_type
     if device and device != kind:
         raise SettingError(f"this build of vLLM runs on {kind}, not on {device}")
@@ -147,10 +147,10 @@ def _check(config: Any, device: str) -> None:
 
 
 def _limit_memory(config: Any, limits: Limits, folder: Path) -> None:
-    """Give the KV memory of a CPU what the slots can use, if that is free and the model's own. On a
-    GPU keep vLLM to what the limits give the model. Raises MemoryPlanError.
+    """Limit vLLM's memory: by default it would take nearly all of the machine's.
 
-    By default vLLM would take nearly all of a machine's memory.
+    On a CPU, the KV memory gets what the slots can use, but no more than is free and allowed by the
+    limits. On a GPU, vLLM as a whole gets limits.memory, if set. Raises MemoryPlanError.
     """
     cache, kind = config.cache_config, config.device_config.device_type
     if kind == "cuda" and limits.memory:
@@ -158,7 +158,7 @@ def _limit_memory(config: Any, limits: Limits, folder: Path) -> None:
 
         total = current_platform.get_device_total_memory()
         cache.gpu_memory_utilization = min(1.0, limits.memory / total)
-    if kind != "cpu" or cache.kv_cache_memory_bytes is not None:  # by VLLM_CPU_KVCACHE_SPACE
+    if kind != "cpu" or cache.kv_cache_memory_bytes is not None:  # set: VLLM_CPU_KVCACHE_SPACE
         return
     model, parallel = config.model_config, config.parallel_config
     block = cache.block_size
@@ -168,7 +168,7 @@ def _limit_memory(config: Any, limits: Limits, folder: Path) -> None:
     wanted = (blocks + 1) * block * token
     weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     free = free_on_host()
-    if limits.memory:  # of which the weights, not loaded yet, are a part
+    if limits.memory:  # it includes the weights, which are not loaded yet
         free = limits.left(weights, free)
     free = int(USABLE_SHARE * free) // parallel.tensor_parallel_size
     cache.kv_cache_memory_bytes = min(wanted, free)  # of each rank
@@ -185,7 +185,7 @@ def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -
     ask("headway_ignore_signals", args=(os.getpid(), _ignored()))
     block, threads = cache.block_size, ask("headway_threads")[0]
     weights = sum(ask("headway_weights"))
-    blocks = cache.num_gpu_blocks - 1  # block 0 is vLLM's own, as it is headway's
+    blocks = cache.num_gpu_blocks - 1  # block 0 is reserved, in vLLM as in headway
     ranks = config.parallel_config.tensor_parallel_size
     per_block = ranks * groups[0].kv_cache_spec.page_size_bytes * len(groups[0].layer_names)
     return LoadedVllm(
@@ -201,15 +201,15 @@ def _loaded(core: Any, config: Any, folder: Path, adapters: Sequence[Adapter]) -
 
 
 def _ignored() -> tuple[int, ...]:
-    """The signals that the workers are to ignore: SIGINT, which this process hears itself, and
-    SIGTERM if it is ignored here too. It is what ends the workers of a process that ends without
-    having closed them."""
+    """The signals that the workers must ignore: SIGINT, which this process handles itself, and
+    SIGTERM if this process ignores it. Otherwise SIGTERM must end the workers: it is what ends
+    them if this process ends without closing them."""
     ignores_both = signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     return (signal.SIGINT, signal.SIGTERM) if ignores_both else (signal.SIGINT,)
 
 
 def _eos(model: Any) -> frozenset[int]:
-    """The tokens that end an answer: of the model's configuration and of its generation's."""
+    """The tokens that end an answer, from the model's config and its generation config."""
     found = set[int]()
     generation = model.try_get_generation_config()
     for value in (

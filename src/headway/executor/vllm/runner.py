@@ -1,4 +1,4 @@
-"""VllmExecutor: vLLM's workers compute the batches that headway's scheduler decides."""
+"""VllmExecutor: vLLM's workers compute the batches that headway's scheduler makes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,14 +26,14 @@ class _StepInFlight:
     rows: int
     step: BuiltStep
     finished: frozenset[str]  # requests that vLLM drops in this step
-    answers: Any  # a future: from each worker, None or its output and prompt scores
+    answers: Any  # a future: for each worker, None or its output and prompt scores
     host_ns: int
 
 
 class VllmExecutor(Executor):
-    """Drives vLLM's workers with block tables and chunks of headway's own. For one thread.
+    """Drives vLLM's workers with headway's own block tables and chunks. For use by one thread.
 
-    core: vLLM's EngineCore, of which only the executor is used: its scheduler never runs.
+    core: vLLM's EngineCore. Its scheduler never runs; its executor does the work.
     """
 
     def __init__(
@@ -48,14 +48,14 @@ class VllmExecutor(Executor):
         self._sequences = Sequences(grammars, grammars.vocab, adapters)
         context: int = core.vllm_config.model_config.max_model_len
         self._builder = StepBuilder(self._sequences, grammars.vocab, context)
-        self._finished: set[str] = set()  # requests that vLLM has still to be told to drop
+        self._finished: set[str] = set()  # requests that vLLM must drop in the next step
         self._flights: dict[int, _StepInFlight] = {}
         self._dead = False
         self._tell: Callable[[str], object] = lambda cause: None
         core.model_executor.register_failure_callback(self._die)
 
     def _die(self) -> None:
-        """Called by a thread of vLLM's, seconds after a worker has died."""
+        """Called by a thread of vLLM, seconds after a worker has died."""
         self._dead = True
         self._tell(DEAD)
 
@@ -97,7 +97,7 @@ class VllmExecutor(Executor):
     def collect(self, ticket: int) -> Output:
         """Wait for a step and return its tokens, log-probabilities and errors by row.
 
-        Raises what a worker raised; EngineDownError if it has died.
+        Raises what a worker raised, or EngineDownError if a worker has died.
         """
         flight = self._flights.pop(ticket)
         try:
@@ -106,7 +106,7 @@ class VllmExecutor(Executor):
             if self._is_dead:
                 raise EngineDownError(DEAD) from error
             raise
-        self._finished -= flight.finished  # after a step that failed, they are named again
+        self._finished -= flight.finished  # if the step failed, the next one names them again
         output, scores = next(answer for answer in answers if answer is not None)
         return _read(flight, output, scores)
 
@@ -116,7 +116,7 @@ class VllmExecutor(Executor):
 
 
 def _read(flight: _StepInFlight, output: Any, scores: dict[str, PromptScores]) -> Output:
-    """headway's Output from vLLM's ModelRunnerOutput."""
+    """Convert vLLM's ModelRunnerOutput to headway's Output."""
     step, at = flight.step, output.req_id_to_index
     nans = output.num_nans_in_logits or {}
     errors = dict(step.errors)
@@ -139,7 +139,8 @@ def _read(flight: _StepInFlight, output: Any, scores: dict[str, PromptScores]) -
 
 
 def _logprob(lists: Any, row: int, count: int) -> Logprob:
-    """vLLM has the sampled token first, then as many of the likeliest as any row asked for."""
+    """A row's Logprob with `count` of the likeliest tokens. In vLLM's lists the sampled token comes
+    first, then as many of the likeliest as any row asked for."""
     ids = lists.logprob_token_ids[row][1 : count + 1].tolist()
     values = lists.logprobs[row].tolist()
     return Logprob(values[0], tuple(zip(ids, values[1 : count + 1], strict=True)))

@@ -1,4 +1,4 @@
-"""From headway's Sampling to vLLM's SamplingParams."""
+"""Converts headway's Sampling to vLLM's SamplingParams."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ from headway.executor.torch.sampling.noise import choice_seed
 
 
 def to_sampling_params(sampling: Sampling, vocab: int) -> Any:
-    """vLLM's parameters of a sequence. Stop tokens only hold back until min_tokens: it is the
-    scheduler that ends answers.
+    """A sequence's SamplingParams. vLLM uses stop tokens only to ban them before min_tokens; it is
+    headway's scheduler that ends answers.
     """
     from vllm import SamplingParams
 
@@ -30,5 +30,5 @@ def to_sampling_params(sampling: Sampling, vocab: int) -> Any:
         detokenize=False,
     )
     words = [list(word) for word in sampling.bad_words if word[-1] < vocab]
-    params._bad_words_token_ids = words or None  # what its own tokenizer would have filled in
+    params._bad_words_token_ids = words or None  # normally filled in by vLLM's tokenizer
     return params

@@ -1,4 +1,4 @@
-"""What the executor keeps of each sequence, from its first row until it has ended."""
+"""The executor's state of each sequence, from its first row until its end."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,21 +16,21 @@ COULD_NOT_BEGIN = "the request could not begin: "
 
 @dataclass(slots=True)
 class Held:
-    """One sequence. vLLM knows it under an id that no other has had: a sequence that is preempted
-    ends, and begins again as another request."""
+    """One sequence, and its request in vLLM. Each request id is used only once: a preempted
+    sequence ends, and resumes as a new request."""
 
     id: str
     begun: Begun
     params: Any  # vLLM's SamplingParams
     lora: Any = None  # vLLM's LoRARequest
     matcher: Matcher | None = None
-    known: int = 0  # its tokens
-    sent: bool = False  # vLLM has been told of it
+    known: int = 0  # number of tokens
+    sent: bool = False  # whether vLLM has the request
     checked: bool = False  # no grammar, but bad words and stop tokens may ban every token
-    answer: list[int] = field(default_factory=list)  # its generated tokens, if `banned` reads them
+    answer: list[int] = field(default_factory=list)  # the generated tokens, for `banned`
 
     def extend(self, row: Row) -> None:
-        """A row holds tokens that are known, some of them since its last row."""
+        """Take in a row's tokens: some may have become known since the sequence's last row."""
         end = row.start + len(row.tokens)
         if self.matcher:
             self.matcher.extend(row.start, row.tokens)
@@ -41,7 +41,7 @@ class Held:
 
     @property
     def generated(self) -> int:
-        """Tokens after the prompt."""
+        """The number of tokens after the prompt."""
         return self.known - self.begun.prompt
 
     def banned(self) -> Iterator[int]:
@@ -54,12 +54,12 @@ class Held:
                 yield last
 
     def bans_all(self, vocab: int) -> bool:
-        """Whether they leave no token."""
+        """Whether `banned` covers the whole vocabulary."""
         return len({token for token in self.banned() if token < vocab}) == vocab
 
 
 class Sequences:
-    """Those that have begun and not ended, and why some could not begin."""
+    """The sequences that have begun and not ended, and why some could not begin."""
 
     def __init__(
         self, grammars: GrammarCompiler, vocab: int, adapters: Iterable[Adapter] = ()
@@ -71,8 +71,8 @@ class Sequences:
         self._refused: dict[int, str] = {}  # by sequence: why it could not begin
 
     def begin(self, begun: Begun) -> None:
-        """Keep what its rows need. If that fails, its rows are errors and others are not
-        affected."""
+        """Keep what the sequence's rows need. If that fails, its rows get errors; other rows are
+        not affected."""
         number = begun.sequence
         assert number not in self._held and number not in self._refused, "begun twice"
         try:
@@ -89,7 +89,7 @@ class Sequences:
             raise SettingError(f"there is no adapter {begun.adapter!r}")
         params = to_sampling_params(begun.sampling, self._vocab)
         if len(begun.tokens) - begun.prompt >= begun.sampling.min_tokens:
-            params.min_tokens = 0  # vLLM asks before it knows which tokens were generated
+            params.min_tokens = 0  # vLLM checks it before it knows which tokens were generated
         matcher = self._grammars.begin(begun) if begun.sampling.grammar else None
         id = f"{begun.sequence}.{next(self._numbers)}"
         answer = list(begun.tokens[begun.prompt :])
@@ -101,7 +101,7 @@ class Sequences:
         )
 
     def end(self, number: int) -> str:
-        """Drop it. Returns the id that vLLM is to drop; empty if vLLM never heard of it."""
+        """Drop a sequence. Returns the id that vLLM must drop; empty if vLLM never got it."""
         if number in self._refused:
             del self._refused[number]
             return ""

@@ -1,4 +1,4 @@
-"""From a batch to vLLM's SchedulerOutput (StepBuilder)."""
+"""StepBuilder: turns a batch into vLLM's SchedulerOutput."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,24 +12,24 @@ from headway.executor.vllm.worker import StepNotes
 
 @dataclass(slots=True)
 class BuiltStep:
-    """One step: what vLLM's workers get, and what is needed to read their answer."""
+    """One step: what vLLM's workers get, and what is needed to read their results."""
 
     scheduled: Any  # vLLM's SchedulerOutput
     notes: StepNotes
-    ids: dict[int, str]  # by row: the request that vLLM computes; refused rows are not among them
-    sampled: dict[int, Held]  # by row, of those that sample a token
+    ids: dict[int, str]  # by row: the request that vLLM computes; refused rows have none
+    sampled: dict[int, Held]  # by row that samples a token
     errors: dict[int, str] = field(default_factory=dict)  # by row
 
 
 class StepBuilder:
-    """Builds the steps of one engine, in their order."""
+    """Builds the steps of one engine, in order."""
 
     def __init__(self, sequences: Sequences, vocab: int, context: int) -> None:
-        """context: tokens that vLLM has room for in a sequence."""
+        """context: the most tokens of a sequence in vLLM."""
         self._sequences, self._vocab, self._context = sequences, vocab, context
 
     def build(self, batch: Batch, finished: set[str]) -> BuiltStep:
-        """finished: requests that vLLM is to drop before it reads the step."""
+        """Build a step. finished: requests that vLLM must drop before it reads the step."""
         from vllm.v1.core.sched.output import CachedRequestData, SchedulerOutput
 
         new, cached, shares = list[Any](), CachedRequestData.make_empty(), dict[str, int]()
@@ -50,8 +50,8 @@ class StepBuilder:
                 if held.generated > 0:
                     prompts[held.id] = held.begun.prompt
             if held.known == row.start + len(row.tokens):  # vLLM samples, wanted or not
-                # A scheduler never wants a token beyond the context. Calibration does: it has the
-                # cost, and no token.
+                # A scheduler never asks for a token beyond the context. Calibration does: the row
+                # is computed, but gives no token.
                 if row.want & Want.LAST and held.known < self._context:
                     sampled[i] = held
                 else:
@@ -75,8 +75,8 @@ class StepBuilder:
         )
 
     def _grammar(self, sampled: dict[int, Held], errors: dict[int, str]) -> Any:
-        """vLLM's GrammarOutput of the rows with a grammar that can go on. Those that cannot are
-        errors, as are rows without one whose tokens are all banned."""
+        """vLLM's GrammarOutput for the rows with a grammar; None if there are none. A row whose
+        grammar has failed gets an error, and so does a row whose tokens are all banned."""
         from vllm.v1.core.sched.output import GrammarOutput
 
         rows = {}
@@ -101,8 +101,8 @@ class StepBuilder:
 
 
 def _first(held: Held, row: Row) -> Any:
-    """A request's first row. vLLM wants all its known tokens, as a prompt; the worker then tells
-    apart which of them were generated."""
+    """A request's first row. vLLM wants all known tokens as a prompt; the worker later sets apart
+    the generated ones (StepNotes.prompts)."""
     from vllm.v1.core.sched.output import NewRequestData
 
     return NewRequestData(
@@ -118,7 +118,7 @@ def _first(held: Held, row: Row) -> Any:
 
 
 def _continue(cached: Any, held: Held, row: Row) -> None:
-    """A later row: what has changed. vLLM has the tokens that it sampled."""
+    """Add a later row: only the changes. vLLM already has the tokens that it sampled."""
     cached.req_ids.append(held.id)
     cached.new_block_ids.append((list(row.blocks),) if row.blocks else None)
     cached.num_computed_tokens.append(row.start)

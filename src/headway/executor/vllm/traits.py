@@ -1,4 +1,4 @@
-"""What vLLM takes and can do, as far as it is known before it is loaded."""
+"""vLLM's traits, as far as they are known before it is loaded."""
 
 from headway.executor.traits import Traits
 
@@ -7,8 +7,8 @@ VLLM_TRAITS = Traits(
     kind="vllm",
     wants_tokens=True,
     exclusive_groups=False,
-    steps_in_flight=2,  # its workers keep what they sample, and read a queue of steps
+    steps_in_flight=2,  # its workers keep the tokens they sample, and read steps from a queue
     adapters=True,
-    least_temperature=0.01,  # it would raise lower ones to it
-    most_temperature=2.0,  # it refuses higher ones
+    least_temperature=0.01,  # vLLM would raise a lower one to this
+    most_temperature=2.0,  # vLLM refuses a higher one
 )

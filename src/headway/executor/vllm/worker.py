@@ -1,7 +1,7 @@
-"""What runs inside vLLM's workers: a step, and what vLLM's own scheduler never asks for.
+"""The code that runs inside vLLM's workers: a step, and what vLLM's scheduler never asks for.
 
-vLLM mixes WorkerExtension into its worker (`worker_extension_cls`). Everything here reads vLLM's
-first model runner (vllm/v1/worker/gpu_model_runner.py), which is what it has on CPUs.
+vLLM mixes WorkerExtension into its worker (`worker_extension_cls`). All code here is written for
+vLLM's first (V1) model runner (vllm/v1/worker/gpu_model_runner.py), the one that CPUs use.
 """
 
 import os
@@ -16,29 +16,29 @@ MASK = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class StepNotes:
-    """What a step needs beside vLLM's SchedulerOutput. Requests are named by vLLM's ids."""
+    """What a step needs beside vLLM's SchedulerOutput. Keys are vLLM's request ids."""
 
-    prompts: Mapping[str, int] = field(default_factory=dict)  # who begins again: prompt's length
-    silent: tuple[str, ...] = ()  # all their tokens are computed, and none is sampled
-    scored: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # positions of the prompt
+    prompts: Mapping[str, int] = field(default_factory=dict)  # of resumed requests: prompt length
+    silent: tuple[str, ...] = ()  # requests with all tokens computed, but none sampled
+    scored: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # prompt positions to score
     grammar: Any = None  # vLLM's GrammarOutput; None: no row has a grammar
 
 
 class PromptScores(NamedTuple):
-    """Log-probabilities of a prompt's tokens. Column 0 is the token's own, then the likeliest."""
+    """Log-probabilities of a prompt's tokens: column 0 the token's own, then the likeliest ones."""
 
     ids: Any  # int32 array [positions, 1 + n]
     values: Any  # float32 array [positions, 1 + n]
 
 
 class WorkerExtension:
-    """Mixed into vLLM's worker. `headway_step` is what it is for."""
+    """Methods that vLLM mixes into its worker; `headway_step` is the main one."""
 
     def headway_step(self: Any, scheduled: Any, notes: StepNotes) -> Any:
         """Compute a step and sample its tokens.
 
-        Returns vLLM's ModelRunnerOutput and PromptScores by request; None from workers that do not
-        drive. Raises what vLLM raises; the next step can be computed all the same.
+        Returns vLLM's ModelRunnerOutput and PromptScores by request; None unless this is the driver
+        worker. Raises what vLLM raises; the next step can still be computed.
         """
         runner = self.model_runner
         try:
@@ -48,7 +48,7 @@ class WorkerExtension:
                 with _keyed_draws(runner, notes.silent):
                     output = self.sample_tokens(notes.grammar)
         finally:
-            runner.execute_model_state = None  # of a step that failed between the two
+            runner.execute_model_state = None  # left over if the step failed between the two
         if not self.is_driver_worker:
             return None
         scores = {id: _scores(runner, output, id, *span) for id, span in notes.scored.items()}
@@ -56,16 +56,16 @@ class WorkerExtension:
         return output, scores
 
     def headway_ignore_signals(self: Any, engine: int, numbers: tuple[int, ...]) -> None:
-        """Ignore these signals, unless this is the process that asks for it (its number).
+        """Ignore these signals, unless this process is the engine (its process id).
 
-        They reach the whole process group, and vLLM's workers end at SIGINT and SIGTERM, in the
-        middle of what the engine still has to answer.
+        Signals may reach the whole process group. vLLM's workers end at SIGINT and SIGTERM, even
+        if the engine still has requests to answer.
         """
         for number in numbers if os.getpid() != engine else ():
             signal.signal(number, signal.SIG_IGN)
 
     def headway_threads(self: Any) -> int:
-        """Threads that this worker computes with."""
+        """The number of threads that this worker computes with."""
         import torch
 
         return torch.get_num_threads()
@@ -77,8 +77,8 @@ class WorkerExtension:
 
 
 def _begin_again(runner: Any, prompts: Mapping[str, int]) -> None:
-    """Requests that were preempted began with all their tokens as a prompt. Tell vLLM which of them
-    were generated: penalties, min_tokens and seeds read that."""
+    """Tell vLLM which tokens of a resumed request were generated. A preempted request resumes with
+    all its tokens as a prompt, but penalties, min_tokens and seeds need the difference."""
     for id, length in prompts.items():
         state, index = runner.requests[id], runner.input_batch.req_id_to_index[id]
         known = state.prompt_token_ids
@@ -89,12 +89,12 @@ def _begin_again(runner: Any, prompts: Mapping[str, int]) -> None:
 
 @contextmanager
 def _keyed_draws(runner: Any, silent: Iterable[str]) -> Iterator[None]:
-    """While tokens are sampled: each row's random numbers depend on its seed and position alone,
-    and rows that sample nothing draw none.
+    """While sampling, make each row's random numbers depend only on its seed and position, and let
+    rows that sample nothing draw none.
 
-    vLLM seeds a generator once for each request. Its draws would then depend on how often the
-    prompt was split and on preemptions; and a split prompt with a seed fails on a CPU, where a
-    generator cannot be set back.
+    vLLM seeds a generator once per request. So its draws would depend on preemptions and on how
+    often the prompt was split. A split prompt with a seed would even fail on a CPU, where a
+    generator cannot be rewound.
     """
     batch = runner.input_batch
     discarded = runner.discard_request_mask.np
@@ -114,7 +114,7 @@ def _keyed_draws(runner: Any, silent: Iterable[str]) -> Iterator[None]:
 
 
 def mixed(seed: int, position: int) -> int:
-    """A seed for one position, by splitmix64's mixer: torch's CPU generator reads 32 bits of it."""
+    """A seed for one position, by splitmix64's mixer. torch's CPU generator reads only 32 bits."""
     return (_splitmix(_splitmix(seed) ^ position)) >> 1
 
 
@@ -126,7 +126,7 @@ def _splitmix(x: int) -> int:
 
 
 def _scores(runner: Any, output: Any, id: str, begin: int, end: int) -> PromptScores:
-    """vLLM collects a prompt's scores until the prompt is computed: take this step's part."""
+    """This step's part of a prompt's scores. vLLM collects them until the prompt is computed."""
     whole = output.prompt_logprobs_dict.get(id)
     if whole is None:
         whole = runner.requests[id].in_progress_prompt_logprobs_cpu
