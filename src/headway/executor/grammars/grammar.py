@@ -1,7 +1,7 @@
-"""GrammarCompiler: compiles grammars with llguidance; Matcher: one sequence's way through one.
+"""GrammarCompiler: compiles grammars with llguidance. Matcher: one sequence's state in a grammar.
 
-No tensors, so checking a grammar needs no torch. llguidance and the tokenizer are loaded when the
-first grammar comes.
+There are no tensors here, so checking a grammar does not need torch. llguidance and the tokenizer
+are loaded for the first grammar.
 """
 
 import json
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
     from llguidance._lib import JsonCompileOptions
 
-KEPT_GRAMMARS = 256  # compiled grammars that are kept, the latest used
+KEPT_GRAMMARS = 256  # compiled grammars to keep, those used last
 NO_STOP_TOKEN = "an answer with a grammar must stop at every end that the model has"
 LONGEST = 300  # characters of a message; some quote the whole grammar
 # Between two tokens of JSON: one blank, as in `{"a": 1, "b": 2}`, or a new line and indentation.
-# If more is allowed, a weak model spends its max_tokens on it. A schema's own "x-guidance" wins.
+# If more were allowed, a weak model would spend its max_tokens on blanks. A schema's own
+# "x-guidance" wins.
 BLANKS: "JsonCompileOptions" = {"whitespace_pattern": r" |\n {0,8}"}
 
 
 class Matcher:
     """One sequence's state in its grammar. It advances with the rows, which hold accepted tokens.
 
-    known   |<------ prompt ------>|<- answer ->|     the grammar sees the answer alone; after a
-                                                      preemption it begins again with all of it
+    known   |<------ prompt ------>|<- answer ->|     the grammar sees only the answer; after a
+                                                      preemption it starts again with all of it
     """
 
     def __init__(self, begun: Begun, state: "LLMatcher") -> None:
@@ -40,7 +41,7 @@ class Matcher:
         self.extend(0, begun.tokens)
 
     def extend(self, start: int, tokens: Sequence[int]) -> None:
-        """Advance by a row's tokens, some of which may be known already."""
+        """Advance by a row's tokens, skipping those that are already known."""
         new = tokens[self._known - start :]
         if new and not self.error:
             self._known += len(new)
@@ -48,34 +49,34 @@ class Matcher:
             self.check()
 
     def check(self) -> None:
-        """Set the error if the answer cannot go on: llguidance's limits, or no text matches."""
+        """Set the error if the answer cannot continue: no text matches, or a limit of llguidance
+        was reached."""
         self.error = dead_end(self.state)
 
 
 class GrammarCompiler:
-    """The grammars of one model, compiled when first asked for and kept. For any thread."""
+    """The grammars of one model, compiled at first use and kept. Thread-safe."""
 
     def __init__(self, folder: Path, vocab: int, eos: frozenset[int]) -> None:
-        """folder: the tokenizer's; empty: there is none. vocab: the width of the model's logits."""
+        """folder: of the tokenizer; empty: there is none. vocab: the width of the logits."""
         self.folder, self.vocab, self.eos = folder, vocab, eos
         self._tokenizer: LLTokenizer | None = None
         self._compiled: OrderedDict[Grammar, LLMatcher] = OrderedDict()
-        self._lock = threading.Lock()  # of the kept ones; not held while one is compiled
+        self._lock = threading.Lock()  # of _compiled; not held while a grammar is compiled
 
     def compile(self, grammar: Grammar) -> None:
-        """Compile ahead of the step that begins with it, in the caller's thread. Raises as `begin`
-        does."""
+        """Compile a grammar ahead of its first step, in the caller's thread. Raises as `begin`."""
         self._compiled_matcher(grammar)
 
     def begin(self, begun: Begun) -> Matcher:
-        """A matcher that has read what is known. Raises SettingError or TokenizerError."""
+        """A matcher that has read the known tokens. Raises SettingError or TokenizerError."""
         sampling = begun.sampling
         if not self.eos <= sampling.stop_tokens:
             raise SettingError(NO_STOP_TOKEN)
         return Matcher(begun, self._compiled_matcher(sampling.grammar).deep_copy())
 
     def _compiled_matcher(self, grammar: Grammar) -> "LLMatcher":
-        """The compiled grammar's initial state, to be copied."""
+        """The compiled grammar's initial state. Copy it before use."""
         if not self.eos:
             raise SettingError(NO_STOP_TOKEN)
         with self._lock:
@@ -93,9 +94,11 @@ class GrammarCompiler:
 
 
 def grammar_tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLTokenizer":
-    """A checkpoint's tokenizer in llguidance's form, a trie of bytes. A large one takes a second.
+    """Load a checkpoint's tokenizer in llguidance's form, a trie of bytes. A large one takes a
+    second.
 
-    vocab: the model's; 0: the tokenizer's own. ends: allowed exactly where a grammar may end.
+    vocab: of the model; 0: the tokenizer's own. ends: tokens that are allowed exactly where a
+    grammar may end. Raises SettingError or TokenizerError.
     """
     try:
         from llguidance import LLTokenizer
@@ -115,7 +118,7 @@ def grammar_tokenizer(folder: Path, vocab: int, ends: frozenset[int]) -> "LLToke
 
 
 def compile_grammar(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
-    """A grammar's initial state. Raises SettingError, which names what is wrong with it."""
+    """Compile a grammar to its initial state. Raises SettingError, which says what is wrong."""
     from llguidance import LLMatcher, LLParserLimits
 
     if problem := grammar.problem():
@@ -133,27 +136,28 @@ def compile_grammar(grammar: Grammar, tokens: "LLTokenizer") -> "LLMatcher":
 
 
 def dead_end(state: "LLMatcher") -> str:
-    """Why the answer cannot go on from here; empty if it can, or if it is complete."""
+    """Why the answer cannot continue from here; empty if it can, or if it is complete."""
     if not state.is_error():
         return ""
-    if state.stop_reason() == "InternalError":  # says nothing more
+    if state.stop_reason() == "InternalError":  # llguidance says no more than this
         return f"{DEAD_END}: there is no text that matches it from here on"
     return f"{DEAD_END}: {_one_line(state.get_error())}"
 
 
 def to_llguidance(grammar: Grammar) -> str:
-    """The grammar in llguidance's format. Raises ValueError if it must be JSON and is not."""
+    """Convert a grammar to llguidance's format. Raises ValueError if its JSON is not as required.
+    """
     from llguidance import LLMatcher
 
     match grammar.kind:
         case "json_object":
             return LLMatcher.grammar_from_json_schema({"type": "object"}, BLANKS)
         case "json_schema":
-            # Parsed here, because llguidance pastes a text between others without reading it.
+            # Parsed here: llguidance would paste the text between others without reading it.
             schema = json.loads(grammar.text)
             if not isinstance(schema, dict):
                 raise ValueError("it must be a JSON object")
-            json.dumps(schema, allow_nan=False)  # llguidance takes such a number for null
+            json.dumps(schema, allow_nan=False)  # llguidance would read NaN or infinity as null
             return LLMatcher.grammar_from_json_schema(schema, BLANKS)
         case "regex":
             return LLMatcher.grammar_from_regex(grammar.text)
@@ -162,7 +166,7 @@ def to_llguidance(grammar: Grammar) -> str:
             if not isinstance(options, list) or not options or not all(map(_is_text, options)):
                 raise ValueError("it must be a list of strings, none of them empty")
             return LLMatcher.grammar_from_regex("|".join(map(_escaped, options)))
-    # Wrapped, because llguidance takes a text that looks like JSON for its own format.
+    # Wrapped, because llguidance would take a text that looks like JSON for its own format.
     return json.dumps({"grammars": [{"lark_grammar": grammar.text}]})
 
 
@@ -171,12 +175,12 @@ def _is_text(option: Any) -> bool:
 
 
 def _escaped(text: str) -> str:
-    """A regular expression that matches this text alone."""
+    """A regular expression that matches only this text."""
     return "".join([f"\\x{{{ord(each):x}}}" if not each.isalnum() else each for each in text])
 
 
 def _one_line(text: str) -> str:
-    """One line from a message of many lines that draws where the error is."""
+    """Reduce llguidance's message of several lines, which marks the error's place, to one line."""
     lines = [line.strip() for line in text.splitlines() if line.strip()] or ["unknown"]
     causes = [line.removeprefix("error: ") for line in lines[1:] if line.startswith("error: ")]
     first = lines[0] if len(lines[0]) <= LONGEST else lines[0][:LONGEST] + " ..."

@@ -1,9 +1,9 @@
-"""GrammarChecker: whether a grammar can be compiled, tried in a process of its own.
+"""GrammarChecker: checks in a child process whether a grammar can be compiled.
 
-llguidance bounds the cost of a step, but a grammar of 1 KB can keep its compiler busy for minutes,
+llguidance bounds the cost of a step. But a grammar of 1 KB can keep its compiler busy for minutes,
 and one of 80 KB can overflow the stack, which ends the process. So a child process compiles each
 grammar first, with a second of processor time and a quarter of the usual stack. The engine gets
-only grammars that passed: none of them can stall it for longer, or end it.
+only grammars that passed, so none can stall it for longer or end it.
 """
 
 import atexit
@@ -29,11 +29,11 @@ STACK_BYTES = 2**21
 
 @lru_cache(maxsize=256)
 def grammar_problem(grammar: Grammar, folder: Path, seconds: float = COMPILE_SECONDS) -> str:
-    """Why a grammar cannot be used, in a line; empty if it can.
+    """Why a grammar cannot be used, in one line; empty if it can.
 
-    folder: the tokenizer's, which the first call reads. seconds: the processor time it may take.
-    It blocks, so do not call it on an event loop. For any thread; grammars are tried one by one.
-    Raises GrammarCheckError if the child was ended by somebody else or for want of memory.
+    folder: of the tokenizer, which the first call reads. seconds: the processor time it may take.
+    It blocks, so do not call it on an event loop. Thread-safe; grammars are checked one at a time.
+    Raises GrammarCheckError if the child ended for another reason, such as lack of memory.
     """
     return grammar.problem() or _checker(folder).problem(grammar, seconds)
 
@@ -46,7 +46,7 @@ def _checker(folder: Path) -> "GrammarChecker":
 
 
 class GrammarChecker:
-    """The child process: started when needed, and again after a grammar has ended it."""
+    """The child process, started when needed and again after a grammar has ended it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -57,7 +57,7 @@ class GrammarChecker:
         """As grammar_problem."""
         with self._lock:
             if self._child is not None and self._child.poll() is not None:
-                self._end()  # by somebody else
+                self._end()  # it was ended from outside
             if self._child is None:
                 self._child = subprocess.Popen(
                     [sys.executable, "-m", __name__, str(self.folder)],
@@ -104,10 +104,10 @@ def _answer(child: "subprocess.Popen[str]", ask: list[str | float]) -> str | Non
 
 
 def serve(folder: Path) -> None:
-    """The child's loop: reads a grammar per line and writes what is wrong with it."""
+    """Run the child's loop: read one grammar per line and write what is wrong with it."""
     cause, tokens = "the grammar's compiler has failed", None
     try:
-        tokens = grammar_tokenizer(folder, 0, frozenset({0}))  # any end will do: nothing is sampled
+        tokens = grammar_tokenizer(folder, 0, frozenset({0}))  # any end works: nothing is sampled
     except (SettingError, TokenizerError) as error:
         cause = str(error)
     threading.stack_size(STACK_BYTES)
@@ -116,7 +116,7 @@ def serve(folder: Path) -> None:
         if tokens is not None:
             kind, text, seconds = json.loads(line)
             trial = threading.Thread(target=_compile, args=(Grammar(kind, text), tokens, answers))
-            signal.setitimer(signal.ITIMER_PROF, seconds)  # whose signal ends the process
+            signal.setitimer(signal.ITIMER_PROF, seconds)  # its signal ends the process
             trial.start()
             trial.join()
             signal.setitimer(signal.ITIMER_PROF, 0)
@@ -124,7 +124,7 @@ def serve(folder: Path) -> None:
 
 
 def _compile(grammar: Grammar, tokens: "LLTokenizer", answers: list[str]) -> None:
-    """Compile it and compute the first mask, which has limits of its own."""
+    """Compile a grammar and compute its first mask, which has separate limits."""
     try:
         state = compile_grammar(grammar, tokens)
         state.compute_bitmask()

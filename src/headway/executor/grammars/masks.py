@@ -1,4 +1,4 @@
-"""Bit masks of the tokens that grammars allow, on the host: a bit per token, the lowest first."""
+"""Bit masks, on the host, of the tokens that grammars allow: one bit per token, lowest first."""
 
 from collections.abc import Iterable
 from functools import cache
@@ -16,9 +16,9 @@ Bits = NDArray[np.int32]
 
 
 def token_bitmasks(matchers: tuple[Matcher, ...], vocab: int) -> Bits:
-    """A mask for each: int32 [n, words]. Computed in parallel.
+    """One mask per matcher, int32 [n, words], computed in parallel.
 
-    A matcher that reaches llguidance's limits has its error set.
+    A matcher that cannot continue, or reaches llguidance's limits, gets its error set.
     """
     bits = np.zeros((len(matchers), -(-vocab // 32)), dtype=np.int32)
     pairs = [(each.state, row) for row, each in enumerate(matchers)]
@@ -42,7 +42,7 @@ def allow_nothing(bits: Bits) -> bool:
 
 @cache
 def _threads() -> "LLExecutor":
-    """llguidance's thread pool, one for the process, made with the first mask."""
+    """llguidance's thread pool: one per process, created for the first mask."""
     from llguidance import LLExecutor
 
     return LLExecutor()

@@ -1,4 +1,4 @@
-"""ConfigReader: a checkpoint's JSON, read key by key; what is not supported is collected."""
+"""ConfigReader: reads a checkpoint's JSON key by key and collects what is not supported."""
 
 import json
 from collections.abc import Mapping
@@ -24,11 +24,10 @@ def read_json(path: Path) -> Raw:
 
 
 class ConfigReader:
-    """Reads one JSON object, and collects what it asks for that is not supported.
+    """Reads one JSON object and collects what it asks for that is not supported.
 
-    A value that makes no sense raises CheckpointError at once. One that makes sense but is not
-    supported adds a reason to `refused`, so that the user learns all reasons and not just the
-    first.
+    An invalid value raises CheckpointError at once. A valid but unsupported one adds a reason to
+    `refused`, so the user learns all reasons, not just the first.
     """
 
     def __init__(self, raw: Raw, where: str, refused: list[str] | None = None) -> None:
@@ -39,56 +38,56 @@ class ConfigReader:
         return self.raw.get(key) is not None
 
     def section(self, key: str) -> "ConfigReader":
-        """A reader of the object under a key, empty if there is none. It shares `refused`."""
+        """A reader of the object under a key, or of an empty one. Both readers share `refused`."""
         part = self.raw.get(key) or {}
         if not isinstance(part, dict):
             raise CheckpointError(f"{self.where}: {key} is not a JSON object")
         return ConfigReader(part, self.where, self.refused)
 
     def merged_with(self, other: "ConfigReader") -> "ConfigReader":
-        """Both objects as one; the other's values win."""
+        """Merge both objects; the other's values win."""
         return ConfigReader({**self.raw, **other.raw}, self.where, self.refused)
 
     def refuse(self, why: str) -> None:
-        """Note a reason why the model cannot be computed."""
+        """Add a reason why the model cannot be computed."""
         self.refused.append(why)
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The value of this key. A key that is missing or null gives the default."""
+        """The value of a key, or the default if the key is missing or null."""
         value = self.raw.get(key)
         return default if value is None else value
 
     def flag(self, key: str, default: bool = False) -> bool:
-        """The value of this key as a bool. A key that is missing or null gives the default."""
+        """The value of a key as a bool, or the default if the key is missing or null."""
         return bool(self.get(key, default))
 
     def count(self, key: str, default: int | None = None, least: int = 1) -> int:
-        """The integer under a key, at least 1 or 0. Raises CheckpointError for anything else."""
+        """The integer under a key, at least `least` (0 or 1). Otherwise raises CheckpointError."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise self.error(key, f"must be a positive integer{'' if least else ' or 0'}", value)
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
-        """The positive number under a key. Raises CheckpointError for anything else."""
+        """The positive number under a key. Otherwise raises CheckpointError."""
         value = self.get(key, default)
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
             raise self.error(key, "must be a positive number", value)
         return float(value)
 
     def array(self, key: str) -> list[Any]:
-        """The list under a key, empty if there is none."""
+        """The list under a key; empty if there is none. Raises CheckpointError if it is no list."""
         value = self.get(key, [])
         if not isinstance(value, list):
             raise self.error(key, "must be a list", value)
         return value
 
     def error(self, key: str, why: str, value: Any) -> CheckpointError:
-        """An error that names the file, the key, its value and the reason. Not raised here."""
+        """Make an error that names the file, the key, its value and the reason. Does not raise."""
         return CheckpointError(f"{self.where}: {key} = {shortened(value)} {why}")
 
 
 def shortened(value: object) -> str:
-    """A value as Python writes it, in at most 40 characters."""
+    """The value's repr, cut to at most 40 characters."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."

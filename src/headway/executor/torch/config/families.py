@@ -1,8 +1,8 @@
-"""The families of decoders: what each fixes in its code rather than in config.json.
+"""The decoder families: what each one fixes in its code instead of in config.json.
 
-There is one decoder; a family is a row of choices for it: where norms stand and how they scale,
-what the MLP is, how far each layer looks back. A new family whose choices are all known needs a
-row here and a shape in the golden tests.
+There is one decoder. A family is a set of choices for it: where the norms are and how they scale,
+the kind of MLP, how far each layer looks back. A new family that needs no new kind of choice takes
+one row here and a shape in the golden tests.
 """
 
 from dataclasses import dataclass, replace
@@ -16,26 +16,26 @@ GRANITE_SCALES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """One model_type. The second half are its defaults, where config.json does not say."""
+    """One model_type. The second half are defaults for keys that config.json may lack."""
 
     model_type: str
-    supports: frozenset[str] = frozenset()  # those of OPTIONAL_KEYS that it has
+    supports: frozenset[str] = frozenset()  # the OPTIONAL_KEYS that it supports
     # pre: before each half of a layer; post: after it, inside the residual (OLMo-2); both
     norms: Literal["pre", "post", "both"] = "pre"
     # rms: rounded to the dtype, then weighted; wide: weighted in float32, then rounded (OLMo-2);
-    # offset: wide, and the weight is stored less 1 (Gemma); layer: LayerNorm with bias
+    # offset: as wide, with the weight stored minus 1 (Gemma); layer: LayerNorm with bias
     norm: Literal["rms", "wide", "offset", "layer"] = "rms"
     qk_norm: Literal["", "head", "whole"] = ""  # before rope: each head, or all heads as one
     qkv_bias: bool = False  # always, whatever `attention_bias` says
     bias_key: str = "attention_bias"  # the key of config.json that asks for a bias
     gated: bool = True  # the MLP: down(act(gate(x)) * up(x)), else down(act(up(x)))
-    fused: bool = False  # qkv, and gate and up, are one matrix in the checkpoint
+    fused: bool = False  # the checkpoint has one matrix for qkv, and one for gate and up
     scaled_embedding: bool = False  # embeddings are scaled by the root of their width (Gemma)
-    # layers with the sliding window: none, all, or those that layer_types names
+    # layers with the sliding window: none, all, or as layer_types or the family's pattern says
     windows: Literal["none", "all", "some"] = "none"
     window_is_opt_in: bool = False  # the window is off unless use_sliding_window says otherwise
-    eps_key: str = "rms_norm_eps"  # its key in config.json
-    activation_key: str = "hidden_act"  # its key in config.json
+    eps_key: str = "rms_norm_eps"  # the key of eps in config.json
+    activation_key: str = "hidden_act"  # the key of the activation in config.json
 
     eps: float = 1e-6
     theta: float = 10_000.0
@@ -44,12 +44,12 @@ class Family:
     kv_heads: int = 0  # 0: as many as heads
     tied: bool = False
     window: int = 0  # 0: none
-    global_every: int = 0  # every n-th layer attends to everything, the others have the window
+    global_every: int = 0  # every n-th layer attends to everything; all others have the window
     activation: str = "silu"
-    query_scalar: int = 0  # attention scores are divided by its root; 0: of head_dim
+    query_scalar: int = 0  # attention scores are divided by its root; 0: by head_dim's root
     soft_caps: tuple[float, float] = (0.0, 0.0)  # of attention scores, of logits; 0: none
     chosen_experts: int = 2  # per token
-    original_context: int = 0  # before the stretching of rope; 0: what rope's settings say
+    original_context: int = 0  # context before rope is stretched; 0: as rope's settings say
 
 
 GEMMA = Family(
@@ -76,7 +76,7 @@ GEMMA_2 = replace(
 )
 OLMO_2 = Family("olmo2", norms="post", norm="wide", qk_norm="whole", eps=1e-5)
 
-# By the name in config.json's `architectures`.
+# Keyed by the name in config.json's `architectures`.
 FAMILIES = {
     "LlamaForCausalLM": Family("llama", frozenset({"mlp_bias"})),
     "MistralForCausalLM": Family("mistral", windows="all", kv_heads=8, window=4096),
@@ -160,13 +160,13 @@ FAMILIES = {
 }
 
 CAUSAL, STATES, SCORES = "ForCausalLM", "Model", "ForSequenceClassification"
-# transformers names two classes of Gemma 3's text model otherwise.
+# In transformers, two classes of Gemma 3's text model have a different stem.
 BASES = {"Gemma3Text": "Gemma3"}
 
 
 def family_of(architecture: str) -> tuple[Family | None, str]:
-    """The family of a class of transformers, and what the class ends in: a language head
-    (ForCausalLM), nothing (Model), or a classifier (ForSequenceClassification). None: unknown."""
+    """The family of a transformers class (None: unknown), and the ending of its name: ForCausalLM
+    (a language head), Model (no head) or ForSequenceClassification (a classifier)."""
     for ending in (CAUSAL, STATES, SCORES):
         if architecture.endswith(ending):
             stem = architecture.removesuffix(ending)
@@ -174,7 +174,7 @@ def family_of(architecture: str) -> tuple[Family | None, str]:
     return None, CAUSAL
 
 
-# Keys that a family may have only if it supports them: key -> values that change nothing.
+# Keys that only a family that supports them may set: key -> values that change nothing.
 OPTIONAL_KEYS: dict[str, tuple[Any, ...]] = {
     "mlp_bias": (False,),
     "quantization_config": (),

@@ -1,11 +1,11 @@
-"""The labels of a classification head, by config.json."""
+"""The labels of a classification head, from config.json."""
 
 from collections import Counter
 
 from headway.errors import CheckpointError
 from headway.executor.torch.config.config_reader import Raw
 
-TWO = {"0": "LABEL_0", "1": "LABEL_1"}  # where config.json is silent, as transformers has it
+TWO = {"0": "LABEL_0", "1": "LABEL_1"}  # the default of transformers
 
 
 def read_labels(raw: Raw, where: str = "config.json") -> tuple[str, ...]:

@@ -1,7 +1,7 @@
 """ModelConfig: the shape of a model, from config.json, without running the checkpoint's code.
 
-A setting that changes the answer is either understood or refused by name: a model that runs with
-a setting ignored is worse than one that does not run.
+A setting that changes the answer is either obeyed or refused by name. Running a model with a
+setting ignored is worse than not running it.
 """
 
 from dataclasses import dataclass, replace
@@ -45,7 +45,7 @@ class Experts:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """The shape of a decoder, in this package's own terms."""
+    """The shape of a decoder, in this package's terms."""
 
     architecture: str
     family: Family
@@ -56,7 +56,7 @@ class ModelConfig:
     head_dim: int
     intermediate: int  # width of the MLP, or of one expert
     vocab: int
-    context: int  # the most positions that it was made for
+    context: int  # the most positions of a sequence
     layer_attention: tuple[LayerAttention, ...]  # by layer
     scales: Scales
     eps: float  # of every norm
@@ -68,9 +68,9 @@ class ModelConfig:
     experts: Experts | None
     dtype: str  # of the stored weights: float32, bfloat16 or float16
     eos: tuple[int, ...]  # every token that ends an answer, ascending
-    generates: bool = True  # it has a head of tokens
-    labels: int = 0  # scores of its classification head; 0: it has none
-    # Of a reranker that answers yes or no, the tokens whose logits are its score
+    generates: bool = True  # whether it has a language head and is to generate
+    labels: int = 0  # the number of scores per prompt; 0: it is no classifier or reranker
+    # For a reranker that answers yes or no: the tokens whose logits give its score
     answers: tuple[int, ...] = ()
 
     @property
@@ -79,11 +79,11 @@ class ModelConfig:
         return 2 * self.layers * self.kv_heads * self.head_dim
 
     def precision(self, requested: str, device: str) -> Precision:
-        """What is computed in: float32 or bfloat16, either with weights in int8 on a CPU. Raises
-        SettingError for another.
+        """The precision to compute in: float32 or bfloat16, on a CPU also with int8 weights.
+        Raises SettingError for any other.
 
         requested: the user's choice; empty: as the weights are stored, but bfloat16 for float16,
-        and float32 on a CPU without fast bfloat16. device: its kind, as torch names it.
+        and float32 for both on a CPU without fast bfloat16. device: its kind in torch.
         """
         quick = device != "cpu" or has_fast_bfloat16()
         half = "bfloat16" if quick else "float32"
@@ -99,21 +99,21 @@ class ModelConfig:
 def read_config(folder: Path) -> ModelConfig:
     """Read `config.json` and `generation_config.json` of a checkpoint's folder.
 
-    Raises CheckpointError if they are missing or make no sense, UnsupportedModelError (which
-    names the keys) if they ask for what this executor lacks.
+    Raises CheckpointError if config.json is missing or a value is invalid, UnsupportedModelError
+    (which names the keys) if they ask for something this executor lacks.
     """
     return _with_modules(parse_config(*read_files(folder), str(folder / "config.json")), folder)
 
 
 def examine_folder(folder: Path) -> tuple[ModelConfig | None, tuple[str, ...]]:
-    """As `examine`, of a checkpoint's folder."""
+    """As `examine`, for a checkpoint's folder."""
     config, refused = examine(*read_files(folder), str(folder / "config.json"))
     return config and _with_modules(config, folder), refused
 
 
 def _with_modules(config: ModelConfig, folder: Path) -> ModelConfig:
-    """The same, as the checkpoint's modules say: with the longest text as its context, or a
-    reranker's, which gives one score and generates nothing. Raises CheckpointError."""
+    """Apply the checkpoint's modules: cap the context at its longest text, and turn a LogitScore
+    model into a reranker that gives one score and generates nothing. Raises CheckpointError."""
     if most := longest_text(folder):
         config = replace(config, context=min(config.context, most))
     answers = read_answer_tokens(folder)
@@ -126,14 +126,14 @@ def _with_modules(config: ModelConfig, folder: Path) -> ModelConfig:
 
 
 def read_files(folder: Path) -> tuple[Raw, Raw]:
-    """Both JSON objects; the second is empty if its file is missing."""
+    """Read both JSON objects; the second is empty if its file is missing."""
     raw = read_json(folder / "config.json")
     path = folder / "generation_config.json"
     return raw, read_json(path) if path.is_file() else {}
 
 
 def parse_config(raw: Raw, generation: Raw, where: str = "config.json") -> ModelConfig:
-    """Turn the two JSON objects into a ModelConfig; see read_config for what it raises."""
+    """Turn the two JSON objects into a ModelConfig. Raises as read_config does."""
     config, refused = examine(raw, generation, where)
     if config is None or refused:
         raise UnsupportedModelError(f"{where}: " + "; ".join(refused))
@@ -145,8 +145,8 @@ def examine(
 ) -> tuple[ModelConfig | None, tuple[str, ...]]:
     """The model's configuration, and all reasons why it cannot be computed.
 
-    The configuration is None if its family is unknown. If there are reasons, only the sizes in it
-    can be relied on. Raises CheckpointError for values that make no sense.
+    The configuration is None if the family is unknown. If there are reasons, only its sizes are
+    reliable. Raises CheckpointError for invalid values.
     """
     reader = ConfigReader(raw, where)
     architecture, family = _family(reader)
@@ -173,7 +173,7 @@ def _model_config(
     _check_rotary_dims(reader, layer_attention, head_dim)
     experts, wide = _experts(reader, family)
     ending = family_of(architecture)[1]
-    everywhere = family.bias_key == "use_bias"  # StarCoder2: one key for all of them
+    everywhere = family.bias_key == "use_bias"  # StarCoder2: one key for all biases
     bias = reader.flag(family.bias_key, everywhere) and not family.qkv_bias
     return ModelConfig(
         architecture=architecture,
@@ -203,10 +203,10 @@ def _model_config(
 
 
 def _family(reader: ConfigReader) -> tuple[str, Family | None]:
-    """The architecture's name and its family. Code that a checkpoint brings is never run.
+    """The architecture's name and its family. Code in a checkpoint is never run.
 
-    The first Phi-3 checkpoints bring the code that transformers adopted later, so ignoring it
-    changes nothing.
+    The first Phi-3 checkpoints carry the code that transformers adopted later, so ignoring that
+    code changes nothing.
     """
     kind = reader.get("model_type")
     named = reader.array("architectures") or [
@@ -242,7 +242,7 @@ def _refuse_unsupported(reader: ConfigReader, family: Family) -> None:
 def _check_rotary_dims(
     reader: ConfigReader, layer_attention: tuple[LayerAttention, ...], head_dim: int
 ) -> None:
-    """Rotary embedding rotates pairs of dimensions. Raises CheckpointError if they do not fit."""
+    """Raise CheckpointError unless the rotated dimensions form pairs and LongRoPE's factors fit."""
     for rope in {layer.rope for layer in layer_attention if layer.rope is not None}:
         dims = int(head_dim * rope.rotary_share)
         if dims % 2 or not dims:
@@ -259,7 +259,7 @@ def _check_rotary_dims(
 def _activation(reader: ConfigReader, family: Family) -> Activation:
     name = reader.get(family.activation_key, family.activation)
     if family.model_type == "gemma" and name == "gelu":
-        return "gelu_pytorch_tanh"  # the first Gemma files say gelu and mean this
+        return "gelu_pytorch_tanh"  # the first Gemma files say gelu but mean this
     if name not in ACTIVATIONS:
         reader.refuse(
             f"{family.activation_key} = {name!r} is not supported, only {', '.join(ACTIVATIONS)}"
@@ -269,7 +269,7 @@ def _activation(reader: ConfigReader, family: Family) -> Activation:
 
 
 def _experts(reader: ConfigReader, family: Family) -> tuple[Experts | None, str]:
-    """The experts, if any, and the key in config.json of the MLP's width."""
+    """The experts, if any, and config.json's key for the MLP's width."""
     if "num_local_experts" not in family.supports:
         return None, "intermediate_size"
     key = "num_experts" if "num_experts" in reader else "num_local_experts"
@@ -289,8 +289,8 @@ def _dtype(reader: ConfigReader) -> str:
 
 
 def _eos(reader: ConfigReader, generation: ConfigReader) -> tuple[int, ...]:
-    """Ids from both files: instruct checkpoints have <|eot_id|> and the like in the second only.
-    A negative one, which no model generates, means none."""
+    """The ids from both files: instruct checkpoints name <|eot_id|> and the like only in the
+    second. A negative id, which no model generates, is ignored."""
     found: set[int] = set()
     for value in (reader.get("eos_token_id", []), generation.get("eos_token_id", [])):
         for token in value if isinstance(value, list) else [value]:

@@ -1,5 +1,5 @@
-"""The modules that a checkpoint of sentence-transformers consists of (read_modules), the settings
-of the first (read_transformer, longest_text), and the tokens whose logits are a reranker's score
+"""The modules of a sentence-transformers checkpoint (read_modules), the settings of its Transformer
+(read_transformer, longest_text), and the tokens whose logits give a reranker's score
 (read_answer_tokens)."""
 
 import json
@@ -11,7 +11,7 @@ from headway.executor.torch.config.config_reader import ConfigReader, Raw, read_
 
 MODULES = "modules.json"
 LOGIT_SCORE = "LogitScore"
-# Whose settings a file has is in its name, where older versions wrote it. In their order.
+# Older versions name the settings file after the model's class. Tried in this order.
 WRITERS = "bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"
 
 
@@ -19,11 +19,11 @@ class Module(NamedTuple):
     """One module of the chain."""
 
     kind: str  # its class, without the package
-    path: str  # its folder in the checkpoint's; empty: the checkpoint's own
+    path: str  # its folder inside the checkpoint's; empty: the checkpoint's own folder
 
 
 def read_modules(folder: Path) -> tuple[Module, ...]:
-    """The chain in modules.json; none where there is no such file. Raises CheckpointError."""
+    """The chain in modules.json; empty if there is no such file. Raises CheckpointError."""
     path = folder / MODULES
     if not path.is_file():
         return ()
@@ -42,8 +42,8 @@ def read_modules(folder: Path) -> tuple[Module, ...]:
 
 
 def read_transformer(folder: Path) -> Raw:
-    """The settings of the module Transformer, by the first file that has any; none where there is
-    no such file. Raises CheckpointError."""
+    """The settings of the Transformer module, from the first file that has any; empty if there is
+    none. Raises CheckpointError."""
     for name in WRITERS:
         path = folder / f"sentence_{name}_config.json"
         if path.is_file() and (found := read_json(path)):
@@ -52,7 +52,7 @@ def read_transformer(folder: Path) -> Raw:
 
 
 def longest_text(folder: Path) -> int:
-    """The most tokens of a text, by those settings; 0: they do not say. Raises CheckpointError."""
+    """The most tokens of a text in these settings; 0: not set. Raises CheckpointError."""
     most = read_transformer(folder).get("max_seq_length") or 0
     if type(most) is not int or most < 0:
         raise CheckpointError(f"{folder}: max_seq_length is {most!r}")
@@ -60,10 +60,10 @@ def longest_text(folder: Path) -> int:
 
 
 def read_answer_tokens(folder: Path) -> tuple[int, ...]:
-    """The token for yes and the one for no, by the module LogitScore; or the one for yes alone.
+    """The tokens for yes and no from the LogitScore module, or only the one for yes.
 
-    Such a reranker is a language model: how relevant a document is, it says by the logit of yes at
-    the end of a prompt, less that of no. Empty: the checkpoint is none. Raises CheckpointError.
+    Such a reranker is a language model. A document's score is the logit of yes at the end of the
+    prompt, minus the logit of no. Empty: this is no such reranker. Raises CheckpointError.
     """
     for kind, at in read_modules(folder):
         if kind != LOGIT_SCORE:

@@ -2,7 +2,7 @@
 
 Rotary embedding: Su et al. 2021. Scaling by linear interpolation: Chen et al. 2023; by
 wavelength: Llama 3.1; YaRN: Peng et al. 2023; LongRoPE: Ding et al. 2024. Sliding window: Mistral
-7B, 2023; local and global layers in turns: Gemma 2, 2024; layers without positions: SmolLM3.
+7B, 2023; alternating local and global layers: Gemma 2, 2024; layers without positions: SmolLM3.
 """
 
 import math
@@ -24,28 +24,29 @@ class LinearScaling:
 
 @dataclass(frozen=True, slots=True)
 class Llama3Scaling:
-    """By wavelength: long ones are stretched, short ones are not."""
+    """Scaling by wavelength: long ones are stretched, short ones are not."""
 
     factor: float
     low: float  # wavelengths above original / low are stretched by the factor
-    high: float  # those below original / high are left alone
+    high: float  # wavelengths below original / high are not stretched
     original: float  # the context, in tokens, before the stretching
 
 
 @dataclass(frozen=True, slots=True)
 class YarnScaling:
-    """By dimension: those that rotate often within the original context are stretched less."""
+    """Scaling by dimension: the more a dimension rotates within the original context, the less it
+    is stretched."""
 
     factor: float
     original: float
-    fast: float = 32.0  # rotations from which on a dimension is not stretched
-    slow: float = 1.0  # rotations up to which it is stretched by the whole factor
+    fast: float = 32.0  # a dimension with at least this many rotations is not stretched
+    slow: float = 1.0  # one with at most this many is stretched by the whole factor
     rounded: bool = True  # round the limits to whole dimensions
 
 
 @dataclass(frozen=True, slots=True)
 class LongRopeScaling:
-    """LongRoPE: each pair of dimensions has a factor of its own, found by search."""
+    """LongRoPE: each pair of dimensions has its own factor, found by search."""
 
     factors: tuple[float, ...]
 
@@ -58,22 +59,22 @@ class Rope:
     scaling: LinearScaling | Llama3Scaling | YarnScaling | LongRopeScaling = field(
         default_factory=LinearScaling
     )
-    rotary_share: float = 1.0  # the share of a head's dimensions, the first ones, that are rotated
-    attention_factor: float = 1.0  # multiplies cosines and sines, so q and k alike
+    rotary_share: float = 1.0  # the share of a head's dimensions that is rotated, from the first
+    attention_factor: float = 1.0  # multiplies cosines and sines, and so both q and k
 
 
 @dataclass(frozen=True, slots=True)
 class LayerAttention:
-    """What the queries of one layer attend to."""
+    """The position embedding of one layer, and how far its queries look back."""
 
     rope: Rope | None  # None: the layer has no position embedding
-    window: int = 0  # the latest n positions, their own included; 0: all
+    window: int = 0  # queries see the latest n positions, their own included; 0: all
 
 
 def read_layer_attention(
     reader: ConfigReader, family: Family, layers: int
 ) -> tuple[tuple[LayerAttention, ...], int]:
-    """One LayerAttention for each layer, and the context: the most positions of a sequence."""
+    """One LayerAttention per layer, and the context: the most positions of a sequence."""
     plain, local = _ropes(reader, family)
     context = _context(reader, family, plain)
     windows = _windows(reader, family, layers, context)
@@ -88,10 +89,10 @@ def read_layer_attention(
 def _context(reader: ConfigReader, family: Family, rope: Rope) -> int:
     """The most positions of a sequence.
 
-    YaRN's configs often give the length before the stretching; LongRoPE's give the one after it.
-    LongRoPE has two sets of factors and changes to the second one, for all positions, when a
-    sequence grows beyond the original context. The cached keys would then be wrong, so only the
-    original context is offered, within which answers equal those of transformers.
+    YaRN's configs often give the length before the stretching, LongRoPE's the length after it.
+    When a sequence outgrows the original context, LongRoPE switches to a second set of factors for
+    all positions, and the cached keys would be wrong. So only the original context is offered.
+    Within it, answers equal those of transformers.
     """
     context = reader.count("max_position_embeddings")
     if isinstance(
@@ -107,7 +108,7 @@ def _context(reader: ConfigReader, family: Family, rope: Rope) -> int:
 def _windows(
     reader: ConfigReader, family: Family, layers: int, context: int
 ) -> list[tuple[bool, int]]:
-    """For each layer: whether it is of the sliding kind, and its window (0: none)."""
+    """For each layer: whether its kind is sliding, and its window (0: none)."""
     size = reader.raw.get("sliding_window", family.window or None)
     if family.window_is_opt_in and not reader.flag("use_sliding_window"):
         size = None
@@ -118,13 +119,13 @@ def _windows(
         reader.refuse(f"sliding_window = {size} is not supported")
     if size is None and family.windows == "some" and SLIDING in kinds:
         raise CheckpointError(f"{reader.where}: layer_types has {SLIDING} and there is no window")
-    # A window as long as the context masks nothing.
+    # A window of at least the context masks nothing.
     shown = size if size and size < context else 0
     return [(kind == SLIDING, shown if kind == SLIDING else 0) for kind in kinds]
 
 
 def _kinds(reader: ConfigReader, family: Family, layers: int, sized: bool) -> list[str]:
-    """The kind of each layer: as the config names it, or by the family's pattern."""
+    """The kind of each layer, as the config names it or from the family's pattern."""
     named = reader.array("layer_types")
     if odd := sorted({str(each) for each in named} - {FULL, SLIDING}):
         reader.refuse(f"layer_types {', '.join(odd)} not supported, only {FULL} and {SLIDING}")
@@ -149,7 +150,7 @@ def _kinds(reader: ConfigReader, family: Family, layers: int, sized: bool) -> li
 
 
 def _rotary_layers(reader: ConfigReader, family: Family, layers: int) -> list[bool]:
-    """Which layers have rope: all, or those with a 1 in no_rope_layers, despite its name."""
+    """Which layers have rope: all, or those with a 1 in no_rope_layers (despite its name)."""
     if "no_rope_layers" not in family.supports:
         return [True] * layers
     if "no_rope_layers" in reader:
@@ -162,12 +163,12 @@ def _rotary_layers(reader: ConfigReader, family: Family, layers: int) -> list[bo
 
 
 def _rope_section(reader: ConfigReader) -> ConfigReader:
-    """The settings of rope: transformers 4 has rope_scaling, transformers 5 rope_parameters."""
+    """Rope's settings: rope_scaling of transformers 4, rope_parameters of transformers 5."""
     return reader.section("rope_scaling").merged_with(reader.section("rope_parameters"))
 
 
 def _ropes(reader: ConfigReader, family: Family) -> tuple[Rope, Rope]:
-    """The rope of the layers that attend to everything, and that of those with a window."""
+    """The rope of layers that attend to everything, and the rope of layers with a window."""
     section = _rope_section(reader)
     theta = reader.number("rope_theta", family.theta)
     local = family.local_theta or theta
@@ -183,7 +184,7 @@ def _ropes(reader: ConfigReader, family: Family) -> tuple[Rope, Rope]:
         reader.refuse(f"rope_parameters with {min(odd)} of its own are not supported")
         return Rope(theta), Rope(theta)
     whole = section.section(FULL)
-    if family.local_theta:  # as in transformers, rope_scaling is for those layers alone
+    if family.local_theta:  # as in transformers, rope_scaling is only for these layers
         whole = whole.merged_with(reader.section("rope_scaling"))
     return (
         _rope(reader, whole, theta, family),
@@ -198,11 +199,11 @@ def _rope(reader: ConfigReader, section: ConfigReader, theta: float, family: Fam
     if rotary_share != 1 and "partial_rotary_factor" not in family.supports:
         reader.refuse(f"partial_rotary_factor = {rotary_share} is not supported")
     if kind == "yarn" and family.model_type == "phi3":
-        kind = "longrope"  # the name that Phi-3's first checkpoints gave it
+        kind = "longrope"  # Phi-3's first checkpoints call it yarn
     match kind:
         case "default" | "dynamic":
-            # Dynamic scaling changes nothing up to max_position_embeddings, and sequences end
-            # there: beyond it, the base grows and every cached key would need a new angle.
+            # Dynamic scaling changes nothing up to max_position_embeddings, where sequences end.
+            # Beyond it the base would grow, and every cached key would need a new angle.
             return Rope(theta, LinearScaling(), rotary_share)
         case "linear":
             return Rope(theta, LinearScaling(section.number("factor")), rotary_share)
@@ -239,7 +240,7 @@ def _yarn(
 ) -> Rope:
     original, factor = _original_context_and_factor(reader, section, family)
     attention_factor = _temperature(factor)
-    # DeepSeek's weights of the same idea, where neither is 0.
+    # DeepSeek's weights for the same idea, if neither is 0.
     if section.get("mscale") and section.get("mscale_all_dim"):
         attention_factor = _temperature(factor, section.number("mscale"))
         attention_factor /= _temperature(factor, section.number("mscale_all_dim"))

@@ -1,4 +1,4 @@
-"""Constant factors and soft caps of a decoder (Scales), by config.json."""
+"""Constant factors and soft caps of a decoder (Scales), from config.json."""
 
 from dataclasses import dataclass
 
@@ -8,20 +8,21 @@ from headway.executor.torch.config.families import Family
 
 @dataclass(frozen=True, slots=True)
 class Scales:
-    """Constant factors and soft caps (Gemma 2, Granite). A cap c makes x into c tanh(x / c)."""
+    """Constant factors and soft caps (Gemma 2, Granite). A cap c turns x into c tanh(x / c)."""
 
     scores: float  # of attention
     scores_cap: float = 0.0  # 0: none
     embedding: float = 1.0
-    residual: float = 1.0  # on what attention and the MLP add
+    residual: float = 1.0  # on the outputs of attention and the MLP
     logits: float = 1.0
     logits_cap: float = 0.0
 
 
 def read_scales(reader: ConfigReader, family: Family, hidden: int, head_dim: int) -> Scales:
-    """Granite gives factors; Gemma 2 and 3 give the number whose root divides the scores.
+    """Read the scales. Granite gives factors; Gemma 2 and 3 give the number whose root divides the
+    scores.
 
-    A soft cap that is null is off; one that is missing is the family's.
+    A soft cap that is null is off. For a missing one, the family's default holds.
     """
     score = (
         reader.number("query_pre_attn_scalar", family.query_scalar)

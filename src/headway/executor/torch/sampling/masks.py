@@ -1,4 +1,4 @@
-"""Grammars applied to logits: the tokens that each row may continue with, for all rows at once."""
+"""Applies grammars to logits, for all rows at once: each row keeps only its allowed tokens."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,8 @@ from headway.executor.torch.sampling.penalties import EXCLUDED
 
 
 def apply_grammars(logits: Tensor, matchers: Mapping[int, Matcher]) -> Tensor:
-    """A copy of logits [n, vocab] with -inf where a row's grammar does not allow a token."""
+    """A copy of logits [n, vocab] with -inf for the tokens that a row's grammar does not allow.
+    Without grammars, the logits themselves. matchers: by row."""
     if not matchers:
         return logits
     masks = token_bitmasks(tuple(matchers.values()), logits.shape[1])

@@ -1,4 +1,4 @@
-"""Random numbers that are a function of a seed, a position and a token, and of nothing else.
+"""Random numbers that depend only on a seed, a position and a token.
 
 Counter-based generators (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011)
 keep no state, so neither the order of calls nor other rows can change the numbers.
@@ -8,19 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-# As signed numbers, since that is what torch multiplies; products wrap around.
+# As signed numbers, because torch multiplies signed integers; products wrap around.
 SPREAD = 0x9E3779B1 - 2**32  # odd: token ids land on distinct, far points
 FIRST, SECOND = 0x85EBCA6B - 2**32, 0xC2B2AE35 - 2**32  # multipliers of MurmurHash3's finalizer
 
 
 def noise_keys(seeds: NDArray[np.int64], positions: NDArray[np.int64]) -> NDArray[np.int32]:
-    """Two 32-bit keys per row, of its (seed, position): [n, 2]. The mixer is splitmix64's."""
+    """Two 32-bit keys per row from its (seed, position): [n, 2]. The mixer is splitmix64's."""
     mixed = _splitmix(_splitmix(seeds.astype(np.uint64)) ^ positions.astype(np.uint64))
     return mixed.view(np.int32).reshape(-1, 2)
 
 
 def choice_seed(seed: int, choice: int) -> int:
-    """The seed of one of n choices; choice 0 has the caller's own. Below 2**63."""
+    """The seed of one of a request's n choices. Choice 0 has the request's own seed, all others
+    one below 2**63."""
     if not choice:
         return seed
     mixed = _splitmix(_splitmix(np.array([seed], dtype=np.uint64)) ^ np.uint64(choice))
@@ -37,8 +38,8 @@ def _splitmix(x: NDArray[np.uint64]) -> NDArray[np.uint64]:
 def exponential_noise(keyed: Tensor, tokens: Tensor) -> Tensor:
     """Exponentially distributed positive numbers with mean 1: [n, c], float32.
 
-    keyed: int32 [n, 2] of `keys`; tokens: int32 ids, [n, c] or [c]. One key goes in before the
-    first round and one before the second, so that no two rows are shifts of each other.
+    keyed: int32 [n, 2] from noise_keys; tokens: int32 ids, [n, c] or [c]. One key is mixed in
+    before the first round and one before the second, so no row is a shifted copy of another.
     """
     x = tokens * SPREAD + keyed[:, :1]
     x ^= (x >> 16) & 0xFFFF
@@ -50,11 +51,11 @@ def exponential_noise(keyed: Tensor, tokens: Tensor) -> Tensor:
     x *= FIRST
     x ^= (x >> 15) & 0x1FFFF
     x &= 0x7FFFFFFF
-    # Uniform in (0, 1), finest near 0: what is small decides, as the smallest share wins.
+    # Uniform in (0, 1), finest near 0: small numbers decide the race, because the smallest wins.
     uniform = x.float().add_(0.5).mul_(2.0**-31).clamp_max_(1 - 2.0**-24)
     return uniform.neg_().log1p_().neg_()
 
 
 def rows_at_once(vocab: int) -> int:
-    """How many rows fit in a core's cache together (a quarter of a million numbers)."""
+    """How many rows fit together into a core's cache (a quarter of a million numbers)."""
     return max(1, 2**18 // vocab)

@@ -1,7 +1,7 @@
 """History: a sequence's own tokens, and the penalties and bans that follow from them.
 
-Formulas: repetition, CTRL (Keskar et al. 2019) as transformers has it; presence and frequency,
-OpenAI's API; bad words, transformers' NoBadWords.
+Formulas: repetition as in CTRL (Keskar et al. 2019) and transformers; presence and frequency as in
+OpenAI's API; bad words as in transformers' NoBadWords.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,8 +20,8 @@ class History:
     """One sequence's known tokens. It grows with the rows, which hold the accepted tokens.
 
     known   |<------ prompt ------>|<- answer ->|
-    seen    tokens of both, counts: of the answer alone. After a preemption the sequence begins
-            again with all of them, so nothing that is read depends on it.
+    seen    the tokens of both; counts: of the answer only. After a preemption the sequence starts
+            again with all its tokens, so a preemption changes nothing here.
     """
 
     def __init__(self, begun: Begun, vocab: int, device: torch.device) -> None:
@@ -39,7 +39,7 @@ class History:
         self.extend(0, begun.tokens)
 
     def extend(self, start: int, tokens: Sequence[int]) -> None:
-        """Add a row's tokens, some of which may be known already."""
+        """Add a row's tokens, skipping those that are already known."""
         new = [t for t in tokens[len(self.known) - start :] if 0 <= t < len(self.seen)]
         if not new:
             return
@@ -58,7 +58,7 @@ class History:
             logits.index_fill_(0, at, EXCLUDED)
 
     def _banned(self) -> list[int]:
-        """The last tokens of bad words whose other tokens have just been generated."""
+        """The tokens that would complete a bad word now."""
         after = self._after.get(self.known[-1], ()) if self.known else ()
         return self._never + [
             last for others, last in after if self.known[-len(others) :] == others
@@ -68,8 +68,8 @@ class History:
 def _split_bad_words(
     words: Sequence[tuple[int, ...]], vocab: int
 ) -> tuple[list[int], dict[int, list[tuple[list[int], int]]]]:
-    """Bad words of one token; and the longer ones by their last token but one, each as its tokens
-    without the last, and the last."""
+    """The bad words of one token; and the longer ones, keyed by their last token but one, each as
+    (all tokens but the last, the last token)."""
     never: list[int] = []
     after: dict[int, list[tuple[list[int], int]]] = {}
     for *others, last in words:
@@ -81,7 +81,8 @@ def _split_bad_words(
 
 
 def penalized(logits: Tensor, histories: Mapping[int, History]) -> Tensor:
-    """A copy of logits [n, vocab] with the penalties of each row that has a history."""
+    """A copy of logits [n, vocab] with penalties, logit bias and bad words applied to each row
+    that has a history. Without histories, the logits themselves."""
     if not histories:
         return logits
     mine, logits = list(histories.values()), logits.clone()

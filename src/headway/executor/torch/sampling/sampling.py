@@ -1,11 +1,11 @@
-"""sample: from logits to tokens, for all rows of a step at once.
+"""sample: draws tokens from logits, for all rows of a step at once.
 
-A token is drawn as the winner of a race: of all candidates the one with the largest
-logit / temperature - log(noise), where the noise is exponential and a function of (seed,
-position, token). That is an exact draw (the Gumbel-max trick). It was chosen over inverting
-the cumulative distribution because batching changes logits in their last bits. That changes the
-race only if two candidates finish within those bits, but it would move every later edge of a
-cumulative sum. The race also needs no order, so near ties cannot swap places.
+A token is drawn as the winner of a race: the candidate with the largest logit / temperature -
+log(noise), where the noise is exponential and depends on (seed, position, token). This is an exact
+draw (the Gumbel-max trick). Why not invert the cumulative distribution? Batching changes logits in
+their last bits. That changes the race only if two candidates finish within those bits, but it
+would move every later edge of a cumulative sum. The race also needs no order, so near ties cannot
+swap places.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -26,13 +26,13 @@ from headway.executor.torch.sampling.masks import apply_grammars
 from headway.executor.torch.sampling.noise import exponential_noise, noise_keys, rows_at_once
 from headway.executor.torch.sampling.penalties import EXCLUDED, History, penalized
 
-CANDIDATES = 1024  # looked at first; the whole vocabulary is sorted only where these are too few
-CHUNK = 256  # columns that the first round of a search for the largest sums up in one
+CANDIDATES = 1024  # tried first; the whole vocabulary is sorted only if these are too few
+CHUNK = 256  # columns that row_argmax reduces to one maximum in its first round
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingColumns:
-    """How each row's token is to be sampled: columns of length n, on the host."""
+    """How to sample each row's token: columns of length n, on the host."""
 
     temperature: NDArray[np.float64]  # 0: greedy
     top_k: NDArray[np.int64]
@@ -40,12 +40,12 @@ class SamplingColumns:
     min_p: NDArray[np.float64]
     seeds: NDArray[np.int64]
     positions: NDArray[np.int64]  # of the sampled token in its sequence
-    banned: Mapping[int, tuple[int, ...]]  # row -> tokens that cannot be sampled yet
-    logprobs: NDArray[np.int64]  # -1: none; n: of the sampled token and the n most likely
-    # Row -> what penalties, bias and bad words read.
+    banned: Mapping[int, tuple[int, ...]]  # row -> tokens that must not be sampled yet
+    logprobs: NDArray[np.int64]  # -1: none; n: for the sampled token and the n likeliest
+    # Row -> the history that penalties, bias and bad words read.
     histories: Mapping[int, History] = field(default_factory=dict)
-    matchers: Mapping[int, Matcher] = field(default_factory=dict)  # row -> its grammar
-    plain: bool = False  # nobody in any slot wants more than the likeliest token
+    matchers: Mapping[int, Matcher] = field(default_factory=dict)  # row -> its grammar's state
+    plain: bool = False  # no slot needs more than the likeliest token
 
     @property
     def ban(self) -> bool:
@@ -54,7 +54,7 @@ class SamplingColumns:
 
     @property
     def greedy(self) -> bool:
-        """Whether each row's token is the likeliest one, and nothing else is wanted of logits."""
+        """Whether every row takes the likeliest token and needs nothing else from the logits."""
         if self.plain:
             return True
         return not (self.ban or self.temperature.any() or (self.logprobs >= 0).any())
@@ -62,7 +62,7 @@ class SamplingColumns:
 
 @cache
 def plain_columns(rows: int) -> SamplingColumns:
-    """Of rows that only want the likeliest token, wherever they stand. Never written to."""
+    """Columns for rows that only need the likeliest token. Shared: do not write to them."""
     zeros, whole = np.zeros(rows), np.zeros(rows, dtype=np.int64)
     return SamplingColumns(
         *(zeros, whole, zeros + 1, zeros, whole, whole, {}, whole - 1), plain=True
@@ -70,11 +70,11 @@ def plain_columns(rows: int) -> SamplingColumns:
 
 
 def sample(logits: Tensor, draws: SamplingColumns, waits: bool = True) -> Tensor:
-    """Pick one token per row: float32 logits [n, vocab] -> int64 [n]. Changes no logits.
+    """Pick one token per row: float32 logits [n, vocab] -> int64 [n]. Leaves logits unchanged.
 
-    Each token is a function of its row alone. -1 where every token is banned. waits: whether the
-    host may ask the device how many candidates are needed; if not, the whole vocabulary is sorted
-    for rows with top_p or min_p and no top_k.
+    Each token depends only on its row; -1 if every token is banned. waits: whether the host may
+    wait for the device to learn if more candidates are needed. If not, the whole vocabulary is
+    sorted for rows with top_p or min_p but no top_k.
     """
     logits = apply_grammars(penalized(logits, draws.histories), draws.matchers)
     if draws.banned:
@@ -101,15 +101,15 @@ def sample(logits: Tensor, draws: SamplingColumns, waits: bool = True) -> Tensor
 
 
 def row_argmax(values: Tensor) -> Tensor:
-    """The index of the largest of each row, of equals the first: [n, width] -> int64 [n].
+    """The index of each row's largest value (the first of equals): [n, width] -> int64 [n].
 
-    In two rounds, because torch's argmax compares one by one on a CPU and its amax does not:
-    32 rows of 151,936 took a tenth of the time.
+    Works in two rounds, because on a CPU torch's argmax compares values one by one and its amax
+    does not: 32 rows of 151,936 took a tenth of the time.
     """
     width = values.shape[1]
     if width < 4 * CHUNK:
         return values.argmax(dim=-1)
-    # The last chunk may overlap the one before it; what they share is found in the first.
+    # The last chunk may overlap the one before. A value in both is found in the earlier chunk.
     begins = torch.arange(0, width, CHUNK, device=values.device).clamp_max_(width - CHUNK)
     whole = width // CHUNK
     tops = values[:, : whole * CHUNK].view(-1, whole, CHUNK).amax(dim=-1)
@@ -121,26 +121,27 @@ def row_argmax(values: Tensor) -> Tensor:
 
 
 def apply_temperature(logits: Tensor, temperature: Tensor) -> Tensor:
-    """Shift each row's largest logit to 0 against overflow, and divide by temperature [n]."""
+    """Shift each row's largest logit to 0, against overflow, and divide by temperature [n]."""
     return (logits - logits.amax(dim=-1, keepdim=True)) / temperature.unsqueeze(1)
 
 
 def filter_candidates(
     scaled: Tensor, top_k: Tensor | None, top_p: Tensor, min_p: Tensor, width: int
 ) -> tuple[Tensor, Tensor]:
-    """Apply top_k, top_p and min_p in this order, each to what the one before has left.
+    """Apply top_k, then top_p and min_p to what top_k has left.
 
-    scaled [n, vocab]; the others [n]; top_k None: no row has it. width: candidates to look at, the
-    largest top_k or more. Returns the candidates' values and ids, the likeliest first: [n, c] each,
-    -inf where a filter has taken one out. The first always stays. So does every equal of one that
-    stays, because torch orders equals as it likes. If the last one stays, there may be more.
+    scaled [n, vocab]; the filters [n] each; top_k None: no row has it. width: how many candidates
+    to look at, at least the largest top_k. Returns the candidates' values and ids, likeliest first,
+    [n, c] each; a filtered candidate has the value -inf. The likeliest always stays. Ties with a
+    candidate that stays also stay, because torch's order of ties is arbitrary. If the last
+    candidate stays, there may be more.
     """
     values, ids = scaled.topk(min(scaled.shape[1], width), dim=-1)
-    if top_k is not None:  # then top_p and min_p see the distribution of those that are left
+    if top_k is not None:  # top_p and min_p then use the distribution of the remaining tokens
         last = values.gather(1, top_k.clamp_max(values.shape[1]).unsqueeze(1) - 1)
         values = values.masked_fill(values < last, EXCLUDED)
         share = values.softmax(dim=-1)
-    else:  # of all; log_softmax has the same bits for one row as for many, logsumexp has not
+    else:  # of all tokens; log_softmax, unlike logsumexp, has the same bits for one row and many
         share = scaled.log_softmax(dim=-1).gather(1, ids).exp_()
     before = share.cumsum(dim=-1) - share
     keep = (before < top_p.unsqueeze(1)) | (top_p == 1).unsqueeze(1)
@@ -153,8 +154,8 @@ def filter_candidates(
 def _by_width(
     top_k: NDArray[np.int64], rows: NDArray[np.int64], vocab: int
 ) -> dict[int, NDArray[np.int64]]:
-    """Rows by how many candidates each looks at first: its top_k and, for equals of the last, an
-    eighth more; 0: it has no top_k."""
+    """Rows by how many candidates each tries first: top_k plus an eighth, for ties with the last,
+    and at least CANDIDATES; 0: the row has no top_k."""
     most = np.minimum(top_k[rows], vocab)
     widths = np.where(most > 0, np.maximum(CANDIDATES, most + most // 8), 0)
     return {int(width): rows[widths == width] for width in np.unique(widths)}
@@ -163,7 +164,8 @@ def _by_width(
 def _sample_filtered(
     logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64], width: int, waits: bool
 ) -> tuple[Tensor, Tensor]:
-    """The rows on the device, and their tokens. width: as _by_width has it."""
+    """Sample rows that have a filter: the rows on the device, and their tokens. width: the key of
+    these rows in _by_width."""
     vocab = logits.shape[1]
     columns = [_single(each[rows]) for each in (draws.temperature, draws.top_p, draws.min_p)]
     keyed = noise_keys(draws.seeds[rows], draws.positions[rows])
@@ -183,7 +185,7 @@ def _sample_filtered(
 
 
 def _race(values: Tensor, ids: Tensor, keys: Tensor) -> Tensor:
-    """The winners among candidates, as filter_candidates returns them: [n]."""
+    """The winning ids among the candidates that filter_candidates returns: [n]."""
     won = (values - exponential_noise(keys, ids.int()).log_()).argmax(dim=-1, keepdim=True)
     return ids.gather(1, won).squeeze(1)
 
@@ -191,8 +193,8 @@ def _race(values: Tensor, ids: Tensor, keys: Tensor) -> Tensor:
 def _sample_unfiltered(
     logits: Tensor, draws: SamplingColumns, rows: NDArray[np.int64]
 ) -> tuple[Tensor, Tensor]:
-    """Without a filter every token is a candidate: on a CPU some rows at a time, to stay in the
-    cache. The rows on the device, and their tokens."""
+    """Sample rows without a filter: the rows on the device, and their tokens. Every token is a
+    candidate. A CPU takes a few rows at a time, to stay in its cache."""
     keyed = noise_keys(draws.seeds[rows], draws.positions[rows])
     at, temperature, keys = send(logits.device, rows, _single(draws.temperature[rows]), keyed)
     scaled = apply_temperature(logits[at], temperature)
@@ -213,22 +215,22 @@ def _single(column: NDArray[np.float64]) -> NDArray[np.float32]:
 class RowLogprobs:
     """Log-probabilities of some of the sampled rows."""
 
-    rows: tuple[int, ...]  # of the n that were sampled
-    counts: tuple[int, ...]  # how many of the most likely each row asked for
-    drawn: Tensor  # [len(rows)]
-    top: Tensor  # [len(rows), most asked for], the likeliest first
-    ids: Tensor
+    rows: tuple[int, ...]  # indices among the n sampled rows
+    counts: tuple[int, ...]  # how many likeliest tokens each row asked for
+    drawn: Tensor  # [len(rows)] of the sampled tokens
+    top: Tensor  # [len(rows), max(counts)] of the likeliest tokens, the likeliest first
+    ids: Tensor  # the ids of those tokens
 
     @property
     def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
         return self.drawn, self.top, self.ids
 
     def on_host(self, tensors: Iterator[Tensor]) -> "RowLogprobs":
-        """The same with the next three tensors: its own, copied to the host."""
+        """A copy that takes the next three tensors: its own ones, arrived on the host."""
         return replace(self, drawn=next(tensors), top=next(tensors), ids=next(tensors))
 
     def to_logprobs(self) -> dict[int, Logprob]:
-        """Plain values by row."""
+        """The log-probabilities as plain values, by row."""
         top = zip(self.ids.tolist(), self.top.tolist(), strict=True)
         lists = [tuple(zip(ids, values, strict=True)) for ids, values in top]
         return {
@@ -240,7 +242,7 @@ class RowLogprobs:
 
 
 def to_logprob_columns(parts: Iterable[RowLogprobs]) -> LogprobColumns:
-    """A prompt's log-probabilities as columns; each position has as many of the most likely."""
+    """A prompt's log-probabilities as columns. Every position has as many likeliest tokens."""
     whole = LogprobColumns()
     for part in parts:
         drawn, top = part.drawn.double().cpu().numpy(), part.top.double().cpu().numpy()
@@ -250,10 +252,10 @@ def to_logprob_columns(parts: Iterable[RowLogprobs]) -> LogprobColumns:
 
 
 def token_logprobs(logits: Tensor, picked: Tensor, wanted: NDArray[np.int64]) -> RowLogprobs:
-    """Natural logarithms of the raw distribution: before bans, temperature and filters.
+    """Natural log-probabilities of the raw distribution: before bans, temperature and filters.
 
-    logits [n, vocab] float32, picked [n], asked [n] as in SamplingColumns.logprobs. As many are
-    looked for whatever is asked: torch's choice among equals depends on how many it is to find.
+    logits [n, vocab] float32, picked [n], wanted [n] as SamplingColumns.logprobs. If any are wanted,
+    MOST_LOGPROBS are searched for: torch's choice among ties depends on how many it looks for.
     """
     rows = np.flatnonzero(wanted >= 0)
     at = send_one(logits.device, rows)
@@ -266,7 +268,7 @@ def token_logprobs(logits: Tensor, picked: Tensor, wanted: NDArray[np.int64]) ->
 
 
 def _likeliest(logits: Tensor, count: int) -> Tensor:
-    """The ids of each row's most likely tokens, of equals the lowest first: [n, count]."""
+    """The ids of each row's likeliest tokens, the lowest id first among ties: [n, count]."""
     ids = logits.topk(min(count, logits.shape[1]), dim=-1).indices.sort(dim=-1).values
     order = logits.gather(1, ids).argsort(dim=-1, descending=True, stable=True)
     return ids.gather(1, order)
