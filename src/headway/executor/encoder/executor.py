@@ -1,4 +1,4 @@
-"""EncoderExecutor: computes steps of whole prompts, end to end and without padding."""
+"""EncoderExecutor: computes steps of whole prompts, laid end to end without padding."""
 
 from collections.abc import Sequence
 
@@ -19,8 +19,8 @@ NO_LAYERS = Dense()
 
 
 class EncoderExecutor(Executor):
-    """For one thread. A prompt is one row of one step: it reads both ways, so it has no part that
-    could be computed before the rest, and keeps nothing from one step to the next.
+    """Computes each prompt as one row of one step: attention is bidirectional, so a prompt cannot
+    be split and nothing is kept between steps. For use by one thread.
     """
 
     def __init__(
@@ -30,9 +30,9 @@ class EncoderExecutor(Executor):
         separator: int = -1,
         dense: Dense = NO_LAYERS,
     ) -> None:
-        """poolings: that it makes, the checkpoint's own first. separator: the token behind which
-        the second text of a pair begins; -1: its tokens have no type of their own. dense: what an
-        embedding goes through when it is pooled."""
+        """poolings: those it supports, the checkpoint's own first. separator: the token before the
+        second text of a pair; -1: all tokens have the same type. dense: layers applied to a pooled
+        embedding."""
         self.model, self._separator, self._dense = model, separator, dense
         self.traits = Traits(
             "an encoder",
@@ -52,7 +52,7 @@ class EncoderExecutor(Executor):
 
     @torch.inference_mode()
     def prepare(self, tokens: int, sampled: int, seconds: float) -> None:
-        """Run two short texts, so that the first request does not wait for what torch prepares."""
+        """Run two short texts, so that the first request does not wait for torch's preparations."""
         for length in (1, 16):
             texts = Texts.of([length], self.model.device)
             zeros = torch.zeros(length, dtype=torch.int64, device=self.model.device)
@@ -80,7 +80,7 @@ class EncoderExecutor(Executor):
 
     def _problem(self, row: Row) -> str:
         """Why a row cannot be computed; empty: it can."""
-        if row.sequence < 0:  # a guard asks whether steps work at all
+        if row.sequence < 0:  # a probe of the guard: do steps work at all?
             return ""
         if not row.want & WANTED:
             return "the model generates nothing"
@@ -91,7 +91,7 @@ class EncoderExecutor(Executor):
         return f"token {bad[0]} is outside the vocabulary of {vocab}" if bad else ""
 
     def _computed(self, rows: Sequence[Row]) -> list[bytes]:
-        """The rows' vectors."""
+        """Compute the rows' vectors, as float32 bytes."""
         model, device = self.model, self.model.device
         ids = [token for row in rows for token in row.tokens]
         types = [each for row in rows for each in types_of(row.tokens, self._separator)]

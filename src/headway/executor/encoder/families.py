@@ -1,4 +1,4 @@
-"""The encoders that are computed, by the model_type of their config.json."""
+"""The supported encoders, by the model_type of their config.json."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +10,12 @@ ABSOLUTE = "absolute"  # position_embedding_type of config.json
 
 @dataclass(frozen=True, slots=True)
 class EncoderFamily:
-    """What transformers' own class would work out from a padded batch."""
+    """How an encoder differs: its positions, token types and heads."""
 
-    after_padding: bool = False  # positions count from the padding's id + 1, not from 0
-    typed: bool = False  # a second text's tokens have a type of their own
-    positions: str = ABSOLUTE  # what config.json may call their embeddings besides
-    heads: bool = True  # its classification heads are computed: they read one vector of a text
+    after_padding: bool = False  # positions start at the padding's id + 1, not at 0
+    typed: bool = False  # the tokens of a second text have a separate type
+    positions: str = ABSOLUTE  # a further position_embedding_type that config.json may name
+    heads: bool = True  # whether its classification heads, which read one vector, are supported
 
 
 ROBERTA = EncoderFamily(after_padding=True)
@@ -35,17 +35,17 @@ CLASSIFIER = "ForSequenceClassification"  # how the architecture's name ends
 
 
 def is_encoder(folder: Path) -> bool:
-    """Whether a checkpoint's folder has an encoder. Raises CheckpointError if it has no config."""
+    """Whether a checkpoint's folder holds an encoder. Raises CheckpointError without a config."""
     return read_json(folder / "config.json").get("model_type") in FAMILIES
 
 
 def is_classifier(raw: Raw) -> bool:
-    """Whether a config.json is of a checkpoint with a classification head."""
+    """Whether a config.json describes a checkpoint with a classification head."""
     return str((raw.get("architectures") or [""])[0]).endswith(CLASSIFIER)
 
 
 def refusals(raw: Raw) -> list[str]:
-    """Why an encoder's config.json is not computed; empty: it is."""
+    """Why an encoder's config.json is not supported; empty if it is."""
     kind, reasons = raw["model_type"], list[str]()
     family = FAMILIES[kind]
     if is_classifier(raw) and not family.heads:

@@ -1,4 +1,4 @@
-"""load: from an encoder's checkpoint to an executor that is ready to compute."""
+"""load_encoder: turns an encoder's checkpoint into an executor that is ready to compute."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,15 +23,16 @@ from headway.executor.traits import OF_DECODERS
 from headway.tokenizer import read_tokenizer
 from headway.vectors.model_card import read_card
 
-TYPES = "token_type_ids"  # as transformers names them
+TYPES = "token_type_ids"  # transformers' name
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
-# The first: where a checkpoint does not say.
+# The first is the default, for checkpoints that name no pooling.
 POOLINGS = (Pooling.MEAN, Pooling.FIRST, *(each for each in OF_DECODERS if each != Pooling.MEAN))
 
 
 @dataclass(frozen=True, slots=True)
 class EncoderPlan:
-    """An encoder keeps nothing of a prompt: to the scheduler, each that runs has one block."""
+    """The memory of an encoder, which keeps no KV. To the scheduler, each running prompt takes one
+    block."""
 
     weights: int  # bytes
     num_blocks: int
@@ -48,7 +49,7 @@ class EncoderPlan:
 
     @property
     def summary(self) -> str:
-        """For people, in lines of less than 80 characters."""
+        """The plan for people, in lines of less than 80 characters."""
         return f"memory: {human_bytes(self.weights)} weights; an encoder keeps no KV"
 
     def __str__(self) -> str:
@@ -57,7 +58,7 @@ class EncoderPlan:
 
 @dataclass(frozen=True, slots=True)
 class LoadedEncoder:
-    """An encoder, and what its user needs to know of it."""
+    """An encoder's executor, and what its user needs to know about it."""
 
     executor: EncoderExecutor
     plan: EncoderPlan
@@ -72,10 +73,11 @@ class LoadedEncoder:
 
 
 def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = "") -> LoadedEncoder:
-    """Load an encoder's folder. dtype: float32 or bfloat16; empty: as it is stored, but float32 on
-    a CPU without products in bfloat16. device: as torch names it; empty: cuda if there is one.
+    """Load an encoder's folder. dtype: float32 or bfloat16; empty: as stored, but bfloat16 for
+    float16, and float32 for both on a CPU without fast bfloat16. device: torch's name; empty: cuda
+    if there is one, else cpu.
 
-    Raises CheckpointError or UnsupportedModelError, MemoryPlanError, SettingError.
+    Raises CheckpointError, UnsupportedModelError, MemoryPlanError, SettingError or TokenizerError.
     """
     raw, card, chosen = read_json(folder / "config.json"), read_card(folder), device_of(device)
     family, classifier = FAMILIES[raw["model_type"]], is_classifier(raw)
@@ -83,7 +85,7 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
         raise UnsupportedModelError(f"{folder}: " + "; ".join(reasons))
     name = _dtype(raw, dtype, chosen.type)
     model = load_model(folder, family, classifier=classifier, dtype=DTYPES[name], device=chosen)
-    limits.left(model.nbytes, 0)  # raises
+    limits.left(model.nbytes, 0)  # raises if the weights are too large
     most = min(model.context, card.max_tokens or model.context)
     if limits.context > most:
         raise SettingError(
@@ -100,8 +102,8 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
 
 
 def _separator(folder: Path) -> int:
-    """The token behind which the second text of a pair begins, with types of its own; -1: the
-    tokenizer gives all tokens one type. Raises TokenizerError, UnsupportedModelError."""
+    """The token before the second text of a pair, whose tokens have type 1; -1: the tokenizer gives
+    all tokens the same type. Raises TokenizerError or UnsupportedModelError."""
     words = read_tokenizer(folder)
     if TYPES not in words.model_input_names:
         return -1
@@ -117,7 +119,7 @@ def _separator(folder: Path) -> int:
 
 
 def _dtype(raw: Any, asked: str, device: str) -> str:
-    """What is computed in. Raises SettingError."""
+    """The dtype to compute in. Raises SettingError."""
     precision = read_precision(asked)
     if precision.quantize:
         raise SettingError(f"an encoder's weights are not quantized to {precision.quantize}")

@@ -1,4 +1,4 @@
-"""EncoderModel: texts without padding through transformers' own layers and heads."""
+"""EncoderModel: runs texts without padding through transformers' own layers and heads."""
 
 import inspect
 import math
@@ -19,13 +19,13 @@ from headway.executor.encoder.families import EncoderFamily
 from headway.executor.encoder.ragged import NAME, Texts
 
 CPU = torch.device("cpu")
-OPTIONAL = "pooler."  # weights that a checkpoint may lack: those of a part that is not used
+OPTIONAL = "pooler."  # weights that a checkpoint without a head may lack: they are not used
 
 RELATIVE = "distance_embedding"  # weights of relative positions, which transformers 5 ignores
 
 
 class EncoderModel:
-    """A transformers model for evaluation, in one dtype on one device."""
+    """A transformers model for inference, in one dtype on one device."""
 
     def __init__(self, model: Any, family: EncoderFamily) -> None:
         self._model, self._family, config = model, family, model.config
@@ -35,7 +35,7 @@ class EncoderModel:
         base = getattr(model, prefix) if self.is_classifier else model
         self._pooler, self._base = getattr(base, "pooler", None), base
         if self._pooler is not None:
-            base.pooler = None  # it would see the first token of all texts
+            base.pooler = None  # it would read only the first token of the first text
         if self.is_classifier:
             setattr(model, prefix, self._handed)
         types = getattr(config, "type_vocab_size", 0)
@@ -52,7 +52,7 @@ class EncoderModel:
         return self._base.device  # type: ignore[no-any-return]
 
     def hidden_states(self, ids: Tensor, types: Tensor, texts: Texts) -> Tensor:
-        """[N, hidden] of N tokens. types: [N], 1 for those of a second text."""
+        """The hidden states [N, hidden] of N tokens. types: [N], 1 for tokens of a second text."""
         ends = texts.starts.repeat_interleave(texts.lengths)
         positions = torch.arange(len(ids), device=ids.device) - ends + self._first
         typed = {"token_type_ids": types[None]} if self._takes_types else {}
@@ -61,14 +61,14 @@ class EncoderModel:
         return hidden[0]
 
     def vector(self, hidden: Tensor, texts: Texts, pooling: str) -> Tensor:
-        """[R, width] float32: of each text, what the pooling makes of its hidden states [N, ...]"""
+        """Pool each text's hidden states, [N, hidden] in all: [R, width] float32."""
         if pooling == Pooling.HEAD:
             return self._scores(hidden, texts).float()
         return _pooled(hidden, texts, pooling).float()
 
     def _scores(self, hidden: Tensor, texts: Texts) -> Tensor:
-        """[R, labels]: what the head says of the first token, or of the mean where it reads that.
-        The head sees texts of one token."""
+        """The head's scores [R, labels] from each text's first token, or from its mean if the head
+        reads that. To the head, each text is a single token."""
         config = self._model.config
         mean = getattr(config, "classifier_pooling", "cls") == "mean"
         states = _pooled(hidden, texts, Pooling.MEAN if mean else Pooling.FIRST)[:, None]
@@ -82,7 +82,7 @@ class EncoderModel:
 
 
 class _Handed(nn.Module):
-    """Stands where a head expects its encoder, and returns what the encoder has computed."""
+    """Replaces the encoder in front of a head, and returns states that are already computed."""
 
     output: Any = None
 
@@ -91,8 +91,8 @@ class _Handed(nn.Module):
 
 
 def types_of(ids: Sequence[int], separator: int) -> list[int]:
-    """The type of each token of a prompt: 1 behind the first separator, which is not the end of a
-    text alone. separator: -1: there is none."""
+    """The type of each token of a prompt: 0 up to the first separator, 1 after it. A single text
+    that ends with the separator is all 0. separator: -1: there is none."""
     if separator not in ids:
         return [0] * len(ids)
     first = ids.index(separator) + 1
@@ -107,13 +107,13 @@ def _pooled(hidden: Tensor, texts: Texts, pooling: str) -> Tensor:
         case Pooling.LAST:
             return hidden[texts.starts + texts.lengths - 1]
         case _:
-            # In float32, as each text's own sum: a running sum over all texts would depend on them.
+            # Summed in float32 text by text: a running sum over all texts would mix them.
             parts = torch.split(hidden.float(), texts.lengths.tolist())
             return torch.stack([_of_all(part, pooling) for part in parts]).to(hidden.dtype)
 
 
 def _of_all(states: Tensor, pooling: str) -> Tensor:
-    """[n, hidden] float32 -> [hidden]"""
+    """Pool the states of one text: [n, hidden] float32 -> [hidden]."""
     match pooling:
         case Pooling.MAX:
             return states.amax(dim=0)
@@ -134,9 +134,9 @@ def load_model(
     dtype: torch.dtype = torch.float32,
     device: torch.device = CPU,
 ) -> EncoderModel:
-    """Read a checkpoint's folder: safetensors alone, and none of its code is run. Raises
-    CheckpointError, also where tensors are missing, which transformers would make up, and
-    UnsupportedModelError for some that it would leave out."""
+    """Read a checkpoint's folder, only from safetensors and without running its code. Raises
+    CheckpointError, also for missing tensors, which transformers would initialise at random, and
+    UnsupportedModelError for relative positions, which transformers would ignore."""
     kind: Any = AutoModelForSequenceClassification if classifier else AutoModel
     try:
         with _quietly():
@@ -161,7 +161,7 @@ def load_model(
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without transformers' own progress bar."""
+    """Hide transformers' progress bar inside the block."""
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

@@ -1,4 +1,4 @@
-"""Attention over texts that lie end to end, without padding (attend). transformers calls it.
+"""Attention over texts laid end to end without padding (attend). transformers calls it.
 
 tokens  | text 0 | text 1       | text 2 |      [1, heads, N, head_dim]
          each attends to its own text only
@@ -14,12 +14,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import AttentionInterface
 
-NAME = "headway_ragged"  # as transformers knows it
+NAME = "headway_ragged"  # registered with transformers
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """Where the texts of a step lie. Those of one length are attended to together."""
+    """Where the texts of a step are. Texts of the same length are attended to together."""
 
     starts: Tensor  # [R] each text's first token
     lengths: Tensor  # [R]
@@ -27,7 +27,7 @@ class Texts:
 
     @classmethod
     def of(cls, lengths: Sequence[int], device: torch.device) -> "Texts":
-        """Texts of these lengths, in their order."""
+        """Lay out texts of these lengths, in order."""
         by_length = defaultdict[int, list[int]](list)
         starts, at = list[int](), 0
         for length in lengths:
@@ -51,16 +51,16 @@ def attend(
     sliding_window: int | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
-    """[1, heads, N, head_dim] each -> [1, N, heads, head_dim], and no weights.
+    """Attend within each text: [1, heads, N, head_dim] each -> [1, N, heads, head_dim], no weights.
 
-    sliding_window: a token attends to those less than so far away, in both directions.
+    sliding_window: a token attends to tokens less than this far away, in both directions.
     """
     assert attention_mask is None, "texts have no padding"
     heads, count, size = query.shape[1:]
     found = query.new_empty(1, count, heads, size)
     grouped = key.shape[1] != heads
     for starts, length in texts.groups:
-        # [1, heads, length, head_dim] each, and more where texts have one length
+        # [texts of this length, heads, length, head_dim] each, after cat
         parts = [[each[:, :, at : at + length] for at in starts] for each in (query, key, value)]
         q, k, v = (torch.cat(each) if len(each) > 1 else each[0] for each in parts)
         mask = _window(length, sliding_window, q.device)
@@ -73,7 +73,7 @@ def attend(
 
 
 def _window(length: int, window: int | None, device: torch.device) -> Tensor | None:
-    """Which tokens attend to which; None: all to all."""
+    """The mask of which tokens attend to which; None: all attend to all."""
     if window is None or length <= window:
         return None
     at = torch.arange(length, device=device)

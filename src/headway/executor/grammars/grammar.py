@@ -145,8 +145,7 @@ def dead_end(state: "LLMatcher") -> str:
 
 
 def to_llguidance(grammar: Grammar) -> str:
-    """Convert a grammar to llguidance's format. Raises ValueError if its JSON is not as required.
-    """
+    """Convert a grammar to llguidance's format. Raises ValueError if its JSON is not valid."""
     from llguidance import LLMatcher
 
     match grammar.kind:

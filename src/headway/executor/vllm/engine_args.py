@@ -48,8 +48,7 @@ REFUSED = frozenset(
 
 
 def prepare_environment() -> None:
-    """Set vLLM's environment variables. Call it before vLLM is imported; its workers read them too.
-    """
+    """Set vLLM's environment variables. Call it before vLLM is imported. Workers read them too."""
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
     os.environ.update(NEEDED)

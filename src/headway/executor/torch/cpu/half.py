@@ -56,8 +56,7 @@ class HalfMatrix:
 
 
 def rows_of(panels: Tensor, numbers: Tensor) -> Tensor:
-    """The weights of some outputs in panels [outputs / 64, inputs / 2, 64, 2]: [n] -> [n, inputs].
-    """
+    """Some outputs' weights in panels [outputs / 64, inputs / 2, 64, 2]: [n] -> [n, inputs]."""
     return panels[numbers // PANEL, :, numbers % PANEL].flatten(1)
 
 

@@ -54,8 +54,7 @@ def quantize(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class PlainInt8:
-    """Int8Matrix by torch's operators: used if our kernels are not available, and their reference.
-    """
+    """Int8Matrix by torch's operators: used without our kernels, and their reference."""
 
     def __init__(self, weight: Tensor) -> None:
         """weight [outputs, inputs], in any floating dtype."""

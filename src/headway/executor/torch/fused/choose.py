@@ -1,4 +1,4 @@
-"""What a device gets of the fused kernels: in Triton on a CUDA device, in C++ on a CPU."""
+"""Chooses the fused kernels for a device: Triton on a CUDA device, C++ on a CPU."""
 
 from importlib.util import find_spec
 
@@ -16,12 +16,12 @@ from headway.executor.torch.layers.quantized import QuantizedLinear
 
 
 def has_kernels(device: torch.device) -> bool:
-    """Whether our Triton kernels run there."""
+    """Whether our Triton kernels run on this device."""
     return device.type == "cuda" and find_spec("triton") is not None
 
 
 def grouped_experts(experts: tuple[Mlp, ...], device: torch.device) -> Grouped | None:
-    """The experts as one, or None: there is no kernel for it."""
+    """A kernel that computes all experts together; None if the device has none."""
     if not has_kernels(device):
         return None
     from headway.executor.torch.fused.grouped_experts import GroupedExperts
@@ -30,7 +30,7 @@ def grouped_experts(experts: tuple[Mlp, ...], device: torch.device) -> Grouped |
 
 
 def gating_of(device: torch.device) -> Gating | None:
-    """A kernel for act(gate) x up, or None: there is none."""
+    """A kernel for act(gate) x up; None if the device has none."""
     if has_kernels(device):
         from headway.executor.torch.fused.fused_operators import gate
 
@@ -42,7 +42,7 @@ def gating_of(device: torch.device) -> Gating | None:
 def operators_of(
     config: ModelConfig, device: torch.device, rotary: list[RotaryTable], table_of_layer: list[int]
 ) -> Operators:
-    """What happens between products: fused, or torch's operators."""
+    """The operators between matrix products: fused kernels, or else torch's operators."""
     if has_kernels(device):
         from headway.executor.torch.fused.fused_operators import FusedOperators
 
@@ -55,16 +55,16 @@ def operators_of(
 def recorded_steps(
     operators: Operators, qkv: AnyLinear, mlp: Mlp | Mixture, hidden: int
 ) -> RecordedSteps | None:
-    """Where steps are recorded, or None: torch's operators or a GPU compute them. qkv and mlp: a
-    layer's, like those of all layers."""
+    """The recorder of CPU steps. None if torch's operators or a GPU compute them, or if there are
+    experts. qkv and mlp: of one layer; all layers have the same kinds and shapes."""
     if not isinstance(operators, CpuOperators) or not isinstance(mlp, Mlp):
         return None
     kinds = () if isinstance(qkv, QuantizedLinear) else qkv.kinds
 
     def class_of(tokens: int) -> Kind | None:
-        """Who multiplies so many rows."""
+        """The kind of product for this many rows."""
         return kinds[min(tokens, len(kinds) - 1)] if kinds else None
 
-    # In float32: what a layer's widest products give, twice, and a few times the residual.
+    # In float32: twice the results of a layer's widest products, and eight residual streams.
     token = (2 * (qkv.outputs + mlp.gate_up.outputs) + 8 * hidden) * 4
     return RecordedSteps(operators.kernels, class_of, token)

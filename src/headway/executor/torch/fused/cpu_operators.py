@@ -1,4 +1,4 @@
-"""CpuOperators: what happens between products, by our own kernels (cpu/native/tokens.cpp)."""
+"""CpuOperators: the work between matrix products by our own kernels (cpu/native/tokens.cpp)."""
 
 from dataclasses import dataclass
 
@@ -14,7 +14,7 @@ from headway.executor.torch.memory.kv_cache import KVCache
 
 
 class CpuOperators(TorchOperators):
-    """As TorchOperators. LayerNorm stays torch's own."""
+    """Operators by our CPU kernels. Where there is a LayerNorm, torch's operators are used."""
 
     def __init__(
         self,
@@ -26,10 +26,10 @@ class CpuOperators(TorchOperators):
         super().__init__(config, rotary, table_of_layer)
         self.kernels = kernels
         heads = config.heads, config.kv_heads, config.head_dim
-        # By table, the last for layers without one. Kept, because kernels are told addresses.
+        # One per table; the last is for layers without one. Kernels get addresses, so it is kept.
         pairs = [cos.shape[-1] for cos, _ in rotary]
         self.shapes = np.array([(*heads, each) for each in (*pairs, 0)], dtype=np.int64)
-        self.places = np.zeros(2, dtype=np.int64)  # of the step: where positions and cells lie
+        self.places = np.zeros(2, dtype=np.int64)  # addresses of the step's positions and cells
 
     def add_and_norm(
         self, x: Tensor, found: Tensor | None, after: Norm, before: Norm
@@ -52,7 +52,8 @@ class CpuOperators(TorchOperators):
         before: Norm,
         scale: float,
     ) -> None:
-        """rows: x, found, total, normed, of [n, size]; only x and normed may have gaps."""
+        """Run the kernel add_norm. rows: x, found, total, normed, [n, size] each; only x and normed
+        may have gaps between rows."""
         x, found, total, normed = rows
         given = [norm for norm in (after, before) if isinstance(norm, RmsNorm)]
         self.kernels.add_norm(
@@ -71,7 +72,7 @@ class CpuOperators(TorchOperators):
 
 @dataclass(frozen=True, slots=True)
 class CpuHeads:
-    """Heads of one step."""
+    """StepHeads by our CPU kernels."""
 
     of: CpuOperators
     positions: Tensor
@@ -79,7 +80,7 @@ class CpuHeads:
     cache: KVCache
 
     def take_in(self, layer: int, qkv: Tensor, q_norm: Norm, k_norm: Norm) -> Tensor:
-        """As StepHeads.take_in. A norm over all heads as one goes before, in its place."""
+        """As StepHeads.take_in. A norm over all heads as one runs first, in place."""
         of, norms = self.of, self.of.config.family.qk_norm
         if not (_fit(q_norm) and _fit(k_norm) and qkv.is_contiguous()):
             step = TorchOperators.of_step(of, self.positions, self.cells, self.cache)
@@ -135,7 +136,7 @@ def _weight(norm: Norm) -> int | None:
 
 
 def _is_wide(norms: list[RmsNorm]) -> bool:
-    """Whether weights are in float32."""
+    """Whether the norms' weights are in float32."""
     return bool(norms) and norms[0].weight.dtype is torch.float32
 
 

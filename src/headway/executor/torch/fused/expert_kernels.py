@@ -1,16 +1,16 @@
 """Grouped matrix products in Triton, for the experts of a mixture (MegaBlocks, Gale et al. 2022).
 
 An assignment is a token and one of its experts. Assignments are sorted by expert, and each tile of
-rows belongs to one expert. How many rows an expert has is known on the device alone: the grid has
-as many tiles as there could be, and a program finds its own.
+rows belongs to one expert. Only the device knows how many rows each expert has. So the grid has as
+many tiles as could be needed, and each program finds its own tile.
 
     order      int64 [assignments]: assignment = token x CHOSEN + rank, sorted by expert
-    ends       int32 [EXPERTS]: of each expert, the end of its places in `order`
+    ends       int32 [EXPERTS]: the end of each expert's places in `order`
     weights    [EXPERTS, COLUMNS, SIZE]
     rows       [tokens, SIZE] if FIRST, else [assignments, SIZE] in the places of `order`
     out        [assignments, COLUMNS]: in the places of `order` if FIRST, else by assignment
 
-An element of the result is a sum over SIZE in steps of TILE_SIZE, whatever the other rows are.
+An element of the result is a sum over SIZE in steps of TILE_SIZE, independent of the other rows.
 """
 
 import triton
@@ -27,16 +27,16 @@ def grouped_product(
     assignments,
     SIZE: tl.constexpr,
     COLUMNS: tl.constexpr,
-    CHOSEN: tl.constexpr,  # experts of a token
+    CHOSEN: tl.constexpr,  # experts per token
     EXPERTS: tl.constexpr,
-    EXPERTS_PADDED: tl.constexpr,  # to a power of two
-    FIRST: tl.constexpr,  # of the MLP's two products
+    EXPERTS_PADDED: tl.constexpr,  # rounded up to a power of two
+    FIRST: tl.constexpr,  # whether it is the first of the MLP's two products
     TILE_ROWS: tl.constexpr,
     TILE_COLUMNS: tl.constexpr,
     TILE_SIZE: tl.constexpr,
     PRECISION: tl.constexpr,  # of products: ieee, tf32 or wide
 ):
-    """One tile of rows of one expert, for TILE_COLUMNS of the columns."""
+    """Compute TILE_COLUMNS columns of one tile of rows, which belongs to one expert."""
     expert, place, end = _own_rows(ends, assignments, EXPERTS, EXPERTS_PADDED, TILE_ROWS)
     if place >= end:
         return
@@ -66,15 +66,15 @@ def grouped_product(
 
 @triton.jit
 def _over_size(
-    rows,  # [rows, 1]: where each begins
-    matrix,  # [1, columns]
-    mine,  # [rows]: those that there are
-    inside,  # [columns]
+    rows,  # [rows, 1]: pointers to each row's start
+    matrix,  # [1, columns]: pointers to each column's weights
+    mine,  # [rows]: whether the row exists
+    inside,  # [columns]: whether the column exists
     SIZE: tl.constexpr,
     TILE_SIZE: tl.constexpr,
     PRECISION: tl.constexpr,
 ):
-    """rows @ matrix, summed in float32. wide: the operands become float32 before."""
+    """rows @ matrix, accumulated in float32. wide: operands are converted to float32 first."""
     found = tl.zeros([rows.shape[0], matrix.shape[1]], tl.float32)
     for begin in range(0, SIZE, TILE_SIZE):
         at = begin + tl.arange(0, TILE_SIZE)
@@ -96,7 +96,7 @@ def _own_rows(
     EXPERTS_PADDED: tl.constexpr,
     TILE_ROWS: tl.constexpr,
 ):
-    """The expert of this program's tile, and the tile's first place and the expert's end.
+    """The expert of this program's tile, the tile's first place, and the end of the expert.
 
     All are 0 for a program without a tile.
     """
@@ -119,9 +119,9 @@ def add_up(
     out,  # [tokens, SIZE]
     SIZE: tl.constexpr,
     CHOSEN: tl.constexpr,
-    COLUMNS: tl.constexpr,  # of a program. A power of two
+    COLUMNS: tl.constexpr,  # per program. A power of two
 ):
-    """A token's weighted sum over its experts, in their order, in float32."""
+    """Compute one token's weighted sum over its experts, in order of rank, in float32."""
     token = tl.program_id(0).to(tl.int64)
     columns = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros([COLUMNS], tl.float32)

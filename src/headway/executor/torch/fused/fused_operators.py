@@ -1,4 +1,4 @@
-"""FusedOperators: what happens between products, in one Triton kernel each."""
+"""FusedOperators: the work between matrix products, each piece in one Triton kernel."""
 
 from dataclasses import dataclass
 
@@ -11,12 +11,12 @@ from headway.executor.torch.layers.norm import Norm, RmsNorm
 from headway.executor.torch.layers.operators import NO_NORM, TorchOperators
 from headway.executor.torch.memory.kv_cache import KVCache
 
-GATE_COLUMNS = 1024  # that a program computes
-WIDE_ROW = 2048  # elements of a row from which a program has more warps
+GATE_COLUMNS = 1024  # columns per program
+WIDE_ROW = 2048  # rows of at least this many elements get more warps per program
 
 
 class FusedOperators(TorchOperators):
-    """As TorchOperators. LayerNorm stays torch's own, which is one kernel already."""
+    """Operators by our Triton kernels. LayerNorm stays torch's own, which is already one kernel."""
 
     def add_and_norm(
         self, x: Tensor, found: Tensor | None, after: Norm, before: Norm
@@ -37,7 +37,7 @@ class FusedOperators(TorchOperators):
 
 @dataclass(frozen=True, slots=True)
 class FusedHeads:
-    """Heads of one step."""
+    """StepHeads by our Triton kernels."""
 
     of: FusedOperators
     positions: Tensor
@@ -45,7 +45,7 @@ class FusedHeads:
     cache: KVCache
 
     def take_in(self, layer: int, qkv: Tensor, q_norm: Norm, k_norm: Norm) -> Tensor:
-        """As StepHeads.take_in. A norm over all heads as one goes before, in its place."""
+        """As StepHeads.take_in. A norm over all heads as one runs first, in place."""
         config: ModelConfig = self.of.config
         heads, kv_heads, size = config.heads, config.kv_heads, config.head_dim
         per_head = config.family.qk_norm == "head"
@@ -77,7 +77,7 @@ class FusedHeads:
 
 
 def gate(wide: Tensor, activation: Activation) -> Tensor:
-    """act(gate) x up of [n, 2 x intermediate], in one kernel."""
+    """act(gate) x up in one kernel: [n, 2 x intermediate] -> [n, intermediate]."""
     size = wide.shape[1] // 2
     out = wide.new_empty(len(wide), size)
     gate_up[(len(wide), -(-size // GATE_COLUMNS))](
@@ -89,7 +89,8 @@ def gate(wide: Tensor, activation: Activation) -> Tensor:
 def _add_norm(
     rows: tuple[Tensor, Tensor | None, Tensor, Tensor], after: Norm, before: Norm, scale: float
 ) -> None:
-    """rows: x, found, total, normed, of [n, SIZE]; only x and normed may have gaps between rows."""
+    """Launch the kernel add_norm. rows: x, found, total, normed, [n, SIZE] each; only x and normed
+    may have gaps between rows."""
     x, found, total, normed = rows
     has_after, has_before = isinstance(after, RmsNorm), isinstance(before, RmsNorm)
     eps = next((norm.eps for norm in (after, before) if isinstance(norm, RmsNorm)), 0.0)

@@ -1,4 +1,4 @@
-"""GroupedExperts: each expert computes its own tokens, and the host does not know which."""
+"""GroupedExperts: each expert computes only its own tokens, and the host need not know which."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,8 +10,8 @@ from headway.executor.torch.fused.expert_kernels import add_up, grouped_product
 from headway.executor.torch.layers.linear import AnyLinear, Linear
 from headway.executor.torch.layers.mlp import Mlp
 
-FEW = 16  # assignments for each expert, on average, up to which tiles are small
-SUM_COLUMNS = 512  # that a program adds up
+FEW = 16  # tiles are small up to this many assignments per expert, on average
+SUM_COLUMNS = 512  # columns per program of add_up
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,11 +20,12 @@ class ProductTiles:
 
     rows: int
     columns: int
-    size: int  # of the dimension that is summed
+    size: int  # along the summed dimension
 
     @classmethod
     def of(cls, assignments: int, experts: int, itemsize: int) -> "ProductTiles":
-        """itemsize: bytes of one number. An element's sum is cut alike whatever the rows."""
+        """itemsize: bytes of one number. `size` does not depend on the rows, so an element is
+        always summed in the same steps."""
         return cls(16 if assignments <= FEW * experts else 64, 64, 128 // itemsize)
 
 
@@ -34,12 +35,12 @@ OPTIONS = {"num_warps": 4, "num_stages": 3, "enable_fp_fusion": True}  # grouped
 class GroupedExperts:
     """Sorts tokens by expert on the device and computes all experts in one launch per product.
 
-    torch's own grouped_mm does so for bfloat16 on compute capability 9.0 and later only; elsewhere
-    it waits for the device to know each expert's rows.
+    torch's own grouped_mm does this only for bfloat16 on compute capability 9.0 and later.
+    Elsewhere it waits for the device to learn each expert's rows.
     """
 
     def __init__(self, experts: tuple[Mlp, ...]) -> None:
-        """Experts of one shape, without biases, not packed. Their weights become parts of two
+        """experts: all of one shape, without biases, not packed. Their weights become views of two
         stacks, so nothing is kept twice."""
         self.up = _stacked([each.gate_up for each in experts])
         self.down = _stacked([each.down for each in experts])
@@ -47,12 +48,12 @@ class GroupedExperts:
         device, dtype = self.up.device, self.up.dtype
         self.numbers = torch.arange(len(experts), device=device)
         tf32 = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"
-        # The interpreter has no bfloat16 products.
+        # Triton's interpreter, which runs this on a CPU, has no bfloat16 products.
         is_bfloat16_on_cpu = device.type == "cpu" and dtype is torch.bfloat16
         self.precision = "wide" if is_bfloat16_on_cpu else tf32
 
     def __call__(self, x: Tensor, shares: Tensor, chosen: Tensor) -> Tensor:
-        """[n, hidden] -> [n, hidden]. shares and chosen [n, experts of a token]."""
+        """[n, hidden] -> [n, hidden]. shares and chosen [n, experts per token]."""
         experts, order = chosen.flatten().sort(stable=True)
         ends = torch.searchsorted(experts, self.numbers, right=True, out_int32=True)
         wide = self._product(x, self.up, order, ends, chosen.shape[1], first=True)
@@ -91,7 +92,7 @@ class GroupedExperts:
 
 
 def _stacked(linears: Sequence[AnyLinear]) -> Tensor:
-    """Their weights in one tensor, [linears, outputs, inputs], of which each keeps its part."""
+    """Stack the weights: [linears, outputs, inputs]. Each linear's weight becomes a view of it."""
     plain = [each for each in linears if isinstance(each, Linear) and each.bias is None]
     weights = [each.weight for each in plain if each.weight is not None]
     assert len(weights) == len(linears), "an expert has a plain weight and no bias"

@@ -1,7 +1,7 @@
-"""What a layer does with each token between its products, in Triton. Each program has one token, or
-one head or a part of one, so a row's result does not depend on the other rows.
+"""Triton kernels for a layer's work on each token between its matrix products. Each program
+computes one token, or a head or part of one, so a row's result does not depend on other rows.
 
-Results are rounded to the tensors' dtype where torch's operators round (layers/).
+Results are rounded to the tensors' dtype in the same places as by torch's operators (layers/).
 """
 
 import triton
@@ -11,7 +11,7 @@ import triton.language as tl
 @triton.jit
 def add_norm(
     x,
-    found,  # what is added to x
+    found,  # the addend
     after,  # weight of the norm of `found`
     before,  # weight of the norm of the sum
     total,
@@ -23,8 +23,8 @@ def add_norm(
     EPS: tl.constexpr,
     SCALE: tl.constexpr,
     ADDS: tl.constexpr,
-    AFTER: tl.constexpr,  # whether there is this norm
-    BEFORE: tl.constexpr,
+    AFTER: tl.constexpr,  # whether there is a norm `after`
+    BEFORE: tl.constexpr,  # whether there is a norm `before`
 ):
     """total = x + SCALE x after(found), normed = before(total). Without ADDS, total is x."""
     row, at = tl.program_id(0).to(tl.int64), tl.arange(0, PADDED)
@@ -52,8 +52,8 @@ def _squares(value):
 
 @triton.jit
 def _normed(value, weight, squares, SIZE: tl.constexpr, EPS: tl.constexpr):
-    """RmsNorm of `value`, whose squares sum to `squares`: rounded to the weight's dtype, weighted,
-    and rounded to its own."""
+    """RmsNorm of `value`, whose squares sum to `squares`. The normed value is rounded to the
+    weight's dtype, weighted, and rounded to its own dtype."""
     wide = value.to(tl.float32) * tl.rsqrt(squares / SIZE + EPS)
     wide = wide.to(weight.dtype).to(tl.float32) * weight.to(tl.float32)
     return wide.to(weight.dtype).to(value.dtype)
@@ -62,8 +62,8 @@ def _normed(value, weight, squares, SIZE: tl.constexpr, EPS: tl.constexpr):
 @triton.jit
 def turn_and_write(
     qkv,  # [n, heads + 2 x kv_heads, HEAD_DIM]
-    q_weight,  # of the norm over each head
-    k_weight,
+    q_weight,  # weight of the norm over each query head
+    k_weight,  # weight of the norm over each key head
     cosines,  # [positions, PAIRS]
     sines,
     positions,  # int64 [n]
@@ -75,12 +75,12 @@ def turn_and_write(
     KV_HEADS: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     PADDED: tl.constexpr,  # HEAD_DIM rounded up to a power of two
-    PAIRS: tl.constexpr,  # of dimensions that turn
+    PAIRS: tl.constexpr,  # pairs of dimensions that are rotated
     EPS: tl.constexpr,
-    NORMS: tl.constexpr,  # whether heads of queries and keys are normed
-    TURNS: tl.constexpr,  # whether they are turned
+    NORMS: tl.constexpr,  # whether query and key heads are normed
+    TURNS: tl.constexpr,  # whether query and key heads are rotated
 ):
-    """One head of one token. Keys and values become finite before anything else."""
+    """Norm, rotate and write one head of one token. Keys and values are made finite first."""
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     at = tl.arange(0, PADDED)
     row = qkv + (token * (HEADS + 2 * KV_HEADS) + head) * HEAD_DIM
@@ -120,7 +120,7 @@ def _is_finite(value):
 
 @triton.jit
 def _product(one, other):
-    """Rounded to their dtype, in float32."""
+    """one x other, rounded to their dtype and returned in float32."""
     return (one.to(tl.float32) * other.to(tl.float32)).to(one.dtype).to(tl.float32)
 
 
@@ -129,10 +129,10 @@ def gate_up(
     wide,  # [n, 2 x SIZE]: gate, up
     out,  # [n, SIZE]
     SIZE: tl.constexpr,
-    COLUMNS: tl.constexpr,  # of a program. A power of two
-    SILU: tl.constexpr,  # else gelu, by tanh
+    COLUMNS: tl.constexpr,  # per program. A power of two
+    SILU: tl.constexpr,  # else gelu in its tanh form
 ):
-    """act(gate) x up."""
+    """Compute act(gate) x up."""
     row = tl.program_id(0).to(tl.int64)
     at = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     real = at < SIZE

@@ -1,6 +1,6 @@
-"""Checkpoint: a folder found locally or on the hub; its tensors are checked and read.
+"""Checkpoint: checks and reads the tensors of a folder (locate finds it, locally or on the hub).
 
-Safetensors only. Pickles are never opened, because that can run any code.
+Only safetensors are read. Pickles are never opened, because opening one can run any code.
 """
 
 import re
@@ -14,23 +14,23 @@ from safetensors import SafetensorError, safe_open
 from headway.errors import CheckpointError, first_line
 from headway.executor.torch.config.config_reader import read_json
 
-if TYPE_CHECKING:  # importing torch takes half a second, and reading headers does without
+if TYPE_CHECKING:  # importing torch takes half a second, and reading headers does not need it
     from torch import Tensor
 
 INDEX, SINGLE = "model.safetensors.index.json", "model.safetensors"
 PATTERNS = ["*.json", "*.safetensors", "*.jinja", "tokenizer.model"]  # what is fetched
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 FLOAT_DTYPES = ("F32", "BF16", "F16")
-IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")  # a buffer that old Llama files carry along
-BASE = "model."  # before the names of all tensors but the head's
+IGNORED = re.compile(r".*\.rotary_emb\.inv_freq")  # a buffer that old Llama files contain
+BASE = "model."  # prefix of all tensors' names but the head's
 
 
 def locate(source: str | Path, wanted: Sequence[str] = PATTERNS) -> Path:
-    """The folder of a checkpoint given as a folder or as a hub id such as Qwen/Qwen2.5-0.5B.
+    """Find a checkpoint's folder from its path or its hub id, such as Qwen/Qwen2.5-0.5B.
 
-    An id is looked up in the local hub cache and fetched if it is not there (HF_HUB_OFFLINE
-    forbids that), as far as the wanted names go. Raises CheckpointError if there is neither such
-    a folder nor such an id.
+    An id is looked up in the local hub cache. Files that are missing there are fetched, unless
+    HF_HUB_OFFLINE forbids it. wanted: name patterns of the files. Raises CheckpointError if there
+    is neither such a folder nor such an id.
     """
     folder = Path(source).expanduser()
     if folder.is_dir():
@@ -54,9 +54,9 @@ def locate(source: str | Path, wanted: Sequence[str] = PATTERNS) -> Path:
 
 
 class Checkpoint:
-    """The tensors of one folder by name; a context manager, since it holds files open.
+    """The tensors of one folder by name. It holds files open, so it is a context manager.
 
-    A model that was saved without its head has names without "model."; they are found all the same.
+    A model that was saved without its head has names without "model."; they are found too.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class Checkpoint:
         shapes: Mapping[str, tuple[int, ...]],
         framework: Literal["pt", "np"] = "pt",
     ) -> None:
-        """Open it and compare names and shapes with those that the config calls for.
+        """Open the files and compare names and shapes with `shapes`, which the config requires.
 
-        Only headers are read. framework: "np" if no tensor will be read; torch is then not
-        imported. Raises CheckpointError, naming the file and the tensor.
+        Only headers are read. framework: "np" avoids importing torch, if no tensor will be read.
+        Raises CheckpointError, naming the file and the tensor.
         """
         self.folder, self._framework = folder, framework
         self._files: dict[str, Any] = {}  # file name -> its open handle
@@ -96,13 +96,13 @@ class Checkpoint:
         return self._stored(name) in self._file_of
 
     def close(self) -> None:
-        """Close the files that were opened. Closing twice does nothing."""
+        """Close the files. Closing twice does nothing."""
         for handle in self._files.values():
             handle.__exit__(None, None, None)
         self._files.clear()
 
     def read(self, name: str) -> "Tensor":
-        """One tensor as it is stored, on the CPU."""
+        """Read one tensor as it is stored, to the CPU. Raises CheckpointError."""
         stored = self._stored(name)
         file = self._file_of[stored]
         try:
@@ -137,7 +137,7 @@ class Checkpoint:
                 raise CheckpointError(f"{self.folder / file} lacks {name}, which the index names")
 
     def _index(self) -> dict[str, str]:
-        """Tensor -> file, of a sharded checkpoint; empty of a single file."""
+        """Tensor -> file for a sharded checkpoint; empty for a single file."""
         if (self.folder / SINGLE).is_file():
             return {}
         path = self.folder / INDEX
@@ -165,7 +165,7 @@ class Checkpoint:
                 )
             if (dtype := piece.get_dtype()) not in FLOAT_DTYPES:
                 raise CheckpointError(f"{self.folder / file}: {name} is stored as {dtype}")
-        # A tied head may be stored again: it is compared. One that is not used may be stored, too.
+        # A tied head may be stored too (load_weights compares it), and so may an unused one.
         known = {*map(self._stored, shapes), "lm_head.weight"}
         for name, file in self._file_of.items():
             if name not in known and not IGNORED.fullmatch(name):

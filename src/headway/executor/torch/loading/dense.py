@@ -1,4 +1,4 @@
-"""Dense: the layers that sentence-transformers puts behind the pooling (its Dense modules)."""
+"""Dense: the layers that sentence-transformers applies after pooling (its Dense modules)."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from headway.errors import CheckpointError, UnsupportedModelError, first_line
 from headway.executor.torch.config.config_reader import ConfigReader, read_json
 
 FILE = "model.safetensors"
-POOLED = "sentence_embedding"  # what a dense layer reads, as sentence-transformers names it
+POOLED = "sentence_embedding"  # sentence-transformers' name of a dense layer's input
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "Identity": lambda x: x,
     "Tanh": torch.tanh,
@@ -35,18 +35,18 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Dense:
-    """Layers one after the other; without any, vectors stay as they are."""
+    """Layers applied one after the other. Without layers, vectors stay as they are."""
 
     layers: tuple[Layer, ...] = ()
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[R, hidden] float32 -> [R, width], one row by itself."""
+        """[R, hidden] float32 -> [R, width]. Rows are independent."""
         for layer in self.layers:
             x = layer.activation(F.linear(x, layer.weight, layer.bias))
         return x
 
     def width(self, hidden: int) -> int:
-        """Numbers of a vector behind the layers. hidden: before them."""
+        """The length of a vector after the layers. hidden: its length before them."""
         return len(self.layers[-1].weight) if self.layers else hidden
 
     @property
@@ -55,9 +55,9 @@ class Dense:
 
 
 def load_dense(folder: Path, names: Sequence[str], hidden: int, device: torch.device) -> Dense:
-    """The layers in these folders of a checkpoint. hidden: numbers of the vector before them.
+    """Load the layers in these folders of a checkpoint. hidden: length of their input vectors.
 
-    Raises CheckpointError, UnsupportedModelError.
+    Raises CheckpointError or UnsupportedModelError.
     """
     layers = list[Layer]()
     for name in names:

@@ -6,7 +6,7 @@ from headway.errors import SettingError
 
 
 def device_of(name: str) -> torch.device:
-    """By its name, as torch has it; empty: cuda if there is one, else cpu. Raises SettingError."""
+    """The device of this torch name; empty: cuda if there is one, else cpu. Raises SettingError."""
     if not name:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

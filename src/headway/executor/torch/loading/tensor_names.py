@@ -1,4 +1,4 @@
-"""Names and shapes of a checkpoint's tensors, for each part of the decoder."""
+"""The names and shapes of a checkpoint's tensors, for each part of the decoder."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ NORM_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Matrix:
-    """The weight [outputs, inputs] of a linear layer, and perhaps its bias [outputs]."""
+    """A linear layer's weight [outputs, inputs], and its bias [outputs] if it has one."""
 
     name: str
     outputs: int
@@ -31,16 +31,16 @@ class Matrix:
     biased: bool = False
 
     def shapes(self) -> Shapes:
-        """The shape of each tensor by name: the weight is (outputs, inputs), a bias (outputs,)."""
+        """Each tensor's shape by name: (outputs, inputs) of the weight, (outputs,) of a bias."""
         bias = {self.name + ".bias": (self.outputs,)} if self.biased else {}
         return {self.name + ".weight": (self.outputs, self.inputs), **bias}
 
 
 @dataclass(frozen=True, slots=True)
 class MlpTensors:
-    """The matrices of an MLP: those into it, stacked by output, and the one back."""
+    """The matrices of an MLP: those into it, to be stacked by output, and the one out of it."""
 
-    up: tuple[Matrix, ...]  # gate and up, or one that is both, or one alone
+    up: tuple[Matrix, ...]  # gate and up, or one matrix with both, or only up
     down: Matrix
 
 
@@ -50,14 +50,14 @@ class LayerTensors:
 
     norms: tuple[str, str, str, str]  # before and after attention, before and after the MLP
     qkv: tuple[Matrix, ...]  # to be stacked by output
-    qk_norms: tuple[tuple[str, int], ...]  # of queries and of keys, with their sizes; or none
+    qk_norms: tuple[tuple[str, int], ...]  # name and size: of queries, of keys; or empty
     out: Matrix
     mlps: tuple[MlpTensors, ...]  # one, or one per expert
-    router: tuple[Matrix, ...]  # one where there are experts
+    router: tuple[Matrix, ...]  # one if there are experts, else none
 
 
 def tensor_shapes(config: ModelConfig) -> Shapes:
-    """Name and shape of every tensor that a checkpoint of this config must have."""
+    """The name and shape of every tensor that a checkpoint of this config must have."""
     found: Shapes = {f"{EMBED}.weight": (config.vocab, config.hidden)}
     for i in range(config.layers):
         layer = layer_tensors(config, i)

@@ -1,4 +1,4 @@
-"""Bytes that weights take once they are loaded, before anything is."""
+"""Predicts, before loading, the bytes that loaded weights take."""
 
 from math import prod
 
@@ -13,11 +13,12 @@ OF_OUTPUT = 8  # bytes beside an output's weights: their scale and their sum
 
 
 def weight_bytes(config: ModelConfig, precision: Precision) -> int:
-    """Of all tensors, each once. In int8, stacked matrices are counted one by one: it may be some
-    padding more than the truth. On a CPU in float32, matrices stored in bfloat16 stay in it."""
+    """Bytes of all tensors, each counted once. In int8, stacked matrices are counted separately,
+    with perhaps too much padding. Under float32, bfloat16 matrices that fit our CPU kernels stay
+    bfloat16, if the kernels can be built."""
     shapes, stacks = tensor_shapes(config), _stacks(config)
     if config.answers:
-        shapes.pop(HEAD + ".weight", None)  # of which a few rows are read
+        shapes.pop(HEAD + ".weight", None)  # only a few of its rows are read
     halves = set[str]()
     if config.dtype == "bfloat16" and precision.dtype == "float32" and can_be_built():
         for stack in stacks:
@@ -34,8 +35,8 @@ def weight_bytes(config: ModelConfig, precision: Precision) -> int:
 
 
 def second_head_bytes(config: ModelConfig, precision: Precision, device: str) -> int:
-    """Of a tied head that is packed: on a CPU the output layer needs a layout of its own. Where our
-    kernels know it, the embedding reads the same one."""
+    """Bytes of the second copy that a tied head needs on a CPU: its packed layout. 0 if our kernels
+    read that layout, because then the embedding can use it too."""
     if not config.tied or not config.generates or device != "cpu" or precision.quantize:
         return 0
     halves = config.dtype == "bfloat16" or precision.dtype == "bfloat16"
@@ -45,7 +46,8 @@ def second_head_bytes(config: ModelConfig, precision: Precision, device: str) ->
 
 
 def _stacks(config: ModelConfig) -> list[list[str]]:
-    """All matrices but routers, those together that become one. They are what becomes int8."""
+    """The matrices that become int8, grouped by the layer that they are stacked into: all but
+    routers and a classifier's head."""
     ends = [EMBED + ".weight", HEAD + ".weight"]
     found = [[name] for name in (ends[:1] if config.tied or config.answers else ends)]
     for i in range(config.layers):
@@ -58,7 +60,7 @@ def _stacks(config: ModelConfig) -> list[list[str]]:
 
 
 def fits(outputs: int, inputs: int) -> bool:
-    """As cpu/half.py, which needs torch."""
+    """As in cpu/half.py, which imports torch."""
     return outputs % PANEL == 0 and inputs % 2 == 0
 
 

@@ -1,4 +1,4 @@
-"""Weights: the decoder's, from a checkpoint or random in the same shapes."""
+"""Weights: the decoder's weights, from a checkpoint or random in the same shapes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ Read = Callable[[str], Tensor]  # a tensor by its name in the checkpoint
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One decoder layer. Fused matrices are stacked by output, so one product reads x once.
+    """One decoder layer. Matrices with the same input are stacked by output, so x is read once.
 
     qkv      | heads x head_dim | kv_heads x head_dim | kv_heads x head_dim |
     """
@@ -52,18 +52,18 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """All weights on one device, in one dtype, or matrices in 8 bits and the rest in it. Norms that
-    multiply in float32 are in float32."""
+    """All weights, on one device. They are in one dtype, except for matrices kept in 8 bits or in
+    bfloat16, and norms that multiply in float32."""
 
     embed: Embedding | SharedEmbedding  # [vocab, hidden]
     layers: tuple[Layer, ...]
     norm: Norm
-    head: AnyLinear  # hidden -> vocab; of a model without that head, the embedding again
-    score: AnyLinear | None  # hidden -> labels, of a classifier; or the logits that are a score
+    head: AnyLinear  # hidden -> vocab; if the model has no such head, the embedding's weight
+    score: AnyLinear | None  # hidden -> a classifier's labels, or a reranker's answer logits
     nbytes: int
 
     def parts(self) -> list[tuple[int, int]]:
-        """Where the matrices lie that every step reads: address, bytes. Experts are left out."""
+        """Address and bytes of each matrix that every step reads. Experts are left out."""
         mlps = [layer.mlp for layer in self.layers if isinstance(layer.mlp, Mlp)]
         return [
             self.head.part,
@@ -79,8 +79,8 @@ def load_weights(
     device: torch.device,
     quantized: bool = False,
 ) -> Weights:
-    """Read a checkpoint's folder. quantized: matrices are kept in 8 bits, on a CPU, made from the
-    numbers as they are stored. Raises CheckpointError, naming the file and the tensor."""
+    """Read the weights of a checkpoint's folder. quantized: keep matrices in 8 bits (on a CPU),
+    made from the stored numbers. Raises CheckpointError, naming the file and the tensor."""
     with Checkpoint(folder, tensor_shapes(config)) as checkpoint:
         used = config.generates or bool(config.answers)
         if used and config.tied and HEAD + ".weight" in checkpoint:
@@ -100,11 +100,11 @@ def random_weights(
     quantized: bool = False,
     seed: int = 0,
 ) -> Weights:
-    """Random weights in the shapes of a config, for benchmarks, where only the shapes matter.
+    """Random weights in a config's shapes, for benchmarks, where only the shapes matter.
 
     Normal with deviation 0.02, biases 0.01, norms 1, so that activations neither grow nor vanish.
     """
-    # Drawn where they are used: on a GPU the billions of a large model then take no time.
+    # Drawn on the device itself: on a GPU even the billions of a large model take no time.
     stored = torch.bfloat16 if config.dtype == "bfloat16" else dtype
     stream, of = torch.Generator(device).manual_seed(seed), tensor_shapes(config)
 
@@ -122,7 +122,7 @@ def random_weights(
 def assemble(
     config: ModelConfig, read: Read, dtype: torch.dtype, quantized: bool = False
 ) -> Weights:
-    """Build the decoder's weights from the tensors that `read` returns, fusing matrices."""
+    """Build the decoder's weights from the tensors that `read` returns, stacking matrices."""
     parts = _Parts(config, read, dtype, quantized)
     embed, head = parts.ends()
     norm = parts.norm(NORM)
@@ -138,7 +138,7 @@ def _layer(config: ModelConfig, parts: "_Parts", i: int, device: torch.device) -
     mlps = tuple(parts.mlp(each, gating) for each in at.mlps)
     mlp: Mlp | Mixture = mlps[0]
     if config.experts is not None:
-        router = parts.linear(*at.router, quantized=False)  # it is small, and decides much
+        router = parts.linear(*at.router, quantized=False)  # small, but its choices matter
         waits, chosen = device.type == "cpu", config.experts.chosen
         grouped = grouped_experts(mlps, device)
         mlp = Mixture(router, mlps, chosen, config.experts.renormalized, waits, grouped)
@@ -172,7 +172,7 @@ class _Parts:
     def ends(self) -> tuple[Embedding | SharedEmbedding, AnyLinear]:
         """The embedding and the head."""
         embed, head = EMBED + ".weight", HEAD + ".weight"
-        tied = self.config.tied or bool(self.config.answers)  # of whose head a few rows are read
+        tied = self.config.tied or bool(self.config.answers)  # answers: only a few head rows needed
         weight = self._read(embed)
         if self.quantized:
             last = QuantizedLinear([weight if tied else self._read(head)])
@@ -181,19 +181,19 @@ class _Parts:
             return SharedEmbedding(rows, self.dtype), last
         plain = linear([weight if tied else self._read(head)], None, self.dtype)
         if not self.config.generates and isinstance(plain, Linear) and not plain.panels:
-            plain = Linear(weight.to(self.dtype), packing=False)  # no copy for what is never used
+            plain = Linear(weight.to(self.dtype), packing=False)  # an unused head needs no copy
         self.nbytes += plain.nbytes
         if tied and isinstance(plain, HalfLinear):
             return SharedEmbedding(plain.matrix, self.dtype), plain
         if tied and isinstance(plain, Linear) and plain.panels:
             return SharedEmbedding(PackedRows(plain, weight.shape[1]), self.dtype), plain
         table = weight.to(self.dtype)
-        # Packed otherwise, a tied head is a second copy: the embedding is looked up row by row.
+        # In another packed layout a tied head is a second copy: the embedding needs plain rows.
         self.nbytes += 0 if tied and plain.weight is not None else table.nbytes
         return Embedding(table), plain
 
     def score(self) -> AnyLinear | None:
-        """The head of a classifier, or of a reranker the rows of its answers' tokens."""
+        """The head of a classifier, or the head's rows for the tokens of a reranker's answers."""
         config = self.config
         if config.answers:
             rows = self._read((EMBED if config.tied else HEAD) + ".weight")[list(config.answers)]
@@ -204,7 +204,7 @@ class _Parts:
         return self.linear(score, quantized=False) if config.labels else None
 
     def norm(self, name: str) -> Norm:
-        """The norm of this name; empty: the family has none here."""
+        """The norm of this name; an empty name gives no norm."""
         kind, eps = self.config.family.norm, self.config.eps
         if not name:
             return NO_NORM
@@ -220,7 +220,8 @@ class _Parts:
                 return LayerNorm(weight, self.read(name + ".bias"), eps)
 
     def linear(self, *stacked: Matrix, quantized: bool = True) -> AnyLinear:
-        """One linear layer of several matrices with the same inputs. quantized: if others are."""
+        """Stack matrices with the same inputs into one linear layer. quantized: whether this layer
+        may be in 8 bits, if matrices are."""
         bias = None
         if stacked[0].biased:
             bias = torch.cat([self._read(each.name + ".bias") for each in stacked]).to(self.dtype)

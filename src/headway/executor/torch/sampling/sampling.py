@@ -254,7 +254,7 @@ def to_logprob_columns(parts: Iterable[RowLogprobs]) -> LogprobColumns:
 def token_logprobs(logits: Tensor, picked: Tensor, wanted: NDArray[np.int64]) -> RowLogprobs:
     """Natural log-probabilities of the raw distribution: before bans, temperature and filters.
 
-    logits [n, vocab] float32, picked [n], wanted [n] as SamplingColumns.logprobs. If any are wanted,
+    logits [n, vocab] float32, picked [n], wanted [n] as SamplingColumns.logprobs. If any is wanted,
     MOST_LOGPROBS are searched for: torch's choice among ties depends on how many it looks for.
     """
     rows = np.flatnonzero(wanted >= 0)
