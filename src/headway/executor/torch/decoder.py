@@ -120,7 +120,7 @@ class Decoder:
 
     def scores(self, x: Tensor) -> Tensor:
         """Scores of a classifier's labels: [R, hidden] -> [R, labels], float32. For a reranker
-        that answers yes or no: the logits of the two answers."""
+        that answers yes or no: the logits of its answer tokens."""
         assert self.weights.score is not None, "this model has no classifier"
         scores = self.weights.score(self.hidden(x)).float()
         return self._scaled(scores) if self.config.answers else scores

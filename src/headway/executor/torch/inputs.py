@@ -1,6 +1,6 @@
 """InputsBuilder: turns a batch into the index tensors of one forward pass.
 
-The pass is flat: the tokens of all rows lie end to end, N of them, without padding unless the
+The pass is flat: the N tokens of all rows are laid end to end, without padding unless the
 batch asks for it (`width`, `held`).
 
     | rows of one token, the shortest past first | row of many + its padding | ... | held slot |

@@ -84,7 +84,7 @@ def load(
 
     dtype: vLLM's name of it; empty: vLLM chooses. device: must be the kind that this build of vLLM
     runs on; empty: that kind. options: arguments of vLLM's engine, by vLLM's names. most_context:
-    caps a sequence's tokens if the limits set no context; 0: no cap beside the model's. adapters:
+    caps a sequence's tokens if the limits set no context; 0: only the model's cap. adapters:
     folders or hub ids of LoRA adapters, by name.
 
     Raises SettingError, CheckpointError or MemoryPlanError; HeadwayError if vLLM cannot load.

@@ -16,7 +16,7 @@ MASK = 2**64 - 1
 
 @dataclass(frozen=True, slots=True)
 class StepNotes:
-    """What a step needs beside vLLM's SchedulerOutput. Keys are vLLM's request ids."""
+    """What a step needs besides vLLM's SchedulerOutput. Keys are vLLM's request ids."""
 
     prompts: Mapping[str, int] = field(default_factory=dict)  # of resumed requests: prompt length
     silent: tuple[str, ...] = ()  # requests with all tokens computed, but none sampled

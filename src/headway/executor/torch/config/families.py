@@ -26,7 +26,7 @@ class Family:
     # offset: as wide, with the weight stored minus 1 (Gemma); layer: LayerNorm with bias
     norm: Literal["rms", "wide", "offset", "layer"] = "rms"
     qk_norm: Literal["", "head", "whole"] = ""  # before rope: each head, or all heads as one
-    qkv_bias: bool = False  # always, whatever `attention_bias` says
+    qkv_bias: bool = False  # there is always a bias, whatever `attention_bias` says
     bias_key: str = "attention_bias"  # the key of config.json that asks for a bias
     gated: bool = True  # the MLP: down(act(gate(x)) * up(x)), else down(act(up(x)))
     fused: bool = False  # the checkpoint has one matrix for qkv, and one for gate and up

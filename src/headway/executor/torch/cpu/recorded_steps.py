@@ -109,7 +109,7 @@ class Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 @dataclass(slots=True)
 class Recording:
-    """A recorded step of one class. It plays `tokens` tokens, or any number if `counts` is known."""
+    """A recorded step of one class. It plays `tokens` tokens; with `counts` known, any number."""
 
     words: Ints  # [calls, WORDS] (tape.py)
     tokens: int

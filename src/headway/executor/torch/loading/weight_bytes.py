@@ -9,7 +9,7 @@ from headway.executor.torch.loading.tensor_names import EMBED, HEAD, layer_tenso
 
 PANEL, FOUR = 64, 4  # outputs and inputs of matrices in 8 bits are padded to these (cpu/native)
 HALF = 2  # bytes of a number in bfloat16
-OF_OUTPUT = 8  # bytes beside an output's weights: their scale and their sum
+OF_OUTPUT = 8  # bytes per output besides its weights: their scale and their sum
 
 
 def weight_bytes(config: ModelConfig, precision: Precision) -> int:

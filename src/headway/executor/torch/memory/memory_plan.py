@@ -54,7 +54,7 @@ class Limits:
         return cls(sequences, 0, context, block_size, policies=policies, memory=memory)
 
     def left(self, weights: int, free: int) -> int:
-        """How many of the `free` bytes the model may use beside its weights. Raises
+        """How many of the `free` bytes the model may use besides its weights. Raises
         MemoryPlanError if the weights leave it none."""
         if not self.memory:
             return free
@@ -114,7 +114,7 @@ def plan_memory(
     """Divide the memory. Pure; all sizes in bytes.
 
     itemsize: of one number in the compute dtype. weights: what the weights have taken. free: what
-    is left beside them; limits.memory caps what is used of it. gather_budget: KV that decode rows
+    is left besides them; limits.memory caps what is used of it. gather_budget: KV that decode rows
     of one layer gather at once.
 
     Raises MemoryPlanError if no block fits, or fewer than the limits ask for; SettingError if the
@@ -161,7 +161,7 @@ def plan_memory(
 
 
 def step_bytes(config: ModelConfig, limits: Limits, itemsize: int) -> int:
-    """Bytes that the largest step holds at once beside the KV memory, including the sampling state
+    """Bytes that the largest step holds at once besides the KV memory, including the sampling state
     of the sequences. An upper bound: tests/executor/torch/memory/test_planned.py checks it."""
     cells = limits.cells(limits.context or config.context)
     cells += cells // 16 + 4  # a CPU rounds up the row counts of its products
