@@ -33,7 +33,11 @@ class Connection(Protocol):
 
     descriptor: int
     address: str
-    deadline: float  # the loop time by which the connection must have made progress
+
+    @property
+    def deadline(self) -> float:
+        """The loop's time by which the connection must have made progress."""
+        ...
 
     def evict(self) -> None:
         """Close to make room for another connection. A client that waits for an answer gets a
