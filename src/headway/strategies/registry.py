@@ -59,7 +59,7 @@ def _static(inputs: StrategyInputs) -> Strategy:
 
 
 def _static_together(inputs: StrategyInputs) -> Strategy:
-    rule = "as static, and nobody hears anything before the group ends, as plain generate does"
+    rule = "as static, but every answer is held until the whole group ends, as plain generate does"
     return inputs.group("static-together", rule, Static(inputs.together, together=True))
 
 
@@ -107,7 +107,7 @@ def _length_classes(inputs: StrategyInputs) -> Strategy:
 
 
 def _prefill_first(inputs: StrategyInputs) -> Strategy:
-    rule = f"{inputs.slots} slots; waiting prompts run whole before anybody's next token"
+    rule = f"{inputs.slots} slots; waiting prompts run whole before any running answer's next token"
     return _continuous("continuous-prefill-first", rule, PrefillFirst(), Whole(), inputs.slots)
 
 
@@ -175,7 +175,7 @@ def _deadline_order(inputs: StrategyInputs) -> Strategy:
 
 
 def _relegation(inputs: StrategyInputs) -> Strategy:
-    rule = "whoever cannot be in time any more goes behind the others"
+    rule = "requests that can no longer be in time go behind the others"
     return _first_come_but("relegation", rule, inputs, relegate=Hopeless())
 
 
