@@ -2,6 +2,7 @@
 of a token, if it keeps them all (longest_token)."""
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -19,14 +20,17 @@ def lowercase(fast: "tokenizers.Tokenizer") -> None:
     fast.normalizer = Sequence([Lowercase(), own]) if own else Lowercase()
 
 
-def longest_token(fast: "tokenizers.Tokenizer") -> int:
+def longest_token(fast: "tokenizers.Tokenizer", vocab: Mapping[str, int]) -> int:
     """The most characters that one token stands for. 0: any number, because the tokenizer may drop
-    characters, as BERT's drops spaces. Only byte-level BPE is known to keep all of them."""
+    characters, as BERT's drops spaces. Only byte-level BPE is known to keep all of them.
+
+    vocab: its get_vocab(), which takes a fifth of a second where tokens are many.
+    """
     from tokenizers.models import BPE
     from tokenizers.normalizers import NFC
     from tokenizers.pre_tokenizers import ByteLevel
 
-    vocab, normalizer = fast.get_vocab(), fast.normalizer
+    normalizer = fast.normalizer
     composes = isinstance(normalizer, NFC)
     if not isinstance(fast.model, BPE) or not (normalizer is None or composes):
         return 0

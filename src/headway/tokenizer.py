@@ -67,16 +67,16 @@ class Tokenizer:
         if read_transformer(folder).get("do_lower_case"):
             lowercase(self._fast)
         self._plain = without_special_tokens(self._fast)  # encodes special tokens as plain text
-        largest = max(self._fast.get_vocab().values())
+        known = self._fast.get_vocab()
+        largest = max(known.values())
         if largest >= vocab:
             raise TokenizerError(
                 f"{folder}: the tokenizer does not match the model: "
                 f"it has an id {largest}, the embedding {vocab} rows"
             )
         self.vocab = vocab
-        self.longest = longest_token(
-            self._fast
-        )  # characters that a token stands for; 0: any number
+        # Characters that a token stands for; 0: any number.
+        self.longest = longest_token(self._fast, known)
         self._special = SpecialTokens(self._fast)
         check_prompts(folder, self._special)
         template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
