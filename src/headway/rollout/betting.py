@@ -5,34 +5,34 @@ from dataclasses import dataclass, field
 from math import exp, inf, log, log1p, tanh
 from statistics import median
 
-# How boldly one bets: on effects of about a tenth of a unit up to several. Evidence is the mean
-# over all of them, so nothing has to be chosen.
+# Bet sizes, for effects from several units down to about a tenth. Evidence averages over all
+# sizes, so none has to be chosen.
 BOLDNESS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
-# Of differences whose spread is known: the effects that are looked for, in the same unit.
+# Where the spread of the differences is known: the effects to bet on, in the same unit.
 EFFECTS = (0.1, 0.2, 0.4, 1.6)
-CLOSEST = 1e-9  # to losing everything with one bet
+CLOSEST = 1e-9  # least factor by which one bet multiplies the capital
 
 
 @dataclass(slots=True)
 class Bets:
     """An e-process against "the candidate is no worse than it may be".
 
-    In each pair of slices the order of the two versions was drawn by a fair coin. So if versions
-    make no difference, the difference X of a pair is as likely -X, whatever the traffic did, and
-    however much neighbouring pairs resemble each other. A bet of `b` on a positive sign multiplies
-    the capital by 1 + tanh(b X): fair by symmetry, with any tails. The capital reaches 1 / alpha
-    with a probability of at most alpha, whenever one looks (Ville 1939).
+    A fair coin drew the order of the two versions in each pair of slices. So if versions make no
+    difference, a pair's difference X is as likely as -X, whatever the traffic did and however much
+    neighbouring pairs resemble each other. A bet of `b` on a positive sign multiplies the capital
+    by 1 + tanh(b X). The bet is fair by symmetry, with any tails. The probability that the capital
+    ever reaches 1 / alpha is at most alpha, so one may look at any time (Ville 1939).
 
     Source: betting on symmetric differences as in de la Pena, Annals of Probability, 1999, and
     Ramdas, Ruf, Larsson and Koolen, 2020, arXiv:2009.03167; capital averaged over bets as in
     Waudby-Smith and Ramdas, JRSS B, 2024. exp(bX) / cosh(bX) = 1 + tanh(bX) is their exact form.
 
-    Where a pair's spread s is known, the bet is on an effect d: b = d / s^2, the bet that grows
-    fastest if X is normal with mean d and standard deviation s. X is cut off at s, because tails
-    are heavier than that. The spread may depend on earlier pairs, and on this one if it is the same
-    with the versions exchanged. A wrong spread costs power, never validity.
+    If a pair's spread s is known, the bet is on an effect d. Its size is b = d / s^2, which grows
+    fastest if X is normal with mean d and standard deviation s. X is clipped to [-s, s], because
+    real tails are heavier. The spread may depend on earlier pairs, and on this pair if exchanging
+    the versions leaves it the same. A wrong spread costs power, never validity.
 
-    allowed: how much worse the candidate may be, in X's unit; then the bets are on X - allowed.
+    allowed: how much worse the candidate may be, in X's unit. The bets are on X - allowed.
     """
 
     allowed: float = 0.0
@@ -43,8 +43,8 @@ class Bets:
         self.logs = [0.0] * len(self.sizes)
 
     def see(self, difference: float, spread: float = 0.0) -> None:
-        """A pair's difference, the candidate's less the control's; positive is worse. spread: its
-        standard deviation if nothing differs; 0: not known."""
+        """Bet on a pair's difference: the candidate's figure less the control's; positive is worse.
+        spread: its standard deviation if the versions do not differ; 0: not known."""
         gap = difference - self.allowed
         if spread:
             gap = min(spread, max(-spread, gap)) / spread**2
@@ -53,7 +53,7 @@ class Bets:
 
     @property
     def evidence(self) -> float:
-        """The natural logarithm of the e-value; 0: none."""
+        """The natural logarithm of the e-value; 0: no evidence."""
         return mean_of_logs(self.logs)
 
 
@@ -66,9 +66,10 @@ def mean_of_logs(logs: Sequence[float]) -> float:
 def effect_interval(
     differences: Sequence[float], alpha: float, spreads: Sequence[float] = ()
 ) -> tuple[float, float]:
-    """Shifts of all differences that the bets do not exclude, at any time: a confidence sequence.
+    """The common shifts of the differences that the bets do not exclude: a confidence sequence,
+    valid at any time. (-inf, inf) while nothing is excluded.
 
-    spreads: of each difference; empty: not known. (-inf, inf) while nothing is excluded.
+    spreads: one for each difference; empty: not known.
     """
     if not differences:
         return -inf, inf
@@ -80,7 +81,7 @@ def effect_interval(
         return _evidence([sign * (each - shift) for each in differences], spreads) >= needed
 
     def edge(sign: int) -> float:
-        """Where exclusion ends, from the far side inwards; sign 1: the lower end."""
+        """Bisect for where exclusion ends, from the far side inwards. sign: 1 for the lower end."""
         inside = median(ordered)
         outside = (ordered[0] if sign > 0 else ordered[-1]) - sign * spread
         if not excluded(outside, sign) or excluded(inside, sign):

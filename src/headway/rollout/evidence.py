@@ -15,21 +15,22 @@ MOST_LOG = 700.0  # beyond it, exp overflows
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One guardrail of one lane. A change of 0.2 is 20 % more, or of a share 20 points more."""
+    """What a trial knows of one guardrail in one lane. A change of 0.2 means 20 % more or, for a
+    share, 20 points more."""
 
     figure: str
     lane: str
     e_value: float
     needed: float  # e-value at which it trips
     gain: float  # e-value against "the candidate is no better"
-    pairs: int  # of slices, that counted
+    pairs: int  # pairs of slices that counted
     change: float | None  # the median of the pairs' changes; None: there is none
-    low: float | None  # of the interval that holds at any time; None: not bounded yet
+    low: float | None  # end of the interval that is valid at any time; None: not bounded yet
     high: float | None
 
     @classmethod
     def of(cls, watch: Watch, needed: float, alpha: float) -> "Evidence":
-        """needed: a logarithm."""
+        """The evidence of a watch. needed: the logarithm of the e-value at which it trips."""
         found = watch.differences
         is_ratio = watch.guardrail.figure in RATIOS
         low, high = effect_interval(found, alpha, watch.spreads)
@@ -50,7 +51,7 @@ class Evidence:
 
 
 def change_of(difference: float, is_ratio: bool) -> float | None:
-    """A difference as a relative change, or as points of a share."""
+    """A difference as a relative change or, for a share, in points. None: it is not finite."""
     if not isfinite(difference):
         return None
     return exp(min(difference, MOST_LOG)) - 1 if is_ratio else difference
@@ -58,7 +59,7 @@ def change_of(difference: float, is_ratio: bool) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Where a trial stands. While it runs there is no evidence in it."""
+    """The state of a trial. It holds no evidence while the trial runs."""
 
     outcome: str
     why: str = ""

@@ -18,20 +18,20 @@ class Seen:
 
     lane: str
     at: int  # nanoseconds
-    tokens: int  # of its prompt
+    tokens: int  # in its prompt
     number: int  # in order of arrival
-    engine: int = 0  # 1: of two, the second
+    engine: int = 0  # 1: the second of two
     expected: float = 0.0  # VirtualQueue.arrive
     row: RequestRow | None = None  # None: it has not ended, or was refused at the door
     refused: bool = False
-    waits_until: int = NEVER  # it still waited for its first token then; NEVER: it did not
+    waits_until: int = NEVER  # judged then, still without its first token; NEVER: it was not
 
 
-Figure = Callable[[Seen], float | None]  # None: it says nothing of this one
+Figure = Callable[[Seen], float | None]  # None: the request says nothing of the figure
 
 
 def _first_token(seen: Seen) -> float | None:
-    if seen.waits_until != NEVER:  # it has waited that long at least
+    if seen.waits_until != NEVER:  # a lower bound: it still waits
         return log(max(MS, seen.waits_until - seen.at) / 1e9)
     if seen.row is None or seen.row.finish is Finish.REFUSED:
         return None
@@ -59,7 +59,7 @@ def _is_refused(seen: Seen) -> bool:
 def _miss(seen: Seen) -> float | None:
     if seen.waits_until != NEVER or _is_refused(seen):
         return 1.0
-    if seen.row is None or seen.row.finish is Finish.UNSATISFIABLE:  # it would fail anywhere
+    if seen.row is None or seen.row.finish is Finish.UNSATISFIABLE:  # no version helps
         return None
     return float(not seen.row.good)
 
@@ -72,7 +72,7 @@ def _cost(seen: Seen) -> float | None:
     return None if seen.row is None else float(seen.row.nanoseconds)
 
 
-# Each is worse when it is larger. Weights share out the probability of a false alarm.
+# Larger is worse for every figure. The weights divide the probability of a false alarm.
 FIGURES: dict[str, tuple[Figure, int]] = {
     "queue_p95": (_queue, 4),
     "ttft_p95": (_first_token, 4),
@@ -82,16 +82,16 @@ FIGURES: dict[str, tuple[Figure, int]] = {
     "cost_per_good": (_cost, 1),
 }
 TAILS = frozenset({"queue_p95", "ttft_p95"})
-RATIOS = TAILS | {"cost_per_good"}  # their differences are of logarithms; the others' of shares
+RATIOS = TAILS | {"cost_per_good"}  # compared by logarithms; the other figures are shares
 
 
 @dataclass(frozen=True, slots=True)
 class Guardrail:
-    """A figure of a lane that may become worse by so much and no more."""
+    """A limit on how much worse a figure of a lane may become."""
 
     figure: str
     lane: str = ANY_LANE
-    allowed: float = 0.0  # 0.05: 5 % worse, or of a share 5 points
+    allowed: float = 0.0  # 0.05: 5 % worse or, for a share, 5 points
 
     def __post_init__(self) -> None:
         check_figure(self.figure)

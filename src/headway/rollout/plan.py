@@ -10,13 +10,13 @@ from headway.rollout.switchback import SECOND
 
 @dataclass(frozen=True, slots=True)
 class HardStop:
-    """Absolute limits, for the candidate's requests of the latest seconds. No statistics: they are
-    set where nobody doubts that something is broken."""
+    """Absolute limits on the candidate's requests of the latest seconds. They need no statistics:
+    beyond them something is clearly broken."""
 
-    failing: float = 0.5  # share that was refused, expired or failed
-    fewest: int = 20  # requests that have ended, below which the share says nothing
-    within: int = 10 * SECOND  # nanoseconds
-    wait: int = NEVER  # nanoseconds that the first in a line may have waited under the candidate
+    failing: float = 0.5  # share of requests that were refused, expired or failed
+    fewest: int = 20  # refused or ended requests below which the share says nothing
+    within: int = 10 * SECOND  # nanoseconds over which the share is taken
+    wait: int = NEVER  # nanoseconds that the first in a line may wait under the candidate
 
     def __post_init__(self) -> None:
         if not 0 < self.failing <= 1 or self.fewest < 1:
@@ -29,13 +29,13 @@ class TrialPlan:
 
     slice: int = 6 * SECOND
     wash_out: int = 3 * SECOND // 2
-    longest: int = 1_800 * SECOND  # then it ends, whatever is known
-    settle: int = 60 * SECOND  # after a pair, for its requests to end: who has not says nothing
-    learning: int = 8  # pairs from which the traffic is learnt before any counts
-    fewest: int = 10  # pairs that count, before a guardrail can trip
-    alpha: float = 0.05  # probability of a false alarm, of all guardrails together
-    seed: int = 0  # of the order of the versions
-    engines: int = 1  # 2: they share the traffic, and each version is on one of them
+    longest: int = 1_800 * SECOND  # after this and `settle` it ends, whatever is known
+    settle: int = 60 * SECOND  # time for a pair's requests to end before the pair is judged
+    learning: int = 8  # pairs that only teach the traffic, before any pair counts
+    fewest: int = 10  # counted pairs before a guardrail can trip
+    alpha: float = 0.05  # probability of a false alarm, over all guardrails together
+    seed: int = 0  # draws the order of the versions
+    engines: int = 1  # 2: they share the traffic, with one version on each
     guardrails: tuple[Guardrail, ...] = EVERYWHERE
     stop: HardStop = HardStop()
 

@@ -15,11 +15,11 @@ MOST_TEXT = 2_000  # characters of a reason
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """The gain that is expected: this figure of this lane changes by so much."""
+    """The expected gain: by how much this figure of this lane changes."""
 
     figure: str
     lane: str
-    change: float  # -0.15: 15 % less, or of a share 15 points
+    change: float  # -0.15: 15 % less or, for a share, 15 points less
 
     def __post_init__(self) -> None:
         check_figure(self.figure)
@@ -34,17 +34,17 @@ class Expectation:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """Immutable once it is stored. All of it is said before the trial, and kept with its result."""
+    """A proposed configuration: stated before its trial, kept with the result, never changed."""
 
-    config: Mapping[str, Any]  # the sections `engine` and `lanes`, every value of theirs resolved
+    config: Mapping[str, Any]  # the sections `engine` and `lanes`, with every value resolved
     author: str
     reason: str
     expects: Expectation | None = None
     pressure: str = ""  # what it may make worse, and for whom
-    owner: str = ""  # who answers for that
+    owner: str = ""  # who answers for the pressure
     guardrails: tuple[Guardrail, ...] = EVERYWHERE
     rollback: HardStop = HardStop()
-    model: str = ""  # the entry of `models` that it is of, by its own name
+    model: str = ""  # its entry of `models`, by the entry's own name
 
     def __post_init__(self) -> None:
         if not self.author or not self.reason:
@@ -59,13 +59,13 @@ class Proposal:
 
     @property
     def lanes_named(self) -> list[str]:
-        """By its guardrails and its expectation."""
+        """The lanes that its guardrails and its expectation name."""
         named = [each.lane for each in self.guardrails]
         return [*named, self.expects.lane] if self.expects else named
 
     @property
     def digest(self) -> str:
-        """Of its configuration."""
+        """The digest of its configuration."""
         return digest_of(self.config)
 
     def as_json(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class Proposal:
 
     @classmethod
     def from_json(cls, plain: Mapping[str, Any]) -> "Proposal":
-        """What as_json gave."""
+        """The proposal that `as_json` wrote."""
         expects = plain["expects"]
         return cls(
             config=plain["config"],
@@ -94,7 +94,7 @@ def digest_of(config: Mapping[str, Any]) -> str:
 
 
 def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tuple[str, Any, Any]]:
-    """Each setting that differs: its dotted path, and both values; None where it is not there."""
+    """Each setting that differs: its dotted path and both values. A missing value is None."""
     found = list[tuple[str, Any, Any]]()
     for key in dict.fromkeys((*first, *second)):
         one, other = first.get(key), second.get(key)
@@ -107,7 +107,7 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tup
 
 
 def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:
-    """The base with a change's values in their places. A list is one value."""
+    """The base, overridden by a change's values. A list is one value."""
     made = dict(base)
     for key, value in change.items():
         before = made.get(key)
@@ -117,5 +117,5 @@ def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]
 
 
 def named(states: Sequence[str]) -> str:
-    """In words: "proposed or rolled back"."""
+    """The states in words: "proposed or rolled back"."""
     return " or ".join(states)

@@ -9,24 +9,24 @@ SECOND = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class Switchback:
-    """Slices of time in pairs; a fair coin says which version comes first in each.
+    """Pairs of time slices. A fair coin decides which version comes first in each pair.
 
         |<------- pair 0 ------->|<------- pair 1 ------->|
         | control   | candidate  | candidate | control    |
         |~~ judged  |~~ judged   |           |~~ judged   |     ~~ wash-out
 
-    A request belongs to the slice in which it arrived. Who arrives in the wash-out, while the last
-    version's requests still run, is left out; so is nobody for how long it took, because that would
-    drop the slow ones. Where a pair begins with the version with which the last one ended there is
-    a wash-out too, so that both halves of a pair are alike.
+    A request belongs to the slice in which it arrived. A request that arrives in the wash-out, while
+    requests of the last version still run, is left out. No request is left out for how long it
+    took, because that would drop the slow ones. If a pair begins with the version that ended the
+    last pair, it still has a wash-out there, so that both halves of a pair are alike.
 
-    Of two engines that share the traffic, the other one always has the other version:
+    If two engines share the traffic, they always run opposite versions:
 
         engine 0 | control   | candidate  | candidate | control    |
         engine 1 | candidate | control    | control   | candidate  |
 
-    Then each pair has both versions on both engines and in both slices: what differs between the
-    engines, between those who are sent to them, and between the slices cancels.
+    Then each pair has both versions on both engines and in both slices. Differences between the
+    engines, between the requests that are sent to them, and between the slices cancel.
     """
 
     began: int  # nanoseconds
@@ -39,7 +39,7 @@ class Switchback:
         return (at - self.began) // self.slice
 
     def is_judged(self, at: int) -> bool:
-        """Whether a request that arrives now counts."""
+        """Whether a request that arrives at this time counts."""
         return at >= self.began and (at - self.began) % self.slice >= self.wash_out
 
     def has_candidate(self, place: int, engine: int = 0) -> bool:

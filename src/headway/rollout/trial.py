@@ -1,7 +1,7 @@
-"""A candidate against the version in force, by slices of time on one engine (Trial).
+"""A candidate against the version in force, by slices of time on one engine or two (Trial).
 
-It reads no clock and moves nothing: whoever runs it hands in the time, the arrivals and the
-ledger's rows, asks which version should be in force, and obeys. The server runs it, and so does
+A trial reads no clock and moves nothing. Its caller hands in the time, the arrivals and the
+ledger's rows, asks which version should be in force, and obeys. The callers are the server and
 benchmarks/trials. Engines are numbered from 0.
 """
 
@@ -19,23 +19,23 @@ from headway.rollout.plan import TrialPlan
 from headway.rollout.switchback import Switchback
 from headway.rollout.watch import Watch
 
-MOST = 20_000  # requests up to the latest judged pair that are remembered, to learn from them
-FITTED = 4_000  # the latest of them, to which the virtual queue's rate is fitted
+MOST = 20_000  # requests to remember and learn from, up to the latest judged pair
+FITTED = 4_000  # the latest remembered requests, to which the virtual queue's rate is fitted
 FAILED = (Finish.REFUSED, Finish.EXPIRED, Finish.ERROR)
 TTFT = FIGURES["ttft_p95"][0]
 
 
 class Outcome(StrEnum):
-    """How a trial is, or has ended."""
+    """Whether a trial runs, or how it ended."""
 
     RUNNING = "running"
-    TRIPPED = "tripped"  # a guardrail or a hard stop: the candidate goes
+    TRIPPED = "tripped"  # by a guardrail, a hard stop or an engine's fault: the candidate goes
     ENDED = "ended"  # its time is over, and no guardrail has tripped
     STOPPED = "stopped"  # by an operator
 
 
 class Trial:
-    """From its first slice to its verdict."""
+    """One trial, from its first slice to its verdict."""
 
     def __init__(self, plan: TrialPlan, lanes: Iterable[str], began: int) -> None:
         """began: nanoseconds, on the clock of the arrivals."""
@@ -49,37 +49,37 @@ class Trial:
             for lane in (self.lanes if each.lane == ANY_LANE else (each.lane,))
         ]
         self._weights = sum([watch.weight for watch in self.watches])
-        self._seen: dict[str, Seen] = {}  # that have not ended, by id
-        self._slices: dict[int, list[Seen]] = {}  # not judged yet
-        self._past: deque[Seen] = deque()  # and all that came after them
-        self._queue: VirtualQueue | None = None  # until the traffic has been learnt once
-        self._relearn = plan.learning  # after so many pairs
+        self._seen: dict[str, Seen] = {}  # requests that have not ended, by id
+        self._slices: dict[int, list[Seen]] = {}  # requests of slices that are not judged yet
+        self._past: deque[Seen] = deque()  # remembered requests, and all that came after them
+        self._queue: VirtualQueue | None = None  # None until the traffic has been learnt once
+        self._relearn = plan.learning  # pairs after which to learn the traffic again
         self._number = 0
         self._recent: deque[tuple[int, str, bool]] = deque()  # the candidate's: ended, lane, failed
 
     # -- what happens
 
     def arrived(self, id: str, lane: str, at: int, tokens: int, engine: int = 0) -> None:
-        """A request was let in."""
+        """Note a request that was let in."""
         seen = self._add(lane, at, tokens, engine)
         if seen.at >= self.began:
             self._seen[id] = seen
 
     def refused(self, lane: str, at: int, engine: int = 0) -> None:
-        """A request was refused at the door. What its prompt holds is not known."""
+        """Note a request that was refused at the door. The length of its prompt is not known."""
         if lane in self.lanes:
             self._add(lane, at, 0, engine).refused = True
             self._note(at, lane, engine, failed=True)
 
     def ended(self, row: RequestRow) -> None:
-        """A request has ended."""
+        """Note that a request has ended."""
         if seen := self._seen.pop(row.id, None):
             seen.row = row
             if self._is_candidates(seen):
                 self._note(row.finished, row.lane, seen.engine, failed=row.finish in FAILED)
 
     def _is_candidates(self, seen: Seen) -> bool:
-        """Whether it came to the candidate."""
+        """Whether the request came to the candidate."""
         return self.times.has_candidate(self.times.place(seen.at), seen.engine)
 
     def _add(self, lane: str, at: int, tokens: int, engine: int) -> Seen:
@@ -108,8 +108,8 @@ class Trial:
         return self.times.end(max(0, self.times.place(now)))
 
     def tick(self, now: int, *oldest: Mapping[str, int]) -> None:
-        """Judge what can be judged by now. oldest: of each engine, when the first in each lane's
-        line arrived; NEVER or missing: nobody waits."""
+        """Judge what can be judged by now. oldest: for each engine, when the first request in each
+        lane's line arrived; NEVER or missing: the line is empty."""
         if self.verdict.outcome != Outcome.RUNNING:
             return
         if why := self._broken(now, oldest):
@@ -124,12 +124,12 @@ class Trial:
             self._end(Outcome.ENDED, self._untripped())
 
     def stop(self, why: str, outcome: Outcome = Outcome.STOPPED) -> None:
-        """An operator ends it, or something that no guardrail watches."""
+        """End a running trial for an operator, or for a fault that no guardrail watches."""
         if self.verdict.outcome == Outcome.RUNNING:
             self._end(outcome, why)
 
     def _broken(self, now: int, oldest: Sequence[Mapping[str, int]]) -> str:
-        """Which absolute limit is passed; empty: none."""
+        """Which absolute limit is exceeded, in words; empty: none."""
         limits, recent = self.plan.stop, self._recent
         while recent and recent[0][0] < now - limits.within:
             recent.popleft()
@@ -155,7 +155,7 @@ class Trial:
         return ""
 
     def _judge(self, now: int, oldest: Sequence[Mapping[str, int]]) -> None:
-        """The next pair, whose requests have had time to end."""
+        """Judge the next pair, whose requests have had time to end."""
         place = 2 * self.pairs
         pair = [*self._slices.pop(place, []), *self._slices.pop(place + 1, [])]
         for each in pair:
@@ -187,8 +187,8 @@ class Trial:
             self._past.popleft()
 
     def _learn_traffic(self) -> bool:
-        """See again which virtual queue goes best with the waits, of both versions alike. False:
-        nobody has been answered yet."""
+        """Fit the virtual queue again to the waits of both versions. False: there are no waits, or
+        too few arrivals."""
         past = list(self._past)
         judged = [
             each
@@ -233,7 +233,7 @@ class Trial:
         return ""
 
     def _untripped(self) -> str:
-        """What is said when the time is over. A guardrail with too few pairs could not trip."""
+        """Why a trial ends when its time is over. A guardrail with too few pairs could not trip."""
         counted, needed = max([watch.pairs for watch in self.watches]), self.plan.fewest
         if counted >= needed:
             return "its time is over, and no guardrail has tripped"
@@ -243,7 +243,7 @@ class Trial:
         )
 
     def evidence(self) -> list[Evidence]:
-        """What is known of each guardrail so far."""
+        """The evidence on each guardrail so far."""
         return [Evidence.of(watch, self.needed(watch), self.plan.alpha) for watch in self.watches]
 
     def _end(self, outcome: Outcome, why: str) -> None:

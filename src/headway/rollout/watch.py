@@ -8,23 +8,25 @@ from headway.rollout.betting import BOLDNESS, EFFECTS, Bets, mean_of_logs
 from headway.rollout.control import Expected
 from headway.rollout.guardrail import FIGURES, TAILS, Guardrail, Seen
 
-FEWEST = 3  # requests of a slice, with which its mean counts half
-TAIL = 0.5  # share of the requests with the longest expected waits
-BEYOND = 0.95  # of all waits are shorter than the one that is to be exceeded
-SCORED = 5  # pairs, after which their scatter says how far the predicted spreads are off
+FEWEST = 3  # requests in a slice at which its mean counts half
+TAIL = 0.5  # share of the requests that have the longest expected waits
+BEYOND = 0.95  # share of all waits that are shorter than the wait to exceed
+SCORED = 5  # pairs after which their scatter rescales the predicted spreads
 LEAST_SCALE = 0.3
 NORMAL = 0.6745  # median of a normal variable's absolute deviation, in standard deviations
 
 
 class Watch:
-    """A percentile is watched in two ways, and the evidence is their mean, which is evidence too:
+    """The evidence on one guardrail in one lane.
 
-    * of the requests whose arrivals let expect the longest waits, how much later did they come
-      than is usual (the means of logarithms, less what is usual). At some expected waits the
-      usual is known to 2 %, at others to a factor of 3: requests and pairs count by that;
-    * how many waits exceeded the lane's p95 of all slices so far, of either version.
+    A percentile is watched in two ways. The mean of both e-values is an e-value, too:
 
-    The other figures are means: of a share, or of the device time for each good request.
+    * How much later than usual the requests with the longest expected waits came (means of
+      logarithms, less the usual). The usual is known to 2 % at some expected waits, to a factor
+      of 3 at others. Requests and pairs are weighted by that.
+    * How many waits exceeded the lane's p95 over all slices so far, of either version.
+
+    The other figures are means: of a share, or of the device time per good request.
     """
 
     def __init__(self, guardrail: Guardrail, lane: str) -> None:
@@ -34,12 +36,12 @@ class Watch:
         self._expected, self._exceeds = Expected(), Expected()
         sizes = EFFECTS if self.is_tail else BOLDNESS
         self._bets = [Bets(guardrail.shift, sizes)]
-        if self.is_tail and not guardrail.allowed:  # how many more a ratio makes is not known
+        if self.is_tail and not guardrail.allowed:  # how many exceed at a ratio is unknown
             self._bets.append(Bets())
         self._gains = Bets(sizes=sizes)  # against "the candidate is no better"
-        self.pairs = 0  # that counted
-        self.differences: list[float] = []  # of those with requests on both sides
-        self.spreads: list[float] = []  # of these differences, of a percentile
+        self.pairs = 0  # pairs that counted
+        self.differences: list[float] = []  # of the pairs with requests on both sides
+        self.spreads: list[float] = []  # of these differences; only for a percentile
         self._scores: list[float] = []  # of all pairs: the difference over its predicted spread
         self._values: list[float] = []
 
@@ -50,16 +52,16 @@ class Watch:
 
     @property
     def gain(self) -> float:
-        """As evidence, that the candidate is better."""
+        """The logarithm of the e-value against "the candidate is no better"."""
         return self._gains.evidence
 
     def start_over(self, past: Iterable[Seen]) -> None:
-        """The expected waits of all requests so far have changed."""
+        """Learn again from past requests, because their expected waits have changed."""
         self._expected, self._exceeds, self._values = Expected(), Expected(), []
         self.learn(past)
 
     def learn(self, seen: Iterable[Seen]) -> None:
-        """Requests of both versions."""
+        """Learn what is usual from requests of both versions."""
         known = [(each, value) for each in seen if (value := self._read(each)) is not None]
         if self.guardrail.figure == "cost_per_good":
             return
@@ -76,7 +78,7 @@ class Watch:
         return self._values[int(len(self._values) * BEYOND)]
 
     def see(self, control: Sequence[Seen], candidate: Sequence[Seen]) -> None:
-        """A pair of slices, whose requests have been learnt before."""
+        """Judge a pair of slices. Its requests must have been learnt before."""
         if self.guardrail.figure == "cost_per_good":
             costs = _cost_per_good(control), _cost_per_good(candidate)
             if min(costs) > 0:
@@ -106,9 +108,9 @@ class Watch:
         self._see(_shrunk(rest[1]) - _shrunk(rest[0]), complete)
 
     def _weighed(self, half: Sequence[tuple[Seen, float]]) -> tuple[float, float]:
-        """How much later than usual, and the variance of that; infinite without requests. Each
-        counts by the inverse of its variance. Requests of a slice move together, so their mean is
-        taken to be no surer than the surest of them."""
+        """How much later than usual a half came, and the variance; infinite without requests. Each
+        request is weighted by its inverse variance. Requests of a slice move together, so the
+        variance of their mean is taken to be the smallest of theirs."""
         expected = self._expected
         rest = [(v - expected.at(e.expected), expected.variance(e.expected)) for e, v in half]
         weight = sum([1 / variance for _, variance in rest])
@@ -116,8 +118,9 @@ class Watch:
         return mean, min([variance for _, variance in rest], default=inf)
 
     def _see_tails(self, control: tuple[float, float], candidate: tuple[float, float]) -> None:
-        """A half without requests is taken to be as usual, and no surer than the other half. The
-        spread would be the same with the versions exchanged: earlier pairs alone scale it."""
+        """Bet on the tails. A half without requests is taken to be as usual, and as sure as the
+        other half. Only earlier pairs scale the spread, so exchanging the versions leaves it the
+        same."""
         variances = control[1], candidate[1]
         is_complete = max(variances) < inf
         variance = sum(variances) if is_complete else 2 * min(variances)
@@ -131,15 +134,16 @@ class Watch:
 
     @property
     def _scale(self) -> float:
-        """The spread of earlier pairs over what was predicted for them. A shift of all pairs does
-        not change it."""
+        """The spread of earlier pairs over their predicted spread. A shift of all pairs does not
+        change it."""
         if len(self._scores) < SCORED:
             return 1.0
         middle = median(self._scores)
         return max(LEAST_SCALE, median([abs(each - middle) for each in self._scores]) / NORMAL)
 
     def _see(self, difference: float, complete: list[float], spread: float = 0.0) -> None:
-        """complete: the difference of the means, where both halves had requests."""
+        """Bet on a pair's difference. complete: the difference of the means, if both halves had
+        requests; else empty."""
         self.pairs += 1
         self._bets[0].see(difference, spread)
         self._gains.see(-difference, spread)
@@ -147,8 +151,8 @@ class Watch:
 
 
 def _shrunk(rest: Sequence[float]) -> float:
-    """The mean, less sure of few requests: without any it is 0, what is usual. It knows of no
-    version, so the pair's difference keeps its fair sign."""
+    """The mean, shrunk towards 0 (the usual) where there are few requests; 0 without any. It does
+    not depend on the version, so the pair's difference keeps its fair sign."""
     return sum(rest) / (len(rest) + FEWEST)
 
 
@@ -157,7 +161,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _cost_per_good(half: Sequence[Seen]) -> float:
-    """Nanoseconds of device time for each good request; 0: there was none."""
+    """Nanoseconds of device time per good request; 0: there was no good request."""
     rows = [each.row for each in half if each.row]
     good = sum([row.good for row in rows])
     return sum([row.nanoseconds for row in rows]) / good if good else 0.0
