@@ -1,4 +1,4 @@
-"""From the stages of a graph to live ones: who computes them, and what they are called."""
+"""Makes the live stages of a graph: what computes each one, and its name."""
 
 from contextlib import ExitStack
 from typing import Any
@@ -12,12 +12,12 @@ from headway.pipelines.graph import Call, Program, Stage
 from headway.pipelines.pace import Pace
 from headway.pipelines.ports import BatcherPort, Ears
 
-# Lines are bounded at the door, by Stage.max_waiting: nothing is refused in the middle.
+# Stage.max_waiting bounds the lines at the door, so no item is refused in the middle.
 UNBOUNDED = 2**62
 
 
 def live_places(program: Program, ears: Ears, closing: ExitStack) -> list[Place]:
-    """The stages of a live pipeline. Those that begin here end with `closing`.
+    """The stages of a live pipeline. `closing` ends the batchers that are started here.
 
     Raises SettingError.
     """
@@ -41,7 +41,7 @@ def streams(place: Place) -> bool:
 
 
 def gives_pieces(program: Program, place: Place) -> bool:
-    """Whether callers may hear of the last stage's pieces. place: the last one."""
+    """Whether callers can get the last stage's pieces. place: the last stage."""
     ends = program.operations[-1] == Call(len(program.stages) - 1)
     return ends and (streams(place) or not isinstance(place.port, BatcherPort))
 
@@ -81,7 +81,7 @@ def _check_no_settings(stage: Stage, why: str) -> None:
 
 
 def _llm_place(stage: Stage, ears: Ears) -> Place:
-    # Not above: pipelines of functions need neither of them.
+    # Imported here, because pipelines of functions need neither.
     from headway.options import Options
     from headway.pipelines.llm_port import LLMPort
 

@@ -1,4 +1,4 @@
-"""Course: the workflows of a pipeline on their way. It is handed `now`, results and cancels.
+"""Course: moves a pipeline's workflows through the stages. Callers hand in the time.
 
 A live pipeline and a simulated one run the same course. They differ in the stages' ports.
 """
@@ -17,23 +17,23 @@ from headway.pipelines.workflow import Outcome, Work, Workflow
 
 
 class Port(Protocol):
-    """A stage: takes items, and reports each one's end to Course.ended, never within a call."""
+    """A stage. It takes items, and reports each item's end to Course.ended, never within a call."""
 
     def offer(self, works: Sequence[Work]) -> None:
-        """These enter together, all of them or none. Sets their tickets. May raise."""
+        """Enter these items together, all or none, and set their tickets. May raise."""
         ...
 
     def drop(self, works: Sequence[Work]) -> None:
-        """Nobody wants these any more. Their ends are reported all the same."""
+        """Drop items that are no longer wanted. Their ends are reported all the same."""
         ...
 
     def drain(self) -> float:
-        """Prompt tokens of its line that start per second; 0: not known yet."""
+        """Prompt tokens of the stage's line that start per second; 0: not known yet."""
         ...
 
 
 class Place(NamedTuple):
-    """A stage as the course has it."""
+    """A stage as the course sees it."""
 
     name: str
     port: Port
@@ -41,7 +41,8 @@ class Place(NamedTuple):
 
 
 class Course:
-    """Touched by one thread at a time. Whoever calls it delivers the answers afterwards."""
+    """Moves workflows through the stages. One thread at a time may use it. The caller delivers the
+    answers afterwards."""
 
     def __init__(
         self,
@@ -50,20 +51,20 @@ class Course:
         splitting: Splitting,
         rows: Callable[[WorkflowRow], object],
     ) -> None:
-        """rows: gets the row of each workflow, once nothing of it is left in a stage."""
+        """rows: gets the row of each workflow, once no stage holds any of its items."""
         self.program, self.places, self.splitting = program, tuple(places), splitting
         self._names = tuple([place.name for place in places])
         self._paces = [place.pace for place in places]
         self._rows = rows
         self._answers = list[Workflow]()
-        self.open = 0  # workflows of which something is left
+        self.open = 0  # workflows that have ended in no row yet
 
     # -- in
 
     def refuse(self, now: int) -> Refuse | None:
-        """Whether a new workflow would find a full line on its way: the slowest to drain counts.
+        """The refusal of a new workflow, if a line on its way is full: the slowest to drain counts.
 
-        It is refused here and not in the middle, where the work before would have been in vain.
+        The door refuses it, because a refusal in the middle would waste the work done before.
         """
         full = [place for place in self.places if place.pace.is_full]
         if not full:
@@ -75,14 +76,14 @@ class Course:
         return Refuse(reason, now + int(seconds * 1e9))
 
     def begin(self, workflow: Workflow, value: Any, now: int) -> None:
-        """A workflow that was not refused."""
+        """Begin a workflow that was not refused."""
         self.open += 1
         for pace in self._paces:
             pace.coming += 1
         self._go_on(workflow, [(0, (), value)], None, now)
 
     def ended(self, work: Work, outcome: Outcome, now: int) -> None:
-        """An item has ended in its stage, dropped or not."""
+        """Take the end of an item in its stage, dropped or not, and move its workflow on."""
         workflow, work.outcome = work.workflow, outcome
         del workflow.open[id(work)]
         self._paces[work.stage].leave(outcome.row, outcome.step)
@@ -98,13 +99,13 @@ class Course:
             self._go_on(workflow, [(work.operation, work.path, outcome.value)], work, now)
 
     def cancel(self, workflow: Workflow, now: int) -> None:
-        """Nobody wants the workflow's result any more."""
+        """End a workflow whose result is no longer wanted."""
         if not workflow.finish:
             furthest = max(workflow.open.values(), key=lambda work: work.operation)
             self._end(workflow, Finish.CANCELLED, now, furthest)
 
     def is_last(self, work: Work) -> bool:
-        """Whether the item's result is its workflow's."""
+        """Whether the item's result is its workflow's result."""
         return work.operation == len(self.program.operations)
 
     # -- through the program
@@ -116,7 +117,7 @@ class Course:
         before: Work | None,
         now: int,
     ) -> None:
-        """Bring items on to the stages that they enter next. Each: its place, path and value."""
+        """Move items to the stages that they enter next. items: place in the program, path, value."""
         entering = dict[int, list[Work]]()
         try:
             while items:
@@ -145,7 +146,7 @@ class Course:
         value: Any,
         before: Work | None,
     ) -> list[tuple[int, tuple[int, ...], Any]]:
-        """The elements, the last one first. at: this place, and where they meet again."""
+        """The elements, the last one first. at: the places of this split and of its join."""
         place, join = at
         if not isinstance(value, list | tuple):
             whose = f"stage {self._names[before.stage]!r} gave" if before else "the pipeline got"
@@ -170,7 +171,7 @@ class Course:
         workflow.open.update({id(work): work for work in works})
 
     def _reach(self, workflow: Workflow, stage: int) -> None:
-        """It is no longer on its way to the stages before this one."""
+        """Note that the workflow is no longer on its way to the stages before this one."""
         for pace in self._paces[workflow.reached : stage]:
             pace.coming -= 1
         workflow.reached = max(workflow.reached, stage)
@@ -187,7 +188,7 @@ class Course:
         value: Any = None,
         error: BaseException | None = None,
     ) -> None:
-        """The workflow has ended, whatever of it is still in stages: that is dropped."""
+        """End the workflow, and drop its items that are still in stages."""
         workflow.finish, workflow.finished, workflow.last = finish, now, last
         workflow.value, workflow.error = value, error
         self._reach(workflow, len(self._paces))
@@ -200,13 +201,13 @@ class Course:
         self._settle(workflow)
 
     def _settle(self, workflow: Workflow) -> None:
-        """Its row, once nothing of it is open."""
+        """Hand out the workflow's row, once none of its items is open."""
         if not workflow.open:
             self.open -= 1
             self._rows(workflow.row(self._names))
 
     def take_answers(self) -> list[Workflow]:
-        """The workflows that have ended since the last time."""
+        """The workflows that have ended since the last call."""
         taken, self._answers = self._answers, []
         return taken
 
@@ -214,7 +215,7 @@ class Course:
 def _joined(
     workflow: Workflow, at: int, path: tuple[int, ...], value: Any
 ) -> list[tuple[int, tuple[int, ...], Any]]:
-    """The whole list, once its last element is there."""
+    """The whole list as one item, once its last element is there; until then, nothing."""
     key = at, path[:-1]
     workflow.lists[key][path[-1]] = value
     workflow.missing[key] -= 1

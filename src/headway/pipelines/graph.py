@@ -8,7 +8,7 @@ from headway.errors import SettingError
 
 
 class Chainable:
-    """What can stand on either side of `>>`. Plain functions can, if the other side is one."""
+    """An operand of `>>`. A plain function can be the other operand."""
 
     def __rshift__(self, other: Any) -> "Chain":
         return Chain((*as_chain(self).parts, *as_chain(other).parts))
@@ -19,18 +19,18 @@ class Chainable:
 
 @dataclass(frozen=True, eq=False)
 class Stage(Chainable):
-    """One step of every workflow: who computes it, and how."""
+    """One step of every workflow: what computes it, and how."""
 
     work: Any  # a function of a list, a Batcher, a batched function, an LLM; or SimulatedStage
     name: str = ""  # empty: the function's
     lane: str = ""  # of the batcher; empty: its first
-    max_waiting: int = 1_000  # items: at the door, workflows count for those they will bring
+    max_waiting: int = 1_000  # items, with those that workflows on their way will bring
     settings: Mapping[str, Any] = field(default_factory=dict)  # of a new Batcher, or of the LLM
 
 
 @dataclass(frozen=True, eq=False)
 class Each(Chainable):
-    """Runs its chain once for each element of the result before it (`each`)."""
+    """A chain that runs once for each element of the result before it (`each`)."""
 
     chain: "Chain"
 
@@ -47,10 +47,10 @@ def stage(
 ) -> Stage:
     """A stage of a pipeline.
 
-    work: a function of a list, as `headway.batch` takes it; or a Batcher or a batched function,
-    which may have other callers; or an LLM, which generates (its prompts are the items).
-    lane: of the batcher. max_waiting: items that may wait here before new workflows are refused.
-    settings: of a function, the fields of BatchSettings; of an LLM, `options`.
+    work: a function of a list, as `headway.batch` takes it; a Batcher or a batched function, which
+    may have other callers; or an LLM, whose items are prompts. lane: of the batcher.
+    max_waiting: items that may wait here before new workflows are refused.
+    settings: for a function, the fields of BatchSettings; for an LLM, `options`.
 
     Raises SettingError.
     """
@@ -64,8 +64,8 @@ def stage(
 def each(*parts: Any) -> Each:
     """A part of a pipeline that runs for each element of a list by itself.
 
-    The result before it must be a list; the result after it is the list of what became of the
-    elements, in their order. Elements of all workflows share the stages' batches.
+    The result before it must be a list. The result after it is the list of the elements' results,
+    in their order. Elements of all workflows share the stages' batches.
     """
     if not parts:
         raise SettingError("each() needs a stage")
@@ -97,7 +97,7 @@ class Call:
 class Split:
     """The item is a list: its elements go on as items of their own."""
 
-    join: int  # where they meet again
+    join: int  # place of the Join, where they meet again
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ Operation = Call | Split | Join
 
 
 class Program(NamedTuple):
-    """A graph as one line of operations. An item's place in it is an index."""
+    """A graph as a sequence of operations. An item's place in it is an index."""
 
     stages: tuple[Stage, ...]  # in the order in which a workflow passes them
     operations: tuple[Operation, ...]
@@ -126,7 +126,7 @@ class Program(NamedTuple):
         return cls(tuple(stages), tuple(operations), chain)
 
     def lists_after(self, stage: int) -> int:
-        """How many lists are split, one inside the other, right after this stage."""
+        """How many nested lists are split right after this stage."""
         at = first = self.operations.index(Call(stage)) + 1
         while at < len(self.operations) and isinstance(self.operations[at], Split):
             at += 1

@@ -1,4 +1,4 @@
-"""What a live pipeline has learned of its stages, as a plan that can be simulated and tuned."""
+"""What a live pipeline has learned about its stages, as a plan to simulate and tune."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -16,7 +16,8 @@ NORMAL = sqrt(pi / 2)  # standard deviation over mean deviation
 
 
 def learned_plan(program: Program, places: Sequence[Place], deadline: float) -> Plan:
-    """Raises SettingError for a stage that was not called yet, or whose calls have no price."""
+    """The plan of a live pipeline. Raises SettingError for a stage that was not called yet, or that
+    is an LLM. deadline: seconds."""
     stages = iter([_stage(program, at, place, places) for at, place in enumerate(places)])
     graph = mapped(program.graph, lambda stage: next(stages))
     return Plan(deadline, graph)

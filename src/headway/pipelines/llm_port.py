@@ -1,4 +1,4 @@
-"""An LLM as a stage (LLMPort): its prompts are the items, batched continuously as always."""
+"""An LLM as a stage (LLMPort): the items are prompts, batched continuously as usual."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -21,14 +21,15 @@ class _Asked(NamedTuple):
 
 
 class LLMPort:
-    """Its engine may have other callers. A result is a Completion; of a stream, pieces are Deltas.
+    """An LLM as a stage. Its engine may have other callers. A result is a Completion; the pieces of
+    a stream are Deltas.
 
-    An LLM serves its requests in an order of its own: it ends those whose workflow's deadline is
-    over, and reads nothing into the stage's.
+    An LLM serves its requests in its own order. It ends requests whose workflow's deadline is over,
+    and ignores the stage's own deadline.
     """
 
     def __init__(self, llm: OfferedAnswers, options: Options, ears: Ears) -> None:
-        """Raises SettingError or PromptError for options that cannot be obeyed."""
+        """options: of every request. Raises SettingError or PromptError if the LLM cannot obey."""
         if options.n > 1:
             raise SettingError("a stage gives one result for an item: n must be 1")
         llm.check(options)
@@ -58,7 +59,7 @@ class LLMPort:
         return self._llm.drain
 
     def tell(self, news: News) -> None:
-        """The engine's thread tells of a request, or of the engine's end."""
+        """Take news of a request, or of the engine's end, in the engine's thread."""
         if isinstance(news, EngineDownError):
             left, self._asked = self._asked, {}
             for each in left.values():
@@ -78,7 +79,7 @@ class LLMPort:
             self._ears.ended(each.work, partial(self._outcome, each.answer, news.finish))
 
     def flush(self) -> None:
-        """All news of a step have been told."""
+        """Do nothing: all news of a step have been told."""
 
     def _outcome(self, answer: Answer, finish: Finish, work: Work) -> Outcome:
         done = self._llm.completed(answer)

@@ -1,4 +1,4 @@
-"""What a stage takes at present (Pace): learned from its calls, and from who is in it."""
+"""What a stage takes at present (Pace): learned from its calls and from the items in it."""
 
 from collections.abc import Iterable
 from math import ceil
@@ -11,29 +11,29 @@ MEMORY = 32  # calls, or workflows, until a mean has mostly forgotten its past
 
 
 class Pace:
-    """Of one stage. It is told by the pipeline what enters and what ends, and reads no clock."""
+    """The pace of one stage. The pipeline tells it what enters and what ends; it reads no clock."""
 
     def __init__(self, size: int, max_waiting: int, calls: bool = True) -> None:
-        """size: items of a call, at most. calls: else items come and go by themselves (an LLM)."""
+        """size: items of a call, at most. calls: False for an LLM, whose items come and go alone."""
         self.size, self.max_waiting = size, max_waiting
         self.cost = CallCost()
         self.inside = 0  # items that have entered and not ended
-        self.coming = 0  # workflows that were let in and have not been here yet
-        self.width = 1.0  # items of a workflow here, on average
-        self.level = 0.0  # items that are here when one enters, on average
-        self.cells = 1.0  # of an item, on average
-        self.items = 1.0  # of a call, on average
+        self.coming = 0  # workflows that were let in and have not reached the stage yet
+        self.width = 1.0  # items of a workflow in this stage, on average
+        self.level = 0.0  # items in the stage when some enter, on average
+        self.cells = 1.0  # cells of an item, on average
+        self.items = 1.0  # items of a call, on average
         self._calls = calls
         self._last = 0  # number of the latest call that was seen
 
     def enter(self, items: int) -> None:
-        """So many items of a workflow enter together."""
+        """Note that this many items of a workflow enter together."""
         self.inside += items
         self.level += (self.inside - self.level) / MEMORY
         self.width += (items - self.width) / MEMORY
 
     def leave(self, row: RequestRow | None, step: StepRow | None) -> None:
-        """An item has ended. row: the ledger's; step: the call in which it did."""
+        """Note that an item has ended. row: the ledger's. step: the call in which it ended."""
         self.inside -= 1
         if not self._calls:
             if row is not None and row.is_whole:
@@ -46,9 +46,9 @@ class Pace:
 
     @property
     def need(self) -> Need:
-        """What an item that entered now is expected to take: a call as full as they are of late,
-        after those of whoever is here of late. Both are means, because a stage further on is
-        reached later, when whoever is there now has gone."""
+        """What an item that enters now is expected to take: a call as full as recent calls, after
+        the calls of as many items as were here recently. Recent means are used, because the items
+        that are in a later stage now will have left when the workflow gets there."""
         if not self._calls:
             base, rate = self.cost.line
             queue = (base + rate) * max(0.0, self.level - self.size) / self.size
@@ -61,7 +61,7 @@ class Pace:
 
     @property
     def expected(self) -> float:
-        """Items that are here or will be, of the workflows that were let in."""
+        """Items that are here or on their way, of the workflows that were let in."""
         return self.inside + self.coming * self.width
 
     @property
@@ -70,8 +70,8 @@ class Pace:
         return self.expected > 0 and self.expected + self.width > self.max_waiting
 
     def drained(self, drain: float) -> float:
-        """Seconds until those who are here or will be have begun. drain: of the line, prompt tokens
-        that start per second; 0: not known."""
+        """Seconds until all expected items have begun. drain: prompt tokens of the line that start
+        per second; 0: not known."""
         if drain:
             return self.expected * self.cells / drain
         base, rate = self.cost.line
@@ -79,5 +79,5 @@ class Pace:
 
 
 def needs(paces: Iterable[Pace]) -> list[Need]:
-    """Of all stages."""
+    """The needs of all stages."""
     return [pace.need for pace in paces]

@@ -40,12 +40,12 @@ Rows = Callable[[WorkflowRow], object]
 
 
 class Pipeline:
-    """Runs each item through all stages. An item with all that becomes of it is a workflow.
+    """Runs each item through all stages. An item, with all that becomes of it, is a workflow.
 
-    graph: stages chained by `>>` (pipelines.graph). deadline: seconds after which nobody wants a
-    workflow's result any more, unless the call says otherwise; 0: none. split: how a deadline is
-    divided over the stages. rows: gets the row of each workflow in a stage's thread. It must be
-    short, and must not call the pipeline.
+    graph: stages chained by `>>` (pipelines.graph). deadline: seconds after which a workflow's
+    result is of no use, unless the call sets its own; 0: none. split: how a deadline is divided
+    over the stages. rows: gets the row of each workflow, in a stage's thread. It must be short, and
+    must not call the pipeline.
 
     A context manager. Raises SettingError.
     """
@@ -80,8 +80,8 @@ class Pipeline:
         self.close()
 
     def close(self) -> None:
-        """Let all workflows end, then end the stages that began with the pipeline. Batchers and
-        LLMs that were given stay open."""
+        """Let all workflows end, then close the batchers that the pipeline made. Batchers and LLMs
+        that it was given stay open."""
         with self._changed:
             self._closed = True
             self._changed.wait_for(lambda: not self._course.open)
@@ -91,10 +91,10 @@ class Pipeline:
         """A future of the item's result. Cancelling it ends the workflow.
 
         deadline: seconds; None: the pipeline's; 0: none. Once it is over, the workflow ends with
-        DeadlineError, and what is left of it in the stages is dropped. Where one item of a
-        workflow fails, the whole fails with its error.
-        Raises RefusedError if a stage's line is full, wherever it is: its retry_at says when to
-        try again, on the clock of time.monotonic_ns().
+        DeadlineError, and its items in the stages are dropped. If one item of a workflow fails, the
+        whole workflow fails with that error.
+        Raises RefusedError if the line of any stage is full. The error's retry_at says when to try
+        again, on the clock of time.monotonic_ns().
         """
         sink = FutureSink()
         workflow = self._begin(item, sink, deadline)
@@ -115,8 +115,8 @@ class Pipeline:
             self._cancel(workflow)
 
     def map(self, items: Iterable[Any]) -> Iterator[Any]:
-        """The results of any number of items, in their order. No more are under way at once than
-        the stages have places for. Raises the first error; the items behind it are cancelled."""
+        """The results of any number of items, in their order. No more items run at once than the
+        stages have places for. Raises the first error, and cancels the items behind it."""
         waiting: deque[Future[Any]] = deque()
         try:
             for item in items:
@@ -140,8 +140,8 @@ class Pipeline:
     def stream(self, item: Any, *, deadline: float | None = None) -> Iterator[Any]:
         """Yield the pieces of the last stage's answer. Leaving early ends the workflow.
 
-        The last stage is a generator function, whose pieces they are, or an LLM (Deltas). Any other
-        has one piece, its result.
+        A last stage that is a generator function yields its pieces, and an LLM yields Deltas. Any
+        other last stage yields one piece, its result.
         """
         sink = QueueSink()
         workflow = self._begin(item, sink, deadline, pieces=True)
@@ -166,7 +166,7 @@ class Pipeline:
             self._cancel(workflow)
 
     def learned(self) -> Plan:
-        """What its stages cost, as learned so far, for `simulate_pipeline` and `headway tune`.
+        """What the stages cost, as learned so far, for `simulate_pipeline` and `headway tune`.
 
         Raises SettingError if a stage was not called yet, or is an LLM.
         """
@@ -218,11 +218,11 @@ class Pipeline:
     def _keep(self, row: WorkflowRow) -> None:
         try:
             self._rows(row)
-        except Exception:  # the edge of a stage's thread: the others' items go on
+        except Exception:  # the edge of a stage's thread: other items go on
             logging.getLogger("headway.pipelines").exception("`rows` failed with a workflow's row")
 
     def _deliver(self) -> None:
-        """Tell callers of their results: outside the lock, since they may do anything then."""
+        """Tell callers their results, outside the lock, because callers may then do anything."""
         with self._changed:
             answers = self._course.take_answers()
             if not self._course.open:

@@ -11,9 +11,9 @@ from headway.pipelines.workflow import Outcome, Work
 
 
 class Ears(NamedTuple):
-    """Who is told what comes of items, in the stages' own threads."""
+    """Callbacks for what becomes of items, called in the stages' own threads."""
 
-    # An item has ended. What became of it is asked for once the stage's `offer` has returned.
+    # An item has ended. Its outcome may be asked for once the stage's `offer` has returned.
     ended: Callable[[Work, Callable[[Work], Outcome]], object]
     piece: Callable[[Work, Any], object]  # another piece of the last stage's answer
 
@@ -47,7 +47,7 @@ class BatcherPort:
 
 
 class _WorkSink:
-    """Hears of one item, in the thread of its batcher's engine."""
+    """The sink of one item: hears of it in the thread of the batcher's engine."""
 
     loop = None
 

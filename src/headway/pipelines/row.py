@@ -9,7 +9,7 @@ WHOLE = Finish.COMPUTED, Finish.STOP, Finish.LENGTH
 
 
 class Visit(NamedTuple):
-    """One item in one stage. Where a list was split, the item that its workflow waited for.
+    """One item in one stage. If a list was split, it is the item that its workflow waited for.
 
     Times in nanoseconds.
     """
@@ -18,7 +18,7 @@ class Visit(NamedTuple):
     before: int  # from the end of the stage before, or from the workflow's arrival
     queue: int  # until the stage began with it
     service: int  # until its result was there
-    given: int = NEVER  # from its entry to when the stage was planned to be done; NEVER: no matter
+    given: int = NEVER  # from its entry to the planned time of its result; NEVER: no such time
     batch: int = 0  # number of the call, or of the LLM's step, in which it ended; 0: in none
     batch_items: int = 0  # items in that call, of all workflows
 
@@ -27,7 +27,7 @@ class Visit(NamedTuple):
 class WorkflowRow:
     """One workflow that has ended. Times are integer nanoseconds.
 
-    The visits are those of the items that it waited for, so that everything adds up:
+    The visits are those of the items that the workflow waited for, so that everything adds up:
     total = sum of before, queue and service over all visits, plus after.
     """
 
@@ -38,7 +38,7 @@ class WorkflowRow:
     end_by: int  # its deadline; NEVER: none
     visits: tuple[Visit, ...]
     after: int  # from the end of the last visit to the end of the workflow
-    items: int  # that it had in all stages together
+    items: int  # its items in all stages together
     nanoseconds: int  # device time: its items' shares of their calls, those dropped included
 
     @property
@@ -47,7 +47,7 @@ class WorkflowRow:
 
     @property
     def good(self) -> bool:
-        """Whether it ended by itself, inside its deadline."""
+        """Whether it was completed inside its deadline."""
         return self.finish in WHOLE and self.finished <= self.end_by
 
     @property
@@ -60,11 +60,11 @@ class WorkflowRow:
 
     @property
     def between(self) -> int:
-        """In no stage: after arrival, between stages, and until the caller was told."""
+        """Time in no stage: after arrival, between stages, and until the workflow's end."""
         return sum([visit.before for visit in self.visits]) + self.after
 
     def check(self) -> None:
-        """AssertionError unless each nanosecond is in one account."""
+        """Raise AssertionError unless each nanosecond is in exactly one account."""
         parts = [each for visit in self.visits for each in visit[1:4]]
         assert min([self.after, *parts]) >= 0, self
         assert self.queue + self.service + self.between == self.total, self

@@ -1,10 +1,10 @@
 """By when must a stage have its result, and by when should it? (Learned, Fixed, Undivided)
 
-Asked when an item enters a stage. The answer is two times. `due` is the latest at which the stage's
-result is of use: the stage serves its items in this order, serves those last that it would make
-late, and cuts a call that would make its first item late. `planned` is the stage's share of the
-deadline: nobody is held for a fuller call beyond it (core/policies/calls.py). Nobody is dropped for
-either: only the workflow's own deadline does that.
+A rule sets two times when an item enters a stage. `due` is the latest at which the stage's result
+is of use. The stage serves its items in order of `due`, serves items last that it would make late,
+and cuts a call that would make its first item late. `planned` is the stage's share of the deadline:
+no item is held for a fuller call beyond it (core/policies/calls.py). Neither time drops an item;
+only the workflow's own deadline does.
 """
 
 from collections.abc import Sequence
@@ -18,31 +18,31 @@ from headway.errors import SettingError
 class Need(NamedTuple):
     """What a stage is expected to take of a workflow that entered now, in nanoseconds."""
 
-    service: int = 0  # of a call as full as they are of late; nearly all take no longer
-    queue: int = 0  # until that begins, on average of late
+    service: int = 0  # of a call as full as recent ones; nearly all take no longer
+    queue: int = 0  # until that call begins, on recent average
     alone: int = 0  # of the workflow's items in calls of their own; 0 before any call was seen
-    behind: int = 0  # of such a call that it may find running; 0: it never waits for one
+    behind: int = 0  # of such a call that is already running; 0: the stage never waits for one
 
     @property
     def least(self) -> int:
-        """What must be left for the stage, whoever else is there: it goes before others."""
+        """What must be left for the stage if the workflow goes before all others there."""
         return self.behind + self.alone
 
 
 class Entry(NamedTuple):
     """An item that enters a stage. Times in nanoseconds, on one clock."""
 
-    arrived: int  # its workflow
+    arrived: int  # arrival of its workflow
     now: int
     end_by: int  # its workflow's deadline; NEVER: none
-    stage: int  # which it enters, in the order in which a workflow passes them
+    stage: int  # index of the stage, in the order in which a workflow passes them
 
 
 class Splitting(Protocol):
     """A rule that splits deadlines. `needs` are those of all stages."""
 
     def check(self, stages: int) -> None:
-        """Raises SettingError unless it can split over so many stages."""
+        """Check that the rule can split over this many stages. Raises SettingError."""
         ...
 
     def due(self, entry: Entry, needs: Sequence[Need]) -> int:
@@ -50,27 +50,29 @@ class Splitting(Protocol):
         ...
 
     def planned(self, entry: Entry, needs: Sequence[Need]) -> int:
-        """By when the stage should have its result; NEVER: no matter."""
+        """The time by which the stage should have its result; NEVER: no matter."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """A stage's result is due when the deadline leaves just enough for the stages that follow: in
-    each, a call of the workflow's items alone, and one before it. So all stages serve whoever has
-    the least slack first, and those last that would be late at the end, wherever that is.
+    """Splits by what the stages were learned to take.
 
-    Planned is the time of one call, and at most the stage's proportion of what is left: by what the
-    stages that are left are expected to take, a full call and the line before it. The last stage
-    gets all that is left. Before its first call a stage gets no time, so that it starts at once:
-    calls of several sizes teach more than calls that were held until they were full.
+    A stage's result is due when the deadline leaves just enough for the stages that follow: in each
+    of them, a call of the workflow's items alone, and one call before it. So every stage serves
+    the items with the least slack first, and the items last whose workflow would end late.
 
-    Time to spare stays with the whole. A stage that were given it would hold items for fuller calls
-    while it could work (docs/decisions/0031, 0040).
+    The planned time is that of one call, and at most the stage's proportion of the time left. The
+    proportion is by what each remaining stage is expected to take: a full call and the line before
+    it. The last stage gets all that is left. Before its first call a stage gets no time and starts
+    at once, because calls of several sizes teach more than calls held until they are full.
+
+    Slack stays with the whole workflow. A stage that got it would hold items for fuller calls while
+    it could work (docs/decisions/0031, 0040).
     """
 
     def check(self, stages: int) -> None:
-        """It can split over any number."""
+        """Accept any number of stages."""
 
     def due(self, entry: Entry, needs: Sequence[Need]) -> int:
         if entry.end_by == NEVER:
@@ -91,7 +93,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Each stage has a fixed share of the deadline, counted from the workflow's arrival."""
+    """Gives each stage a fixed share of the deadline, counted from the workflow's arrival."""
 
     shares: tuple[float, ...]  # by stage; they sum to 1
 
@@ -117,10 +119,10 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Undivided:
-    """Every stage may take all that is left."""
+    """Lets every stage take all that is left."""
 
     def check(self, stages: int) -> None:
-        """There is nothing to split."""
+        """Accept any number of stages: there is nothing to split."""
 
     def due(self, entry: Entry, needs: Sequence[Need]) -> int:
         return entry.end_by

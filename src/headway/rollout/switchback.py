@@ -15,10 +15,10 @@ class Switchback:
         | control   | candidate  | candidate | control    |
         |~~ judged  |~~ judged   |           |~~ judged   |     ~~ wash-out
 
-    A request belongs to the slice in which it arrived. A request that arrives in the wash-out, while
-    requests of the last version still run, is left out. No request is left out for how long it
-    took, because that would drop the slow ones. If a pair begins with the version that ended the
-    last pair, it still has a wash-out there, so that both halves of a pair are alike.
+    A request belongs to the slice in which it arrived. A request that arrives in the wash-out,
+    while requests of the last version still run, is left out. No request is left out for how long
+    it took, because that would drop the slow ones. If a pair begins with the version that ended
+    the last pair, it still has a wash-out there, so that both halves of a pair are alike.
 
     If two engines share the traffic, they always run opposite versions:
 

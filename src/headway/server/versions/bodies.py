@@ -63,7 +63,8 @@ class ProposeBody(Strict):
     rollback: RollbackBody = RollbackBody()
 
     def proposal(self, config: dict[str, Any], author: str, model: str) -> Proposal:
-        """config: all values of the version. model: that it is of. Raises SettingError."""
+        """The proposal that the body makes. config: all values of the version. author: if the body
+        has none. model: the version's. Raises SettingError."""
         expects = self.expects
         own = tuple([Guardrail(each.figure, each.lane, each.allowed) for each in self.guardrails])
         stop = self.rollback
@@ -102,7 +103,8 @@ class StartBody(Strict):
     ] = None
 
     def plan(self, proposal: Proposal, seed: int, engines: int) -> TrialPlan:
-        """seed: if the body has none. engines: that are compared. Raises SettingError."""
+        """The trial's plan. seed: used if the body has none. engines: how many are compared. Raises
+        SettingError."""
         rails, expects = proposal.guardrails, proposal.expects
         if expects and not any(
             each.figure == expects.figure and each.lane in (ANY_LANE, expects.lane)

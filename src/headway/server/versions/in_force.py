@@ -10,11 +10,12 @@ from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
 from headway.server.versions.retunable import check_retune, policies_of
 
-UNTOLD = 0  # the number of an engine that was told nothing: it runs the file's configuration
+UNTOLD = 0  # version of an engine that was told none: it runs the file's configuration
 
 
 class InForce:
-    """base: the file's configuration, with which the engines were started."""
+    """The versions that a model's engines run. base: the file's configuration, with which the
+    engines were started."""
 
     def __init__(self, replicas: Replicas, base: ServerConfig, log: Log) -> None:
         self.replicas, self._base, self._log = replicas, base, log
@@ -26,25 +27,25 @@ class InForce:
 
     @property
     def versions(self) -> dict[str, int]:
-        """By the engines' names, as they say themselves."""
+        """The version that each engine reports, by the engine's name."""
         return {each.name: each.engine.load.version for each in self.engines}
 
     @property
     def fault(self) -> str:
-        """Which engine does not serve; empty: all do."""
+        """Which engine does not serve, and its state; empty: all serve."""
         for each in self.engines:
             if each.engine.state is not EngineState.READY:
                 return f"the engine {each.name} was {each.engine.state}"
         return ""
 
     def check(self, config: ServerConfig) -> None:
-        """Raises SettingError for what the engines cannot change to."""
+        """Check that all engines can change to a configuration. Raises SettingError."""
         for each in self.engines:
             check_retune(each, self._base, config)
 
     def tell(self, engine: Model, number: int, config: ServerConfig, quietly: bool = False) -> None:
-        """From now on it obeys this version. quietly: in a trial, where this happens all the
-        time."""
+        """Put a version in force on an engine. quietly: log it at the debug level, for the many
+        changes of a trial."""
         if self._told[engine] == number:
             return
         self._told[engine] = number

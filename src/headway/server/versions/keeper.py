@@ -42,10 +42,11 @@ SURE = 20.0  # e-value from which on a gain counts: 1 / 0.05
 
 
 class VersionKeeper:
-    """Made before the engine is. Raises SettingError if the promoted version cannot be served."""
+    """The versions of one model. It is made before the model's engines. Raises SettingError if the
+    promoted version cannot be served."""
 
     def __init__(self, model: str, base: ServerConfig, store: VersionStore, log: Log) -> None:
-        """base: the file's configuration of this model, with all that versions do not hold."""
+        """base: the file's configuration of this model, with the settings that no version holds."""
         self.model, self._base, self._log = model, base, log
         self.versions, self.ask = store.versions, store.ask
         self.promoted = self._find()
@@ -56,8 +57,9 @@ class VersionKeeper:
         self._configs: dict[int, ServerConfig] = {}  # of the versions that may come into force
 
     def _find(self) -> StoredVersion:
-        """The version to be in force: the promoted one or, where the file has changed, the file's.
-        The engine is started with the file's, whose memory bounds all others."""
+        """Roll back a trial that was cut short, and return the version to put in force: the
+        promoted one or, if the file has changed, the file's. The engine starts with the file's
+        configuration, whose memory bounds all versions."""
         now, own = clock.unix(), versioned(self._base)
         found = self.versions.all(self.model)
         for each in found:
@@ -75,15 +77,15 @@ class VersionKeeper:
         return self.versions.add(content, digest_of(own), event, is_file=True)
 
     def begin(self) -> None:
-        """The engine is ready, and nobody was let in yet: put the promoted version in force. Raises
-        SettingError if the engine cannot change to it."""
+        """Put the promoted version in force, once the engine is ready and before any request is let
+        in. Raises SettingError if the engine cannot change to it."""
         config = self._configured(self.promoted)
         self.in_force.check(config)
         self._configs[self.promoted.number] = config
         self._put(self.promoted.number)
 
     def greet(self) -> None:
-        """Say which version is in force from the start."""
+        """Log which version is in force from the start."""
         content = self.promoted.content
         told = {
             "version": self.promoted.number,
@@ -93,12 +95,12 @@ class VersionKeeper:
         self._log.info("version in force", model=self.model, **told)
 
     def attach(self, replicas: Replicas, promotes: Callable[[ServerConfig], object] | None) -> None:
-        """The engines that obey. promotes: told the configuration of the promoted version."""
+        """Set the engines that obey. promotes: called with the promoted version's configuration."""
         self.in_force, self._promotes = InForce(replicas, self._base, self._log), promotes
         self.metrics = VersionMetrics(self.in_force, lambda: self.live)
 
     async def close(self) -> None:
-        """End a trial: the candidate is taken back."""
+        """End a running trial, which takes the candidate back."""
         if self.live and self._task:
             self.live.stop("the server was ended during its trial")
             await asyncio.wait([self._task], timeout=10)
@@ -110,7 +112,7 @@ class VersionKeeper:
         return with_version(self._base, version.content["config"], name)
 
     def _put(self, number: int) -> None:
-        """All engines have this version from now on."""
+        """Put this version in force on all engines."""
         config = self._configs[number]
         for engine in self.in_force.engines:
             self.in_force.tell(engine, number, config)
@@ -136,8 +138,8 @@ class VersionKeeper:
         return made
 
     async def start(self, number: int, body: StartBody, author: str) -> StoredVersion | None:
-        """Begin its trial against the promoted version; None if there is no such version. Raises
-        SettingError, VersionConflictError."""
+        """Begin a version's trial against the promoted one; None if there is no such version.
+        Raises SettingError, VersionConflictError."""
         async with self._deciding:
             if self.live:
                 raise VersionConflictError(f"version {self.live.number} is on trial")
@@ -148,7 +150,7 @@ class VersionKeeper:
             self.in_force.check(config)
             if body.promote_if_better and not found.content["expects"]:
                 raise SettingError("promote_if_better: the version expects no gain")
-            engines = self.in_force.engines[:2]  # that are compared
+            engines = self.in_force.engines[:2]  # the ones to compare
             plan = body.plan(Proposal.from_json(found.content), randbits(32), len(engines))
             split = self._split(body, plan.seed)
             details = {"plan": asdict(plan)} | (split.as_json() if split else {})
@@ -165,14 +167,15 @@ class VersionKeeper:
             return found
 
     def _split(self, body: StartBody, seed: int) -> Split | None:
-        """How replicas share the traffic; None: there is one engine. Raises SettingError."""
+        """How the replicas share the traffic; None: there is one engine. Raises SettingError."""
         engines = self.in_force.engines
         if len(engines) == 1 and body.share is None and body.sticky is None:
             return None
         return Split(engines, share_of(len(engines), body.share), body.sticky or WORKFLOW, seed)
 
     async def promote(self, number: int, author: str, why: str) -> StoredVersion | None:
-        """Put it in force for good. Raises SettingError, VersionConflictError."""
+        """Put a version in force for good; None if there is no such version. Raises SettingError,
+        VersionConflictError."""
         async with self._deciding:
             if self.live:
                 raise VersionConflictError(
@@ -195,20 +198,20 @@ class VersionKeeper:
         return found
 
     def _adopt(self, version: StoredVersion, config: ServerConfig, author: str) -> None:
-        """The store has it as promoted."""
+        """Put a version in force that the store has just marked as promoted."""
         self.promoted, self._configs[version.number] = version, config
         self._put(version.number)
         self._log.info("version promoted", version=version.number, author=author)
 
     async def roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
-        """End its trial; or, where it is promoted, put the one before it in force again."""
+        """End a version's trial. If it is promoted, put the version before it in force again."""
         async with self._deciding:
             live, task = self.live, self._task
             if live is None or live.number != number or task is None:
                 return await self._take_back(number, author, why)
             live.stopped_by = author
             live.stop(why or f"{author} rolled it back")
-        await asyncio.wait([task])  # it decides, too
+        await asyncio.wait([task])  # outside the lock, which the task takes, too
         return await self.ask(self.versions.get, number)
 
     async def _take_back(self, number: int, author: str, why: str) -> StoredVersion | None:
@@ -232,7 +235,7 @@ class VersionKeeper:
         return found
 
     async def reject(self, number: int, author: str, why: str) -> StoredVersion | None:
-        """It will not be tried. Raises VersionConflictError."""
+        """Mark a version as one not to try. Raises VersionConflictError."""
         event = VersionEvent(REJECTED, clock.unix(), author, why)
         return await self.ask(self.versions.happen, number, event, FREE)
 
@@ -253,7 +256,7 @@ class VersionKeeper:
             self._log.critical("the trial has failed", version=live.number, exc_info=True)
             why = f"the trial has failed: {first_line(error)}"
             event = VersionEvent(ROLLED_BACK, clock.unix(), OURSELVES, why)
-            with suppress(VersionConflictError, StoreError):  # concluded; or said at the next start
+            with suppress(VersionConflictError, StoreError):  # concluded, or left to the next start
                 await self.ask(self.versions.happen, live.number, event, (ON_TRIAL,))
             raise
         finally:
@@ -264,7 +267,7 @@ class VersionKeeper:
         self.in_force.tell(engine, number, self._configs[number], quietly=True)
 
     async def _conclude(self, live: LiveTrial, version: StoredVersion) -> None:
-        """Keep the verdict with the version, and say it."""
+        """Act on the verdict, store it with the version, and log it."""
         verdict, now = live.trial.verdict, clock.unix()
         measured = measure(version.content["expects"], verdict)
         details = {"verdict": verdict.as_json(), "measured": measured}
@@ -286,7 +289,7 @@ class VersionKeeper:
 
 
 def measure(expects: Mapping[str, Any] | None, verdict: Verdict) -> dict[str, Any]:
-    """What was expected against what was measured; empty: nothing was expected."""
+    """The expected change next to the measured one; empty: one of them is missing."""
     for each in verdict.evidence if expects else ():
         if expects and (each.figure, each.lane) == (expects["figure"], expects["lane"]):
             found = {"change": each.change, "low": each.low, "high": each.high, "pairs": each.pairs}

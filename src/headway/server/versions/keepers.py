@@ -17,10 +17,10 @@ from headway.store.versions import StoredVersion
 
 
 class VersionKeepers(Collector):
-    """Opened before the engines are made. Raises SettingError if the store cannot be opened, or if
-    a promoted version cannot be served.
+    """A keeper for each model, over one store, opened before the engines are made. Raises
+    SettingError if the store cannot be opened, or if a promoted version cannot be served.
 
-    Versions are numbered over all models, so that a number is enough to mean one.
+    Versions are numbered across all models, so a number alone identifies a version.
     """
 
     def __init__(self, config: ServerConfig, log: Log) -> None:
@@ -34,30 +34,30 @@ class VersionKeepers(Collector):
 
     @property
     def names(self) -> list[str]:
-        """Of the models."""
+        """The names of the models."""
         return list(self._by_model)
 
     def of_model(self, name: str) -> VersionKeeper:
-        """Empty: the first one's. Raises SettingError."""
+        """The keeper of a model. name: empty for the first model. Raises SettingError."""
         if name and name not in self._by_model:
             near = did_you_mean(name, self._by_model)
             raise SettingError(f"there is no model {name[:200]!r} that has versions{near}")
         return self._by_model[name or self.names[0]]
 
     async def find(self, number: int) -> StoredVersion | None:
-        """Raises StoreError."""
-        if not 1 <= number < 2**63:  # the store has no room for it
+        """The version of this number; None: there is none. Raises StoreError."""
+        if not 1 <= number < 2**63:  # outside the store's range
             return None
         return await self.store.ask(self.store.versions.get, number)
 
     async def of_version(self, number: int) -> VersionKeeper | None:
-        """The keeper of the model that it is of; None if there is no such version. Raises
-        SettingError if the model is not served any more."""
+        """The keeper of a version's model; None if there is no such version. Raises SettingError if
+        the model is no longer served, and StoreError."""
         found = await self.find(number)
         return self.of_model(found.model) if found else None
 
     def attach(self, service: Service) -> None:
-        """The service whose engines obey."""
+        """Set the service whose engines obey."""
         self.service = service
         alone = len(self._by_model) == 1
         entries = {each.name: each for each in service.models.entries}
@@ -65,18 +65,18 @@ class VersionKeepers(Collector):
             keeper.attach(entries[keeper.model], service.retune if alone else None)
 
     def begin(self) -> None:
-        """The engines are ready, and nobody was let in yet: put the promoted versions in force.
-        Raises SettingError if an engine cannot change to its."""
+        """Put the promoted versions in force, once the engines are ready and before any request is
+        let in. Raises SettingError if an engine cannot change to its version."""
         for each in self:
             each.begin()
 
     def greet(self) -> None:
-        """Say which versions are in force from the start."""
+        """Log which versions are in force from the start."""
         for each in self:
             each.greet()
 
     async def close(self) -> None:
-        """End all trials: the candidates are taken back."""
+        """End all trials, which takes the candidates back, and close the store."""
         for each in self:
             await each.close()
         await self.store.close()

@@ -19,15 +19,15 @@ Notes = deque[Callable[[], object]]
 
 
 class LiveTrial:
-    """What happens is noted on the event loop; a thread takes it in and judges, so that no answer
-    waits for statistics. Which version is in force is decided on the loop."""
+    """A trial on live engines. The event loop notes what happens, and decides which version is in
+    force. A thread reads the notes and judges, so that no answer waits for statistics."""
 
     def __init__(
         self, number: int, control: int, plan: TrialPlan, lanes: Sequence[str], now: int
     ) -> None:
-        """number: of the candidate; control: of the version that it is compared with."""
+        """number: the candidate's; control: that of the version to compare it with."""
         self.number, self.control = number, control
-        self.promotes = False  # at its end, if the expected figure is better
+        self.promotes = False  # promote it at the end, if the expected figure is better
         self.stopped_by = ""  # the operator who ended it
         self.trial = Trial(plan, lanes, now)
         self._notes = Notes()
@@ -44,9 +44,9 @@ class LiveTrial:
         obey: Callable[[Model, int], object],
         fault: Callable[[], str],
     ) -> None:
-        """Until its verdict. engines: one, or two that share the traffic. obey: called with an
-        engine and the number of the version that it is to have. fault: why an engine does not
-        serve, which ends the trial."""
+        """Run the trial until its verdict. engines: one, or two that share the traffic. obey:
+        called with an engine and the number of the version that it should run. fault: returns why
+        an engine does not serve, which ends the trial; empty: all serve."""
         watchers = [EngineWatcher(self.trial, self._notes, at) for at, _ in enumerate(engines)]
         for engine, watcher in zip(engines, watchers, strict=True):
             engine.admission.watchers.append(watcher)
@@ -75,7 +75,7 @@ class LiveTrial:
                 obey(engine, self.control)
 
     def stop(self, why: str, outcome: Outcome = Outcome.STOPPED) -> None:
-        """End it; its thread obeys."""
+        """Have the judging thread end the trial."""
         self._stopped = why, outcome
 
     def _judge(self, at: int, oldest: Sequence[Mapping[str, int]]) -> None:
@@ -87,12 +87,12 @@ class LiveTrial:
 
 
 def _oldest(engine: Model) -> dict[str, int]:
-    """When the first in each lane's line arrived."""
+    """When the first request in each lane's line arrived."""
     return {name: each.oldest for name, each in engine.engine.load.lanes.items()}
 
 
 class EngineWatcher:
-    """A Watcher: notes for a trial what happens on one of its engines. place: among them."""
+    """A Watcher that notes what happens on one engine of a trial. place: the engine's index."""
 
     def __init__(self, trial: Trial, notes: Notes, place: int) -> None:
         self._trial, self._notes, self._place = trial, notes, place
@@ -120,7 +120,7 @@ class EngineWatcher:
         self._notes.extend([partial(self._trial.refused, lane, at, self._place)] * count)
 
     def left(self, call: Call, open: Sequence[str]) -> None:
-        """The rows say how they ended."""
+        """Note nothing: the rows say how the requests ended."""
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self._notes.extend([partial(self._trial.ended, row) for row in requests])

@@ -15,7 +15,7 @@ OVER = [str(each) for each in Outcome if each is not Outcome.RUNNING]
 
 
 class VersionMetrics(Collector):
-    """Read when Prometheus scrapes; trials are counted as they end."""
+    """The metrics of a model's versions: read at each scrape; trials are counted as they end."""
 
     def __init__(self, in_force: InForce, trial: Callable[[], LiveTrial | None]) -> None:
         self._in_force, self._trial = in_force, trial

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 
 def open_versions(config: ServerConfig, log: Log) -> "VersionKeepers | None":
-    """None without a store. Raises SettingError if the store cannot be opened, or if a promoted
-    version cannot be served."""
+    """The keepers of all models; None without a store. Raises SettingError if the store cannot be
+    opened, or if a promoted version cannot be served."""
     if not config.versions.store:
         return None
     try:
@@ -35,8 +35,8 @@ def open_versions(config: ServerConfig, log: Log) -> "VersionKeepers | None":
 def version_teller(
     keepers: "VersionKeepers",
 ) -> Callable[[Tenant], Awaitable[Mapping[str, Any] | None]]:
-    """What the live page asks: the versions of the model that has a trial, else of the first one;
-    None where they are not the tenant's business, or cannot be read now."""
+    """A function for the live page. It returns the versions of the model on trial, else of the
+    first model; None if the tenant may not see them, or if the store cannot be read now."""
     from headway.server.versions.routes import listed, may_see
     from headway.store.database import StoreError
 

@@ -13,9 +13,9 @@ from headway.server.intake.model import Model
 
 
 def check_retune(engine: Model, base: ServerConfig, config: ServerConfig) -> None:
-    """Raises SettingError for what the running engine cannot change to, by name.
+    """Check that the running engine can change to a configuration. Raises SettingError, by name.
 
-    base: the file's configuration, with which the engine was started: for it memory is planned.
+    base: the file's configuration, with which the engine was started and its memory planned.
     """
     load, after = engine.engine.load, policies_of(engine, config)
     started = policies_of(engine, base)
@@ -40,7 +40,7 @@ def check_retune(engine: Model, base: ServerConfig, config: ServerConfig) -> Non
 
 
 def policies_of(engine: Model, config: ServerConfig) -> Policies:
-    """As the engine's process has them: an encoder computes prompts whole."""
+    """The policies as the engine's process has them: an encoder computes prompts whole."""
     if engine.vectors.traits.splits_prompts:
         return config.policies
     return replace(config.policies, chunk=Whole())

@@ -1,4 +1,4 @@
-"""/v1/versions: what was proposed, tried, promoted and taken back, and to do so."""
+"""/v1/versions: list versions; propose, try, promote, roll back and reject them."""
 
 from collections.abc import Awaitable
 from dataclasses import asdict
@@ -30,13 +30,13 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 class _Asked:
-    """Who asks, and with which body."""
+    """Reads a request's caller and body."""
 
     def __init__(self, keepers: VersionKeepers, bodies: BodyReader) -> None:
         self._keepers, self._bodies = keepers, bodies
 
     def caller(self, request: Request) -> Tenant:
-        """Raises Problem unless it may change versions."""
+        """The caller's tenant. Raises Problem unless it may change versions."""
         service = self._keepers.service
         tenant = service.keys.caller(request.headers)
         if not may_see(service, tenant):
@@ -45,18 +45,18 @@ class _Asked:
         return tenant
 
     def author(self, request: Request) -> str:
-        """The name of its key, which may change versions. Raises Problem."""
+        """The name of the caller's key, or NOBODY. Raises Problem unless it may change versions."""
         return self.caller(request).key or NOBODY
 
     async def body(self, request: Request, kind: type[Body]) -> Body:
-        """Raises Problem."""
+        """The request's body. Raises Problem."""
         async with self._bodies.read(request, MOST_BODY) as raw:
             return read(kind, raw or b"{}")
 
 
 def version_routes(keepers: VersionKeepers, bodies: BodyReader) -> APIRouter:
-    """Every path needs a key with `admin`; without keys, a server that only this machine
-    reaches."""
+    """The router of /v1/versions. Every path needs a key with `admin`. Without keys, the server
+    must be reachable from its own machine alone."""
     router, asked = APIRouter(tags=["versions"]), _Asked(keepers, bodies)
     caller, author, body_of = asked.caller, asked.author, asked.body
 
@@ -96,20 +96,20 @@ def version_routes(keepers: VersionKeepers, bodies: BodyReader) -> APIRouter:
 
 
 def may_see(service: Service, tenant: Tenant) -> bool:
-    """Whether versions are this tenant's business."""
+    """Whether this tenant may see and change versions."""
     is_open = service.keys.is_open and not service.config.server.is_exposed
     return tenant.is_admin or is_open
 
 
 async def listed(keeper: VersionKeeper) -> dict[str, Any]:
-    """A model's versions, which is in force, and how far a trial is. Raises StoreError."""
+    """A model's versions, the one in force, and the state of a trial. Raises StoreError."""
     found = await keeper.ask(keeper.versions.all, keeper.model)
     data = [summary(each) for each in found]
     return {"object": "list", "model": keeper.model, "data": data, **present(keeper)}
 
 
 def _keeper(keepers: VersionKeepers, model: str) -> VersionKeeper:
-    """Raises Problem."""
+    """The keeper of a model; empty: of the first one. Raises Problem."""
     try:
         return keepers.of_model(model)
     except SettingError as error:
@@ -117,14 +117,14 @@ def _keeper(keepers: VersionKeepers, model: str) -> VersionKeeper:
 
 
 async def _of_version(keepers: VersionKeepers, number: int) -> VersionKeeper:
-    """Raises Problem."""
+    """The keeper of a version's model. Raises Problem."""
     if keeper := await _told(keepers.of_version(number)):
         return keeper
     raise _missing(number)
 
 
 def _add_ends(router: APIRouter, asked: _Asked, keepers: VersionKeepers) -> None:
-    """The paths that decide about a version."""
+    """Add the paths that decide about a version."""
     one, extra = f"{VERSIONS}/{{number}}", request_of(WhyBody)
 
     async def why(request: Request) -> tuple[str, str]:
@@ -157,7 +157,7 @@ Found = TypeVar("Found")
 
 
 async def _told(asked: Awaitable[Found]) -> Found:
-    """Its result. What is wrong becomes the answer."""
+    """Await a result, and turn its errors into Problems."""
     try:
         return await asked
     except SettingError as error:
@@ -169,7 +169,7 @@ async def _told(asked: Awaitable[Found]) -> Found:
 
 
 def found(version: StoredVersion | None, number: int) -> JSONResponse:
-    """Raises Problem if there is none."""
+    """The answer with this version. Raises Problem if there is none."""
     if version is None:
         raise _missing(number)
     return JSONResponse(version_object(version))
@@ -180,7 +180,7 @@ def _missing(number: int) -> Problem:
 
 
 def summary(version: StoredVersion) -> dict[str, Any]:
-    """A line of the list."""
+    """A version as an entry of the list."""
     content = version.content
     return {
         "object": "version",
@@ -195,14 +195,14 @@ def summary(version: StoredVersion) -> dict[str, Any]:
 
 
 def version_object(version: StoredVersion) -> dict[str, Any]:
-    """All of it."""
+    """A version with its whole content and its events."""
     rest = {name: value for name, value in version.content.items() if name not in ("author",)}
     events = [asdict(each) for each in version.events]
     return summary(version) | rest | {"digest": version.digest, "events": events}
 
 
 def present(keeper: VersionKeeper) -> dict[str, Any]:
-    """What is in force, and the trial."""
+    """The versions in force and promoted, and the state of a trial."""
     live = keeper.live
     in_force = keeper.in_force.versions
     told: dict[str, Any] = {

@@ -14,11 +14,11 @@ _RANDOM = SystemRandom()
 
 
 class Split:
-    """The first two engines get the same share each, and any others the rest.
+    """Sends the same share of requests to each of the first two engines, the rest to any others.
 
-    The state of an engine has no say, so a slow version keeps its share. The two shares are equal,
-    because an engine with less to do is faster, whichever version it runs. A digest of the key
-    chooses, so a key keeps its engine. Without a key it is a coin for each request.
+    The state of an engine does not matter, so a slow version keeps its share. The two shares are
+    equal, because an engine with less to do is faster, whichever version it runs. A digest of the
+    key chooses the engine, so a key keeps its engine. A request without a key goes at random.
     """
 
     def __init__(self, engines: Sequence[Model], share: float, sticky: str, seed: int) -> None:
@@ -29,14 +29,14 @@ class Split:
         return {"share": self._share, "sticky": self._sticky}
 
     def __call__(self, arrival: Arrival) -> Sequence[Model]:
-        """As Replicas.assignment has it."""
+        """The engines that the request may go to, as Replicas.assignment has them."""
         at = self._point(arrival)
         if at < self._share:
             return self._engines[:1]
         return self._engines[1:2] if at < 2 * self._share else self._engines[2:]
 
     def _point(self, arrival: Arrival) -> float:
-        """Uniform in [0, 1)."""
+        """A number uniform in [0, 1): of the key's digest or, without a key, random."""
         key = arrival.headers.get("x-headway-workflow", "") if self._sticky == WORKFLOW else ""
         if self._sticky == REQUEST or (self._sticky == WORKFLOW and not key):
             return _RANDOM.random()
@@ -46,7 +46,7 @@ class Split:
 
 
 def share_of(engines: int, wanted: float | None) -> float:
-    """The share of the traffic that each version gets. wanted: None if nothing was said. Raises
+    """The share of the traffic that each version gets. wanted: None if it is not set. Raises
     SettingError."""
     if engines == 1:
         raise SettingError("share and sticky are of several engines: set `replicas` of the model")

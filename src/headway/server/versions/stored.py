@@ -1,4 +1,4 @@
-"""The store of a server's versions, and the thread in which it is used (VersionStore)."""
+"""The store of a server's versions, and the thread that uses it (VersionStore)."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,8 +12,8 @@ Found = TypeVar("Found")
 
 
 class VersionStore:
-    """Opened by whoever makes it; afterwards used through `ask` alone. Raises SettingError if it
-    cannot be opened."""
+    """The store, opened in the thread that makes it. While serving, use it through `ask` alone.
+    Raises SettingError if it cannot be opened."""
 
     def __init__(self, url: str) -> None:
         self._database = Database(url, alone=False)
@@ -21,10 +21,10 @@ class VersionStore:
         self._thread = ThreadPoolExecutor(1, "versions")
 
     async def ask(self, function: Callable[..., Found], *given: Any) -> Found:
-        """Call it in the store's thread. Raises StoreError."""
+        """Call a function in the store's thread. Raises StoreError."""
         return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
 
     async def close(self) -> None:
-        """Nothing is asked any more."""
+        """Close the store and end its thread. Nothing may be asked afterwards."""
         await self.ask(self._database.close)
         self._thread.shutdown()
