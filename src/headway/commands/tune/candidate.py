@@ -23,22 +23,22 @@ class Candidate:
 
     strategy: str  # as the server's configuration names it, or length-classes
     slots: int
-    chunk: int = 0  # prompt tokens of a step; 0: the strategy decides
-    step_tokens: int = 0  # beside the slots, where the chunk is not fixed; 0: the server's default
-    window: int = 0  # percent of the TTFT budget, of groups
-    # Of single lanes, by name in ascending order; what is usual is left out.
+    chunk: int = 0  # prompt tokens per step; 0: the strategy decides
+    step_tokens: int = 0  # in addition to one per slot, if no chunk is set; 0: server's default
+    window: int = 0  # of groups: percent of the lane's limit, or of the tightest TTFT limit
+    # For single lanes, in ascending order of their names; default values are left out.
     windows: LaneParts = ()  # percent of the lane's budget, in place of `window`
-    least: LaneParts = ()  # percent of the slots that the lane always has
-    most: LaneParts = ()  # percent of the slots that the lane may hold
+    least: LaneParts = ()  # percent of the slots that other lanes cannot take
+    most: LaneParts = ()  # percent of the slots that the lane may hold at most
 
     @property
     def is_group(self) -> bool:
-        """Whether it forms groups that run to their end."""
+        """Whether the strategy forms groups that run to their end."""
         return self.strategy in GROUPS
 
     @property
     def text(self) -> str:
-        """In words, for progress and tables."""
+        """The candidate in words, for progress and tables."""
         parts = [f"{self.strategy}, {self.slots} slots"]
         if self.chunk:
             parts.append(f"chunks of {self.chunk}")
@@ -55,7 +55,7 @@ class Candidate:
 def first_candidates(most_slots: int, context: int, lanes: int) -> list[Candidate]:
     """The coarse grid: every strategy at a few sizes.
 
-    most_slots: the largest batch. lanes: how many; priorities mean nothing to one.
+    most_slots: the largest batch. lanes: how many there are; with one, priorities change nothing.
     """
     chunked = ["first-come", "shortest-first", "deadline-order", "relegation", "memory-ahead"]
     chunked += ["priority", "filler"] if lanes > 1 else []
@@ -69,16 +69,16 @@ def first_candidates(most_slots: int, context: int, lanes: int) -> list[Candidat
 
 
 def sizes(most: int, ratio: int, count: int) -> list[int]:
-    """So many sizes, descending from the most by this ratio, and none below 1."""
+    """At most `count` sizes, falling from `most` by factors of `ratio`, none below 1."""
     return [size for k in range(count) if (size := most // ratio**k)]
 
 
 def neighbours(
     candidate: Candidate, most_slots: int, context: int, times: float = 2.0
 ) -> list[Candidate]:
-    """The candidates that differ from it in one size, or in the windows of all lanes, by one step.
+    """The candidates one step away in one size, or in the common window of all lanes.
 
-    times: the step of the sizes, up and down.
+    times: the factor between neighbouring sizes, up and down.
     """
     found = set[Candidate]()
     for slots in _around(candidate.slots, times, 1, most_slots):
@@ -98,9 +98,9 @@ def neighbours(
 
 
 def lane_neighbours(candidate: Candidate, lanes: Collection[str]) -> list[Candidate]:
-    """The candidates that differ from it in what one lane has, by one step.
+    """The candidates one step away in one setting of one lane.
 
-    In groups that is its window, else the least and the most of the slots.
+    In dynamic lanes that is the lane's window. Without groups it is the lane's least or most slots.
     """
     found = set[Candidate]()
     for lane in lanes:
@@ -118,7 +118,10 @@ def lane_neighbours(candidate: Candidate, lanes: Collection[str]) -> list[Candid
 def _stepped(
     parts: LaneParts, lane: str, values: tuple[int, ...], usual: int = -1
 ) -> list[LaneParts]:
-    """The parts with the lane's one step lower and higher. usual: left out; default: the first."""
+    """The parts with the lane's value one step lower or higher.
+
+    usual: the value that is left out; -1: the first of `values`.
+    """
     usual, now = values[0] if usual < 0 else usual, dict(parts)
     found = []
     for value in _beside(now.get(lane, usual), values):

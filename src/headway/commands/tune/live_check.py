@@ -1,7 +1,7 @@
-"""A recommendation on the live model, beside the simulation of the same requests (LiveCheck).
+"""Check a recommendation on the live model against a simulation of the same requests (LiveCheck).
 
-The live model serves one held-out window, at a rate a little below the capacity: at the capacity
-itself a small error of the simulator decides. A baseline is served likewise, for comparison.
+The live model serves one held-out window, at the given rate or a little below the capacity: at
+the capacity itself, a small error of the simulator decides. A baseline serves the same window.
 """
 
 from collections.abc import Mapping
@@ -43,13 +43,13 @@ class Attained:
 
 @dataclass(frozen=True, slots=True)
 class LiveCheck:
-    """Configurations on the live model and in the simulator, at one rate."""
+    """What configurations attain on the live model and in the simulator, at one rate."""
 
-    why_not: str = ""  # why nothing was served, in words; empty: it was
+    why_not: str = ""  # why the check did not run, in words; empty: it ran
     rate: float = 0.0  # requests per second
     seconds: float = 0.0  # of arrivals
     attained: Mapping[str, Attained] = field(default_factory=dict)  # the recommended one first
-    others: float = 0.0  # cores that other processes used meanwhile
+    others: float = 0.0  # cores that other processes used during the check
 
     @property
     def broken(self) -> list[str]:
@@ -60,8 +60,8 @@ class LiveCheck:
 
     @property
     def is_refuted(self) -> bool:
-        """Whether it shows that the recommended settings do not keep every lane. A run beside other
-        work shows nothing."""
+        """Whether the check shows that the recommended settings do not keep every lane. A run
+        beside other work shows nothing."""
         return bool(self.broken) and self.others <= NOISY_CORES
 
     @property
@@ -112,7 +112,7 @@ NOT_ASKED = "it was not asked for (--no-live)"
 
 
 def why_not_live(calibration: Calibration, model: str | None) -> str:
-    """Why no live model can be checked here, in words; empty: it can be. model: as it was given."""
+    """Why a live check cannot run here, in words; empty: it can. model: as the user gave it."""
     if calibration.analytical:
         return "the cost file is computed from data sheets"
     if calibration.executor != TORCH:
@@ -137,7 +137,7 @@ def check_live(
 ) -> LiveCheck:
     """Serve the candidates on the live testbed, and the same requests in the simulator.
 
-    trial: the rate, and which of the windows.
+    trial: the rate (requests per second), and the index of the window.
     """
     rate, window = trial
     sample = sample_requests(course.windows[window], course.seed, live.context)
@@ -161,13 +161,13 @@ def check_live(
 
 
 def _like_simulated(live: Testbed, calibration: Calibration, setup: Setup) -> Testbed:
-    """The testbed with the blocks that are simulated, as far as it has them."""
+    """The testbed with the simulation's number of KV blocks, or its own if it has fewer."""
     blocks = calibration_at(calibration, "slots", setup.slots).num_blocks
     return replace(live, num_blocks=min(live.num_blocks, blocks), cost=calibration.cost)
 
 
 def live_testbed(calibration: Calibration, model: str | None, slots: int) -> Testbed:
-    """The loaded model, as it was calibrated. Raises as loading does."""
+    """Load the model in the way it was calibrated. Raises what loading raises."""
     from headway.runs.live_testbed import load_model, make_corpus_testbed
 
     loaded = load_model(model, slots, calibration.dtype, calibration.device)

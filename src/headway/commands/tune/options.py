@@ -14,8 +14,8 @@ class TuneOptions:
     model: str | None = None  # a folder or hub id; must be the cost file's
     traces: tuple[Path, ...] = ()
     lanes: Path | None = None
-    rate: float = 0.0  # requests per second; 0: the highest
-    requests: int = 400  # of a window
+    rate: float = 0.0  # requests per second; 0: search for the highest
+    requests: int = 400  # per window
     token_scale: float = TOKEN_SCALE
     seed: int = 0
     workers: int = 0  # processes; 0: one per core

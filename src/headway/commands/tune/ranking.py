@@ -9,10 +9,10 @@ from headway.commands.tune.candidate import Candidate
 from headway.commands.tune.trial import Rated, Score
 
 FINALISTS = 8
-ALIKE = 1  # finalists of one strategy, at most: the search around the best varies its sizes
-WORTH = 1.02  # costs whose ratio is less count as equal
+ALIKE = 1  # finalists per strategy, at most: the search around the best varies the sizes
+WORTH = 1.02  # costs are compared in steps of this ratio
 
-Key = tuple[Any, ...]  # the smaller, the better
+Key = tuple[Any, ...]  # smaller is better
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +24,15 @@ class Finding:
 
 
 def by_rate(finding: Finding) -> Key:
-    """The highest capacity first; of equals the one whose worst lane keeps most."""
+    """Sort key: the highest capacity, then the best worst lane, then the candidates' order."""
     return -finding.rated.rate, -finding.rated.score.tried.least, finding.candidate
 
 
 def by_cost(candidate: Candidate, score: Score, usual: Collection[Candidate]) -> Key:
-    """Those that keep every lane first; of them the one with the least device-seconds.
+    """Sort key: candidates that keep every lane first, by device-seconds in steps of WORTH.
 
-    Of equals the one whose worst lane keeps most; then the usual settings, so that nothing is
-    changed for no gain.
+    Ties go to the best worst lane, then to the usual settings (no change without a gain), then to
+    the exact cost, then to the candidates' order.
     """
     tried = score.tried
     bucket = round(log(max(score.cost, 1e-12)) / log(WORTH)) if tried.kept else 0
@@ -40,7 +40,7 @@ def by_cost(candidate: Candidate, score: Score, usual: Collection[Candidate]) ->
 
 
 def finalists(ranked: Sequence[Candidate]) -> list[Candidate]:
-    """The first ones, with few of one strategy."""
+    """The first FINALISTS of the ranked candidates, at most ALIKE of each strategy."""
     chosen = list[Candidate]()
     for each in ranked:
         alike = sum(other.strategy == each.strategy for other in chosen)

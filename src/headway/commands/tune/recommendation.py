@@ -26,8 +26,8 @@ class Setting:
     about: str  # the model and machine, in words
     traffic: str  # the endpoints and their windows, in words
     seed: int
-    rate: float  # that was given; 0: the highest was looked for
-    requests: int  # of a window, as asked for
+    rate: float  # the given rate; 0: the search was for the highest
+    requests: int  # per window, as asked for
     scope: Scope
     warnings: tuple[str, ...] = ()
 
@@ -38,29 +38,29 @@ class Recommendation:
 
     setting: Setting
     candidate: Candidate
-    tuned: Rated  # on the windows that it was chosen by
-    plain: Mapping[str, Any]  # the server's configuration, as its file has it
+    tuned: Rated  # on the tuning windows, which the choice was made by
+    plain: Mapping[str, Any]  # the server's configuration, as in its file
     vllm: VllmArguments
     rule: Rule
     waits: tuple[LegalWait, ...] = ()
-    held: Mapping[str, Rated] = field(default_factory=dict)  # on other windows; empty: not checked
-    others: Mapping[str, Candidate] = field(default_factory=dict)  # what it is compared with
-    simulated: int = 0  # runs of one window, in the search
+    held: Mapping[str, Rated] = field(default_factory=dict)  # on held-out windows; empty: unchecked
+    others: Mapping[str, Candidate] = field(default_factory=dict)  # the baselines, by name
+    simulated: int = 0  # simulated runs of one window each
     live: LiveCheck = LiveCheck("the search was broken off")
 
     @property
     def is_checked(self) -> bool:
-        """Whether it was simulated on windows that it was not chosen by."""
+        """Whether it was simulated on the held-out windows."""
         return CHOSEN in self.held
 
     @property
     def is_kept(self) -> bool:
-        """Whether it keeps every lane there, at the given rate or at any, and live if that was
-        tried on a machine without other work."""
+        """Whether it keeps every lane on the held-out windows (at the given rate, else at some
+        rate), and no live check on a quiet machine refutes that."""
         return self.is_checked and self.held[CHOSEN].rate > 0 and not self.live.is_refuted
 
     def live_lines(self) -> list[str]:
-        """What came of the live model, in words; the first line is of no single configuration."""
+        """The result of the live check in words: first the summary, then each configuration."""
         if self.live.why_not:
             return [f"Not checked live: {self.live.why_not}."]
         each = [f"  {name}: {self.live.said(name)}." for name in self.live.attained]
@@ -68,7 +68,7 @@ class Recommendation:
 
     @property
     def evidence(self) -> Rated:
-        """The held-out windows'; if there are none yet, the tuning windows'."""
+        """The result on the held-out windows; before there is one, on the tuning windows."""
         return self.held.get(CHOSEN, self.tuned)
 
     def headline(self) -> str:
@@ -103,7 +103,7 @@ class Recommendation:
         return ", ".join(each)
 
     def rule_text(self) -> str:
-        """The rule of thumb, and whether the search came to the same."""
+        """The rule of thumb, and whether the search agrees with it."""
         rule = self.rule
         agrees = self.candidate.strategy in rule.strategies
         end = "the search agrees" if agrees else f"the search chose {self.candidate.strategy}"
@@ -148,7 +148,7 @@ class Recommendation:
 
 
 def rated_json(rated: Rated) -> dict[str, Any]:
-    """A capacity with its interval, n and the attainment there."""
+    """A capacity with its interval, n and attainment, and every rate that was tried."""
     sure = rated.found.sure
     return {
         "capacity": rated.rate,

@@ -1,16 +1,16 @@
 """The search for the best candidate: coarse to fine, with early stopping.
 
-The coarse grid climbs a ladder of rates: who breaks a budget at a rung is out (successive halving,
-Jamieson and Talwalkar, AISTATS 2016, with rates for resources). The first rung has one window, the
-others have every tuning window. The capacity of the last ones is measured.
+The coarse grid climbs a ladder of rates. A candidate that misses a lane at one rung is out
+(successive halving, Jamieson and Talwalkar, AISTATS 2016, with rates for resources). The first rung
+runs one tuning window, the later rungs run all of them. The finalists' capacities are measured.
 
-Around the best of them the search goes on one setting at a time, the sizes first and then the
-windows and the slots of single lanes: a neighbour is measured only where
-it keeps every lane a little above the best capacity so far. With a given rate there is one rung,
-and the least device-seconds of a request win.
+Then the search varies one setting of the best at a time: first the sizes, then the windows and
+slots of single lanes. It measures a neighbour's capacity only if the neighbour keeps every lane a
+little above the best capacity so far. With a given rate there is one rung, and the candidate with
+the fewest device-seconds per request wins.
 
-Each round is judged as a whole, and every tie is broken by the candidates' order. So the result
-does not depend on the number of processes.
+Each round is judged as a whole, and the candidates' order breaks every tie. So the result does not
+depend on the number of processes.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,29 +34,32 @@ from headway.commands.tune.trial import (
 from headway.figures.capacity import TOLERANCE
 from headway.runs.process_pool import WorkerPool
 
-RUNG, LONG_RUNG = 1.15, 1.4  # a rung's rate over the one below; the long one while half are kept
+RUNG, LONG_RUNG = 1.15, 1.4  # rate over that of the rung below; long while more than half stay
 COARSE = 0.1  # tolerance of a capacity that only says where the ladder begins
-STEPS = (2.0, 2**0.5)  # of the sizes; the finer where the coarser finds nothing
-ROUNDS = 12  # of the search around the best, at most
+STEPS = (2.0, 2**0.5)  # factors between sizes; the finer one if the coarser finds nothing better
+ROUNDS = 12  # at most, of the search around the best
 
 
 @dataclass
 class Search:
-    """Finds the best of the candidates. `best` is what is known when it is interrupted."""
+    """Finds the best candidate. `best` holds the best so far if the search is interrupted."""
 
     site: Site
     course: Course
-    tuning: tuple[int, ...]  # the windows to choose by
+    tuning: tuple[int, ...]  # indices of the windows to choose by
     range: SweepRange
     most_slots: int
     pool: WorkerPool
     console: Console
     best: Finding | None = None
-    simulated: int = 0  # runs of one window
+    simulated: int = 0  # simulated runs of one window each
     seen: set[Candidate] = field(default_factory=set)
 
     def highest_rate(self, first: Sequence[Candidate], known: Sequence[Candidate]) -> None:
-        """Find the candidate with the highest capacity. known: what the ladder begins with."""
+        """Find the candidate with the highest capacity.
+
+        known: their rough capacity sets the first rung, and they always reach the last round.
+        """
         window = self.tuning[:1]
         rough = self.capacities(known, window, self.range.low, tolerance=COARSE)
         begin = max([each.rated.rate for each in rough], default=0.0) or self.range.low
@@ -66,7 +69,7 @@ class Search:
         self._descend(self._better, by_rate)
 
     def _ladder(self, left: list[Candidate], rate: float) -> tuple[list[Candidate], float]:
-        """The last candidates, and the highest rate that one of them kept."""
+        """The finalists, and the highest rung that any candidate kept (else the first one)."""
         ranked, kept, windows = list[Candidate](), rate, self.tuning[:1]
         while True:
             scores = self.scores(left, rate, windows)
@@ -82,7 +85,7 @@ class Search:
             left, rate = keeping, min(rate * times, self.range.high)
 
     def _better(self, around: Sequence[Candidate]) -> list[Finding]:
-        """Those whose capacity exceeds the best one's."""
+        """The findings of those that keep every lane a little above the best capacity so far."""
         assert self.best is not None
         rate = self.best.rated.rate * (1 + TOLERANCE)
         if not rate or rate > self.range.high:
@@ -94,9 +97,9 @@ class Search:
     def least_cost(
         self, first: Sequence[Candidate], usual: Sequence[Candidate], rate: float
     ) -> None:
-        """Find the candidate that keeps every lane at the rate with the least device-seconds.
+        """Find the candidate that keeps every lane at the rate with the fewest device-seconds.
 
-        usual: those that win a tie.
+        usual: candidates that win a tie.
         """
         both = sorted({*first, *usual})
         scores = self.scores(both, rate, self.tuning[:1])
@@ -120,7 +123,7 @@ class Search:
         measured: Callable[[Sequence[Candidate]], list[Finding]],
         rank: Callable[[Finding], Key],
     ) -> None:
-        """Go from the best to a better neighbour, until there is none."""
+        """Move from the best to a better neighbour until there is none, or after ROUNDS moves."""
         for _ in range(ROUNDS):
             before = self.best
             if before is None or not self._improved(before.candidate, measured, rank):
@@ -132,7 +135,7 @@ class Search:
         measured: Callable[[Sequence[Candidate]], list[Finding]],
         rank: Callable[[Finding], Key],
     ) -> bool:
-        """Measure the neighbours that were not yet, kind by kind, until one is better."""
+        """Measure the new neighbours kind by kind until one is better. Returns whether one is."""
         before = self.best
         for around in self._around(centre):
             new = [each for each in around if each not in self.seen and self.site.allows(each)]
@@ -143,7 +146,7 @@ class Search:
         return False
 
     def _around(self, centre: Candidate) -> Iterator[list[Candidate]]:
-        """Its neighbours: other sizes, coarse before fine, then what single lanes have."""
+        """The neighbours by kind: sizes by coarse steps, by fine steps, then single lanes' parts."""
         for times in STEPS:
             yield neighbours(centre, self.most_slots, self.site.context, times)
         yield lane_neighbours(centre, self.site.open_lanes(centre))
@@ -157,7 +160,7 @@ class Search:
     def scores(
         self, candidates: Sequence[Candidate], rate: float, windows: tuple[int, ...]
     ) -> dict[Candidate, Score]:
-        """Of all candidates at one rate."""
+        """The scores of all candidates at one rate."""
         found = dict[Candidate, Score]()
         jobs = [
             (each.text, (each, Trial(self.course, self.site.setup(each), rate, windows)))
@@ -179,7 +182,7 @@ class Search:
         known: dict[Candidate, Score] | None = None,
         tolerance: float = TOLERANCE,
     ) -> list[Finding]:
-        """Of all candidates, in their order. known: scores on these windows."""
+        """The capacities of all candidates, in their order. known: scores on these windows."""
         found, ends = dict[Candidate, Rated](), (self.range.low, self.range.high)
         jobs = []
         for each in candidates:

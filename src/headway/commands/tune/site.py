@@ -1,4 +1,4 @@
-"""What the tuned server has in any case (Site), and the server's settings for a candidate."""
+"""What every candidate shares (Site), and the server's settings for one candidate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ LIMITS = ("ttft", "tpot", "e2e", "queue")
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What the engine of a candidate is made of. It can be pickled."""
+    """What a candidate's engine is built from. It can be pickled."""
 
     policies: Policies
     lanes: tuple[Lane, ...]
@@ -37,18 +37,18 @@ class Site:
     """The model, the lanes with their budgets, and the cost file."""
 
     lanes: tuple[Lane, ...]
-    windows: dict[str, Window]  # that the user has set, by lane
-    bounds: tuple[int, ...]  # of length classes: tokens
+    windows: dict[str, Window]  # those that the user has set, by lane
+    bounds: tuple[int, ...]  # of the length classes, in tokens
     context: int  # tokens
     block_size: int  # tokens
     cost: str  # path of the cost file
     model: str  # a folder or hub id; empty: the embedded one
-    dtype: str = ""  # that the cost file was measured in; empty: as stored
-    executor: str = TORCH  # that the cost file was measured on
+    dtype: str = ""  # the cost file was measured in it; empty: as stored
+    executor: str = TORCH  # the cost file was measured on it
 
     def open_lanes(self, candidate: Candidate) -> list[str]:
-        """The lanes whose windows, or slots, the user has left open. One lane has nobody to share
-        with."""
+        """The lanes whose windows (groups) or slots (else) the user has left open. A single lane
+        shares with no other, so it has none."""
         if len(self.lanes) < 2:
             return []
         if candidate.is_group:
@@ -56,7 +56,7 @@ class Site:
         return [lane.name for lane in self.lanes if lane.slots == ALL]
 
     def plain(self, candidate: Candidate) -> dict[str, Any]:
-        """The configuration of a server with these settings, as its YAML file has it."""
+        """The configuration of a server with these settings, as in its YAML file."""
         parts = self._parts(candidate)
         strategy = StrategySettings.model_validate(parts)
         engine: dict[str, Any] = {"slots": candidate.slots}
@@ -79,18 +79,19 @@ class Site:
         return {**models, "engine": engine, "lanes": lanes}
 
     def config(self, candidate: Candidate) -> ServerConfig:
-        """The server's configuration. SettingError where a server would refuse it."""
+        """The server's configuration. Raises SettingError where a server would refuse it."""
         return _checked(self.plain(candidate), "the lanes")
 
     def setup(self, candidate: Candidate) -> Setup:
-        """What the engine is made of. SettingError where a server would refuse the settings."""
+        """What the engine is built from. Raises SettingError where a server would refuse it."""
         config = self.config(candidate)
         return Setup(config.policies, config.core_lanes, candidate.slots)
 
     def allows(self, candidate: Candidate) -> bool:
-        """Whether a server takes these settings with these lanes.
+        """Whether a server accepts these settings with these lanes.
 
-        Length classes are out where the user has set a lane's window: they have one for all.
+        Length classes have one window for all lanes, so they are not allowed if the user has set
+        the window of a lane.
         """
         if candidate.strategy == LENGTH_CLASSES and self.windows:
             return False
@@ -101,7 +102,7 @@ class Site:
         return True
 
     def reduced(self, candidate: Candidate) -> Candidate:
-        """The candidate without a window that no lane reads: each size of it would be the same."""
+        """The candidate, without its window if no lane reads it: all sizes would do the same."""
         if candidate.strategy == LENGTH_CLASSES:
             has_reader = any(lane.budget.ttft != NEVER for lane in self.lanes)
         else:
@@ -109,7 +110,7 @@ class Site:
         return candidate if has_reader else replace(candidate, window=0)
 
     def unused_windows(self, candidate: Candidate) -> tuple[str, ...]:
-        """A warning of the user's windows that this candidate does not use; empty: it does."""
+        """A warning about the user's windows if this candidate does not use them, else empty."""
         if candidate.is_group or not self.windows:
             return ()
         many = len(self.windows) > 1
@@ -118,7 +119,7 @@ class Site:
         return (f"{said} {'are' if many else 'is'} {end}",)
 
     def _is_window_open(self, lane: Lane) -> bool:
-        """Whether a part of the lane's budget would be its window in dynamic lanes."""
+        """Whether dynamic lanes would derive this lane's window from its budget."""
         return lane.name not in self.windows and _limit(lane) != NEVER
 
     def _parts(self, candidate: Candidate) -> dict[str, Any]:
@@ -131,7 +132,7 @@ class Site:
         return parts | ({"chunk": candidate.chunk} if candidate.chunk else {})
 
     def _lane(self, lane: Lane, candidate: Candidate, strategy: StrategySettings) -> dict[str, Any]:
-        """A lane as the YAML file has it."""
+        """A lane as in the YAML file."""
         plain: dict[str, Any] = {
             name: format_duration(_rounded(limit))
             for name in LIMITS
@@ -162,7 +163,7 @@ class Site:
 
 
 def read_back(path: Path) -> ServerConfig:
-    """A written file, checked as the server checks it, without this process's environment."""
+    """Read a written file and check it as the server does, without the environment's settings."""
     return _checked(read_file(path), path.name)
 
 
@@ -172,7 +173,7 @@ def prompt_bounds(prompts: Sequence[int]) -> tuple[int, ...]:
 
 
 def _limit(lane: Lane) -> int:
-    """The limit that a lane's window is a part of. NEVER: it has none."""
+    """The limit that a lane's window is a percentage of. NEVER: the lane has none."""
     return min(lane.budget.ttft, lane.budget.e2e)
 
 
@@ -195,7 +196,7 @@ def _window(window: Window) -> Any:
 
 
 def _fitted(lane: Lane, slots: int, step_tokens: int) -> Lane:
-    """The lane without a most above the whole, which a server refuses."""
+    """The lane with its shares cut to the whole: a server refuses a larger `most`."""
     return replace(
         lane,
         slots=_within(lane.slots, slots),

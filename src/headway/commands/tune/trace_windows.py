@@ -1,4 +1,4 @@
-"""Windows of the endpoints' traffic: some to choose settings by, others to check the choice on."""
+"""Windows of the endpoints' traffic: some to choose settings by, some to check the choice on."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -14,12 +14,12 @@ LEAST = 2  # arrivals of a trace in a window: one alone has no rate
 def split_windows(
     services: Sequence[EndpointTraffic], count: int, requests: int
 ) -> list[list[EndpointTraffic]]:
-    """The same endpoints with a window of their traces each, in the order of the traces.
+    """Split the endpoints' traces into `count` windows, in time order; each has all endpoints.
 
-    Every trace is cut into `count` parts with equally many arrivals, and a window has the first
-    arrivals of its part: at most an endpoint's share, by weight, of so many requests. Endpoints
-    that are drawn are the same in every window; another seed draws other requests. Raises
-    SettingError for a trace that is too short.
+    Each trace is cut into `count` parts with equally many arrivals. A window takes the first
+    arrivals of its part, at most the endpoint's share (by weight) of `requests`. Drawn endpoints
+    are the same in every window; another seed draws other requests. Raises SettingError for a
+    trace that is too short.
     """
     shares = _shares(services)
     return [
@@ -32,7 +32,7 @@ def split_windows(
 
 
 def _shares(services: Sequence[EndpointTraffic]) -> dict[str, float]:
-    """By weight; all requests where an endpoint has a rate of its own."""
+    """Each endpoint's share of the requests, by weight; 1 for an endpoint with its own rate."""
     whole = sum(each.weight for each in services if not each.rate) or 1.0
     return {each.name: 1.0 if each.rate else each.weight / whole for each in services}
 

@@ -1,8 +1,7 @@
 """Trials: a candidate's engine on windows of the traffic, at one rate or at its capacity.
 
-A trial runs in a process of its own, so what goes in and what comes out can be pickled. All
-candidates are offered the same requests, and their nth steps draw the same residuals (common random
-numbers).
+A trial runs in a worker process, so its input and its result can be pickled. All candidates are
+offered the same requests, and their nth steps draw the same residuals (common random numbers).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,7 +28,7 @@ from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.selection import Demand, select_requests
 from headway.traffic.workload import Workload
 
-TAIL = 0.95  # of the steps, or of the groups: how long one takes at most
+TAIL = 0.95  # the percentile of step or group times that counts as the longest
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ class Course:
     calibration: Calibration
     windows: tuple[tuple[EndpointTraffic, ...], ...]
     token_cost: TokenCost
-    requests: int  # of a window, where its endpoints are drawn
+    requests: int  # per window, if its endpoints are drawn
     seed: int
     enforce: bool  # some lane has a limit after which the server drops a request
 
@@ -70,29 +69,29 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """What came of a trial, over all its windows. The warm-ups do not count."""
+    """The result of a trial over all its windows. Warm-ups are not counted."""
 
     rate: float
     good: Mapping[str, int]  # requests inside their budgets, by lane
     offered: Mapping[str, int]
     tallies: Tallies  # by lane and block of time, for the interval of a capacity
-    device_seconds: float  # that all steps took
+    device_seconds: float  # of all steps
     ended: int  # requests that these steps served or turned away
-    step: int  # nanoseconds that 95 % of the steps, or of the groups, take at most
+    step: int  # nanoseconds: p95 of the steps' or groups' times, in the window where it is longest
 
     @property
     def attainment(self) -> dict[str, float]:
-        """By lane; only lanes with requests."""
+        """Good over offered, by lane; lanes without requests are left out."""
         return {lane: self.good[lane] / n for lane, n in self.offered.items() if n}
 
     @property
     def tried(self) -> TriedRate:
-        """The rate and its attainment, as a search for a capacity has it."""
+        """The rate and its attainment, as a capacity search needs them."""
         return TriedRate(self.rate, self.attainment)
 
     @property
     def cost(self) -> float:
-        """Device-seconds of a request."""
+        """Device-seconds per request."""
         return self.device_seconds / max(1, self.ended)
 
 
@@ -124,16 +123,16 @@ def _simulated(trial: Trial, window: int) -> tuple[Figures, int]:
 
 
 def run_of(course: Course, setup: Setup, testbed: Testbed, work: Workload) -> Run:
-    """A run of these requests, on any testbed."""
+    """Make a run of these requests on any testbed."""
     limit = round(work.window * (1 + DRAIN))
     rules = course.enforce, work.keys
     return Run(testbed, setup.policies, setup.lanes, work.requests, limit, *rules)
 
 
 def longest_step(steps: Sequence[StepRow], is_group: bool) -> int:
-    """Nanoseconds that TAIL of the steps take at most; of the groups, where groups run to the end.
+    """The TAIL percentile of the steps' times in nanoseconds; with groups, of the groups' times.
 
-    A group has ended when nobody runs after a step.
+    A group ends with the step after which no sequence runs.
     """
     spent, times = 0, list[int]()
     for row in steps:
@@ -163,19 +162,19 @@ class CapacityTrial:
 
 @dataclass(frozen=True, slots=True)
 class Rated:
-    """A capacity, how sure it is, and what came of each rate that was tried."""
+    """A capacity, its interval, and the score of each rate that was tried."""
 
     found: Found
     scores: Mapping[float, Score]  # by rate
 
     @property
     def rate(self) -> float:
-        """The highest rate that was kept; 0: none."""
+        """The highest rate that keeps every lane; 0: none does."""
         return self.found.capacity.rate
 
     @classmethod
     def of(cls, score: Score) -> Self:
-        """Of one rate alone, which is kept or not."""
+        """Make it from the score of one rate: the capacity is that rate if kept, else 0."""
         tried, tallies = score.tried, {score.rate: score.tallies}
         rate = score.rate if tried.kept else 0.0
         interval = capacity_interval(tallies, rate, 1, 0)
@@ -183,14 +182,15 @@ class Rated:
 
     @property
     def score(self) -> Score:
-        """What came of that rate; without one, of the rate with the best attainment."""
+        """The score at that rate; if there is none, at the rate with the best worst lane (ties:
+        the lower rate)."""
         if self.rate:
             return self.scores[self.rate]
         return max(self.scores.values(), key=lambda each: (each.tried.least, -each.rate))
 
 
 def run_capacity_trial(trial: CapacityTrial) -> Rated:
-    """Search from `begin`; where nothing is kept from there on, below it. Runs in a worker."""
+    """Search from `begin` up; if no rate is kept, from the lowest. Runs in a worker."""
     scores = {each.rate: each for each in trial.known}
 
     def serve(rate: float) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""A recommendation on a terminal, and as a headway.yaml whose comments hold the evidence."""
+"""Show a recommendation, and write it as a headway.yaml whose comments hold the evidence."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ WIDTH = 98  # of a comment
 
 
 def check_outs(path: Path, json_path: Path | None) -> None:
-    """SettingError where a file cannot be written, or is there and was not made by headway tune."""
+    """Raise SettingError if a file cannot be written, or `path` is not from headway tune."""
     if json_path is not None and not json_path.parent.is_dir():
         raise SettingError(f"there is no folder {json_path.parent} for {json_path.name}")
     if not path.parent.is_dir():
@@ -37,14 +37,14 @@ def check_outs(path: Path, json_path: Path | None) -> None:
 
 
 def keep(found: Recommendation, path: Path, json_path: Path | None) -> None:
-    """Write headway.yaml, and the JSON if it is wanted."""
+    """Write headway.yaml, and the JSON if wanted."""
     write_config(found, path)
     if json_path is not None:
         json_path.write_text(json.dumps(found.as_json(), indent=1) + "\n", encoding="utf-8")
 
 
 def write_config(found: Recommendation, path: Path) -> None:
-    """Write the file whole or not at all, after the server's own reader has taken it."""
+    """Write the file whole or not at all, once the server's own reader has accepted it."""
     beside = path.with_name(f"{path.name}.part")
     body = yaml.safe_dump(dict(found.plain), sort_keys=False, default_flow_style=None, width=100)
     try:
@@ -85,7 +85,7 @@ def _commented(line: str) -> list[str]:
 
 
 def show(found: Recommendation, console: Console) -> None:
-    """The answer first; it fits 80 columns."""
+    """Print the answer first, then the evidence, in 80 columns."""
     console.print(Text(found.headline(), "bold"))
     for warning in found.setting.warnings:
         console.print(Text(warning, style="yellow"))

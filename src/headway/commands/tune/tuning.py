@@ -1,4 +1,4 @@
-"""A tuning (Tuning): what is searched, the search, and its check on held-out windows."""
+"""A tuning (Tuning): what to search, the search, and the check on the held-out windows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -45,7 +45,7 @@ from headway.yaml_values import number
 
 WINDOWS = 4  # of the traffic: every second one is held out
 TUNING, HELD_OUT = (0, 2), (1, 3)
-DEFAULTS = {  # a server that is told its lanes and its cost file alone, and first-come beside it
+DEFAULTS = {  # baselines: a server that has only its lanes and cost file set, and first-come
     DEFAULT: Candidate("budgets", 32),
     FIRST_COME: Candidate("first-come", 32, 256),
 }
@@ -53,7 +53,7 @@ DEFAULTS = {  # a server that is told its lanes and its cost file alone, and fir
 
 @dataclass
 class Tuning:
-    """What is tuned, and how far the search is."""
+    """What is tuned, and the state of the search."""
 
     site: Site
     course: Course
@@ -61,7 +61,7 @@ class Tuning:
     range: SweepRange
     candidates: list[Candidate]
     most_slots: int
-    rate: float  # that was given; 0: the highest is looked for
+    rate: float  # the given rate; 0: the search is for the highest
     long_prompt: int  # tokens, p95
     traffic: str  # in words
     warnings: tuple[str, ...]
@@ -69,8 +69,8 @@ class Tuning:
 
     @property
     def others(self) -> dict[str, Candidate]:
-        """What the recommendation is compared with, as far as the lanes allow it. Their slots are
-        no more than the cost file's: beyond those nothing was measured."""
+        """The baselines that the lanes allow. Their slots are at most the cost file's, because
+        larger batches were not measured."""
         found = {
             name: replace(each, slots=min(each.slots, self.most_slots))
             for name, each in DEFAULTS.items()
@@ -78,9 +78,9 @@ class Tuning:
         return {name: each for name, each in found.items() if self.site.allows(each)}
 
     def run(self, pool: WorkerPool, console: Console) -> Recommendation:
-        """Search, and check what was found on the held-out windows.
+        """Search, and check the best on the held-out windows.
 
-        Raises SettingError where nothing keeps every lane.
+        Raises SettingError if no candidate keeps every lane.
         """
         self.search = search = Search(
             self.site, self.course, TUNING, self.range, self.most_slots, pool, console
@@ -107,7 +107,7 @@ class Tuning:
         return {each.candidate: each.rated for each in found}
 
     def live_candidates(self, found: Recommendation) -> dict[str, Candidate]:
-        """What the live model serves: the recommended settings, and others to compare them with."""
+        """What the live model serves: the recommended settings, and one baseline that differs."""
         others = {name: self.others[name] for name in (FIRST_COME, DEFAULT) if name in self.others}
         other = [name for name, each in others.items() if each != found.candidate][:1]
         return {CHOSEN: found.candidate, **{name: others[name] for name in other}}
@@ -119,7 +119,7 @@ class Tuning:
         return check_live(live, self.course, self.site, candidates, trial, console)
 
     def so_far(self) -> Recommendation | None:
-        """The best that an interrupted search knows; None: nothing yet that keeps every lane."""
+        """The best of an interrupted search; None: no candidate is known to keep every lane."""
         best = self.search.best if self.search else None
         return self._recommended(best, {}) if best and best.rated.rate else None
 
@@ -254,7 +254,7 @@ def _site(
 def _range(
     options: TuneOptions, calibration: Calibration, window: list[EndpointTraffic]
 ) -> SweepRange:
-    """The rates to search. A given rate is refused as a search refuses it."""
+    """The rates to search. Raises SettingError as sweep_range does."""
     times = [
         each.source.arrivals[-1].at for each in window if isinstance(each.source, RecordedTrace)
     ]

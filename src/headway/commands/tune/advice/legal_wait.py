@@ -1,4 +1,4 @@
-"""The longest legal wait of each endpoint: what its budget leaves for its queue."""
+"""The longest legal wait of each lane: what its budget leaves for the queue."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -10,17 +10,17 @@ from headway.traffic.endpoint import UnloadedLatency
 
 @dataclass(frozen=True, slots=True)
 class LegalWait:
-    """How long a request of a lane may wait and still be good. Nanoseconds."""
+    """How long a request of a lane may wait and still be good. Times are nanoseconds."""
 
     lane: str
-    limit: str  # the limit that sets it: ttft, e2e or queue; empty: the lane has none of them
-    budget: int  # that limit; NEVER: none
-    service: int  # of a long request that is alone, until the limit's moment
-    running: int  # what is left of the running step or group, at most
+    limit: str  # the limit that sets the wait: ttft, e2e or queue; empty: the lane has none of them
+    budget: int  # the value of that limit; NEVER: none
+    service: int  # time that a long request alone takes to reach the limit's event
+    running: int  # at most what is left of the running step or group
 
     @property
     def wait(self) -> int:
-        """Budget - service - what is left of the running group; negative: it is always late."""
+        """Budget - service - rest of the running step or group; negative: always late."""
         return NEVER if self.budget == NEVER else self.budget - self.service - self.running
 
     @property
@@ -39,10 +39,10 @@ class LegalWait:
 def legal_waits(
     lanes: Iterable[Lane], unloaded: Mapping[str, UnloadedLatency], running: int
 ) -> list[LegalWait]:
-    """Of every lane, by the limit that leaves it least.
+    """The longest legal wait of every lane, by the limit that leaves the least.
 
-    unloaded: of a long request, by lane. running: nanoseconds that a step, or a group, takes at
-    most. A queue limit ends when the request starts, so no service is taken off it.
+    unloaded: a long request's latency alone, by lane. running: nanoseconds that a step or a group
+    takes at most. A queue limit ends when the request starts, so no service is subtracted.
     """
     return [_legal_wait(lane, unloaded.get(lane.name), running) for lane in lanes]
 

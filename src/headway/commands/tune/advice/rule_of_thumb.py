@@ -1,4 +1,4 @@
-"""The rule of docs/strategies.md that fits the traffic, and what strategy it leads to."""
+"""The rule of docs/strategies.md that fits the traffic, and the strategies it suggests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -7,14 +7,14 @@ from headway.core.lane import Lane
 from headway.core.request import NEVER
 from headway.costing.token_cost import TokenCost
 
-STALL = 1.0  # tightest TPOT budgets that a long prompt may take, before it should be cut
+STALL = 1.0  # of the tightest TPOT budget: a prompt that takes longer should be chunked
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule of thumb."""
 
-    strategies: tuple[str, ...]  # that it leads to
+    strategies: tuple[str, ...]  # those that it suggests
     text: str
     section: str  # of docs/strategies.md
 
@@ -42,7 +42,7 @@ WHOLE = Rule(
 
 
 def rule_of_thumb(lanes: Sequence[Lane], long_prompt: int, price: TokenCost) -> Rule:
-    """The first rule that fits. long_prompt: tokens, p95 of the prompts."""
+    """The first rule that fits. long_prompt: p95 of the prompts, in tokens."""
     timed = [lane for lane in lanes if lane.budget.is_timed]
     if len(timed) < len(lanes):
         return FILLER

@@ -1,7 +1,7 @@
 """A candidate as arguments of `vllm serve`, and what vLLM has no argument for.
 
-The arguments are those of vLLM's SchedulerConfig and CacheConfig (docs.vllm.ai). A name is given
-only where it means the same.
+The arguments are those of vLLM's SchedulerConfig and CacheConfig (docs.vllm.ai). A setting is
+translated only if vLLM's argument means the same.
 """
 
 from dataclasses import dataclass
@@ -20,19 +20,19 @@ from headway.server.config.config import ServerConfig
 
 @dataclass(frozen=True, slots=True)
 class VllmArguments:
-    """What can be said to vLLM, and what cannot."""
+    """Settings as vLLM arguments, and those that vLLM has no argument for."""
 
     arguments: tuple[str, ...]
     without: tuple[str, ...]  # what vLLM has no argument for, in words
 
     @property
     def line(self) -> str:
-        """As a command line has them."""
+        """The arguments as on a command line."""
         return " ".join(self.arguments)
 
 
 def vllm_arguments(config: ServerConfig) -> VllmArguments:
-    """The same settings for vLLM, as far as it has them."""
+    """Translate the settings into vLLM arguments, as far as vLLM has them."""
     policies, engine = config.policies, config.engine
     arguments = [f"--max-num-seqs {engine.slots}", f"--max-model-len {engine.context}"]
     arguments.append(f"--block-size {engine.block_size}")

@@ -13,7 +13,7 @@ from headway.pipelines.simulated.plan import Plan
 
 RECOMMENDED, GIVEN = "recommended", "as given"
 UNIT = "workflows/s"
-LASTS = 5  # deadlines that a window is to last
+LASTS = 5  # deadlines that a window should last
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,17 +22,17 @@ class Found:
 
     given: Plan
     plan: Plan  # with the recommended sizes
-    best: Rated  # on the windows that it was chosen by
+    best: Rated  # on the tuning windows, which the choice was made by
     traffic: str  # in words
     seed: int
-    requests: int  # workflows of a window
+    requests: int  # workflows per window
     processes: int  # of all stages together
-    tried: int = 0  # sizings that were simulated
-    held: Mapping[str, Rated] = field(default_factory=dict)  # on other windows; empty: not checked
+    tried: int = 0  # trials that the search ran
+    held: Mapping[str, Rated] = field(default_factory=dict)  # on held-out windows; empty: unchecked
 
     @property
     def is_kept(self) -> bool:
-        """Whether it keeps any rate on windows that it was not chosen by."""
+        """Whether it keeps some rate on the held-out windows."""
         return RECOMMENDED in self.held and self.held[RECOMMENDED].rate > 0
 
     @property
@@ -51,7 +51,7 @@ class Found:
 
     @property
     def doubts(self) -> list[str]:
-        """Why the rate may be too high: a short window ends before a line has grown."""
+        """Why the rate may be too high: a short window ends before a queue has grown."""
         rate = (self.held.get(RECOMMENDED) or self.best).rate
         deadlines = self.requests / rate / self.given.deadline if rate else LASTS
         if deadlines >= LASTS:
@@ -91,7 +91,7 @@ class Found:
 
 
 def said(rated: Rated) -> str:
-    """A capacity in words, with what it rests on."""
+    """A capacity in words, with its interval and n."""
     sure = rated.sure
     if not rated.rate:
         return "no rate keeps 95 %"

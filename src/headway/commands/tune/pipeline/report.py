@@ -1,4 +1,4 @@
-"""The stages that were found, on a terminal and as a file whose comments hold the evidence."""
+"""Show the recommended stages, and write them to a file whose comments hold the evidence."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ from headway.pipelines.simulated.plan import read_plan
 
 
 def keep(found: Found, path: Path, json_path: Path | None) -> None:
-    """Write the file whole or not at all, after it was read back; and the JSON if it is wanted."""
+    """Write the file whole or not at all, once it could be read back; and the JSON if wanted."""
     beside = path.with_name(f"{path.name}.part")
     body = yaml.safe_dump(found.plan.plain, sort_keys=False, default_flow_style=None, width=100)
     try:
@@ -38,7 +38,7 @@ def _comments(found: Found) -> str:
 
 
 def show(found: Found, console: Console) -> None:
-    """The answer first; it fits 80 columns."""
+    """Print the answer first, then the evidence, in 80 columns."""
     console.print(Text(found.headline(), "bold"))
     table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("stage", overflow="fold")

@@ -10,30 +10,30 @@ from headway.commands.tune.pipeline.sizing import Sizing, neighbours, starts
 from headway.commands.tune.pipeline.trial import Course, Rated, held_out, kept_share, tuned
 from headway.runs.process_pool import WorkerPool
 
-BETTER = 1.02  # a neighbour must keep so many times the best rate
-ROUNDS = 24  # changes at most
+BETTER = 1.02  # a neighbour must keep this many times the best rate
+ROUNDS = 24  # changes, at most
 R = TypeVar("R")
 
 
 @dataclass(slots=True)
 class Search:
-    """What was tried so far. The answer does not depend on the number of processes."""
+    """The search and its state. The answer does not depend on the number of processes."""
 
     course: Course
     pool: WorkerPool
     console: Console
     best: Rated | None = None
     asked: set[Sizing] = field(default_factory=set)
-    tried: int = 0  # sizings that were simulated
+    tried: int = 0  # trials, of one sizing each
 
     def begin(self, processes: int, low: float) -> None:
-        """Measure the starts. low: a rate to begin with."""
+        """Measure the starts. low: the rate to begin with."""
         first = starts(self.course.plan, processes)
         found = self._run(tuned, [(self.course, each, low) for each in first], "starts")
         self.best = max(found, key=lambda each: (each.rate, -first.index(each.sizing)))
 
     def climb(self) -> None:
-        """Change one thing at a time, as long as that keeps a higher rate."""
+        """Change one thing at a time, as long as a neighbour keeps a higher rate."""
         for number in range(ROUNDS):
             assert self.best is not None
             if not self.best.rate:
@@ -50,12 +50,12 @@ class Search:
             kept = [each for each in beside if shares[each] > 0]
             if not kept:
                 return
-            self.asked.clear()  # at another rate they may be kept
+            self.asked.clear()  # the next round's rate differs, and they may keep that one
             chosen = max(kept, key=lambda each: (shares[each], -beside.index(each)))
             (self.best,) = self._run(tuned, [(self.course, chosen, rate)], "its capacity")
 
     def checked(self, others: dict[str, Sizing]) -> dict[str, Rated]:
-        """Capacities on the held-out windows, by name."""
+        """The capacities of these sizings on the held-out windows, by name."""
         assert self.best is not None
         low = max(self.best.rate / 2, 1e-3)
         jobs = [(self.course, each, low) for each in others.values()]
@@ -68,7 +68,7 @@ class Search:
         jobs: Sequence[tuple[Course, Sizing, float]],
         title: str,
     ) -> list[R]:
-        """In the order of the jobs."""
+        """Run the jobs in the pool. Returns their results in the order of the jobs."""
         self.tried += len(jobs)
         self.asked.update([sizing for _, sizing, _ in jobs])
         results = dict[int, R]()

@@ -1,4 +1,4 @@
-"""How the stages of a pipeline are sized (Sizing), and the sizings beside one (neighbours)."""
+"""How a pipeline's stages are sized (Sizing), and the sizings one change away (neighbours)."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ LEAST_WINDOW, MOST_WINDOW = 1 / 64, 1 / 4  # of the deadline
 
 @dataclass(frozen=True, slots=True)
 class StageSizing:
-    """One stage's settings that are searched."""
+    """The settings of one stage that the search varies."""
 
-    size: int  # items of a call, at most; of an LLM, its slots
-    window: float  # seconds that an item may wait for others
+    size: int  # items of a call, at most; for an LLM, its slots
+    window: float  # seconds that an item may wait for more items
     processes: int
 
 
@@ -23,7 +23,7 @@ Sizing = tuple[StageSizing, ...]  # by stage
 
 
 def sizing_of(plan: Plan) -> Sizing:
-    """As the plan has it."""
+    """The sizing that a plan has."""
     return tuple([StageSizing(each.size, each.window, each.processes) for each in plan.stages])
 
 
@@ -39,8 +39,8 @@ def sized(plan: Plan, sizing: Sizing) -> Plan:
 
 
 def starts(plan: Plan, processes: int) -> list[Sizing]:
-    """Where the search begins: as given, and with the largest and small calls without windows.
-    Where the processes are not as given, they are divided by what the stages take."""
+    """Where the search begins: the sizing as given, and without windows the largest calls and
+    calls of at most 8. A different number of processes is first divided by the stages' work."""
     given = sizing_of(plan)
     if processes != sum([each.processes for each in given]):
         given = _divided(plan, given, processes)
@@ -56,7 +56,8 @@ def starts(plan: Plan, processes: int) -> list[Sizing]:
 
 
 def _divided(plan: Plan, sizing: Sizing, processes: int) -> Sizing:
-    """One process each, and the others one by one to the stage that needs it most."""
+    """Give each stage one process, and each further one to the stage with the most work per
+    process (ties: the earlier stage). An LLM stage gets no further one while others have work."""
     counts = [1] * len(sizing)
     weights = [
         0.0 if isinstance(stage, SimulatedLLM) else items * stage.least_seconds
@@ -71,7 +72,8 @@ def _divided(plan: Plan, sizing: Sizing, processes: int) -> Sizing:
 
 
 def neighbours(plan: Plan, sizing: Sizing) -> Iterator[Sizing]:
-    """One thing is changed at a time: a size or a window by a factor of 2, or a process moves."""
+    """Sizings with one change: a size or a window by a factor of 2 (or a window from or to 0), or
+    one process moved to another stage."""
     for at, (each, stage) in enumerate(zip(sizing, plan.stages, strict=True)):
         for size in (each.size // 2, min(2 * each.size, stage.most)):
             if size >= 1 and size != each.size:

@@ -18,15 +18,15 @@ from headway.pipelines.simulated.simulate import simulate_pipeline
 from headway.traffic.trace import Arrival
 
 SECOND = 1_000_000_000
-WINDOWS = 4  # the first and the third are tuned on, the others are held out
-WARM = 0.1  # of a window's workflows, which are not counted: nothing is learned yet
+WINDOWS = 4  # the first and the third are for tuning, the second and the fourth are held out
+WARM = 0.1  # share of a window's workflows, its first ones, not counted: nothing is learned yet
 TUNING, HELD_OUT = (0, 2), (1, 3)
 WORKFLOWS = "workflows"
-Window = tuple[float, ...]  # arrivals at one workflow a second on average, from 0
+Window = tuple[float, ...]  # arrival times in seconds, at one workflow per second on average
 
 
 def drawn_windows(requests: int, seed: int) -> list[Window]:
-    """Poisson arrivals."""
+    """Windows of Poisson arrivals."""
     windows = list[Window]()
     for number in range(WINDOWS):
         draw, at, times = Random(f"{seed} workflows {number}"), 0.0, list[float]()
@@ -38,7 +38,8 @@ def drawn_windows(requests: int, seed: int) -> list[Window]:
 
 
 def trace_windows(arrivals: Sequence[Arrival], requests: int) -> list[Window]:
-    """Parts of a trace with equally many arrivals. Raises SettingError if it is too short."""
+    """Windows of a trace with equally many arrivals each. Raises SettingError if the trace is too
+    short, or all arrivals of a window come at one moment."""
     each = min(requests, len(arrivals) // WINDOWS)
     if each < BLOCKS:
         least = BLOCKS * WINDOWS
@@ -56,15 +57,15 @@ def trace_windows(arrivals: Sequence[Arrival], requests: int) -> list[Window]:
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What all sizings are tried on. It is sent to worker processes."""
+    """What every sizing is tried on. It is sent to worker processes."""
 
     plan: Plan
     windows: tuple[Window, ...]
     seed: int
-    most: float  # workflows a second that no sizing can serve for long: none is offered more
+    most: float  # workflows per second, the highest rate to offer: no sizing sustains it
 
     def counted(self, sizing: Sizing, rate: float, window: int) -> list[Tally]:
-        """Workflows offered and good, block by block of the window, without the warm-up."""
+        """The offered and the good workflows of each block of the window, warm-up excluded."""
         times = [round(at / rate * SECOND) for at in self.windows[window]]
         deadline = round(self.plan.deadline * SECOND)
         graph = sized(self.plan, sizing).graph
@@ -79,7 +80,7 @@ class Course:
         return list(zip(offered, kept, strict=True))
 
     def tallies(self, sizing: Sizing, rate: float, windows: Sequence[int]) -> list[Tally]:
-        """Of several windows. After one that breaks the target, the others are not needed."""
+        """The tallies of several windows, one after the other."""
         found = list[Tally]()
         for window in windows:
             found += self.counted(sizing, rate, window)
@@ -106,7 +107,7 @@ class Rated:
 
 
 def rated(course: Course, sizing: Sizing, windows: Sequence[int], low: float) -> Rated:
-    """Measure a sizing's capacity. low: a rate to begin with."""
+    """Measure a sizing's capacity. low: the rate to begin with."""
     tried = dict[float, list[Tally]]()
 
     def serve(rate: float) -> dict[str, float]:
@@ -122,8 +123,8 @@ def rated(course: Course, sizing: Sizing, windows: Sequence[int], low: float) ->
 
 
 def kept_share(job: tuple[Course, Sizing, float]) -> tuple[Sizing, float]:
-    """A sizing's attainment at a rate on the tuning windows, of the worse one; 0.0 if the first
-    window breaks the target."""
+    """A sizing's attainment at a rate, on the worse of the tuning windows; 0.0 if either misses
+    the target."""
     course, sizing, rate = job
     worst = 1.0
     for window in TUNING:
@@ -140,6 +141,6 @@ def tuned(job: tuple[Course, Sizing, float]) -> Rated:
 
 
 def held_out(job: tuple[Course, Sizing, float]) -> Rated:
-    """A sizing's capacity on the windows that nothing was chosen by."""
+    """A sizing's capacity on the held-out windows."""
     course, sizing, low = job
     return rated(course, sizing, HELD_OUT, low)

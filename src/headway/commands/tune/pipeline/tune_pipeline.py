@@ -27,8 +27,8 @@ from headway.traffic.trace import read_trace
 def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
     """Search, write the files, print the answer; return the exit status.
 
-    1: no rate is kept on the tuning windows, so that there is no file, or on the held-out ones.
-    Raises SettingError and WorkerLostError.
+    1: the stages keep no rate on the tuning windows (then no file is written) or none on the
+    held-out ones. Raises SettingError and WorkerLostError.
     """
     check_outs(options.out, options.json)
     plan = plan_named(options.pipeline)
@@ -103,8 +103,8 @@ def _break_off(
 
 
 def fastest(plan: Plan, processes: int) -> float:
-    """Workflows a second at most, if the processes of functions could be divided evenly over their
-    work. An LLM is one engine."""
+    """An upper bound of workflows per second: function stages share their processes perfectly, and
+    each LLM stage is one engine."""
     rates, functions = list[float](), 0.0
     for stage, items in zip(plan.stages, plan.items, strict=True):
         if not isinstance(stage, SimulatedLLM):
@@ -116,14 +116,14 @@ def fastest(plan: Plan, processes: int) -> float:
 
 
 def plan_named(name: str) -> Plan:
-    """The plan in a file, or the Plan or Pipeline that module:name is. Raises SettingError."""
+    """Read the plan in a file, or import module:name, a Plan or a Pipeline. Raises SettingError."""
     module, colon, attribute = name.partition(":")
     if not colon or Path(name).exists():
         return read_plan(Path(name))
     sys.path.insert(0, "")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except Exception as error:  # whatever a module of the user's raises
+    except Exception as error:  # the user's module may raise anything
         raise SettingError(f"{name} cannot be imported: {first_line(error)}") from error
     finally:
         sys.path.remove("")
