@@ -1,1 +1,1 @@
-"""`headway diagnose`: the likely cause of what hurts, from rows alone."""
+"""`headway diagnose`: the likely cause of missed limits, from recorded rows or counters."""

@@ -1,4 +1,4 @@
-"""What all rules look at, worked out once (Circumstances)."""
+"""The facts that all rules share, computed once (Circumstances)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,8 +12,8 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
 from headway.report.formatting import duration, share
 
-# Of a request's excess, what a cause must have taken to explain it. Not all of it: what a cause
-# costs is known to a few percent, and a wait has moments in which something else held it up.
+# The share of a request's excess that a cause must have taken to explain it. Less than 1, because
+# a cause's cost is known to a few percent only, and other things add moments to a wait.
 ENOUGH = 0.8
 NEXT_STEP = Rule.NEXT_STEP.stage
 
@@ -28,40 +28,40 @@ class Circumstances:
     line: Line
 
     def score(self, explained: Sequence[Missed]) -> float:
-        """The share of the missed requests that these are."""
+        """These requests' share of the missed ones."""
         return len(explained) / len(self.missed) if self.missed else 0.0
 
     @staticmethod
     def explains(spent: float, each: Missed) -> bool:
-        """Whether a cause that took so many nanoseconds explains that it missed its limit."""
+        """Whether a cause that took `spent` nanoseconds explains why the request missed."""
         return spent >= ENOUGH * each.excess
 
     def delayed_since(self, each: Missed) -> int:
-        """From when on something could delay it: since its line was last empty before it came, or
-        its own first token where the limit is the time per token."""
+        """The time from which a cause could delay the request: the start of the span that counts
+        against its limit; for a limit before the first token, when its line was last empty."""
         begin, _ = each.span
         return self.line.before(begin, self.evidence.begin) if each.waited else begin
 
     def when(self, rows: Sequence[Missed]) -> str:
-        """Where in time these are, in words: from the first arrival to the last."""
+        """When these requests arrived, in words: from the first arrival to the last."""
         times = [each.row.arrived - self.evidence.begin for each in rows]
         if not times:
             return ""
         return f"between {duration(min(times))} and {duration(max(times))} of the run"
 
     def counted(self, rows: Sequence[Missed]) -> str:
-        """How many of the missed requests these are, in words."""
+        """The number of these requests and their share of the missed ones, in words."""
         return f"{len(rows)} of {len(self.missed)} missed requests ({share(self.score(rows))})"
 
 
 def circumstances(evidence: Evidence) -> Circumstances:
-    """Work out what the rules share."""
+    """Compute what the rules share."""
     line = EmptyLine(evidence.steps) if evidence.steps else _line_of_stages(evidence)
     return Circumstances(evidence, missed_requests(evidence), step_times(evidence), line)
 
 
 def _line_of_stages(evidence: Evidence) -> Line:
-    """Whoever had to wait for the next step alone did not stand in a line."""
+    """The line from the requests' stages. A wait for the next step alone is not a wait in line."""
     return WaitingLine(
         (row.arrived, _started(row)) for row in evidence.requests if _stood(evidence, row.id)
     )

@@ -1,5 +1,5 @@
-"""`headway diagnose`: the likely cause of what hurts, from a journal, a report, a ledger or a live
-server."""
+"""`headway diagnose`: find the likely cause of missed limits, in a journal, a report, a ledger or
+a live server."""
 
 import json
 from dataclasses import dataclass
@@ -24,24 +24,24 @@ from headway.report import report_json
 from headway.yaml_values import number
 
 FINE, HURTS = 0, 1  # exit statuses
-MINUTES = 60.0  # of a ledger that are looked at
+MINUTES = 60.0  # how much of a ledger is read by default
 
 
 @dataclass(frozen=True, slots=True)
 class DiagnoseOptions:
-    """The command line's options. One of the sources is given."""
+    """The command line's options. Exactly one source must be given."""
 
     journal: Path | None = None
     report: Path | None = None
     ledger: str = ""  # a store
     minutes: float | None = None  # of a ledger: how far back from its latest request; None: MINUTES
-    model: str = ""  # of a ledger or a server that has several
-    config: Path | None = None  # of the server that wrote the ledger
+    model: str = ""  # which model, if the ledger or the server has several
+    config: Path | None = None  # the configuration of the server that wrote the ledger
     url: str = ""  # of a live server
-    key: str = ""  # of an API key for it
+    key: str = ""  # an API key for that server
     seconds: float = 10.0  # between the two looks at a live server
     cost: Path | None = None  # a cost file: how long steps should take
-    strategy: str = ""  # of a report with several runs
+    strategy: str = ""  # which run, if the report has several
     as_json: bool = False
 
 

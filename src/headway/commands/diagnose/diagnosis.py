@@ -1,4 +1,4 @@
-"""All rules asked, and their answers ranked (Diagnosis)."""
+"""Ask all rules and rank their answers (Diagnosis)."""
 
 from dataclasses import dataclass, replace
 
@@ -20,8 +20,8 @@ from headway.commands.diagnose.missed import FAILED, LOST
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 
-# Where two causes explain as much, the earlier one is named: those that no other cause can bring
-# about come first, and those that anything which slows the engine brings about come last.
+# If two causes explain equally much, the earlier one is named. Causes that no other cause can
+# produce come first. Causes that anything slowing the engine can produce come last.
 RULES: tuple[Rule, ...] = (
     MisSetBudget(),
     GrammarCompile(),
@@ -38,13 +38,13 @@ RULES: tuple[Rule, ...] = (
     Overload(),
 )
 OF_TRAFFIC = ("burst", "overload")  # causes outside the system
-KEPT = 0.95  # of the requests inside their budgets: attainment that counts as healthy
-FEW = 5  # missed requests; of fewer a cause would be read out of chance
+KEPT = 0.95  # attainment that counts as healthy
+FEW = 5  # missed requests: with fewer, a cause would be guessed from chance
 
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What hurts, and the causes, likeliest first."""
+    """How many requests missed their limits, and the causes, likeliest first."""
 
     source: str
     offered: int  # requests with a limit, or with a known client, and all that missed or failed
@@ -53,9 +53,9 @@ class Diagnosis:
     failed: int
     findings: tuple[Finding, ...]  # ranked; empty if nothing hurts, or nothing explains it
     not_known: tuple[NotKnown, ...]
-    few: int = FEW  # requests missed, refused or failed from which on something hurts
-    by_rows: bool = True  # False: from counters, so that scores are no shares of the missed
-    # Not among the offered, because nobody knows whether they would have been in time:
+    few: int = FEW  # least number of missed, refused and failed requests for which it hurts
+    by_rows: bool = True  # False: from counters, so scores are not shares of the missed requests
+    # Not among the offered, because it is not known whether they would have been in time:
     cancelled: int = 0  # before their first token
     unfinished: int = 0  # when the run ended
 
@@ -80,7 +80,7 @@ class Diagnosis:
 
 
 def diagnose(evidence: Evidence) -> Diagnosis:
-    """Ask every rule. Pure: the same evidence, the same diagnosis."""
+    """Ask every rule. A pure function of the evidence."""
     case = circumstances(evidence)
     missed = {each.row.id for each in case.missed}
     limited = [
@@ -113,8 +113,9 @@ def _left_early(row: RequestRow) -> bool:
 
 
 def _rank(finding: Finding) -> tuple[bool, float, int]:
-    """A cause inside the system that explains half goes before the traffic, which brings about
-    nothing alone; then by score, in steps of a tenth; then in the rules' order."""
+    """Sort key: first the causes inside the system that explain half of the misses, because
+    traffic alone causes nothing; then the higher score, in steps of a tenth; then the rules' order.
+    """
     order = [rule.cause for rule in RULES]
     strong = finding.score >= NAMED and finding.cause not in OF_TRAFFIC
     return not strong, -round(finding.score, 1), order.index(finding.cause)

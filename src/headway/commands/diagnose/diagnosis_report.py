@@ -1,4 +1,4 @@
-"""A diagnosis for people, on one screen, and as JSON."""
+"""A diagnosis as one screen for people, and as JSON."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -18,13 +18,13 @@ SHOWN = 4  # causes in the table
 
 @dataclass(frozen=True, slots=True)
 class DiagnosisReport:
-    """What was found, and what replay says of the first change."""
+    """A diagnosis, and the replay of the change that it suggests first."""
 
     diagnosis: Diagnosis
-    replay: Replayed | str  # of the first finding; in words where there is none
+    replay: Replayed | str  # of the first finding's change; in words: why there is none
 
     def print(self, console: Console) -> None:
-        """One sentence, one table, the change to try."""
+        """Print one sentence, one table, and the change to try."""
         found = self.diagnosis
         console.print(Text(self.sentence, style="bold"))
         console.print(Text(f"{found.source}.", style="dim"))
@@ -42,7 +42,7 @@ class DiagnosisReport:
 
     @property
     def sentence(self) -> str:
-        """The verdict."""
+        """The verdict in one or two sentences."""
         found = self.diagnosis
         kept = f"{share(found.attainment)} of {found.offered} requests met their limits"
         kept += f", {found.refused} were refused" if found.refused else ""
@@ -98,7 +98,7 @@ class DiagnosisReport:
 
     @property
     def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
+        """The diagnosis as `--json` prints it."""
         found = self.diagnosis
         return {
             "headway_diagnosis": 1,

@@ -7,25 +7,25 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 
 FAILED = (Finish.UNSATISFIABLE, Finish.ERROR)
-READ = 1_000_000_000  # nanoseconds: without a limit nobody has read slowly who took less
-LOST = (Finish.REFUSED, *FAILED)  # they have no time of their own that could be explained
+READ = 1_000_000_000  # nanoseconds: without an e2e limit, a client that took less is not slow
+LOST = (Finish.REFUSED, *FAILED)  # requests without times that a cause could explain
 
 
 class Missed(NamedTuple):
-    """One request, the first of its lane's limits that it missed, and the nanoseconds beyond."""
+    """One request, the first limit that it missed, and by how many nanoseconds."""
 
     row: RequestRow
-    limit: str  # queue, ttft, tpot, e2e; client: its answer was in time and its client was not
-    excess: int  # for a tpot: over all gaps together
+    limit: str  # queue, ttft, tpot, e2e; client: the answer was in time, the client's reading not
+    excess: int  # nanoseconds beyond the limit; for tpot the sum over all gaps
 
     @property
     def waited(self) -> bool:
-        """Whether the limit is one of the time before its first token."""
+        """Whether the limit ends at or before the first token."""
         return self.limit in ("queue", "ttft")
 
     @property
     def span(self) -> tuple[int, int]:
-        """The time that counts against the limit: from and until."""
+        """The time that counts against the limit: begin and end."""
         row = self.row
         first = row.finished if row.first_token == NEVER else row.first_token
         if self.limit == "queue":
@@ -39,7 +39,7 @@ class Missed(NamedTuple):
 
 
 def missed_requests(evidence: Evidence) -> tuple[Missed, ...]:
-    """In order of arrival. Refused and failed requests are counted elsewhere."""
+    """The missed requests in order of arrival, without refused and failed ones."""
     found = [_missed(row, evidence.client_waits.get(row.id, 0)) for row in evidence.requests]
     return tuple(sorted([each for each in found if each], key=lambda each: each.row.arrived))
 
@@ -62,6 +62,6 @@ def _missed(row: RequestRow, client_wait: int) -> Missed | None:
     if row.e2e > budget.e2e:
         return Missed(row, "e2e", row.e2e - budget.e2e)
     allowed = max(row.e2e, READ) if budget.e2e == NEVER else budget.e2e - row.e2e
-    if client_wait > allowed:  # without a limit: it took more than twice the time
+    if client_wait > allowed:  # without a limit: the client more than doubled the time
         return Missed(row, "client", client_wait - allowed)
     return None

@@ -1,4 +1,4 @@
-"""What replay says a change would do (Replayed): the journal's requests, simulated twice."""
+"""The effect of a change by replay (Replayed): the journal's requests, simulated twice."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -21,20 +21,20 @@ NO_JOURNAL = "not possible from {source}: a what-if run needs a journal (--journ
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Attainment by lane in two simulated runs of the same requests, at the same prices.
+    """Attainment by lane in two simulated runs of the same requests, at the same step prices.
 
-    Nothing in it was measured. Requests come as they came, whatever the answers before.
+    Nothing in it is measured. Requests arrive when they did, whatever the earlier answers.
     """
 
     before: Mapping[str, float]  # the recorded settings
     after: Mapping[str, float]  # with the change
     offered: Mapping[str, int]  # requests with a budget, by lane
     prices: str  # where the step times are from, in words
-    cut: int = 0  # of them, those with the change whose known tokens ran out: they count as missed
+    cut: int = 0  # requests whose known tokens ran out under the change: they count as missed
 
     @property
     def words(self) -> str:
-        """In a sentence."""
+        """The result in one sentence."""
         lanes = [
             f"{lane} {share(self.before[lane])} -> {share(self.after[lane])} (n = {count})"
             for lane, count in self.offered.items()
@@ -50,16 +50,16 @@ class Replayed:
 
     @property
     def is_worse(self) -> bool:
-        """Whether fewer requests of all lanes together are inside their budgets."""
+        """Whether fewer requests, over all lanes, are inside their budgets with the change."""
         return (
             sum((self.after[lane] - self.before[lane]) * n for lane, n in self.offered.items()) < 0
         )
 
 
 def replayed(trial: Trial, rerun: Rerun, cost: StepCost, is_fitted: bool) -> Replayed | str:
-    """Or, in words, why there is no what-if run.
+    """Replay the change; returns in words why not if there can be no what-if run.
 
-    cost: of the steps; is_fitted: to the journal's own ones.
+    cost: of the steps. is_fitted: the cost was fitted to the journal's own steps.
     """
     if not trial.can_be_replayed:
         return OUTSIDE

@@ -1,7 +1,7 @@
-"""How long each step should have taken (StepTimes): by a cost model, or fitted to the run itself.
+"""How long each step should have taken (StepTimes): by a cost model, or by a fit to the run.
 
-A fit sees the machine as it mostly was during the run. It shows slow moments and not a machine that
-was slow from beginning to end: that takes a cost model of before.
+A fit describes the machine as it was for most of the run. So it shows slow moments, but not a
+machine that was slow from beginning to end: that takes an earlier cost model.
 """
 
 from collections.abc import Sequence
@@ -12,46 +12,46 @@ from headway.core.cost.features import Features
 from headway.core.cost.step_cost import Rates, StepCost
 from headway.core.ledger import StepRow
 
-SAMPLE = 3_000  # steps that a fit looks at, evenly spread
+SAMPLE = 3_000  # steps that a fit uses, evenly spread
 ROUNDS = 6  # of the fit: each leaves out the steps that the one before found slow
-SLOW = 1.15  # measured over fitted time from which on a step is left out of the next round
+SLOW = 1.15  # measured over fitted time at which the next round leaves a step out
 LEAST = 40  # steps that a fit needs
-BLOCK = 16  # tokens of a block where the source does not say
+BLOCK = 16  # tokens of a KV block, as assumed for step rows
 
 
 @dataclass(frozen=True, slots=True)
 class StepTimes:
-    """Expected nanoseconds, and the parts of them that a rule can take away. Per step."""
+    """Expected nanoseconds of each step, and the parts of them that a rule can subtract."""
 
     cost: StepCost  # given or fitted
     is_fitted: bool
     expected: tuple[int, ...]
     prompt: tuple[int, ...]  # for prompt tokens
-    crowd: tuple[int, ...]  # for all decode rows but one
+    crowd: tuple[int, ...]  # for all decode rows beyond the first
 
     def of_tokens(self, tokens: int) -> int:
-        """Nanoseconds that a step takes longer for so many more prompt tokens."""
+        """Nanoseconds that this many prompt tokens add to a step."""
         alone = self.cost.predict(_prompt_step(tokens))
         return max(0, alone - self.cost.predict(Features()))
 
     def alone(self, prompt: int) -> int:
-        """Nanoseconds until the first token of a prompt that nothing else delays."""
+        """Nanoseconds to the first token of a prompt (tokens) that nothing else delays."""
         return self.cost.predict(_prompt_step(prompt))
 
     def next_token(self, context: int) -> int:
-        """Nanoseconds of a step with one decode row."""
+        """Nanoseconds of a step with one decode row of this context (tokens)."""
         return self.cost.predict(Features(1, 1, 0, context, context, 1, 1))
 
     def rows_within(self, limit: int, context: int, most: int) -> int:
-        """How many decode rows of this context a step of so many nanoseconds has room for: from 1
-        to `most`."""
+        """How many decode rows of this context fit into a step of `limit` nanoseconds, from 1 to
+        `most`; found in steps of a tenth."""
         rows = most
         while rows > 1 and self.cost.predict(_decodes(rows, context)) > limit:
             rows = rows * 9 // 10
         return max(1, rows)
 
     def work(self, prompt: int, generated: int, slots: int) -> int:
-        """Device-nanoseconds of a request in full batches: what it takes from the others."""
+        """Device-nanoseconds of a request's share of full batches."""
         rows = max(1, slots)
         full = _decodes(rows, prompt + generated / 2)
         return self.of_tokens(prompt) + generated * self.cost.predict(full) // rows
@@ -64,18 +64,21 @@ def _prompt_step(tokens: int) -> Features:
 
 
 def step_times(evidence: Evidence) -> StepTimes | None:
-    """None: there are too few steps. Without any, a cost model still prices requests."""
+    """Compute the expected times of the steps; None if there are too few of them.
+
+    Without any steps, a known cost model still prices requests.
+    """
     steps = evidence.steps
     if not steps and evidence.cost.is_known:
         return StepTimes(evidence.cost, False, (), (), ())
     if len(steps) < LEAST:
         return None
     features = evidence.features or _from_rows(steps, evidence.num_blocks)
-    # Prices are of exact features; those that are worked out from rows need prices of their own.
+    # The cost model prices exact features. Features estimated from rows need a fit of their own.
     is_fitted = not (evidence.cost.is_known and evidence.features)
     cost = _fitted(features, steps) if is_fitted else evidence.cost
     expected, prompt, crowd = list[int](), list[int](), list[int]()
-    reads_each = 0.0  # keys that a decode row reads, as of the last step without prompts
+    reads_each = 0.0  # keys that a decode row reads, from the latest step without prompts
     for row, each in zip(steps, features, strict=True):
         decodes = row.decodes if row.tokens != row.rows else row.rows
         if not each.prompts:
@@ -95,7 +98,7 @@ def _decodes(rows: int, reads_each: float) -> Features:
 
 
 def _from_rows(steps: Sequence[StepRow], num_blocks: int) -> tuple[Features, ...]:
-    """As nearly as the rows tell: keys are those of the blocks in use."""
+    """Estimate the features from step rows; the keys read are those of the blocks in use."""
     most = num_blocks or max(row.free_blocks for row in steps)
     made = []
     for row in steps:
@@ -115,12 +118,12 @@ def _from_rows(steps: Sequence[StepRow], num_blocks: int) -> tuple[Features, ...
 
 
 def _columns(f: Features) -> list[float]:
-    """What the time is proportional to: a step, its tokens, rows, keys read, pairs."""
+    """The columns of the fit: 1 for the step, its tokens, rows, keys read, and pairs."""
     return [1.0, f.tokens, f.rows, f.reads, f.pairs]
 
 
 def _fitted(features: Sequence[Features], steps: Sequence[StepRow]) -> StepCost:
-    """Least squares of the relative error, again and again without the steps that were slow."""
+    """Least squares of the relative error, in rounds; each leaves out the slow steps."""
     every = -(-len(steps) // SAMPLE)
     sample = [
         (_columns(f), float(row.nanoseconds))
@@ -131,7 +134,7 @@ def _fitted(features: Sequence[Features], steps: Sequence[StepRow]) -> StepCost:
     for _ in range(ROUNDS):
         rates = _least_squares(kept)
         ratios = [_ratio(columns, took, rates) for columns, took in sample]
-        middle = sorted(ratios)[len(ratios) // 3]  # a third is not slow, whatever else is
+        middle = sorted(ratios)[len(ratios) // 3]  # at least a third of the steps is not slow
         kept = [pair for pair, ratio in zip(sample, ratios, strict=True) if ratio < SLOW * middle]
     step, token, row_, read, pair = [round(1_000 * middle * rate) for rate in rates]
     return StepCost(Rates(step=step, token=token, row=row_, read=read, pair=pair))
@@ -142,7 +145,8 @@ def _ratio(columns: Sequence[float], took: float, rates: Sequence[float]) -> flo
 
 
 def _least_squares(sample: Sequence[tuple[list[float], float]]) -> list[float]:
-    """Rates that are not negative. A column whose rate would be is left out."""
+    """Fit rates that are not negative: the column with the most negative rate is dropped, and the
+    rest fitted again."""
     used = list(range(5))
     while used:
         found = _solved([([x[at] / took for at in used]) for x, took in sample])
@@ -156,7 +160,7 @@ def _least_squares(sample: Sequence[tuple[list[float], float]]) -> list[float]:
 
 
 def _solved(rows: Sequence[list[float]]) -> list[float]:
-    """x of min |A x - 1|, by the normal equations; columns are scaled to one size first."""
+    """The x of min |A x - 1|, by the normal equations, with the columns scaled to one size."""
     count = len(rows[0])
     scales = [max(abs(row[at]) for row in rows) or 1.0 for at in range(count)]
     scaled = [[value / scale for value, scale in zip(row, scales, strict=True)] for row in rows]

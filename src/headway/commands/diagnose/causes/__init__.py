@@ -1,1 +1,1 @@
-"""One rule for each cause. A rule asks one question of the evidence."""
+"""One rule per cause. A rule asks one question about the evidence."""

@@ -11,8 +11,8 @@ from headway.report.formatting import duration
 
 @dataclass(frozen=True, slots=True)
 class BatchTooLarge:
-    """A request is explained if the rows of others took its excess, step by step. Time for prompts
-    is not theirs."""
+    """Explains a request if, over its steps, the other decode rows took its excess. Time for
+    prompts is not counted."""
 
     cause: str = "batch too large"
 

@@ -1,4 +1,4 @@
-"""Could the limit be met at all?"""
+"""Can the limit be met at all?"""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.step_times import StepTimes
 from headway.report.formatting import duration
 
-ROOM = 3  # times the unloaded time: a limit to try, as the demo's strictest endpoint has it
+ROOM = 3  # times the unloaded time: the limit to try, as for the demo's strictest endpoint
 
 
 @dataclass(frozen=True, slots=True)
 class MisSetBudget:
-    """A request is explained if it would have missed its limit alone on the machine."""
+    """Explains a request if it would have missed its limit even alone on the machine."""
 
     cause: str = "mis-set budget"
 
@@ -56,7 +56,7 @@ def _limit(each: Missed) -> int:
 
 
 def _floor(each: Missed, times: StepTimes) -> int:
-    """The least that this request could take, by the cost model: nothing else runs."""
+    """The time (ns) that the request takes alone by the cost model; 0 for queue and client."""
     row = each.row
     first, gap = times.alone(row.prompt - row.cached), times.next_token(row.prompt)
     if each.limit == "ttft":

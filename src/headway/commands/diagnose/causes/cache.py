@@ -11,16 +11,16 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
 from headway.report.formatting import duration, share
 
-BLOCKS = 12  # that a lane's requests are divided into, in order of time
-LEAST = 5  # requests of a block
-WARM = 0.2  # of the prompts' tokens in the cache, at least, where a cache helps at all
-COLD = 0.5  # of the warm share: a block with less is cold
+BLOCKS = 12  # blocks that a lane's requests are divided into, in time order
+LEAST = 5  # requests per block, at least
+WARM = 0.2  # cached share of the prompt tokens that the warmest block needs for a finding
+COLD = 0.5  # of the warmest block's cached share: a block with less is cold
 
 
 @dataclass(frozen=True, slots=True)
 class ColdCache:
-    """A request is explained if the tokens that a warm cache would have had took its excess: its
-    own, and those of the requests that were computed before it since the line was last empty."""
+    """Explains a request if tokens that a warm cache would have had took its excess: its own, and
+    those of requests that started before its first token since the line was last empty."""
 
     cause: str = "cold cache"
 
@@ -71,8 +71,8 @@ def _lost(case: Circumstances, each: Missed, lost: Timeline) -> bool:
 def _missing(
     rows: Sequence[RequestRow],
 ) -> tuple[list[tuple[RequestRow, int]], list[tuple[float, float]]]:
-    """Requests of cold blocks with the tokens that a warm cache would have had; and the shares that
-    the warmest and the coldest block had in the cache."""
+    """The requests of cold blocks, each with the tokens that only a warm cache would have had; and
+    the cached shares of the warmest and the coldest block."""
     size = max(LEAST, -(-len(rows) // BLOCKS))
     ordered = sorted(rows, key=lambda row: row.first_scheduled)
     blocks = [ordered[at : at + size] for at in range(0, len(ordered), size)]
@@ -91,7 +91,7 @@ def _missing(
 
 
 def _merged(extra: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """What was scheduled in one step has one time."""
+    """Sum what was first scheduled at the same time, in one step."""
     merged = dict[int, int]()
     for at, spent in extra:
         merged[at] = merged.get(at, 0) + spent

@@ -1,4 +1,4 @@
-"""Was the answer ready, and its client did not take it?"""
+"""Was the answer ready while the client did not read it?"""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ from headway.report.formatting import duration
 
 @dataclass(frozen=True, slots=True)
 class SlowClient:
-    """A request is explained if the server's part was in time and the client's reading was not."""
+    """Explains a request if the server was in time and the client's reading was not."""
 
     cause: str = "slow client"
 

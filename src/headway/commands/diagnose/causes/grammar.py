@@ -1,4 +1,4 @@
-"""Did requests wait at the door while a grammar was compiled?"""
+"""Did requests wait at intake while a grammar was compiled?"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from headway.report.formatting import duration
 
 @dataclass(frozen=True, slots=True)
 class GrammarCompile:
-    """A request is explained if its excess passed before the engine took it in, and it has a
-    grammar or one was at the door at the same time. What is usual without a grammar is left out."""
+    """Explains a request if its intake took its excess beyond the usual, and overlapped the intake
+    of a request with a grammar (its own included). Usual is the median without a grammar."""
 
     cause: str = "grammar compile"
 

@@ -1,4 +1,4 @@
-"""Did steps take longer than they should: for a while (a neighbour), or for good (a drift)?"""
+"""Did steps take longer than they should: for a while (neighbour), or to the end (drift)?"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from headway.commands.diagnose.timeline import of_steps
 from headway.core.ledger import StepRow
 from headway.report.formatting import duration
 
-SLICES, LEAST = 150, 8  # that the steps are divided into, and steps of one at least
-SLOW = 1.2  # measured over expected time of a slice from which on it counts as slow
-LASTING = 0.25  # of the time: slow slices that reach to the end are a drift from here on
-NEARLY_ALL = 0.8  # of the last slices that must be slow, so that one quick one ends no drift
+SLICES, LEAST = 150, 8  # slices that the steps are divided into; steps per slice, at least
+SLOW = 1.2  # a slice is slow if measured over expected time exceeds this
+LASTING = 0.25  # share of the time: slow slices that reach the end and take this much are a drift
+NEARLY_ALL = 0.8  # share of these last slices that must be slow: a quick one does not end a drift
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +23,13 @@ class SlowSteps:
     """Which steps belong to slow slices, and whether the slowness lasts to the end."""
 
     slow: tuple[bool, ...]  # by step
-    ratio: float  # measured over expected time of the slow ones
+    ratio: float  # measured over expected time of the slow steps
     lasts: bool
-    since: int  # the step from which on it lasts
+    since: int  # the step at which the lasting slowness begins
 
     @classmethod
     def of(cls, steps: Sequence[StepRow], times: StepTimes) -> "SlowSteps":
-        """Slices of equally many steps."""
+        """Judge slices of equally many steps."""
         size = max(LEAST, -(-len(steps) // SLICES))
         pairs = [(r.nanoseconds, e) for r, e in zip(steps, times.expected, strict=True)]
         each = iter(pairs)
@@ -49,7 +49,7 @@ class SlowSteps:
 
 
 def _explained(case: Circumstances, times: StepTimes, slow: SlowSteps) -> list[Missed]:
-    """Requests whose excess is the time that slow steps took beyond what was expected."""
+    """The requests whose excess the slow steps took, beyond their expected time."""
     steps = case.evidence.steps
     over = of_steps(
         steps,
@@ -68,7 +68,7 @@ def _explained(case: Circumstances, times: StepTimes, slow: SlowSteps) -> list[M
 
 @dataclass(frozen=True, slots=True)
 class NoisyNeighbour:
-    """A request is explained if slow moments that passed took its excess."""
+    """Explains a request if slow steps took its excess and the slowness passed."""
 
     cause: str = "noisy neighbour"
 
@@ -103,7 +103,7 @@ class NoisyNeighbour:
 
 @dataclass(frozen=True, slots=True)
 class DriftOfTheMachine:
-    """A request is explained if a slowness that lasts to the end took its excess."""
+    """Explains a request if slow steps took its excess and the slowness lasts to the end."""
 
     cause: str = "drift of the machine"
 

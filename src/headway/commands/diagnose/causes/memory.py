@@ -1,4 +1,4 @@
-"""Did requests wait for KV memory, or lose what they had computed?"""
+"""Did requests wait for KV blocks, or lose computed KV to preemption?"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,17 +11,17 @@ from headway.commands.diagnose.timeline import of_steps
 from headway.core.request import NEVER
 from headway.report.formatting import duration, share
 
-SCARCE = 0.05  # of the blocks: with fewer free ones hardly anybody can start
-LONG = 0.9  # of the prompts are no longer than the one that must fit, too
+SCARCE = 0.05  # share of the blocks: with fewer free ones, hardly any request can start
+LONG = 0.9  # blocks are scarce if the prompt at this quantile does not fit
 STAGES = ("queue.blocks", "queue.order", "queue.preempting", "preempted")  # of a wait for blocks
 
 
 @dataclass(frozen=True, slots=True)
 class KvThrash:
-    """A request is explained if it was preempted, or waited for blocks for its whole excess.
+    """Explains a request if it was preempted, or waited for blocks for its excess.
 
-    It waits for blocks while slots are free, and too few blocks for a long prompt are. Without step
-    rows the stages of its time say what it waited for.
+    A request waits for blocks while slots are free but too few blocks for a long prompt are.
+    Without step rows, the request's stages say what it waited for.
     """
 
     cause: str = "KV thrash"
@@ -59,11 +59,11 @@ class KvThrash:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Of blocks, as the source shows it."""
+    """A shortage of blocks, as the source shows it."""
 
-    held: Callable[[Missed], float]  # nanoseconds that it held up a request
+    held: Callable[[Missed], float]  # nanoseconds for which it delayed a request
     words: str
-    least: int  # sequences that memory was enough for
+    least: int  # sequences that the memory was enough for
 
 
 def _by_steps(case: Circumstances) -> Shortage:

@@ -1,4 +1,4 @@
-"""Did others wait while long prompts were computed?"""
+"""Did requests wait while other requests' long prompts were computed?"""
 
 from bisect import bisect_left
 from collections.abc import Sequence
@@ -13,18 +13,19 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
 from headway.report.formatting import duration
 
-CHUNKS = (32, 512)  # tokens: the least and the most that are tried
-BESIDE = 1.5  # times a step with one row: what the decode rows beside a chunk may take
+CHUNKS = (32, 512)  # tokens: the smallest and the largest chunk to suggest
+BESIDE = 1.5  # times a step with one row: the time left to the decode rows beside a chunk
 CONTEXT = 1_024  # tokens, of that row
-LONG_WAIT = 0.5  # of the tightest TTFT limit: a prompt that takes longer is long
+LONG_WAIT = 0.5  # of the tightest TTFT or queue limit: a prompt that takes longer is long
 
 
 @dataclass(frozen=True, slots=True)
 class LongPromptsBlocking:
-    """A request is explained if prompts of others took its excess.
+    """Explains a request if the prompts of other requests took its excess.
 
-    Between its tokens, those steps count whose prompts took longer than the tightest TPOT limit.
-    Before its first one, since the line was last empty, the prompt tokens of long prompts count.
+    For a TPOT or E2E limit, the steps count whose prompts took longer than the tightest TPOT limit.
+    For a limit before the first token, the time for long prompts counts since the line was last
+    empty; a long prompt itself is not explained.
     """
 
     cause: str = "long prompts blocking"
@@ -67,7 +68,8 @@ class LongPromptsBlocking:
 
 
 def _chunk(times: StepTimes, limit: int) -> int:
-    """Prompt tokens that leave room for the rest of a step (Sarathi-Serve, OSDI 2024)."""
+    """The chunk (prompt tokens) that leaves room for a step's decode rows (Sarathi-Serve, OSDI
+    2024): the largest halving of CHUNKS' upper end, and not below its lower end."""
     least, chunk = CHUNKS
     room = limit - BESIDE * times.next_token(CONTEXT)
     while chunk > least and times.of_tokens(chunk) > room:
@@ -93,12 +95,12 @@ def _measured(times: StepTimes, long: Sequence[RequestRow], stalls: Sequence[int
 
 
 def _tightest(case: Circumstances) -> int:
-    """TPOT limit of any lane: a step whose prompts take longer breaks it by itself."""
+    """The tightest TPOT limit of all lanes: a step whose prompts take longer breaks it alone."""
     return min([lane.budget.tpot for lane in case.evidence.lanes.values()], default=NEVER)
 
 
 def _long(case: Circumstances, times: StepTimes) -> list[RequestRow]:
-    """Those that take longer to compute than somebody in the tightest lane can bear to wait."""
+    """The requests whose prompts take over LONG_WAIT of the tightest TTFT or queue limit."""
     budgets = [lane.budget for lane in case.evidence.lanes.values()]
     limits = [min(budget.ttft, budget.queue) for budget in budgets]
     least = min([limit for limit in limits if limit != NEVER], default=NEVER)
@@ -113,7 +115,7 @@ def _long(case: Circumstances, times: StepTimes) -> list[RequestRow]:
 def _of_long_prompts(
     case: Circumstances, times: StepTimes, long: Sequence[RequestRow]
 ) -> list[float]:
-    """By step: nanoseconds for prompt tokens of long prompts."""
+    """For each step: nanoseconds for the prompt tokens of long prompts."""
     steps = case.evidence.steps
     begins = [row.began for row in steps]
     tokens = [row.tokens - row.decodes for row in steps]

@@ -11,15 +11,15 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
 from headway.report.formatting import share
 
-FULL = 0.95  # of the slots taken: nobody else can start
-MOST = 0.6  # of the slots: a lane that holds so many decides how long the others wait
-BETTER = 0.5  # the holder misses less than this share of what the starved lane misses
+FULL = 0.95  # share of the slots in use at which others hardly start
+MOST = 0.6  # share of the slots: a lane that holds this many decides how long the others wait
+BETTER = 0.5  # the holder's miss rate must be less than this times the starved lane's
 
 
 @dataclass(frozen=True, slots=True)
 class SlotStarvation:
-    """A request is explained if, since the line was last empty, all slots were taken for its
-    excess, most of them by one other lane, which hardly suffers itself."""
+    """Explains a request if, since the line was last empty, nearly all slots were in use for as
+    long as its excess, most of them by one other lane with a much lower miss rate."""
 
     cause: str = "slot starvation by a lane"
 
@@ -84,7 +84,7 @@ def _miss_rates(case: Circumstances) -> Mapping[str, float]:
 
 
 def _held_by(rows: Iterable[RequestRow], slots: int) -> dict[str, Timeline]:
-    """By lane: the time in which it held most of the slots and nearly all were taken."""
+    """By lane: when it held most of the slots while nearly all were in use."""
     spans = dict[str, list[tuple[int, int, float]]]()
     for begin, end, running in _running(rows):
         if sum(running.values()) >= FULL * slots:
@@ -95,7 +95,7 @@ def _held_by(rows: Iterable[RequestRow], slots: int) -> dict[str, Timeline]:
 
 
 def _running(rows: Iterable[RequestRow]) -> Iterator[tuple[int, int, dict[str, int]]]:
-    """From, until, and how many ran of each lane. A preempted request counts as running."""
+    """Begin, end, and the running requests of each lane. A preempted request counts as running."""
     changes = list[tuple[int, int, str]]()
     for row in rows:
         if row.first_scheduled != NEVER:

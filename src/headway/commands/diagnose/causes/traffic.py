@@ -1,4 +1,4 @@
-"""Did more come than can be served: for a moment (a burst), or all the time (overload)?"""
+"""Did more requests come than can be served: for a moment (burst), or all the time (overload)?"""
 
 from dataclasses import dataclass
 from statistics import median
@@ -14,21 +14,21 @@ from headway.report.formatting import duration, share
 from headway.strategies.registry import LONG_STEP
 
 UNPRICED = f"{TOO_FEW} to know how much work a request is"
-SLICES = 30  # that the run is divided into, to know its usual rate
-FULL = 0.85  # device-seconds of work per second: from here on the device has no time to spare
+SLICES = 30  # slices of the run, whose median is its usual rate
+FULL = 0.85  # device-seconds of work per second at which the device has no time to spare
 
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The work that came, in device-time at full batches: at small ones a request takes more."""
+    """The work that arrived, in device time at full batches (small batches take more)."""
 
     work: Timeline
-    usual: float  # device-nanoseconds per nanosecond: the median of the run's slices
-    peak: float  # the largest of them
+    usual: float  # device-nanoseconds per nanosecond: the median over the run's slices
+    peak: float  # the largest over the slices
 
     @classmethod
     def of(cls, case: Circumstances, times: StepTimes) -> "Offered":
-        """Of every request that was not refused."""
+        """Make it from the evidence's requests."""
         begin, end = case.evidence.begin, case.evidence.end
         came, slots = dict[int, float](), case.evidence.slots
         for row in case.evidence.requests:
@@ -42,24 +42,24 @@ class Offered:
 
 
 def _fullness(minute: Minute, slots: int) -> float:
-    """The share of a minute in which steps ran, times the share of the slots that they used."""
+    """The share of a minute in which steps ran, times their mean share of the slots."""
     return minute.busy / max(1, minute.busy + minute.idle) * minute.batch / max(1, slots)
 
 
 def _sizes(evidence: Evidence) -> dict[str, int]:
-    """What `budgets` has at a server of so many slots."""
+    """The sizes that the strategy `budgets` has with these slots."""
     return {"slots": evidence.slots, "step_tokens": evidence.slots + LONG_STEP}
 
 
 def _crowded(case: Circumstances) -> list[Missed]:
-    """Those that a line can have held up."""
+    """The missed requests that a line can have delayed."""
     return [each for each in case.missed if each.waited]
 
 
 @dataclass(frozen=True, slots=True)
 class Burst:
-    """A request is explained if, since the line was last empty, more work came than usually does,
-    by its excess."""
+    """Explains a request if, since the line was last empty, more work than usual arrived, by at
+    least its excess. Explains nothing if the usual work already fills the device."""
 
     cause: str = "burst"
 
@@ -102,8 +102,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True)
 class Overload:
-    """A request is explained if it waited while, in the usual moment, the device had no time to
-    spare."""
+    """Explains every request that missed by waiting, if the device usually had no time to spare."""
 
     cause: str = "overload"
 

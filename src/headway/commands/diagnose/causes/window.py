@@ -1,4 +1,4 @@
-"""Did requests wait while the device had room for them? Then a window, or a group, held them."""
+"""Did requests wait while the device had room? Then a window or a running group held them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,19 +11,19 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
 from headway.report.formatting import duration
 
-ROOM = 0.9  # of the slots: a mean batch below that has places left
-Held = Callable[[RequestRow], float]  # nanoseconds that a request was held although there was room
+ROOM = 0.9  # share of the slots: a smaller mean batch has free slots
+Held = Callable[[RequestRow], float]  # nanoseconds for which a request was held despite free slots
 
-SHARE = 0.25  # of the tightest TTFT limit: the window that `headway compare` gives a lane
+SHARE = 0.25  # of the tightest TTFT or queue limit: the window to try
 
 
 @dataclass(frozen=True, slots=True)
 class WindowTooLong:
-    """A request is explained if the engine held it for its excess while no step ran, or while a
-    group ran with places left: under group batching nobody joins a group that has begun.
+    """Explains a request if the engine held it for its excess while no step ran, or while a group
+    ran with free slots: no request joins a group that has begun.
 
-    Without step rows the stages of its time say so: it waited for its window, or for a group while
-    the mean batch was not full.
+    Without step rows, the request's stages tell: the time that it waited for its window, and for a
+    group if the mean batch was not full.
     """
 
     cause: str = "window too long"
@@ -62,14 +62,14 @@ def _by_stages(evidence: Evidence) -> Held:
 def _by_steps(evidence: Evidence) -> Held:
     is_group = evidence.policies is not None and evidence.policies.in_groups
     slots = evidence.slots
-    # A group runs to its last member, and nobody joins it: its free places are no use either.
+    # No request joins a running group, so a group's step with free slots counts as holding.
     useful = of_steps(
         evidence.steps,
         [0 if is_group and row.running < slots else row.nanoseconds for row in evidence.steps],
     )
 
     def held(row: RequestRow) -> float:
-        since = max(row.arrived, evidence.taken.get(row.id, 0))  # before, the engine had it not
+        since = max(row.arrived, evidence.taken.get(row.id, 0))  # when the engine took it in
         until = row.finished if row.first_scheduled == NEVER else row.first_scheduled
         return until - since - useful.between(since, until)
 

@@ -11,11 +11,10 @@ from headway.figures.warm_up import without_warm_up
 
 
 def journal_evidence(recording: Recording, cost: StepCost) -> tuple[Evidence, Rerun]:
-    """The rows of the rerun, of requests that had not ended as they were then, and the rerun itself
-    for a what-if run.
+    """Rerun the journal. Returns the evidence from its rows, and the rerun for a what-if run.
 
-    cost: of a cost file; unknown: what the journal recorded, if anything. Raises JournalError as
-    `headway replay` does.
+    Requests that had not ended have rows as of the journal's end. cost: from a cost file; unknown:
+    the recorded one is used, if there is one. Raises JournalError as `headway replay` does.
     """
     settings = recording.settings
     known = cost if cost.is_known else settings.cost

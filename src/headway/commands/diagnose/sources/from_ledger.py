@@ -1,8 +1,7 @@
-"""Evidence from the stored ledger: a row for each request, and where the device's time went by
-the minute.
+"""Evidence from the stored ledger: a row per request, and the device's time by minute.
 
-A stored row has stages of time instead of moments, and no step has a row. So rules that need steps
-answer that they cannot know, and so does what replay would say.
+A stored row has the durations of stages instead of times, and steps have no rows. So rules that
+need steps answer NotKnown, and a what-if replay is not possible.
 """
 
 import json
@@ -32,9 +31,12 @@ def ledger_evidence(
     policies: Policies | None = None,
     cost: StepCost = StepCost(),
 ) -> Evidence:
-    """requests, minutes: rows of ledger_requests and ledger_minutes, by column. lanes: with their
-    budgets, which rows do not hold; by_version: as other versions of the configuration had them. A
-    row of a lane that is not among them is left out."""
+    """Make evidence from stored rows. A row of an unknown lane is left out.
+
+    requests, minutes: rows of ledger_requests and ledger_minutes, by column. lanes: the lanes with
+    their budgets, which rows do not hold. by_version: the lanes in each version of the
+    configuration; `lanes` is used for versions that are not in it.
+    """
     rows, taken, waits = list[RequestRow](), dict[str, int](), dict[str, int]()
     stages = dict[str, Mapping[str, int]]()
     for each in requests:
@@ -67,13 +69,14 @@ def _spent(stages: str) -> Mapping[str, int]:
 
 
 def _minutes(rows: Iterable[Mapping[str, Any]]) -> tuple[Minute, ...]:
-    """A share that is open moves to `requests` within one minute, so their sum is that of steps."""
+    """Sum the rows by minute. REQUESTS, WASTE and OPEN together are the time in steps: an open
+    share moves to REQUESTS within the same minute."""
     made = dict[int, Minute]()
     for each in rows:
         before = made.get(each["minute"], Minute(0, 0, 0, 0))
         account, spent = each["account"], each["nanoseconds"]
         in_steps = account in (Account.REQUESTS, Account.WASTE, Account.OPEN)
-        is_all = account == Account.OPEN  # the others count steps of one lane, or none
+        is_all = account == Account.OPEN  # it counts all steps; the others one lane's, or none
         made[each["minute"]] = Minute(
             before.steps + (each["steps"] if is_all else 0),
             before.rows + (each["rows"] if is_all else 0),

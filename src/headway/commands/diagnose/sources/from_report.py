@@ -1,4 +1,4 @@
-"""Evidence from a report.json: rows, without the settings that made them."""
+"""Evidence from a report.json: rows, without the settings of the run."""
 
 from headway.commands.diagnose.evidence import Evidence
 from headway.errors import SettingError
@@ -7,9 +7,10 @@ from headway.report.report_json import Report
 
 
 def report_evidence(report: Report, strategy: str, name: str) -> Evidence:
-    """One strategy's first run. strategy: its name; empty: the only one.
+    """The evidence of one strategy's first run.
 
-    name: of the file, for people. SettingError if there are several and none is named.
+    strategy: its name; empty: the only one. name: the file's, for people. Raises SettingError if
+    there is no such strategy, or there are several and none is named.
     """
     names = list(report.outcomes)
     if not strategy and len(names) > 1:

@@ -1,7 +1,7 @@
-"""A diagnosis of a live server, from what its counters say between two looks.
+"""Diagnose a live server from its counters between two looks.
 
-There are no rows, so a cause explains no single request. Its score is the share of the offered
-requests that it can have hurt, or of the time that it took; each rule says which.
+There are no rows, so causes are not matched to single requests. A cause's score is a share of
+requests, streams, steps, slots or time; each rule says which.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ UNKNOWN = {
 def read_server(
     url: str, key: str, seconds: float, model: str = ""
 ) -> tuple[ServerLook, ServerLook, float]:
-    """Two looks at a model, so many seconds apart, and the seconds that really passed."""
+    """Look at a model twice, `seconds` apart. Returns both looks and the seconds that passed."""
     url = url.rstrip("/").removesuffix("/v1")
     clock = WallClock()
     before, began = look_at(url, key, model), clock.now()
@@ -37,7 +37,7 @@ def read_server(
 def server_diagnosis(
     before: ServerLook, after: ServerLook, seconds: float, source: str
 ) -> Diagnosis:
-    """What the counters between the looks show."""
+    """The diagnosis that the counters between the looks give."""
     seen = Between(before, after, seconds)
     outcomes = {
         each: seen.counted("headway_requests_total", outcome=each)
@@ -63,23 +63,23 @@ def server_diagnosis(
 
 
 def _limit(seen: Between, lane: str, *names: str) -> float:
-    """The tightest of these limits of a lane, in seconds; infinite: it has none."""
+    """The tightest of these limits of a lane, in seconds; infinite if it has none."""
     budget = seen.after.lanes[lane]["budget_ms"]
     limits = [budget[name] / 1e3 for name in names if budget.get(name) is not None]
     return float(min(limits, default=float("inf")))
 
 
 def _is_over(seen: Between, lane: str) -> bool:
-    """Whether the first in its line has waited longer than it may."""
+    """Whether the lane's oldest waiting request has exceeded its TTFT or queue limit."""
     oldest = seen.now("headway_oldest_wait_seconds", lane=lane)
     return oldest > _limit(seen, lane, "ttft", "queue")
 
 
-# -- one function a cause
+# -- one function per cause
 
 
 def _window(seen: Between) -> Finding | None:
-    """Share of the time in which nobody ran and somebody waited."""
+    """Score: the share of the time in which requests waited and no sequence ran."""
     held = seen.counted("headway_step_seconds_total", kind="waiting") / seen.seconds
     if held < 0.1:
         return None
@@ -92,7 +92,7 @@ def _window(seen: Between) -> Finding | None:
 
 
 def _client(seen: Between) -> Finding | None:
-    """Share of the streams that waited for their client for more than a second, or were cut."""
+    """Score: the share of the streams that waited over SLOW for their client, or were cut off."""
     name = "headway_client_wait_seconds"
     streams, slow = seen.counted(f"{name}_count"), seen.above(name, SLOW)
     cut = seen.counted("headway_slow_readers_total")
@@ -110,7 +110,8 @@ def _client(seen: Between) -> Finding | None:
 
 
 def _grammar(seen: Between) -> Finding | None:
-    """Share of the requests that had a grammar, where it costs a quarter of a TTFT limit."""
+    """Score: the share of a lane's requests that had a grammar, if a grammar adds over a quarter
+    of its TTFT limit at intake. The lane with the largest share."""
     name, worst = "headway_intake_seconds", None
     for lane in seen.after.lanes:
         with_, without = (seen.mean(name, lane=lane, grammar=has) for has in ("yes", "no"))
@@ -133,7 +134,8 @@ def _grammar(seen: Between) -> Finding | None:
 
 
 def _memory(seen: Between) -> Finding | None:
-    """1 where blocks are all taken and sequences lose theirs, half where one of both is so."""
+    """Score: half for preemptions, and half if over 95 % of the blocks are held at both looks and
+    requests wait."""
     lost = seen.counted("vllm:num_preemptions_total")
     full = min(seen.now("vllm:kv_cache_usage_perc"), seen.was("vllm:kv_cache_usage_perc"))
     waits = seen.now("vllm:num_requests_waiting") > 0
@@ -152,7 +154,7 @@ def _memory(seen: Between) -> Finding | None:
 
 
 def _drift(seen: Between) -> Finding | None:
-    """How far the measured step time is above the cost model's, at most 1."""
+    """Score: how far the measured step time exceeds the cost model's, as a ratio, at most 1."""
     drift = min(seen.now("headway_cost_drift_ratio"), seen.was("headway_cost_drift_ratio"))
     if drift < 1.2:
         return None
@@ -167,8 +169,8 @@ def _drift(seen: Between) -> Finding | None:
 
 
 def _starvation(seen: Between) -> Finding | None:
-    """Share of the slots that one lane holds, where all are taken and another lane's first waits
-    longer than it may."""
+    """Score: the share of the slots that one lane holds, if it holds most of them, nearly all are
+    taken, and another lane's oldest request has waited beyond its limit."""
     slots = seen.now("headway_batch_slots")
     active = {lane: seen.now("headway_active_sequences", lane=lane) for lane in seen.after.lanes}
     holder = max(active, key=lambda lane: active[lane])
@@ -190,8 +192,8 @@ def _starvation(seen: Between) -> Finding | None:
 
 
 def _steps(seen: Between, kind: str) -> tuple[float, float, str]:
-    """Of steps of this kind: the share above the tightest TPOT limit, how many there were, and in
-    which class of size most of those above are."""
+    """For steps of this kind: the share above the tightest TPOT limit, how many steps there were,
+    and the batch-size class with most of those above."""
     limit = min([_limit(seen, lane, "tpot") for lane in seen.after.lanes], default=float("inf"))
     name = "headway_step_duration_seconds"
     count = seen.counted(f"{name}_count", kind=kind)
@@ -205,9 +207,9 @@ def _steps(seen: Between, kind: str) -> tuple[float, float, str]:
 
 
 def _batch(seen: Between) -> Finding | None:
-    """Share of the steps without prompts that take longer than the tightest TPOT limit."""
+    """Score: the share of the steps without prompts that exceed the tightest TPOT limit."""
     slow, count, rows = _steps(seen, "decode")
-    if slow < 0.1 or rows == "1":  # one row alone is no batch
+    if slow < 0.1 or rows == "1":  # a single row is no batch
         return None
     return Finding(
         "batch too large",
@@ -224,7 +226,7 @@ def _batch(seen: Between) -> Finding | None:
 
 
 def _prompts(seen: Between) -> Finding | None:
-    """Share of the steps with prompts that take longer than the tightest TPOT limit."""
+    """Score: the share of the steps with prompts that exceed the tightest TPOT limit."""
     slow, count, _ = _steps(seen, "mixed")
     if slow < 0.1 or _steps(seen, "decode")[0] >= 0.1:
         return None
@@ -240,8 +242,8 @@ def _prompts(seen: Between) -> Finding | None:
 
 
 def _overload(seen: Between) -> Finding | None:
-    """Share of its limit by which the first in some line waits longer than it did, at most half: a
-    line grows for any of the other causes too."""
+    """Score: by how much a lane's oldest wait grew between the looks, over its limit; at most
+    half, because a line grows for the other causes too."""
     worst, named = 0.0, ""
     for lane in seen.after.lanes:
         now, was = (read("headway_oldest_wait_seconds", lane=lane) for read in (seen.now, seen.was))

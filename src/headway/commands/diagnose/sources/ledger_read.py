@@ -1,4 +1,4 @@
-"""What a diagnosis reads of a store: the latest rows of one engine, and the lanes that it had."""
+"""Read a store for a diagnosis: the latest rows of one engine, and the lanes that it had."""
 
 import json
 from collections import Counter
@@ -25,7 +25,7 @@ from headway.store.ledger.ledger_tables import MINUTES, REQUESTS
 from headway.store.ledger.reading import LedgerReader
 from headway.store.tables import VERSIONS
 
-MOST = 200_000  # requests; of more the earliest are left out
+MOST = 200_000  # requests; if there are more, the earliest are left out
 NO_LANES = (
     "no lanes are known: the store has no versions of the configuration. Name the server's file "
     "with --config"
@@ -34,21 +34,24 @@ NO_LANES = (
 
 @dataclass(frozen=True, slots=True)
 class Configured:
-    """What a configuration says of an engine."""
+    """What a configuration says about an engine."""
 
     lanes: Lanes
     policies: Policies | None  # None: not known
-    cost_file: str = ""  # empty: it names none
-    model: str = ""  # of a version
-    is_file: bool = False  # a version that is the server's file
+    cost_file: str = ""  # empty: the configuration names none
+    model: str = ""  # the model that a version is for
+    is_file: bool = False  # the version is the server's file
 
 
 def read_ledger(
     where: str, minutes: float, model: str, config: Path | None, cost: Path | None
 ) -> Evidence:
-    """The rows of the latest `minutes` that have some. model: as clients name it; empty: the only
-    one. config: of the server; None: the versions in the store. cost: a cost file; None: what the
-    configuration names. Raises SettingError, StoreError."""
+    """Read the rows of the last `minutes` before the model's latest request.
+
+    model: as clients name it; empty: the only one. config: the server's file; None: the versions
+    in the store. cost: a cost file; None: the one that the configuration names. Raises
+    SettingError, StoreError.
+    """
     reader = LedgerReader(where)
     try:
         with reader.begin() as connection:
@@ -85,7 +88,7 @@ def _of_file(path: Path) -> Configured:
 
 
 def _of_versions(connection: Connection) -> dict[int, Configured]:
-    """By number, of all models."""
+    """All models' versions by number."""
     rows: Sequence[Row[Any]] = ()
     if inspect(connection).has_table("versions"):
         rows = connection.execute(select(VERSIONS).order_by(VERSIONS.c.number)).all()
@@ -100,8 +103,11 @@ def _of_versions(connection: Connection) -> dict[int, Configured]:
 def _in_force(
     versions: Mapping[int, Configured], requests: Sequence[Mapping[str, Any]]
 ) -> tuple[Configured, dict[int, Configured]]:
-    """What most of the requests were served under, and all versions with version 0: the file's of
-    their model, with which the server began."""
+    """The version that served most of the requests (ties: the later one), and all versions.
+
+    Version 0 is added: the latest version from the server's file for the requests' model, which the
+    server began with; else the model's first version.
+    """
     models = {row["model"] for row in requests}
     mine = {number: each for number, each in versions.items() if each.model in models} or versions
     files = [number for number, each in mine.items() if each.is_file]
@@ -135,8 +141,11 @@ def _named(lanes: Sequence[Lane]) -> Lanes:
 def _requests(
     connection: Connection, minutes: float, model: str
 ) -> tuple[list[Mapping[str, Any]], int]:
-    """In order of arrival, and how many other runs of the model there are in this time. A run is
-    one engine's, from a start of the server to its end: times of two do not compare."""
+    """The rows of the latest run in order of arrival, and the number of other runs in this time.
+
+    A run is one engine's, from a start of the server to its end. Times of two runs are not
+    comparable.
+    """
     models = list(connection.execute(select(REQUESTS.c.model).distinct()).scalars())
     named = sorted(filter(None, models))
     if model and model not in named:
@@ -164,7 +173,7 @@ def _requests(
 def _minutes(
     connection: Connection, requests: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, Any]]:
-    """Of the requests' run, from the first one's minute on."""
+    """The minute rows of the requests' run, from the first request's minute on."""
     first = requests[0]["arrived"] // MINUTE
     wanted = select(MINUTES).where(
         MINUTES.c.writer == requests[0]["writer"], MINUTES.c.minute >= first

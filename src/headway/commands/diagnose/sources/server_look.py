@@ -1,4 +1,4 @@
-"""One look at a live server: its metrics and its lanes (ServerLook), and what lies between two."""
+"""One look at a live server, its metrics and lanes (ServerLook), and the change between two."""
 
 import json
 from bisect import bisect_left
@@ -11,10 +11,10 @@ from urllib.request import Request, urlopen
 from headway.errors import SettingError
 
 TIMEOUT = 10.0  # seconds for one answer
-MODEL = "model_name"  # a label; empty: of requests refused before their model was known
+MODEL = "model_name"  # a label; empty: requests refused before their model was known
 SHARED = (MODEL, "engine")  # labels that all samples have; a model has one engine
 
-Labels = tuple[tuple[str, str], ...]  # sorted, without those of SHARED
+Labels = tuple[tuple[str, str], ...]  # sorted, without the SHARED ones
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,14 +27,14 @@ class ServerLook:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Two looks, and what was counted between them."""
+    """Two looks, and what the counters gained between them."""
 
     before: ServerLook
     after: ServerLook
     seconds: float
 
     def now(self, name: str, **labels: str) -> float:
-        """The later value, summed over the samples that have these labels; 0: there is none."""
+        """The later value, summed over the samples with these labels; 0 if there are none."""
         return _sum(self.after, name, labels)
 
     def was(self, name: str, **labels: str) -> float:
@@ -42,17 +42,17 @@ class Between:
         return _sum(self.before, name, labels)
 
     def counted(self, name: str, **labels: str) -> float:
-        """How much a counter has grown. A server that started again counts from 0."""
+        """How much a counter has grown; after a server restart, its growth from 0."""
         now, was = self.now(name, **labels), self.was(name, **labels)
         return now - was if now >= was else now
 
     def mean(self, name: str, **labels: str) -> float:
-        """Of a histogram's values between the looks; 0: there were none."""
+        """The mean of a histogram's values between the looks; 0 if there were none."""
         count = self.counted(f"{name}_count", **labels)
         return self.counted(f"{name}_sum", **labels) / count if count else 0.0
 
     def above(self, name: str, limit: float, **labels: str) -> float:
-        """How many values were above the limit, which is rounded up to a bucket's bound."""
+        """How many values were above the limit, rounded up to a bucket's bound (or the last)."""
         found = self.after.samples.get(f"{name}_bucket", {})
         bounds = sorted({float(dict(key)["le"]) for key in found})
         if not bounds:
@@ -63,7 +63,7 @@ class Between:
         return self.counted(f"{name}_count", **labels) - below
 
     def values(self, name: str, label: str) -> list[str]:
-        """The values that a label has."""
+        """The values of a label, sorted."""
         return sorted({dict(key)[label] for key in self.after.samples.get(name, {})})
 
 
@@ -73,9 +73,10 @@ def _sum(look: ServerLook, name: str, labels: Mapping[str, str]) -> float:
 
 
 def look_at(url: str, key: str, model: str = "") -> ServerLook:
-    """Ask for /metrics and /v1/lanes of one model. model: its name; empty: the only one.
+    """Fetch /metrics and /v1/lanes, and keep what is of one model.
 
-    SettingError if the server does not answer as it should, or has several models.
+    model: its name; empty: the only one. Raises SettingError if the server's answer is not usable,
+    if it has no such model, or if it has several and none is named.
     """
     try:
         from prometheus_client.parser import text_string_to_metric_families
@@ -92,7 +93,7 @@ def look_at(url: str, key: str, model: str = "") -> ServerLook:
         if each.labels.get(MODEL, "") in (mine, ""):
             own = tuple(sorted((k, v) for k, v in each.labels.items() if k not in SHARED))
             found = samples.setdefault(each.name, {})
-            found[own] = found.get(own, 0.0) + each.value  # one has them, and one those refused
+            found[own] = found.get(own, 0.0) + each.value  # the model's, and those without a model
     listed = json.loads(_get(f"{url}/v1/lanes", key))["data"]
     lanes = {each["id"]: each for each in listed if each.get("model", mine) == mine}
     return ServerLook(samples, lanes)
