@@ -32,9 +32,8 @@ def make_app(
     jobs: "JobServer | None" = None,
     ledger: "LedgerService | None" = None,
 ) -> FastAPI:
-    """The application. Calls take no longer than `server.limits.call_time`, and end when their
-    client leaves; a stream that has begun may take any time. jobs, ledger: None if they have no
-    store."""
+    """The application. A call takes at most `server.limits.call_time`, and ends when its client
+    leaves. A stream that has begun may take any time. jobs, ledger: None if they have no store."""
     app = DocumentedApp(
         title=service.target.name, version=__version__, docs_url=None, redoc_url=None
     )

@@ -25,17 +25,17 @@ from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import LEAST, SOON, jittered
 
 NO = "not_supported"
-# Seconds for which a thread keeps Python to itself. A function that computes in Python holds up the
-# loop for so long after each of its system calls. With less than this the threads take turns so
-# often that benchmarks.batcher_http has fewer calls a second: 2,290 with 1 ms and 2,380 with 2.
+# Seconds for which a thread keeps the interpreter. A function that computes in Python holds up the
+# event loop that long after each of the loop's system calls. With a shorter turn the threads switch
+# so often that benchmarks.batcher_http has fewer calls a second: 2,290 with 1 ms, 2,380 with 2.
 TURN = 0.002
 
 
 class FunctionCalls:
-    """Calls the function with the items of many requests. On one event loop's thread."""
+    """Calls the function with the items of many requests. Use it on one event loop's thread."""
 
     def __init__(self, target: Target, staged: Staged | None = None) -> None:
-        """staged: where a ledger is kept. Raises SettingError for settings that do not fit."""
+        """staged: None if no ledger is kept. Raises SettingError for settings that do not fit."""
         self.target, self.metrics = target, FunctionMetrics(target.name)
         told = staged.take if staged else None
         self.batcher = Batcher(
@@ -58,13 +58,13 @@ class FunctionCalls:
         return EngineState.DOWN if self.batcher.down else EngineState.READY
 
     def close(self) -> None:
-        """Call the function with all that wait, then end its thread."""
+        """Call the function with all waiting items, then end its thread."""
         self.batcher.close()
 
     async def result(self, ask: Ask, accounts: ItemAccounts | None) -> bytes:
-        """The result of an item, or the results of several in their order: an item that fails has
-        an `error`. accounts: hear what became of the items, where a ledger is kept. Raises
-        Problem."""
+        """The result of an item, or the results of several items in their order, where an item that
+        fails has an `error`. accounts: told what became of the items; None if no ledger is kept.
+        Raises Problem."""
         target, value = self.target, decode(ask.body, ask.kind)
         if not ask.most:
             result = await self._call(self._item(value), ask.wishes, accounts)
@@ -79,8 +79,8 @@ class FunctionCalls:
         return self._encoded({"results": results}, ask.accept)
 
     async def pieces(self, ask: Ask, accounts: ItemAccounts | None) -> AsyncIterator[bytes]:
-        """The pieces of an item as server-sent events. Raises Problem before the first one; later
-        it is an event."""
+        """The pieces of an item as server-sent events. Raises Problem before the first event; a
+        later Problem is an event."""
         item, begun = self._item(decode(ask.body, ask.kind)), False
         try:
             async for piece in self._stream(item, ask.wishes, accounts):
@@ -106,10 +106,10 @@ class FunctionCalls:
     async def _call_each(
         self, items: Sequence[Any], wishes: Wishes, accounts: ItemAccounts | None
     ) -> list[Any]:
-        """Of each item its result, or the Problem that it has instead.
+        """The result of each item, or the error (a Problem) that it has instead.
 
-        No more of them wait at a time than half of what the lane holds, so that a list alone never
-        fills it. Raises Problem if there is no such lane.
+        At most half as many items as may wait in the lane are under way at a time, so that one list
+        never fills the lane. Raises Problem if there is no such lane.
         """
         lines = self.batcher.load.lanes
         lane = wishes.lane or next(iter(lines))
@@ -136,7 +136,7 @@ class FunctionCalls:
             raise self._problem(error, lane, account) from error
 
     def _encoded(self, value: Any, kind: str) -> bytes:
-        """The body of a result. Raises Problem if the result has no such form."""
+        """The body of a result. Raises Problem if the result cannot be encoded as this kind."""
         try:
             return encode(value, kind)
         except Exception as error:  # pydantic, msgpack and numpy raise many kinds
@@ -144,8 +144,8 @@ class FunctionCalls:
             raise Problem(500, why, code="function_error") from error
 
     def _problem(self, error: Exception, lane: str, account: ItemAccount | None) -> Problem:
-        """The answer to an error, whose code its account gets. lane: as the item named it; may be
-        empty."""
+        """The Problem to answer an error with; the item's account gets its code. lane: as the item
+        named it; may be empty."""
         problem = self._problem_of(error, lane)
         if account:
             account.code = problem.code

@@ -32,20 +32,20 @@ from headway.server.functions.messages import (
 from headway.server.functions.process import run
 from headway.server.protocol.problem import Problem
 
-SEEN = 1.0  # seconds for the process to say how it is
+SEEN = 1.0  # seconds for the process to report its state
 
 News = Answer | Refused | Seen | PagePart | Problem
 
 
 class Asked:
-    """What is said of one request, as it comes."""
+    """The process's messages about one request, as they come."""
 
     def __init__(self) -> None:
         self.queue: asyncio.Queue[News] = asyncio.Queue()
         self.ended = False  # nothing more comes
 
     async def next(self) -> Answer | Seen | PagePart:
-        """Raises Problem."""
+        """The next message. Raises Problem."""
         news = await self.queue.get()
         self.ended = not isinstance(news, Answer) or news.is_last
         if isinstance(news, Refused):
@@ -56,7 +56,8 @@ class Asked:
 
 
 class FunctionClient:
-    """Started once; server.engine.restarts.Client. On the event loop's thread."""
+    """A function in its own process (server.engine.restarts.Client). Start it once, and use it on
+    the event loop's thread."""
 
     def __init__(
         self,
@@ -64,12 +65,12 @@ class FunctionClient:
         echo: Callable[[str], object] | None,
         book: FunctionBook | None = None,
     ) -> None:
-        """book: where a ledger is kept."""
+        """book: None if no ledger is kept."""
         self._options, self._echo, self._book = options, echo, book
         self.state, self.down = EngineState.LOADING, ""
         self._numbers = count(1)
         self._asked: dict[int, Asked] = {}
-        self._calls: dict[int, FunctionCall] = {}  # of whose items the book will be told
+        self._calls: dict[int, FunctionCall] = {}  # the book will be told of their items
         self._process: ChildProcess | None = None
         self._error: HeadwayError | None = None  # the process's last words
         self._leaving = False
@@ -77,20 +78,20 @@ class FunctionClient:
 
     @property
     def pid(self) -> int:
-        """0: there is none."""
+        """The process's id; 0: there is none."""
         return self._process.pid if self._process else 0
 
     async def start(self, progress: Callable[[str], object] = lambda text: None) -> About:
-        """Import the function. Raises what kept it from that."""
+        """Import the function. Raises the error that prevented it."""
         assert not self._process, "it is started once"
         self._progress = progress
         self._about: asyncio.Future[About] = asyncio.get_running_loop().create_future()
         about = self._options, self._take, self._ended, self._echo
-        self._process = ChildProcess(run, *about, daemon=False)  # it may have processes itself
+        self._process = ChildProcess(run, *about, daemon=False)  # it may start processes itself
         return await asyncio.shield(self._about)
 
     async def answer(self, ask: Ask, call: FunctionCall | None = None) -> bytes:
-        """The body of the answer. call: where a ledger is kept. Raises Problem."""
+        """The body of the answer. call: None if no ledger is kept. Raises Problem."""
         with self._asking(ask, call) as asked:
             news = await asked.next()
         assert isinstance(news, Answer)
@@ -106,13 +107,13 @@ class FunctionClient:
                     yield news.body
 
     async def look(self) -> Seen | None:
-        """How it is now; None: it does not say so in time."""
+        """The function's state now; None: the process does not answer in time."""
         news = await self._said(Look(0))
         assert news is None or isinstance(news, Seen)
         return news
 
     async def show(self, now: int) -> ModelView | None:
-        """What the live page shows of it; None: it does not say so in time."""
+        """What the live page shows of it; None: the process does not answer in time."""
         news = await self._said(ShowPage(now))
         assert news is None or isinstance(news, PagePart)
         return news.view if news else None
@@ -128,7 +129,7 @@ class FunctionClient:
     def _asking(
         self, ask: Ask | Look | ShowPage, call: FunctionCall | None = None
     ) -> Iterator["Asked"]:
-        """Send it; if the block is left before all was said, it is cancelled. Raises Problem."""
+        """Send a request. Leaving the block before its last message cancels it. Raises Problem."""
         if self.state is EngineState.DOWN or not self._process:
             raise down(EngineDownError(self.down))
         id, asked = next(self._numbers), Asked()
@@ -157,13 +158,13 @@ class FunctionClient:
         return await self._process.end() if self._process else True
 
     def fail(self, fault: str) -> None:
-        """It is down; every caller hears why."""
+        """Mark the function as down, and tell every caller why."""
         self.down, self.state = self.down or fault, EngineState.DOWN
         self._over.set()
         self._tell_all(EngineDownError(self.down))
 
     async def drain(self, timeout: float, whole: float = 0.0) -> None:
-        """Finish what was accepted, and close. whole: as of EngineClient."""
+        """Finish what was accepted, then close. whole: as in EngineClient; not used here."""
         self._leave()
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
@@ -176,7 +177,7 @@ class FunctionClient:
         await self.close()
 
     async def close(self) -> None:
-        """End the process now. Callers that wait get a Problem: the server is closing."""
+        """End the process now. Waiting callers get a Problem: the server has closed."""
         self._leave()
         self._tell_all(DrainingError("the server has closed"))
         await self.end()
@@ -187,7 +188,7 @@ class FunctionClient:
             self.state = EngineState.DRAINING
 
     def _tell_all(self, error: EngineDownError) -> None:
-        """Each its own Problem: raised by several, one would gather the tracebacks of all."""
+        """Give each caller its own Problem: a shared one would gather the tracebacks of all."""
         for asked in self._asked.values():
             asked.queue.put_nowait(down(error))
 
@@ -223,7 +224,7 @@ class FunctionClient:
         self._over.set()
         if not self._about.done():
             self._about.set_exception(error)
-            self._about.exception()  # whoever waited may have left
+            self._about.exception()  # retrieved here: the caller of `start` may have left
         if not self._leaving or self._error:
             self.fail(str(error))
         self._tell_all(DrainingError("the function is closed"))

@@ -14,7 +14,7 @@ KINDS = frozenset({JSON, MSGPACK, NPY})
 
 
 def kind_of(header: str, otherwise: str) -> str:
-    """Of Content-Type or Accept: the first of ours that it names; else the other."""
+    """The first of our kinds that a Content-Type or Accept header names; else `otherwise`."""
     for part in header.split(","):
         if (kind := part.partition(";")[0].strip().lower()) in KINDS:
             return kind
@@ -28,7 +28,7 @@ def decode(raw: bytes | bytearray, kind: str) -> Any:
             case "application/msgpack":
                 return _msgpack().unpackb(bytes(raw), object_hook=_array_of, strict_map_key=False)
             case "application/x-npy":
-                # Not numpy.load, which takes archives, too.
+                # Not numpy.load, which also reads archives.
                 return _numpy().lib.format.read_array(io.BytesIO(raw), allow_pickle=False)
             case _:
                 return from_json(raw)
@@ -52,7 +52,7 @@ def checked(value: Any, adapter: TypeAdapter[Any], arrays: bool, at: str = "") -
 
 
 def encode(value: Any, kind: str) -> bytes:
-    """The body of a result. Arrays are lists in JSON, where a number that is none is null."""
+    """The body of a result. In JSON, arrays are lists, and NaN and infinities are null."""
     match kind:
         case "application/msgpack":
             packed: bytes = _msgpack().packb(value, default=_packed)
@@ -66,7 +66,7 @@ def encode(value: Any, kind: str) -> bytes:
 
 
 def plain(value: Any) -> Any:
-    """What JSON has no form for: numpy's arrays and numbers. TypeError for all else."""
+    """The JSON form of numpy's arrays and numbers. Raises TypeError for anything else."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"a {type(value).__name__} has no form in JSON")
@@ -107,7 +107,7 @@ def _array_of(found: dict[Any, Any]) -> Any:
     if kind.hasobject:
         raise ValueError("arrays of objects are not read")
     found = _numpy().frombuffer(named["data"], kind).reshape(named["shape"])
-    return found.copy()  # else nobody could write into it
+    return found.copy()  # an array from a buffer is read-only
 
 
 def _numpy() -> Any:

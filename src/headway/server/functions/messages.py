@@ -1,4 +1,4 @@
-"""What is asked of a function, and what is said of it: also between its process and the server.
+"""Requests to a function and messages about it, also between its process and the server.
 
 front  -- Ask, Cancel, Look, ShowPage, Close ---------------------------------->  its process
        <-- Progress*, then About or Failed, then lists of Answer, Refused, Seen, PagePart and,
@@ -21,7 +21,7 @@ from headway.server.protocol.problem import Problem
 
 @dataclass(frozen=True, slots=True)
 class FunctionOptions:
-    """How the process of a function is to be made."""
+    """How to make the process of a function."""
 
     target: str  # module:name
     name: str  # as clients know it
@@ -34,20 +34,20 @@ class About:
     """What a function is. It pickles without the function's own types."""
 
     name: str
-    summary: str  # the first line of what it says of itself
+    summary: str  # the first line of its docstring
     streams: bool
     size: int  # items of a call, at most
     item: Mapping[str, Any] = field(default_factory=dict)  # JSON schema
-    result: Mapping[str, Any] = field(default_factory=dict)  # of a stream, its pieces'
-    models: Mapping[str, Any] = field(default_factory=dict)  # the schemas that those refer to
+    result: Mapping[str, Any] = field(default_factory=dict)  # JSON schema; of a stream, its pieces'
+    models: Mapping[str, Any] = field(default_factory=dict)  # schemas that these two refer to
     notes: tuple[str, ...] = ()  # what an operator should know
 
 
 class Wishes(NamedTuple):
-    """Where and until when an item waits."""
+    """Where an item waits, and for how long."""
 
     lane: str  # empty: the first
-    deadline: float = 0.0  # seconds after which nobody wants its result; 0: none
+    deadline: float = 0.0  # seconds after which its result is of no use; 0: none
 
 
 class Ask(NamedTuple):
@@ -62,7 +62,7 @@ class Ask(NamedTuple):
 
 
 class Cancel(NamedTuple):
-    """Nobody waits for the answer any more."""
+    """Cancels a request: its caller has left."""
 
     id: int
 
@@ -81,11 +81,11 @@ class ShowPage(NamedTuple):
 
 
 class Close(NamedTuple):
-    """All have been answered: end."""
+    """Ends the process: all requests have been answered."""
 
 
 class Answer(NamedTuple):
-    """The body of an answer, or an event of a stream, which goes on after it."""
+    """The body of an answer, or an event of a stream. The stream goes on unless `is_last`."""
 
     id: int
     body: bytes
@@ -93,7 +93,7 @@ class Answer(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A Problem: it does not pickle."""
+    """A Problem in a form that pickles."""
 
     id: int
     status: int
@@ -114,7 +114,7 @@ class Refused(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """How it is now."""
+    """The state of the function now."""
 
     id: int
     families: list[Metric]
@@ -129,14 +129,14 @@ class Measured(NamedTuple):
 
 
 class ItemsTold(NamedTuple):
-    """What became of the items of a request. It comes once, also after it was cancelled."""
+    """What became of a request's items. It comes once, even if the request was cancelled."""
 
     id: int
     items: Sequence[ItemRow]
 
 
 class PagePart(NamedTuple):
-    """What the live page shows of it, with all of its lanes."""
+    """What the live page shows of a function, with all of its lanes."""
 
     id: int
     view: ModelView

@@ -1,4 +1,4 @@
-"""What Prometheus reads of a function: calls, items and waits, from the ledger's rows."""
+"""A function's metrics for Prometheus: calls, items and waits, from the ledger's rows."""
 
 import threading
 from collections import Counter
@@ -19,7 +19,8 @@ from headway.server.observe.metrics.histogram import SEQUENCES, TIMES, Histogram
 
 
 class FunctionMetrics:
-    """A collector. Rows come from the engine's thread, and are read on the event loop's."""
+    """A collector of a function's metrics. The engine's thread adds rows; the event loop's thread
+    reads them."""
 
     load: Callable[[], Load]
 
@@ -31,7 +32,7 @@ class FunctionMetrics:
         self._padding = 0
         self.refused = 0  # at the door
         self.listeners: list[Rows] = []  # told of rows after this, in the engine's thread
-        self.refusing: list[Callable[[str, int], object]] = []  # told of lanes, and when
+        self.refusing: list[Callable[[str, int], object]] = []  # told of refusals: lane and time
 
     def refuse(self, lane: str, at: int) -> None:
         """Count an item that was refused at the door. at: nanoseconds."""
@@ -40,7 +41,7 @@ class FunctionMetrics:
             told(lane, at)
 
     def rows(self, calls: list[StepRow], items: list[RequestRow]) -> None:
-        """As Batcher's `rows`."""
+        """Count calls and items, as Batcher's `rows`."""
         with self._lock:
             for call in calls:
                 self._calls.add(call.nanoseconds)

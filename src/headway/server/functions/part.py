@@ -1,4 +1,4 @@
-"""FunctionsPart: the functions of a server that has models, too; their paths and metrics."""
+"""FunctionsPart: the functions of a server that also has models, with their paths and metrics."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -43,7 +43,7 @@ from headway.server.protocol.problem import Problem
 
 
 class Front:
-    """A functions.routes.FunctionFront: a function behind the server's keys and lanes."""
+    """A function behind the server's keys and lanes (functions.routes.FunctionFront)."""
 
     def __init__(self, function: RemoteFunction, service: Service) -> None:
         self._function, self._service = function, service
@@ -65,7 +65,7 @@ class Front:
         budgets = self._function.budgets
         lane = lane_of(headers.get("x-headway-lane", ""), "", "", tenant, budgets)
         access_record().lane = lane
-        expected_tokens(headers)  # an item has none, but a wrong value is refused as elsewhere
+        expected_tokens(headers)  # unused by items, but a wrong value is refused as elsewhere
         held = deadlines_of(budgets[lane], headers, clock.now()).budget
         limit = min(held.e2e, result_time(headers, self.about.streams))
         return Wishes(lane, 0.0 if limit == NEVER else limit / SECOND)
@@ -78,7 +78,8 @@ class Front:
 
 
 class FunctionsPart:
-    """Installed before the functions are loaded, and described when they are."""
+    """The functions' paths and metrics: installed before the functions are loaded, documented once
+    they are."""
 
     def __init__(self, service: Service, functions: Mapping[str, RemoteFunction]) -> None:
         self._service, self._functions = service, functions
@@ -105,7 +106,7 @@ class FunctionsPart:
         app.state.metrics.refreshing.append(self._refresh)
 
     def document(self, app: DocumentedApp) -> None:
-        """All functions are known: /openapi.json has their types from now on."""
+        """Add the functions' types to /openapi.json, once all functions are known."""
         for routes in self._routes.values():
             app.include_router(routes.router())
         models, others = dict[str, object](), app.models
@@ -129,7 +130,7 @@ class FunctionsPart:
         ]
 
     def collect(self) -> Iterator[Metric]:
-        """The families of all functions, as they said last."""
+        """The metric families of all functions, as each reported them last."""
         state = GaugeMetricFamily(
             "headway_function_state",
             "1 for the function's present state, 0 for the others.",

@@ -1,7 +1,7 @@
 """A function's own process: its module, its batcher, and a pipe to the server.
 
-Its threads: the event loop, the batcher's and the function's own, and one at each end of the pipe.
-Bodies come and go as bytes: the server knows none of the function's types.
+Its threads: the event loop, those of the batcher and the function, and one for each direction of
+the pipe. Bodies come and go as bytes, because the server knows none of the function's types.
 """
 
 import asyncio
@@ -45,8 +45,8 @@ TOGETHER = 256  # messages that are sent at once
 
 
 def run(options: FunctionOptions, channel: Connection, words: Connection | None = None) -> None:
-    """The process's main function. It ends when it was told to close and all is answered, or when
-    the server is gone."""
+    """The process's main function. It returns once the process was told to close and has answered
+    all requests. The process exits if the server is gone."""
     set_up(channel, words)
     sys.setswitchinterval(TURN)
     try:
@@ -57,14 +57,14 @@ def run(options: FunctionOptions, channel: Connection, words: Connection | None 
         asyncio.run(FunctionProcess(calls, channel, staged).serve(notes))
     except HeadwayError as error:
         channel.send(Failed(error))
-    except BaseException as error:  # the process's edge: tell the server, and stderr
+    except BaseException as error:  # the process's edge: tell the server and stderr
         channel.send(Failed(EngineDownError(f"the function is down: {first_line(error)}")))
         raise
 
 
 def in_lanes(target: Target, name: str, lanes: Sequence[Lane]) -> tuple[Target, tuple[str, ...]]:
-    """The target under its name and with the server's lanes, and what an operator should know.
-    Raises SettingError for a window of a lane that there is not."""
+    """The target under its name and with the server's lanes, and notes for an operator. Raises
+    SettingError if a window names a lane that does not exist."""
     settings, known = dict(target.settings), {lane.name: lane for lane in lanes}
     own = settings.get("lanes", {})
     for lane in settings.get("windows", {}):
@@ -78,12 +78,12 @@ def in_lanes(target: Target, name: str, lanes: Sequence[Lane]) -> tuple[Target, 
 
 
 class FunctionProcess:
-    """Answers what the server asks, all of it at once."""
+    """Answers the server's requests, all of them concurrently."""
 
     def __init__(
         self, calls: FunctionCalls, channel: Connection, staged: Staged | None = None
     ) -> None:
-        """staged: where a ledger is kept."""
+        """staged: None if no ledger is kept."""
         self._calls, self._channel, self._staged = calls, channel, staged
         self._watched = WatchedFunction(calls)
         self._tasks: dict[int, asyncio.Task[None]] = {}
@@ -92,8 +92,8 @@ class FunctionProcess:
             calls.metrics.listeners.append(self._measure)
 
     async def serve(self, notes: tuple[str, ...]) -> None:
-        """Until it is told to close, and all is answered. Raises EngineDownError if the batcher's
-        engine is down."""
+        """Serve until told to close, or until the batcher's engine is down, and answer all that was
+        asked. Raises EngineDownError if the engine is down."""
         loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
         self._channel.send(replace(self._calls.about, notes=notes))
         threading.Thread(target=self._listen, args=(loop,), daemon=True).start()
@@ -115,10 +115,10 @@ class FunctionProcess:
             while True:
                 loop.call_soon_threadsafe(self._take, self._channel.recv())
         except (EOFError, OSError):
-            os._exit(0)  # the server is gone: nobody waits for an answer
+            os._exit(0)  # the server is gone, so no caller waits for an answer
 
     def _write(self) -> None:
-        with suppress(OSError):  # the server is gone, which the other thread hears
+        with suppress(OSError):  # the server is gone; the other thread handles that
             while (first := self._out.get()) is not None:
                 self._channel.send([first, *self._waiting()])
 
@@ -127,7 +127,7 @@ class FunctionProcess:
         with suppress(Empty):
             while len(found) < TOGETHER and (message := self._out.get_nowait()) is not None:
                 found.append(message)
-            if len(found) < TOGETHER:  # that was the end
+            if len(found) < TOGETHER:  # the message was None, the end: leave it for `_write`
                 self._out.put(None)
         return found
 

@@ -1,4 +1,4 @@
-"""RemoteFunction: an entry of `models` that is a function, in processes one after another."""
+"""RemoteFunction: an entry of `models` that is a function, in one process after another."""
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
@@ -20,7 +20,8 @@ from headway.server.observe.logs import Log
 
 
 class RemoteFunction(Restarting[FunctionClient, About]):
-    """Restarted as an engine is, with what waited lost to its callers."""
+    """A function in its own process, restarted as an engine is. A restart fails the requests that
+    were waiting."""
 
     def __init__(self, settings: ModelSettings, config: ServerConfig, log: Log) -> None:
         self.name = settings.served_name
@@ -34,8 +35,8 @@ class RemoteFunction(Restarting[FunctionClient, About]):
         self.about = About(self.name, "", False, 0)  # until it is known
 
     def keep(self, prices: PriceSettings, most: int) -> FunctionBook:
-        """Before it is started: a ledger is kept. Returns the book that it fills. most: rows that
-        may wait."""
+        """Keep a ledger; call it before the start. Returns the book that the function fills. most:
+        rows that may wait."""
         self.book = FunctionBook(self.name, lambda: self.state, prices, most)
         self._options = replace(self._options, tells_rows=True)
         self._client, self.renewed = self._next(), self.book.ready
@@ -59,17 +60,18 @@ class RemoteFunction(Restarting[FunctionClient, About]):
             yield event
 
     async def look(self) -> Seen | None:
-        """How it is now; None: it is not there, or does not say so in time."""
+        """The function's state now; None: it is not ready, or does not answer in time."""
         return await self._client.look() if self.state is EngineState.READY else None
 
     async def show(self, now: int) -> ModelView:
-        """What the live page shows of it, with all of its lanes. now: nanoseconds of the machine's
-        monotonic clock. A function that is not there, or does not answer in time, has no lanes."""
+        """What the live page shows of the function, with all of its lanes. now: nanoseconds of the
+        machine's monotonic clock. A function that is not ready, or does not answer in time, has no
+        lanes."""
         view = await self._client.show(now) if self.state is EngineState.READY else None
         return view or nothing_of(self.name, self.state.value)
 
     def check_open(self) -> None:
-        """Raises Problem unless it takes requests."""
+        """Raise Problem unless the function takes requests."""
         if self.state is not EngineState.READY:
             raise not_open(self)
 
@@ -78,8 +80,8 @@ class RemoteFunction(Restarting[FunctionClient, About]):
 
 
 def lane_of_items(lane: Lane) -> Lane:
-    """A server's lane as a function has it. A result is an item's first token and its last one;
-    there are no tokens between, no slots and no blocks."""
+    """A server's lane as a function has it. An item's result counts as its first and its last
+    token. Items have no tokens between, no slots and no KV blocks."""
     budget = lane.budget
     within = Budget(e2e=min(budget.ttft, budget.e2e), queue=budget.queue)
     bound = lane.max_waiting

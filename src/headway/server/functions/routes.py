@@ -1,4 +1,4 @@
-"""The routes of a function: one item, several, and what is known of it."""
+"""The routes of a function: for one item, for several, and for its state."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any, Protocol, Self
@@ -28,7 +28,7 @@ Answering = Callable[[Request], Awaitable[Response]]
 
 
 class FunctionFront(Protocol):
-    """A function, and who may call it."""
+    """A function, behind the check of who may call it."""
 
     open: int  # requests that are being answered
 
@@ -36,19 +36,19 @@ class FunctionFront(Protocol):
     def about(self) -> About: ...
 
     def admit(self, headers: Mapping[str, str]) -> Admission:
-        """Raises Problem."""
+        """Let a request with these headers in. Raises Problem."""
         ...
 
     def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
-        """Raises Problem."""
+        """The lane and the deadline of items with these headers. Raises Problem."""
         ...
 
     async def answer(self, ask: Ask, call: FunctionCall | None) -> bytes:
-        """call: None if no ledger is kept. Raises Problem."""
+        """The body of the answer. call: None if no ledger is kept. Raises Problem."""
         ...
 
     def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
-        """call: as of `answer`. Raises Problem before the first one."""
+        """The events of a stream. call: as in `answer`. Raises Problem before the first event."""
         ...
 
 
@@ -62,7 +62,7 @@ class FunctionRoutes:
         self.path = f"{AT}/{name}"
 
     def router(self) -> APIRouter:
-        """For the application, with what /openapi.json says."""
+        """The router for the application, with the function's part of /openapi.json."""
         router, about = APIRouter(tags=["functions"]), self._front.about
         router.post(self.path, name=about.name, **_documented(about, several=False))(self.one)
         if not about.streams:
@@ -88,7 +88,7 @@ class FunctionRoutes:
             return Response(body, media_type=ask.accept)
 
     async def _read(self, request: Request, headers: Mapping[str, str], tenant: Tenant) -> Ask:
-        """The body, and the kind that the answer has. Raises Problem."""
+        """Read the body, and choose the answer's kind. Raises Problem."""
         kind = kind_of(headers.get("content-type", ""), JSON)
         async with self._bodies.read(request, self._limits.body_bytes, KINDS) as raw:
             body = bytes(raw)
@@ -97,8 +97,8 @@ class FunctionRoutes:
 
 
 def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRouter:
-    """What is known of the function, for people, orchestrators and Prometheus. registry: of its
-    metrics."""
+    """The router of the function's state, for people, orchestrators and Prometheus. registry: of
+    its metrics."""
     router = APIRouter(tags=["state"])
 
     @router.get(AT, responses=responses(401))
@@ -134,23 +134,23 @@ def state_routes(service: FunctionService, registry: CollectorRegistry) -> APIRo
 
 
 def listed(about: About, lanes: Mapping[str, Any]) -> dict[str, Any]:
-    """A function as /v1/functions has it."""
+    """A function as /v1/functions lists it."""
     path = f"{AT}/{about.name}"
     found = {"name": about.name, "path": path, "about": about.summary, "lanes": lanes}
     return {**found, "streams": about.streams}
 
 
 def budget(e2e: int) -> float | None:
-    """In seconds; None: there is none."""
+    """A lane's budget in seconds; None: there is none. e2e: nanoseconds."""
     seconds = e2e / 1e9
     return seconds if seconds < 1e9 else None
 
 
 class Admitted:
-    """A request that is being answered: to the end of the block or, if it is `kept`, to `end`."""
+    """A request that is being answered, until the block ends or, if it is `kept`, until `end`."""
 
     def __init__(self, front: FunctionFront, headers: Mapping[str, str]) -> None:
-        """Raises Problem."""
+        """Admit the request. Raises Problem."""
         self._front, self._admission, self.kept = front, front.admit(headers), False
         front.open += 1
 
@@ -171,13 +171,13 @@ class Admitted:
             self.end()
 
     def end(self) -> None:
-        """Once."""
+        """Note that the request is answered. Call it once."""
         self._front.open -= 1
         self._admission.end()
 
 
 async def _stream(events: AsyncIterator[bytes], admitted: Admitted) -> Response:
-    """The first event is waited for, so that a refusal has its own status."""
+    """The response of a stream. It waits for the first event, so that a refusal has its status."""
     first = await anext(events)
 
     async def all_events() -> AsyncIterator[bytes]:
@@ -189,7 +189,7 @@ async def _stream(events: AsyncIterator[bytes], admitted: Admitted) -> Response:
 
 
 class _EventStream(StreamingResponse):
-    """The request ends with its last event, or when its client leaves."""
+    """A stream whose request ends with the last event, or when the client leaves."""
 
     def __init__(self, events: AsyncIterator[bytes], admitted: Admitted) -> None:
         super().__init__(events, headers=HEADERS)
@@ -203,7 +203,7 @@ class _EventStream(StreamingResponse):
 
 
 def _documented(about: About, *, several: bool) -> dict[str, Any]:
-    """What /openapi.json says: the schemas of items and results are those of the type hints."""
+    """What /openapi.json says of a route. The type hints give the schemas of items and results."""
     item, result = dict(about.item), dict(about.result)
     if several:
         item = {"type": "array", "items": item}

@@ -39,17 +39,17 @@ from headway.server.observe.logs import Log, Logs, bridged
 if TYPE_CHECKING:
     from headway.server.ledger.ledger_service import LedgerService
 
-CLOSING = 5.0  # seconds for the function to end, once nobody waits for it
-LOOK = 0.05  # seconds between two looks at whether all has been answered
+CLOSING = 5.0  # seconds for the function to end, once no caller waits for it
+LOOK = 0.05  # seconds between two checks of whether all requests are answered
 # The sections that apply to functions.
 OURS = frozenset({"server", "logs", "jobs", "keys", "ledger", "prices"})
 
 
 def serve_function(name: str, config: ServerConfig, layers: Layers, console: Console) -> int:
-    """Serve until SIGTERM or ctrl-C. The first one drains, the second one ends at once. Returns 0.
+    """Serve until SIGTERM or ctrl-C. The first signal drains, the second ends at once. Returns 0.
 
-    Raises SettingError for a function that cannot be found or batched, for sections of the
-    configuration that functions do not have, or for a port that cannot be listened on.
+    Raises SettingError for a function that cannot be found or batched, for settings that do not
+    apply to functions, or for a port that cannot be listened on.
     """
     given = {str(where[0]) for where, source in layers.origins.items() if source != DEFAULT}
     if strange := given - OURS:
@@ -66,7 +66,7 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
     service = made_service(find(name), config)
     sys.setswitchinterval(TURN)
     gc.collect()
-    gc.freeze()  # what is there now stays: to look through it again would hold all calls
+    gc.freeze()  # these objects stay; scanning them again would hold up all calls
     logs = Logs(config.logs, console)
     try:
         with bridged(logs.log, config.logs.level):
@@ -82,7 +82,7 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
 
 
 def _closed(service: FunctionService) -> bool:
-    """End the batcher. False: its function runs on."""
+    """Close the batcher. False: its function still runs after CLOSING seconds."""
     closing = threading.Thread(target=service.close, daemon=True)
     closing.start()
     closing.join(CLOSING)
@@ -90,7 +90,8 @@ def _closed(service: FunctionService) -> bool:
 
 
 def ledger_of(service: FunctionService, config: ServerConfig, log: Log) -> "LedgerService | None":
-    """None without a store. Raises SettingError if the store cannot be opened."""
+    """The ledger of the service; None without a store. Raises SettingError if the store cannot be
+    opened."""
     if not service.book:
         return None
     spend = SpendControl(config.keys, config.prices, clock.day)
@@ -109,7 +110,7 @@ class _Server:
         self._leaving: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
-        """Until a signal."""
+        """Serve until a signal."""
         listening = listen(self.config.server.host, self.config.server.port)
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
@@ -134,7 +135,7 @@ class _Server:
 
     @property
     def _job_host(self) -> JobHost:
-        """Raises SettingError if there is no such lane."""
+        """What jobs need of the function. Raises SettingError if `jobs.lane` does not exist."""
         target, lanes = self.service.target, self.service.batcher.load.lanes
         unhurried = [name for name, each in lanes.items() if each.lane.budget.e2e == NEVER]
         lane = self.config.jobs.lane or [*lanes, *unhurried][-1]
@@ -167,7 +168,7 @@ class _Server:
             self.web.should_exit = self.web.force_exit = True
 
     async def _drain(self) -> None:
-        """What runs may end within the drain timeout; nothing more is accepted."""
+        """Accept nothing more, and let open requests end within the drain timeout."""
         timeout, self.service.draining = self.config.server.drain_timeout, True
         if self.jobs:
             await self.jobs.drain()

@@ -32,7 +32,7 @@ NOT_OURS = ("lanes", "models", "default_lane", "tokens_per_minute", "weight")
 
 
 class FunctionService(FunctionCalls):
-    """Its lanes are those that it was decorated with."""
+    """A function in the server's own process. Its lanes are those of its decorator."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class FunctionService(FunctionCalls):
         prices: PriceSettings | None = None,
         most: int = 0,
     ) -> None:
-        """prices: None if no ledger is kept. most: of its rows, those that may wait. Raises
+        """prices: None if no ledger is kept. most: rows of the ledger that may wait. Raises
         SettingError for settings that do not go together."""
         self._staged = Staged() if prices else None
         super().__init__(target, self._staged)
@@ -62,12 +62,12 @@ class FunctionService(FunctionCalls):
         return EngineState.DRAINING if self.draining and state is EngineState.READY else state
 
     def admit(self, headers: Mapping[str, str]) -> Admission:
-        """Whoever sends these headers may have one more request. Raises Problem."""
+        """Admit one more request of the caller who sends these headers. Raises Problem."""
         tenant = self.keys.caller(headers)
         return Admission(self.keys, tenant, headers, self.book, self.check_open)
 
     def check_open(self) -> None:
-        """Raises Problem once the server drains, or if the batcher's engine is down."""
+        """Raise Problem once the server drains, or if the batcher's engine is down."""
         if self.draining:
             message = "the server is shutting down and takes no more"
             raise Problem(503, message, code="draining", retry=jittered(SOON))
@@ -75,7 +75,7 @@ class FunctionService(FunctionCalls):
             raise down(EngineDownError(why))
 
     def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
-        """Where and until when items with these headers wait. Raises Problem."""
+        """The lane and the deadline of items with these headers. Raises Problem."""
         lane = access_record().lane = headers.get(LANE, "")
         limit = result_time(headers, self.about.streams)
         return Wishes(lane, 0 if limit == NEVER else limit / SECOND)
@@ -86,7 +86,7 @@ class FunctionService(FunctionCalls):
             return await self.result(ask, accounts)
 
     async def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
-        """As FunctionCalls.pieces. call: as of `answer`."""
+        """As FunctionCalls.pieces. call: as in `answer`."""
         with self._accounts(ask, call) as accounts:
             async for event in self.pieces(ask, accounts):
                 yield event
@@ -109,13 +109,13 @@ class FunctionService(FunctionCalls):
 
 
 def made_service(target: Target, config: ServerConfig) -> FunctionService:
-    """As the configuration has it. Raises SettingError."""
+    """The service of a function, with the configuration's keys and prices. Raises SettingError."""
     prices = config.prices if config.ledger.url else None
     return FunctionService(target, config.keys, prices, config.ledger.rows)
 
 
 def _checked(keys: Sequence[KeySettings]) -> Sequence[KeySettings]:
-    """Raises SettingError for what a key of a function cannot have."""
+    """The keys. Raises SettingError for a setting that a function's key cannot have."""
     for key in keys:
         for name in NOT_OURS:
             if name in key.model_fields_set:

@@ -32,7 +32,7 @@ class Target:
 
     @property
     def schemas(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """JSON schemas of an item and of a result; what they refer to is in `models`."""
+        """JSON schemas of an item and of a result; the schemas they refer to are in `models`."""
         item: dict[str, Any] = {"type": "array"}
         if not self.arrays:
             item = self.item.json_schema(ref_template=REF)
@@ -46,7 +46,7 @@ class Target:
 
     @property
     def summary(self) -> str:
-        """The first line of what the function says of itself."""
+        """The first line of the function's docstring."""
         return (self.function.__doc__ or "").strip().partition("\n")[0]
 
 
@@ -56,7 +56,7 @@ def names_a_function(text: str) -> bool:
 
 
 def find(text: str) -> Target:
-    """Import the function. The present folder is searched first. Raises SettingError."""
+    """Import the function. The current folder comes first on the path. Raises SettingError."""
     module_name, _, name = text.partition(":")
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
@@ -77,8 +77,8 @@ def find(text: str) -> Target:
 
 
 def made_target(name: str, function: Callable[..., Any], settings: dict[str, Any]) -> Target:
-    """The target of a function. Its hints say what an item and a result are; without hints both
-    may be anything. Raises SettingError for a hint that is no list."""
+    """The target of a function. Its type hints give the types of items and results; without hints
+    both may be anything. Raises SettingError for a hint that is no list."""
     called: Any = function
     if not isinstance(function, types.FunctionType | types.MethodType):
         called = getattr(function, "__call__", function)  # noqa: B004  (of an instance)
@@ -99,7 +99,7 @@ def made_target(name: str, function: Callable[..., Any], settings: dict[str, Any
 
 
 def _element(hint: Any, name: str) -> Any:
-    """X of list[X], and Any of what says nothing of its elements."""
+    """The X of list[X]; Any for a hint that does not name its elements."""
     origin = typing.get_origin(hint)
     if origin is None:
         if hint in (str, bytes, int, float, bool, dict, set):

@@ -21,10 +21,10 @@ UNSERVED = frozenset({Finish.REFUSED, Finish.EXPIRED})
 
 class WatchedFunction:
     """A Watchable of a function in this process. Rows come from the engine's thread. Open items are
-    not listed: they have no ids that their callers know."""
+    not listed, because callers do not know their ids."""
 
     def __init__(self, calls: FunctionCalls) -> None:
-        """It counts from now on."""
+        """Count calls and items from now on."""
         settings = calls.batcher.settings
         self.name, self.slots, self.is_function = calls.target.name, settings.size, True
         self.entry = self.name
@@ -49,19 +49,20 @@ class WatchedFunction:
         return self._calls.state
 
     def view(self, now: int) -> ModelView:
-        """What the page shows of it, with all of its lanes. now: nanoseconds of the clock."""
+        """What the page shows of the function, with all of its lanes. now: nanoseconds."""
         everybody = Tenant("", "", frozenset(self.lanes), "", "")
         return model_view(self, everybody, now)
 
     def rows(self, calls: list[StepRow], items: list[RequestRow]) -> None:
-        """As Batcher's `rows`."""
+        """Count calls and items, as Batcher's `rows`."""
         with self.lock:
             self.series.steps(calls, 0)
             for item in items:
                 self.series.ended(item, refused=item.finish in UNSERVED)
 
     def refused(self, lane: str, at: int) -> None:
-        """An item was refused because its lane was full; it has no row. at: nanoseconds."""
+        """Count an item that was refused because its lane was full. It has no row. at:
+        nanoseconds."""
         with self.lock:
             part = self.series.at(at).lane(lane)
             part.ended += 1

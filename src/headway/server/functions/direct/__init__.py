@@ -1,1 +1,1 @@
-"""What answers calls of functions before the framework does."""
+"""Answers calls of functions before the framework does."""

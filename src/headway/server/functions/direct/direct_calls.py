@@ -11,7 +11,7 @@ from headway.server.protocol.problem import Problem
 
 
 class DirectCalls:
-    """Middleware, the innermost: answers calls before the framework's router, whose layers take
+    """The innermost middleware. It answers calls before the framework's router, whose layers take
     twice as long as all the rest."""
 
     def __init__(self, app: ASGIApp, paths: Mapping[str, Answering]) -> None:

@@ -1,5 +1,5 @@
-"""Shortcut: answers most calls of functions past the framework, whose layers cost more than all
-else together."""
+"""Shortcut: answers most calls of functions without the framework, whose layers cost more than
+everything else together."""
 
 import asyncio
 from collections.abc import Mapping
@@ -24,29 +24,28 @@ from headway.server.protocol.chunks import compact
 from headway.server.protocol.deadlines import timeout
 from headway.server.protocol.problem import Problem
 
-# Of a web page; of a call that is to be answered later; of a body that is refused.
+# Headers of a web page, of a call to be answered later, and of a body that is refused.
 UNUSUAL = {"origin", "prefer", "content-encoding"}
 
 
 class Head(NamedTuple):
-    """What the header alone says of a call that nothing can be said against before its key is
-    known."""
+    """What the header alone says of a call that passes all checks that need no key."""
 
     headers: Mapping[str, str]  # by name, in lower case; of several, the first
-    id: bytes  # the client's for the request; may be empty
+    id: bytes  # the client's id of the request; may be empty
     kind: str  # of the body
     accept: str  # of the answer
     limit: int  # nanoseconds in which it must be answered
 
 
 class Shortcut:
-    """It takes a call of one item whose body has come whole, which no web page has sent, and which
-    is to be answered now.
+    """Answers a call of one item that is to be answered now, if its whole body is there and no web
+    page sent it.
 
-    What the layers of the application do for it is done here, by the same functions: the bounds of
-    the body, Host, the request's id, the key and its limits, the lane, the time limit, the client
-    that leaves, the answer to each error. Whatever is out of the ordinary is left to the layers,
-    and nothing has been counted or read by then.
+    The shortcut does what the application's layers would do, with the same functions: the bounds of
+    the body, Host, the request's id, the key and its limits, the lane, the time limit, a client
+    that leaves, and the answer to each error. It leaves any unusual call to the layers, before
+    anything is counted or read.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Shortcut:
     async def _reply(
         self, front: FunctionFront, head: Head, body: bytes, exchange: Exchange
     ) -> None:
-        """Send the result, or the error. Raises a fault of ours, once that is answered."""
+        """Send the result or the error. Raises an error that is no Problem, once it is answered."""
         id = id_of(head.id)
         record, failed = access_record(), None
         headers: list[Header] = []
@@ -104,13 +103,13 @@ class Shortcut:
             raise failed  # to the log
 
     def _head(self, scope: Scope) -> Head | None:
-        """None: it is for the layers."""
+        """The call's header; None: the layers must answer the call."""
         headers = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in reversed(scope["headers"])
         }
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        id = headers.get("x-request-id", "")  # to one that is not printable they answer with 500
+        id = headers.get("x-request-id", "")  # the layers answer an unprintable one with 500
         if kind not in KINDS or not id.isprintable() or not headers.keys().isdisjoint(UNUSUAL):
             return None
         try:

@@ -1,1 +1,1 @@
-"""What the ledger is told of functions."""
+"""What the ledger records of functions."""

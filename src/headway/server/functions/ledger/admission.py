@@ -1,4 +1,4 @@
-"""Admission: a request of a function that is let in, and what the ledger is to know of it."""
+"""Admission: a function's request that is let in, and its entry for the ledger."""
 
 from collections.abc import Callable, Mapping
 
@@ -12,7 +12,7 @@ from headway.server.protocol.problem import Problem
 
 
 class Admission:
-    """Ended once. Made for whoever has this key, or refused, which is a row of the ledger, too."""
+    """A request that is let in; end it once. A refused request also makes a row of the ledger."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Admission:
             raise
 
     def end(self) -> None:
-        """The answer was made, or given up."""
+        """Note that the answer was made or given up."""
         self._permit.release()
         self._leave()
 

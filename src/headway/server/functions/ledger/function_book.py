@@ -1,4 +1,4 @@
-"""FunctionBook: gathers what is to be kept of a function's calls, on the event loop's thread."""
+"""FunctionBook: gathers what the ledger keeps of a function's calls, on the event loop's thread."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -20,7 +20,8 @@ UP = (EngineState.READY, EngineState.DRAINING)
 
 
 class FunctionBook(EngineBook):
-    """Of one function. name: its own. state: of its engine. most: as of EngineBook."""
+    """The book of one function. name: the function's. state: of its engine. most: as in
+    EngineBook."""
 
     def __init__(
         self, name: str, state: Callable[[], EngineState], prices: PriceSettings, most: int
@@ -28,24 +29,25 @@ class FunctionBook(EngineBook):
         super().__init__(prices, keeps=True, most=most)
         self._name, self._state = name, state
         self._calls: dict[str, FunctionCall] = {}
-        self._computing = 0  # of them, those whose items the function has, or will have
+        self._computing = 0  # calls whose items the function has, or will have
 
     # -- its engine
 
     def ready(self) -> None:
-        """An engine is ready."""
+        """Note that an engine is ready."""
         with self._lock:
             self._device.begin(self._now)
 
     def measured(self, steps: list[StepRow], load: Load) -> None:
-        """What a call of the function took. In any thread, and before its items are told."""
+        """Add what calls of the function took. May run in any thread, before `told` of their
+        items."""
         with self._lock:
             self._device.rows(steps, (), load)
 
     # -- a call, in this order; but `told` may come at any time after `begin`
 
     def begin(self, headers: Mapping[str, str], tenant: Tenant) -> FunctionCall:
-        """Its header has come, and its key is known."""
+        """Begin a call, whose header has come and whose key is known."""
         id, record = f"func-{_ids.getrandbits(128):032x}", access_record()
         request_id = record.id or headers.get("x-request-id", "")
         call = FunctionCall(id, self._name, request_id, tenant, clock.now())
@@ -53,12 +55,12 @@ class FunctionBook(EngineBook):
         return call
 
     def asked(self, call: FunctionCall, lane: str) -> None:
-        """The function has its items from now on: `told` follows once."""
+        """Note that the function gets the call's items. `told` follows once."""
         call.asked, call.lane = True, lane
         self._computing += 1
 
     def told(self, call: FunctionCall, items: Sequence[ItemRow]) -> None:
-        """What became of its items."""
+        """Add what became of the call's items."""
         self._computing -= 1
         if call.told:  # the book was closed
             return
@@ -68,12 +70,12 @@ class FunctionBook(EngineBook):
         self._end(call)
 
     def left(self, call: FunctionCall) -> None:
-        """Its answer was made, or given up."""
+        """Note that the call's answer was made or given up."""
         call.left, call.told = clock.now(), call.told or not call.asked
         self._end(call)
 
     def delivered(self, call: FunctionCall) -> None:
-        """The last byte of its answer was sent, or its client has gone."""
+        """Note that the answer's last byte was sent, or that the client has gone."""
         call.sent, call.code = clock.now(), access_record().code
         self._end(call)
 
@@ -90,7 +92,7 @@ class FunctionBook(EngineBook):
             self._end(call)
 
     def _end(self, call: FunctionCall) -> None:
-        """If all is known of a call, make its rows."""
+        """Make the rows of a call, if all is known of it."""
         if not call.is_whole or call.id not in self._calls:  # else it ended when the book did
             return
         del self._calls[call.id]

@@ -11,11 +11,11 @@ from headway.core.ledger import RequestRow
 
 
 class ItemRow(NamedTuple):
-    """One item."""
+    """What became of one item."""
 
     row: RequestRow | None  # None: it was not taken in, or the function's process is gone
     stages: RequestStages | None
-    code: str  # of its error; empty: it has none, or nobody waited for it
+    code: str  # of its error; empty: it has none, or no caller waited for it
 
 
 Told = Callable[[Sequence[ItemRow]], object]
@@ -28,16 +28,17 @@ class Staged:
         self._stages: dict[str, RequestStages] = {}
 
     def take(self, stages: Sequence[RequestStages]) -> None:
-        """Of items that have an account."""
+        """Keep the stages of items that have an account."""
         self._stages |= {each.id: each for each in stages}
 
     def of(self, row: RequestRow) -> RequestStages | None:
-        """Once."""
+        """The stages of an item, given out once."""
         return self._stages.pop(row.id, None)
 
 
 class ItemAccounts:
-    """Made, filled and closed on the event loop, where it is told; items settle in any thread."""
+    """The accounts of a request's items. Make, fill and close it on the event loop, where `told` is
+    called. Items may settle in any thread."""
 
     def __init__(self, staged: Staged, told: Told) -> None:
         """told: gets all items, in their order, once."""
@@ -46,43 +47,43 @@ class ItemAccounts:
         self._lock, self._open = Lock(), 1  # items that have not ended, and the request itself
 
     def add(self) -> "ItemAccount":
-        """The account of one more item."""
+        """Add the account of one more item."""
         account = ItemAccount(self)
         self._items.append(account)
         return account
 
     def close(self) -> None:
-        """The request is over."""
+        """Note that the request is over; tell, if all items have ended."""
         if self.end_one():
             self.tell()
 
     def begin_one(self) -> None:
-        """An item is in its lane."""
+        """Note that an item is in its lane."""
         with self._lock:
             self._open += 1
 
     def end_one(self) -> bool:
-        """An item has ended, or the request. Returns whether all have."""
+        """Note that an item or the request has ended. Returns whether all have."""
         with self._lock:
             self._open -= 1
             return not self._open
 
     def tell(self) -> None:
-        """All have ended."""
+        """Tell what became of all items, once all have ended."""
         self._told([ItemRow(each.row, each.stages, each.code) for each in self._items])
 
     def tell_soon(self) -> None:
         """As `tell`, from the engine's thread."""
-        with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+        with suppress(RuntimeError):  # the loop is closed, so there is no one left to tell
             self._loop.call_soon_threadsafe(self.tell)
 
     def stages_of(self, row: RequestRow) -> RequestStages | None:
-        """Where its time went."""
+        """Where the item's time went."""
         return self._staged.of(row)
 
 
 class ItemAccount:
-    """A live.account.Account."""
+    """The account of one item (live.account.Account)."""
 
     __slots__ = ("_all", "code", "row", "stages")
 

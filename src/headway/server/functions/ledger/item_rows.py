@@ -16,7 +16,7 @@ NO_LABELS = Labels()
 
 @dataclass(slots=True)
 class FunctionCall:
-    """One HTTP request until all is known of it. Times in nanoseconds on the server's clock."""
+    """One HTTP request, until all is known of it. Times: nanoseconds on the server's clock."""
 
     id: str
     function: str
@@ -27,20 +27,20 @@ class FunctionCall:
     lane: str = ""  # as far as it is known
     code: str = ""  # of the error that it was answered with
     left: int = NEVER  # when its answer was made, or given up
-    sent: int = NEVER  # when the last byte of it was sent
+    sent: int = NEVER  # when its last byte was sent, or the client had gone
     items: list[ItemRow] = field(default_factory=list)
     asked: bool = False  # the function has its items, or will have them
     told: bool = False  # nothing more will be known of its items
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing more will be known of it."""
+        """Whether nothing more will be known of the request."""
         return self.told and NEVER not in (self.left, self.sent)
 
 
 def item_rows(call: FunctionCall, prices: PriceSettings, epoch: int) -> list[Row]:
-    """One for each of its items; one for a call without any. An item's cost stands where a
-    request's prompt tokens do. Nobody is charged for it, because prices are of tokens."""
+    """One row for each item of a call; one row for a call without items. An item's cost stands in
+    the place of a request's prompt tokens. It is not charged, because prices are per token."""
     items = call.items or [ItemRow(None, None, call.code)]
     rows = [_row(call, item, prices, epoch) for item in items]
     for at, row in enumerate(rows if len(rows) > 1 else ()):
@@ -73,12 +73,12 @@ def _row(call: FunctionCall, item: ItemRow, prices: PriceSettings, epoch: int) -
     if row is None:
         finish = Finish.REFUSED if item.code or call.code else Finish.ERROR
         return about | unmeasured(finish.value)
-    # A result that came when its caller had left, or had been told that it is late, is none.
+    # A result does not count if its caller had left, or had been told that it was late.
     return about | measured(row, prices) | {"good": row.good and not about["code"]}
 
 
 def _stages(call: FunctionCall, item: ItemRow) -> Stages:
-    """Of an item that had no place in its lane, all up to its answer is the door."""
+    """The stages of an item. If it never entered its lane, all time up to its answer is "door"."""
     if item.row is None and (item.code or call.code):
         return [("door", call.left - call.arrived), ("sending", call.sent - call.left)]
     entered = min(item.row.arrived, call.left) if item.row else call.arrived
