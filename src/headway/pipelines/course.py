@@ -57,12 +57,12 @@ class Course:
         self._paces = [place.pace for place in places]
         self._rows = rows
         self._answers = list[Workflow]()
-        self.open = 0  # workflows that have ended in no row yet
+        self.open = 0  # workflows whose row was not handed out yet
 
     # -- in
 
     def refuse(self, now: int) -> Refuse | None:
-        """The refusal of a new workflow, if a line on its way is full: the slowest to drain counts.
+        """The refusal of a workflow, if a line on its way is full: the slowest to drain counts.
 
         The door refuses it, because a refusal in the middle would waste the work done before.
         """
@@ -117,7 +117,7 @@ class Course:
         before: Work | None,
         now: int,
     ) -> None:
-        """Move items to the stages that they enter next. items: place in the program, path, value."""
+        """Move items to the stages that they enter next. items: place in program, path, value."""
         entering = dict[int, list[Work]]()
         try:
             while items:

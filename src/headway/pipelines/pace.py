@@ -14,7 +14,7 @@ class Pace:
     """The pace of one stage. The pipeline tells it what enters and what ends; it reads no clock."""
 
     def __init__(self, size: int, max_waiting: int, calls: bool = True) -> None:
-        """size: items of a call, at most. calls: False for an LLM, whose items come and go alone."""
+        """size: items of a call, at most. calls: False if items come and go alone (an LLM)."""
         self.size, self.max_waiting = size, max_waiting
         self.cost = CallCost()
         self.inside = 0  # items that have entered and not ended

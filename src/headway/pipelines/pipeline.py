@@ -254,5 +254,5 @@ def _tell(workflow: Workflow, news: News) -> None:
     if sink.loop is None:
         sink.take(news)
         return
-    with suppress(RuntimeError):  # the loop is closed: nobody is left to be told
+    with suppress(RuntimeError):  # the loop is closed, so there is no one left to tell
         sink.loop.call_soon_threadsafe(sink.take, news)

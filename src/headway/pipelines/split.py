@@ -59,8 +59,8 @@ class Learned:
     """Splits by what the stages were learned to take.
 
     A stage's result is due when the deadline leaves just enough for the stages that follow: in each
-    of them, a call of the workflow's items alone, and one call before it. So every stage serves
-    the items with the least slack first, and the items last whose workflow would end late.
+    of them, a call of the workflow's items alone, and one call before it. So every stage serves the
+    item with the least slack first. It serves an item last if the workflow would end late.
 
     The planned time is that of one call, and at most the stage's proportion of the time left. The
     proportion is by what each remaining stage is expected to take: a full call and the line before

@@ -19,18 +19,19 @@ BLOCK = 16  # tokens of a KV block
 
 @dataclass(frozen=True, slots=True)
 class SimulatedLLM:
-    """Lengths are in tokens. Each prompt's and answer's is one of those given, equally likely.
+    """An LLM as a stage. Lengths are in tokens; those of a prompt and an answer are drawn from the
+    given ones, equally likely.
 
-    Its requests are batched continuously, by the strategy and the scheduler of a live LLM.
+    Requests are batched continuously, by the strategy and the scheduler of a live LLM.
     """
 
     name: str
-    cost: StepCost = field(repr=False)  # of its steps
+    cost: StepCost = field(repr=False)  # cost of its steps
     prompts: tuple[int, ...]
     answers: tuple[int, ...]
     slots: int = 32  # requests that run at once
     largest: int = 0  # slots that `tune` may try, at most; 0: slots
-    kv_tokens: int = 0  # that its KV memory holds; 0: enough for all slots
+    kv_tokens: int = 0  # tokens that its KV memory holds; 0: enough for all slots
     widths: tuple[int, ...] = (1,)  # elements of its result, equally likely, where each() follows
     file: str = ""  # where the cost is from
 
@@ -55,7 +56,7 @@ class SimulatedLLM:
 
     @property
     def calls(self) -> bool:
-        """Its requests come and go by themselves."""
+        """False: its requests come and go by themselves."""
         return False
 
     @property
@@ -72,12 +73,12 @@ class SimulatedLLM:
 
     @property
     def processes(self) -> int:
-        """It has one engine, which cannot be divided."""
+        """1: its engine cannot be divided."""
         return 1
 
     @property
     def least_seconds(self) -> float:
-        """Of a request, where as many decode at once as may be tried, and its prompt joins them."""
+        """Seconds of a request: its prompt joins a step, and `most` requests decode at once."""
         prompt, answer = _mean(self.prompts), _mean(self.answers)
         step = row = row_features(round(prompt + answer / 2), 1, 1)
         for _ in range(self.most - 1):
@@ -87,22 +88,22 @@ class SimulatedLLM:
         return (decoding / self.most * answer + joined - decoding) / 1e9
 
     def sized(self, size: int, window: float, processes: int) -> "SimulatedLLM":
-        """The same with so many slots."""
+        """The same LLM with `size` slots."""
         return replace(self, slots=size, largest=self.most)
 
     def for_engine(self) -> Settings:
-        """Those of a live LLM of so many slots."""
+        """The settings of a live LLM with as many slots."""
         longest = -(-self._longest // BLOCK) + 1
         blocks = self.kv_tokens // BLOCK + 1 if self.kv_tokens else longest * self.slots + 1
         lanes = (Lane(max_waiting=NEVER),)
         return Settings(max(blocks, longest + 1), BLOCK, lanes, usual(self.slots))
 
     def executor(self, clock: VirtualClock, seed: int | None) -> PricedExecutor:
-        """What its steps are priced by. seed: of their residuals; None: each takes its price."""
+        """The executor that prices its steps. seed: of residuals; None: each takes its price."""
         return PricedExecutor(self.cost, clock, seed=seed)
 
     def ask(self, number: int, draw: Callable[[], Random]) -> tuple[tuple[int, ...], int]:
-        """A prompt, which shares nothing with others, and the tokens of its answer."""
+        """A prompt that shares nothing with other prompts, and the tokens of its answer."""
         drawn = draw()
         return (number,) * drawn.choice(self.prompts), drawn.choice(self.answers)
 

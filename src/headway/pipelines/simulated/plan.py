@@ -1,4 +1,4 @@
-"""A pipeline as a file has it (Plan): its stages with what they cost, and its deadline."""
+"""A pipeline as a file describes it (Plan): the stages with their costs, and the deadline."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,19 +23,19 @@ Simulated = SimulatedStage | SimulatedLLM
 
 @dataclass(frozen=True)
 class Plan:
-    """Seconds everywhere."""
+    """A pipeline with its costs and its deadline. Times are in seconds."""
 
     deadline: float  # of each workflow; 0: none
     graph: Chain  # of SimulatedStages and SimulatedLLMs
 
     @property
     def stages(self) -> tuple[Simulated, ...]:
-        """In the order in which a workflow passes them."""
+        """The stages, in the order in which a workflow passes them."""
         return tuple([stage.work for stage in Program.of(self.graph).stages])
 
     @property
     def items(self) -> tuple[float, ...]:
-        """Items that a workflow has in each stage, on average."""
+        """The items that a workflow has in each stage, on average."""
         program, width, outer, found = Program.of(self.graph), 1.0, list[float](), list[float]()
         for operation in program.operations:
             match operation:
@@ -50,7 +50,7 @@ class Plan:
         return tuple(found)
 
     def changed(self, change: Callable[[Simulated], Simulated]) -> "Plan":
-        """The same with other stages."""
+        """The same plan with each stage changed."""
         return replace(
             self,
             graph=mapped(self.graph, lambda stage: replace(stage, work=change(stage.work))),
@@ -58,12 +58,12 @@ class Plan:
 
     @property
     def plain(self) -> dict[str, Any]:
-        """As its file has it."""
+        """The plan as a file has it."""
         return {"deadline": self.deadline, "stages": _plain(self.graph)}
 
 
 def mapped(chain: Chain, change: Callable[[Stage], Stage]) -> Chain:
-    """The same chain with other stages. They are asked for in a workflow's order."""
+    """The same chain with each stage changed. `change` is called in a workflow's order."""
     return Chain(
         tuple(
             [
@@ -80,7 +80,7 @@ def read_plan(path: Path) -> Plan:
 
 
 def plan_of(given: Mapping[str, Any], where: str, folder: Path = Path()) -> Plan:
-    """A plan from a mapping. folder: of the cost files that it names. Raises SettingError."""
+    """The plan in a mapping. folder: where its cost files are. Raises SettingError."""
     known(given, ("deadline", "stages"), where)
     if "stages" not in given:
         raise SettingError(f"{where}: `stages` is missing")

@@ -1,4 +1,4 @@
-"""A pipeline in virtual time (simulate_pipeline): the course and the schedulers of a live one."""
+"""A pipeline in virtual time (simulate_pipeline), with a live one's course and schedulers."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -30,8 +30,8 @@ LEARNED = Learned()
 class Simulated:
     """What became of the workflows that were offered."""
 
-    rows: list[WorkflowRow] = field(default_factory=list)  # as they ended
-    refused: list[int] = field(default_factory=list)  # when those came that were refused
+    rows: list[WorkflowRow] = field(default_factory=list)  # in the order of their ends
+    refused: list[int] = field(default_factory=list)  # arrivals of the refused workflows
     paces: tuple[Pace, ...] = ()  # of the stages, at the end
 
 
@@ -44,11 +44,11 @@ def simulate_pipeline(
     seed: int | None = 0,
     cancels: Sequence[tuple[int, str]] = (),
 ) -> Simulated:
-    """Run a graph of SimulatedStages over workflows that arrive at these nanoseconds.
+    """Run a graph of SimulatedStages and SimulatedLLMs over workflows.
 
-    arrivals: ascending. deadline: nanoseconds that each has. seed: of the calls' residuals and the
-    widths of lists; None: each call takes its price. cancels: when, ascending, and the number of
-    the workflow, from "1". Raises SettingError.
+    arrivals: nanoseconds, ascending. deadline: nanoseconds for each workflow. seed: of the calls'
+    residuals and of what items draw; None: each call takes its price. cancels: the time,
+    ascending, and the number of the workflow, from "1". Raises SettingError.
     """
     program = Program.of(graph)
     if isinstance(program.operations[0], Split):
@@ -165,7 +165,7 @@ class _Port:
         run.course.take_answers()
 
     def _draw(self, what: str, work: Work) -> Random:
-        """The same for an item, whatever else runs."""
+        """A generator that is the same for an item, whatever else runs."""
         at = f"{self._seed} {self.stage.name} {work.workflow.id} {work.path}"
         return Random(f"{at} {what}".rstrip())
 

@@ -20,19 +20,19 @@ UNBOUNDED = 2**62  # lines are bounded at the pipeline's door
 
 @dataclass(frozen=True, slots=True)
 class SimulatedStage:
-    """Times are in seconds. A call of n items takes base + per_item x n, or with several processes
-    base + per_item x the largest share."""
+    """A stage of priced calls. Times are in seconds. A call of n items takes base + per_item x n.
+    With several processes it takes base + per_item x the largest share."""
 
     name: str
     base: float  # of a call
-    per_item: float  # of each item in it
-    size: int = 32  # items of a call, at most; with processes, of each one's share
-    window: float = 0.0  # that an item may wait for others
+    per_item: float  # of each item in the call
+    size: int = 32  # items of a call, at most; with several processes, items of each one's share
+    window: float = 0.0  # time that an item may wait for others
     processes: int = 1
     largest: int = 0  # items of a call up to which the price is known; 0: size
     cv: float = 0.0  # standard deviation of a call's time over its mean (log-normal)
     widths: tuple[int, ...] = (1,)  # elements of its result, equally likely, where each() follows
-    slowed: tuple[tuple[float, float], ...] = ()  # (from when, times so long), ascending
+    slowed: tuple[tuple[float, float], ...] = ()  # (from when, by what factor), ascending
 
     def __post_init__(self) -> None:
         if min(self.base, self.per_item, self.cv) < 0 or self.base + self.per_item <= 0:
@@ -44,25 +44,25 @@ class SimulatedStage:
 
     @property
     def most(self) -> int:
-        """Items of a call, up to which a larger size may be tried."""
+        """The largest size that may be tried, in items of a call."""
         return self.largest or self.size
 
     @property
     def calls(self) -> bool:
-        """Its items are in calls together."""
+        """True: its items share calls."""
         return True
 
     @property
     def least_seconds(self) -> float:
-        """Of an item in the largest calls that may be tried."""
+        """Seconds of an item in the largest calls that may be tried."""
         return self.base / self.most + self.per_item
 
     def sized(self, size: int, window: float, processes: int) -> "SimulatedStage":
-        """The same with these settings."""
+        """The same stage with these settings."""
         return replace(self, size=size, window=window, processes=processes, largest=self.most)
 
     def for_engine(self) -> Settings:
-        """Those that a live stage would have."""
+        """The settings that a live stage would have."""
         return BatchSettings(
             size=self.size,
             window=self.window,
@@ -71,7 +71,7 @@ class SimulatedStage:
         ).for_engine()
 
     def ask(self, number: int, draw: Callable[[], Random]) -> tuple[tuple[int, ...], int]:
-        """What a request of an item holds."""
+        """What an item's request holds: its prompt, and the length of its answer."""
         return (number,), 0
 
     @property
@@ -87,7 +87,7 @@ class SimulatedStage:
         return CallPrice(Rates(base), ((0, each),), residuals=known, processes=self.processes)
 
     def executor(self, clock: VirtualClock, seed: int | None) -> PricedExecutor:
-        """What its calls are priced by. seed: of their residuals; None: each takes its price."""
+        """The executor that prices its calls. seed: of residuals; None: each takes its price."""
         return _SlowedExecutor(self, clock, seed)
 
 

@@ -235,7 +235,7 @@ class VersionKeeper:
         return found
 
     async def reject(self, number: int, author: str, why: str) -> StoredVersion | None:
-        """Mark a version as one not to try. Raises VersionConflictError."""
+        """Reject a version: it will not be tried. Raises VersionConflictError."""
         event = VersionEvent(REJECTED, clock.unix(), author, why)
         return await self.ask(self.versions.happen, number, event, FREE)
 
