@@ -1,4 +1,4 @@
-"""The access log: who asked for what, and what became of it. Never a prompt, an answer or a key."""
+"""The access log: each request and its outcome. It never has a prompt, an answer or a key."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -11,16 +11,16 @@ from headway.server.config.durations import SECOND
 from headway.server.intake.access_record import AccessRecord, recording
 from headway.server.observe.logs import Log
 
-# Asked by machines every few seconds. The live page fetches its contents so; to open the page is a
-# request as any other.
+# Paths that machines ask every few seconds, the live page's own updates among them. Opening the
+# page is an ordinary request.
 POLLED = ("/health", "/ready", "/metrics", "/dashboard/live")
 REFUSED = (429, 503)
-LISTED = 10  # refusals a second that have a line of their own, above debug
-LONGEST = 256  # characters of a path
+LISTED = 10  # refusals per second that are logged above debug, one line each
+LONGEST = 256  # characters of a path, at most
 
 
 class AccessLog:
-    """Wraps the application and logs a line for each request, when it has been answered.
+    """Middleware that logs a line for each request after its answer.
 
     requests: whether requests are logged; faults always are.
     """
@@ -33,7 +33,7 @@ class AccessLog:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
         began = clock.now()
-        sent: dict[str, Any] = {"status": 0, "id": ""}  # of the answer
+        sent: dict[str, Any] = {"status": 0, "id": ""}  # the answer's
 
         async def noting(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -43,7 +43,7 @@ class AccessLog:
         with recording() as record:
             try:
                 await self.app(scope, receive, noting)
-            except Exception:  # the edge: it has been answered, as far as that was possible
+            except Exception:  # the edge: the request has been answered as far as possible
                 self._log.exception("fault", **_request_values(scope), **sent)
             finally:
                 if record.status:
@@ -74,7 +74,7 @@ class AccessLog:
             self._log.info("request", **about)
 
     def _lists(self) -> bool:
-        """Whether one more refusal is listed in this second."""
+        """Count a refusal. Returns whether it still gets a line of its own in this second."""
         if (second := clock.now() // SECOND) != self._second:
             self._second, self._listed = second, 0
         self._listed += 1
@@ -92,14 +92,14 @@ def _request_values(scope: Scope) -> dict[str, object]:
 
 
 def _learned(record: AccessRecord) -> dict[str, object]:
-    """What the record knows of a request; empty values are left out."""
+    """The record's values for a request's line; empty ones are left out."""
     values: dict[str, object] = {"model": record.model, "lane": record.lane}
     values |= {"key": record.key, "code": record.code}
     if call := record.call:
         problem, routed = call.problem, call.routed
         values |= {"route": routed.route, "decision": routed.reason}
         tokens_in, tokens_out = call.tokens
-        if problem and not record.code:  # of a route the last attempt may have ended otherwise
+        if problem and not record.code:  # a route's last attempt may have ended otherwise
             values["code"] = problem.code
         values["answer"] = call.id
         values |= {"tokens_in": tokens_in, "tokens_out": tokens_out}

@@ -34,11 +34,11 @@ FIRST = ("timestamp", "level", "event")  # of a line
 OTHERWISE = frozenset({"exc_info", "exception", "logger", "logger_name", "stack"})
 QUOTED = frozenset(" \t\r\n=\"'")  # a text with one of these
 INDENT = "    "  # before a traceback's lines, so that none looks like a line of the log
-# Our own log already says what these loggers report below these levels.
+# Below these levels, our own log already has what these loggers report.
 BRIDGED_LEVELS = {
     "uvicorn": logging.WARNING,
     "uvicorn.access": logging.CRITICAL,
-    "python_multipart": logging.ERROR,  # it warns of each malformed form: its caller is told
+    "python_multipart": logging.ERROR,  # it warns of each malformed form; the caller is told
 }
 
 __all__ = ["Log", "Logs", "bridged", "logger", "plain", "renderer"]
@@ -67,7 +67,7 @@ def logger(level: str, put: Callable[[Values], object]) -> Log:
 
 
 class _Sink:
-    """The logger that structlog's processors end in. It hands each line's values to `put`."""
+    """The logger behind structlog's processors. It hands each line's values to `put`."""
 
     def __init__(self, put: Callable[[Values], object]) -> None:
         self.debug = self.info = self.warning = self.error = self.critical = put
@@ -162,7 +162,7 @@ def _stamp(logger: Any, method: str, values: Values) -> Values:
 
 @lru_cache(2)
 def _seconds(since: int) -> str:
-    """A second since 1970 as text. Many lines are of the same one."""
+    """A second since 1970 as text, cached because many lines share a second."""
     return date(since).removesuffix("Z")
 
 
@@ -197,15 +197,15 @@ def renderer(format: str, colours: bool) -> Callable[[Values], str]:
 
 
 def _plain_line(values: Values) -> str:
-    """What structlog's ConsoleRenderer makes of these values without colours, in a fifth of its
-    time: most lines are of requests, and are written while functions and models compute."""
+    """Render as structlog's ConsoleRenderer does without colours, in a fifth of its time: most
+    lines are requests', and are written while functions and models compute."""
     first = values["timestamp"], f"[{values['level']}]", plain(str(values["event"])[:MAX_VALUE])
     others = [f"{name}={_shown(each)}" for name, each in values.items() if name not in FIRST]
     return f"{' '.join([*first, *others]).rstrip(' ')}\n"
 
 
 def _shown(value: Any) -> str:
-    """A value, in quotes if it could be taken for several."""
+    """A value as text, in quotes if it has blanks, quotes or `=`."""
     if not isinstance(value, str):
         return repr(value)
     text = plain(value[:MAX_VALUE])
@@ -245,14 +245,14 @@ def _escaped(character: str) -> str:
 
 
 class Bridge(logging.Handler):
-    """Passes on what uvicorn, asyncio and other libraries log."""
+    """Forwards what uvicorn, asyncio and other libraries log."""
 
     def __init__(self, log: Log) -> None:
         super().__init__()
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Pass on a record of the standard library's logging to the log."""
+        """Forward a record of the standard library's logging to the log."""
         values = {"source": record.name}
         if record.exc_info:
             values["exc_info"] = record.exc_info  # type: ignore[assignment]
@@ -261,7 +261,7 @@ class Bridge(logging.Handler):
 
 @contextmanager
 def bridged(log: Log, level: str) -> Iterator[None]:
-    """Inside, the standard library's logging goes to the log. level: the log's own."""
+    """Route the standard library's logging to the log, inside the context. level: the log's."""
     root, bridge = logging.getLogger(), Bridge(log)
     before, root.level = root.level, logging.DEBUG if level == "debug" else logging.WARNING
     for name, least in BRIDGED_LEVELS.items():

@@ -1,11 +1,11 @@
-"""A span for each call, and below it where the ledger says that its time went:
+"""A span for each call, with child spans for the phases that the ledger recorded:
 
     chat headway-tiny          arrival to the end of its last choice
     |-- queue | prefill | decode      of each choice: arrival, first scheduled, first, last token
 
 Attributes are those of OpenTelemetry's GenAI conventions (in development; as of November 2026)
-and headway's own. The conventions are for clients; this is the side that answers, so the kind is
-SERVER. No prompt and no answer is in them.
+and headway's own. The conventions are for clients; headway is the answering side, so the kind is
+SERVER. Spans contain no prompts and no answers.
 """
 
 import threading
@@ -34,18 +34,18 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import ApiRequest
 
 PATIENCE = 5.0  # seconds for the last spans to go out
-OWN_DOING = frozenset({"client_gone", "cancelled", "superseded"})  # no error of the server's
+OWN_DOING = frozenset({"client_gone", "cancelled", "superseded"})  # by the client: not an error
 
 Attributes = dict[str, AttributeValue]
 
 
 @dataclass(slots=True)
 class CallTrace:
-    """A call that is being answered."""
+    """A call whose trace is not written yet."""
 
     call: Call
-    parent: Context  # the caller's span, if it came with one
-    epoch: int  # of our clock, in nanoseconds since 1970
+    parent: Context  # the caller's span, if the call has one
+    epoch: int  # zero of the server's clock, in nanoseconds since 1970
     rows: dict[str, RequestRow] = field(default_factory=dict)
     over: bool = False  # the call has ended; rows of requests that it cancelled may still come
 
@@ -73,7 +73,7 @@ class Tracing:
         """Write the open traces and send everything, within PATIENCE seconds."""
         for each in self.models:
             each.close()
-        # The exporter would try an endpoint that is not there for half a minute.
+        # The exporter retries an unreachable endpoint for half a minute.
         last = threading.Thread(target=self._provider.shutdown, daemon=True)
         last.start()
         last.join(PATIENCE)
@@ -115,7 +115,7 @@ class Spans:
     def left(self, call: Call, open: Sequence[str]) -> None:
         if trace := self._open.get(next(iter(call.choices))):
             trace.over = True
-            if trace.is_whole or self._engine.state is EngineState.DOWN:  # no row will come of that
+            if trace.is_whole or self._engine.state is EngineState.DOWN:  # it sends no more rows
                 self._say(trace)
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
@@ -131,7 +131,7 @@ class Spans:
 
     def lost(self) -> None:
         for trace in [trace for trace in self._open.values() if trace.over]:
-            if next(iter(trace.call.choices)) in self._open:  # a trace is there once per choice
+            if next(iter(trace.call.choices)) in self._open:  # the list has a trace once per choice
                 self._say(trace)
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ def _trace(call: Call) -> CallTrace:
 
 
 def _parent(headers: Mapping[str, str]) -> Context:
-    """The caller's span, if it came with one."""
+    """The context of the caller's span, from the headers; empty if they name none."""
     return TraceContextTextMapPropagator().extract(headers, Context())
 
 
@@ -195,7 +195,7 @@ def _known(tenant: Tenant, request_id: str) -> Attributes:
 
 
 def _resource() -> Resource:
-    """Our own name, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES give another."""
+    """The resource: `headway`, or what OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES say."""
     found = Resource.create({SERVICE_VERSION: __version__})
     if str(found.attributes[SERVICE_NAME]).startswith("unknown_service"):
         found = found.merge(Resource({SERVICE_NAME: "headway"}))
@@ -203,7 +203,7 @@ def _resource() -> Resource:
 
 
 def _ended(span: Span, problem: Problem, outcome: str) -> None:
-    """Mark a span that ended without an answer."""
+    """Mark a span that ended with a problem."""
     span.set_attribute("headway.outcome", outcome)
     if problem.code not in OWN_DOING:
         span.set_attribute("error.type", problem.code or str(problem.status))
@@ -234,7 +234,7 @@ def _call_attributes(call: Call, model: str) -> Attributes:
 
 
 def _options(request: ApiRequest) -> Attributes:
-    """The options in force; what is off or the server's default is left out."""
+    """The request's options; those that are off or left to the server's default are left out."""
     options = request.options
     values: dict[str, AttributeValue | None] = {
         "temperature": options.temperature,

@@ -1,4 +1,4 @@
-"""Start tracing, if OpenTelemetry's own variables ask for it. It takes headway[otel]."""
+"""Start tracing if OpenTelemetry's environment variables ask for it. It needs headway[otel]."""
 
 import os
 from typing import TYPE_CHECKING
@@ -17,8 +17,7 @@ HTTP = "http/protobuf"
 def start_tracing(service: Service, port: int) -> "Tracing | None":
     """Trace the service's calls from now on, if an endpoint is set. The caller closes the result.
 
-    port: that the server listens on. Raises SettingError if an endpoint is set and calls cannot be
-    traced.
+    port: the server's. Raises SettingError if an endpoint is set and calls cannot be traced.
     """
     endpoint = next((name for name in ENDPOINTS if os.environ.get(name)), "")
     off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"

@@ -1,1 +1,1 @@
-"""Prometheus metrics, under vLLM's names and by lane under headway's own."""
+"""Prometheus metrics: under vLLM's names, and by lane under headway's own."""

@@ -1,4 +1,4 @@
-"""Latency by batch size: how long steps take, and how far tokens come apart, by rows of a step."""
+"""Latency by batch size: step times and gaps between tokens, by the rows of the step."""
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
@@ -11,11 +11,11 @@ from headway.server.observe.metrics.histogram import TIMES, Histogram
 
 ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # the largest batch of each class but the last
 NAMES = (*map(str, ROWS), "+Inf")
-DECODE, MIXED = "decode", "mixed"  # a step of next tokens alone; one with prompts too
+DECODE, MIXED = "decode", "mixed"  # a step with decode rows only; a step with prompts too
 
 
 class Batches:
-    """Histograms by class of size. One is made when its first step comes."""
+    """Histograms by size class. Each is made when its first value comes."""
 
     def __init__(self) -> None:
         self._steps = dict[tuple[str, str], Histogram]()
@@ -31,7 +31,7 @@ class Batches:
             steps.add(row.nanoseconds)
 
     def gap(self, rows: int, nanoseconds: int) -> None:
-        """Count the gap before the tokens that a step of so many rows gave to all of them."""
+        """Count a gap between tokens that all rows of a step share, once per row."""
         size = NAMES[bisect_left(ROWS, rows)]
         if (gaps := self._gaps.get(size)) is None:
             gaps = self._gaps[size] = Histogram(TIMES)

@@ -1,4 +1,4 @@
-"""What the device achieves: bytes read and FLOP computed, beside what it was measured to do."""
+"""What the device achieves: bytes read and FLOP computed, beside its measured peaks."""
 
 from collections.abc import Iterable, Iterator
 
@@ -10,7 +10,7 @@ from headway.server.observe.metrics.families import SECOND, Families
 
 
 class Device:
-    """Sums the work of steps, and says how long the model took to load."""
+    """Sums the work of steps, and keeps the model's load time."""
 
     def __init__(self) -> None:
         self._work = DeviceWork()
@@ -18,7 +18,7 @@ class Device:
         self._steps = self._kv = self._flops = 0
 
     def loaded(self, work: DeviceWork, load_ns: int) -> None:
-        """An engine is ready. Its model is the same as that of the engines before."""
+        """An engine's model is loaded; it is the same one as in earlier engines."""
         self._work, self._load_ns = work, load_ns
 
     def add(self, rows: Iterable[StepRow]) -> None:

@@ -1,4 +1,4 @@
-"""What passes outside the engine: before a request is in its lane, and until its client reads."""
+"""Time outside the engine: before a request is in its lane, and until its client reads."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -12,7 +12,7 @@ GRAMMAR = ("no", "yes")
 
 
 class Edges:
-    """Counts the time at the door, and the time in which streams waited for their clients."""
+    """Counts the time at intake, and the time for which streams waited for their clients."""
 
     def __init__(self, lanes: Iterable[str]) -> None:
         lanes = tuple(lanes)
@@ -21,11 +21,11 @@ class Edges:
         self._slow = Counter({(lane,): 0 for lane in lanes})
 
     def entered(self, lane: str, has_grammar: bool, nanoseconds: int) -> None:
-        """Count a call that came into its lane so long after its receipt."""
+        """Count a call that entered its lane. nanoseconds: since its receipt."""
         self._intake[lane, GRAMMAR[has_grammar]].add(nanoseconds)
 
     def sent(self, lane: str, nanoseconds: int) -> None:
-        """Count a stream that has ended, and waited so long for its client."""
+        """Count a stream that has ended. nanoseconds: for which it waited for its client."""
         self._waits[lane].add(nanoseconds)
 
     def cut(self, lane: str) -> None:

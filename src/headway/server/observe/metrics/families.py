@@ -15,7 +15,7 @@ Key = TypeVar("Key", bound=tuple[str, ...])  # the values of a family's other la
 
 
 class Families:
-    """Makes the families of one server. Counters are named without their `_total`."""
+    """Makes the families of one model. Counters are named without their `_total`."""
 
     def __init__(self, model: str) -> None:
         self._shared = (model, ENGINE)  # the values of LABELS

@@ -16,7 +16,7 @@ class Scale(NamedTuple):
     unit: int = 1
 
 
-# Dense around a budget of 20 ms per token. They include the limits of the lanes that ship.
+# Dense around a budget of 20 ms per token. The bounds include the limits of the shipped lanes.
 MICROSECONDS = (
     *(1_000, 2_000, 3_000, 5_000, 7_500, 10_000, 12_500, 15_000, 17_500, 20_000, 25_000, 30_000),
     *(40_000, 50_000, 75_000, 100_000, 150_000, 200_000, 300_000, 500_000, 750_000, 1_000_000),
@@ -60,7 +60,7 @@ class Histogram:
 
 
 def merged(scale: Scale, histograms: Iterable[Histogram]) -> Histogram:
-    """One histogram with the counts of all of these. They must have the same scale."""
+    """One histogram with the counts of all of these, which must have this scale."""
     merged = Histogram(scale)
     for each in histograms:
         merged.counts = [a + b for a, b in zip(merged.counts, each.counts, strict=True)]

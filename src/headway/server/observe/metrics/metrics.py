@@ -1,8 +1,8 @@
 """The metrics behind /metrics. docs/metrics.md lists them.
 
-They have vLLM's names, for the dashboards and autoscalers that know those, and `headway_*` for
-what is counted by lane. Everything is counted in plain integers on the event loop's thread, once
-per step and per request. prometheus_client writes them out at each scrape, from the server's own
+Metrics have vLLM's names, for dashboards and autoscalers that know them; those by lane are
+`headway_*`. Everything is counted in plain integers on the event loop's thread, once per step and
+per request. prometheus_client writes the metrics out at each scrape, from the server's own
 registry.
 """
 
@@ -30,11 +30,11 @@ from headway.server.observe.metrics.model import ModelMetrics
 from headway.server.observe.metrics.requests import Requests
 from headway.server.observe.metrics.routes import RouteMetrics
 
-NO_MODEL = ""  # the label of what was refused before its model was known
+NO_MODEL = ""  # the label of requests that were refused before their model was known
 
 
 class SingleFamily(NamedTuple):
-    """A registry of one family, so that it can be written by itself."""
+    """A registry of one family, so that the family can be written by itself."""
 
     family: Metric
 
@@ -44,19 +44,19 @@ class SingleFamily(NamedTuple):
 
 
 class Unrouted:
-    """Requests that were refused before it was known which of several models they mean."""
+    """Counts requests that were refused before it was known which of several models they meant."""
 
     def __init__(self) -> None:
         self._families = Families(NO_MODEL)
         self._keys, self._requests = Keys(), Requests(())
 
     def refused(self, refusal: Refusal) -> None:
-        """Count one."""
+        """Count a refusal."""
         self._keys.refused(refusal.arrival.tenant.key, refusal.count)
         self._requests.refused(refusal.lane, refusal.problem.code, refusal.count)
 
     def collect(self) -> Iterator[Metric]:
-        """The families that have such requests."""
+        """The families that count such requests."""
         yield from self._keys.collect(self._families)
         yield from self._requests.refusals(self._families)
 
@@ -83,8 +83,8 @@ class Metrics:
     async def text(self) -> bytes:
         """All metrics in Prometheus' text format.
 
-        They are written family by family, and streams get their tokens in between. All at once
-        would block the event loop for 8 ms.
+        Each family is written by itself, and streams get their tokens in between. Writing all at
+        once would block the event loop for 8 ms.
         """
         await asyncio.gather(*[refresh() for refresh in self.refreshing])
         written = []
@@ -95,7 +95,7 @@ class Metrics:
 
 
 def merged(collected: Iterable[Iterable[Metric]]) -> Iterator[Metric]:
-    """Each of these families once, with the samples of all. They themselves stay as they are."""
+    """Merge families of the same name into one with all their samples. The inputs do not change."""
     found: dict[str, Metric] = {}
     for family in chain.from_iterable(collected):
         one = found.get(family.name)

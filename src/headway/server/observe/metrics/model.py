@@ -1,4 +1,4 @@
-"""What is counted of one model (ModelMetrics): requests, tokens, steps, promises, its engine."""
+"""The metrics of one model (ModelMetrics): requests, tokens, steps, promises, its engine."""
 
 from collections.abc import Callable, Iterator, Sequence
 
@@ -50,8 +50,8 @@ class ModelMetrics:
         self._tokens.steady = self._batches.gap
         self._slots = slots
         self._preemptions = 0  # by the present engine
-        self._earlier_preemptions = 0  # by engines that have failed
-        self._step_ended = 0  # when the step ended whose events come next
+        self._earlier_preemptions = 0  # by failed engines
+        self._step_ended = 0  # end of the step whose events come next
 
     def ready(self) -> None:
         """An engine is ready: the first one, or the next one after a fault."""
@@ -61,11 +61,11 @@ class ModelMetrics:
         self._preemptions = 0
 
     def lost(self) -> None:
-        """The engine has failed, and no other one will come."""
+        """The engine has failed for good."""
         self._requests.no_more_rows()
 
     def loaded(self, work: DeviceWork, load_ns: int) -> None:
-        """The model of the engine that will be ready next: its work, and how long it took."""
+        """The next engine's model is loaded. load_ns: how long that took."""
         self._device.loaded(work, load_ns)
 
     # -- the intake
@@ -101,7 +101,7 @@ class ModelMetrics:
         self._requests.abandoned(call.routed.lane, reason, len(silent))
         if reason == SLOW:
             self._edges.cut(call.routed.lane)
-        # Except where the row came already, ahead of the step's events.
+        # A request whose row came already, ahead of the step's events, is counted by that row.
         lane, rowless = call.routed.lane, [id for id in open if id not in call.rows]
         if reason in FAILED:
             self._requests.failed(lane, rowless)
@@ -109,17 +109,17 @@ class ModelMetrics:
             self._requests.leaving(lane, ENDED_BY_SERVER.get(reason, Finish.CANCELLED), rowless)
 
     def settled(self, call: Call, begun: int) -> None:
-        """Count the tokens of a call that is over. begun: of its prompts, those begun."""
+        """Count the tokens of a call that is over. begun: prompt tokens of its begun prompts."""
         self._keys.left(call.routed.tenant.key, begun, call.tokens[1])
 
     def sent(self, lane: str, waited: int) -> None:
-        """Count a stream of the lane that has ended. waited: nanoseconds for its client."""
+        """Count a stream that has ended. waited: nanoseconds for which it waited for its client."""
         self._edges.sent(lane, waited)
 
     # -- the engine
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        """Count the ledger's rows of a step, and of the requests that ended in it."""
+        """Count the ledger's rows: of steps, and of requests that ended in them."""
         load = self._engine.load
         self._step_ended = steps[-1].began + steps[-1].nanoseconds if steps else load.now
         self._steps.add(steps, load)
@@ -129,7 +129,7 @@ class ModelMetrics:
         for row in requests:
             self._requests.ended(row)
             self._promises.ended(row)
-            if row.finish is Finish.COMPUTED:  # it ends without a token
+            if row.finish is Finish.COMPUTED:  # the request ends without a token
                 self._tokens.prompted += row.prompt
 
     def events(self, events: list[Event]) -> None:
@@ -144,7 +144,7 @@ class ModelMetrics:
         state = self._engine.state
         busy = load.running or any(lane.waiting for lane in load.lanes.values())
         idle_until = 0 if busy or state in (EngineState.DOWN, EngineState.LOADING) else now
-        known = {name: each.lane for name, each in load.lanes.items()}  # as they are in force
+        known = {name: each.lane for name, each in load.lanes.items()}  # as now in force
         lanes = [known.get(lane.name, lane) for lane in self._lanes]
         yield from gauges(families, load, state, lanes, self._block_size, now)
         slots = {(): self._slots}

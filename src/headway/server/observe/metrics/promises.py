@@ -12,7 +12,7 @@ from headway.server.observe.metrics.histogram import TIMES, Histogram
 
 
 class Promises:
-    """Counts the errors of first tokens' promises, and whether answers ended as promised."""
+    """Counts how far first tokens missed their promises, and whether answers ended as promised."""
 
     def __init__(self, lanes: Iterable[str]) -> None:
         lanes = tuple(lanes)

@@ -28,7 +28,8 @@ FINISHES = {  # vLLM's names for them
     Finish.ERROR: "error",
 }
 FULL, LATE = "lane_full", "deadline_exceeded"
-# They start at 0: Prometheus sees no increase in a counter that first appears as 1. There are more.
+# These start at 0: Prometheus sees no increase in a counter that first appears as 1. Other reasons
+# appear when they first occur.
 REASONS = (FULL, LATE, "rate_limit_exceeded", "draining", "engine_down")
 LEFT = ("client_gone", "cancelled", "superseded")
 FAILED = ("engine_down", "engine_error", "draining")  # by the server, not by the client
@@ -56,10 +57,10 @@ class Requests:
         # Ids of failed requests whose row may still come. The set stays small: a call fails once,
         # and a failed engine takes no further requests.
         self._failed = set[str]()
-        self._leaving: dict[str, tuple[str, Finish]] = {}  # until their row: lane and end, by id
+        self._leaving: dict[str, tuple[str, Finish]] = {}  # lane and finish by id, until the row
 
     def no_more_rows(self) -> None:
-        """The engine has failed: count the requests of calls that had left it."""
+        """No more rows come from the engine: count the requests that had left without their row."""
         for lane, finish in self._leaving.values():
             self._outcomes[lane, OUTCOMES[finish]] += 1
             if finish in FINISHES:
@@ -81,7 +82,7 @@ class Requests:
             self._refusals[lane, reason] += count
 
     def abandoned(self, lane: str, reason: str, count: int) -> None:
-        """Count requests whose client left before their first token. Their rows come too."""
+        """Count requests whose client left before the first token. Their rows still come."""
         if reason in LEFT:
             self._left[lane, reason] += count
 
@@ -96,8 +97,8 @@ class Requests:
         self._failed.update(ids)
 
     def leaving(self, lane: str, finish: Finish, ids: Iterable[str]) -> None:
-        """Requests of a call that has left. They are counted by their rows, or as having this
-        finish if none comes."""
+        """Note requests of a call that has left. They are counted by their rows, or with this
+        finish if no row comes."""
         self._leaving.update(dict.fromkeys(ids, (lane, finish)))
 
     def ended(self, row: RequestRow) -> None:
@@ -111,7 +112,7 @@ class Requests:
         self._relegated[lane,] += row.relegated
         in_budget = "good" if row.good else "late"
         self._outcomes[lane, OUTCOMES.get(finish, in_budget)] += 1
-        if finish is Finish.REFUSED:  # at the door; or in the line, because it would be late
+        if finish is Finish.REFUSED:  # on arrival in the engine, or in line as it would be late
             self._refusals[lane, FULL] += 1
             self._count_cost(row)
             return
@@ -123,7 +124,7 @@ class Requests:
             self._count_times(row)
 
     def _count_cost(self, row: RequestRow) -> None:
-        """Count the waste, the wait and the prompt of a request, however it ended."""
+        """Count a request's waste, wait and prompt, however it ended."""
         lane = row.lane
         self.wasted[lane, "discarded"] += row.discarded
         self.wasted[lane, "recomputed"] += row.recomputed
@@ -135,7 +136,7 @@ class Requests:
     def _count_times(self, row: RequestRow) -> None:
         """Count the times of a request that ended by itself.
 
-        The others would make latencies look better than they are.
+        Requests that were cut short would make latencies look better than they are.
         """
         first, last = row.first_token, row.last_token
         if first == NEVER:
@@ -155,7 +156,7 @@ class Requests:
         yield from self._histograms(families)
 
     def refusals(self, families: Families) -> Iterator[Metric]:
-        """The families that count requests which never reached an engine."""
+        """The families that also count requests that never reached an engine."""
         count = families.counter
         yield count(
             "headway_requests",

@@ -1,4 +1,4 @@
-"""What Prometheus reads of routes: decisions, attempts, and what they cost."""
+"""The metrics of routes: decisions, attempts, and their device time."""
 
 from collections.abc import Iterator
 
@@ -10,13 +10,13 @@ TRIED, BASIS = ("route", "target", "outcome"), ("route", "basis")
 
 
 class RouteMetrics:
-    """A collector."""
+    """A Prometheus collector of the routes' metrics."""
 
     def __init__(self, decisions: Decisions) -> None:
         self._decisions = decisions
 
     def collect(self) -> Iterator[Metric]:
-        """The families of all metrics."""
+        """The metric families of the routes."""
         found = self._decisions
         for name, about, labels, counts in (
             ("decisions", "Requests of routes.", ("route", "why", "target"), found.decided),

@@ -26,7 +26,7 @@ class Steps:
         self._steps = self._wasted = 0
         self._spent = Counter({(kind,): 0 for kind in KINDS})
         self._until = 0  # the time up to here has its kind
-        self._runs = self._waits = False  # whether a request does, since then
+        self._runs = self._waits = False  # whether any request runs, or waits, since then
         self._tokens = Histogram(TOKENS)
         self._batch = {lane: Histogram(SEQUENCES) for lane in lanes}
         self._padding = Counter({("", kind): 0 for kind in ("padding", "held")})
@@ -37,7 +37,7 @@ class Steps:
         self._runs = self._waits = False
 
     def add(self, rows: Iterable[StepRow], load: Load) -> None:
-        """Count the rows. load: published after the last of them, or by a poll without a step."""
+        """Count the rows. load: published after the last row, or by a poll without a step."""
         for row in rows:
             self._count_until(row.began)
             self._spent["compute",] += row.nanoseconds - row.host
@@ -77,7 +77,7 @@ class Steps:
         engine has nothing to do, else 0.
         """
         if self._until and self._kind == "idle":
-            self._count_until(idle_until)  # it stays counted: a counter must not fall
+            self._count_until(idle_until)  # kept in the count, because a counter must not fall
         yield families.counter("headway_steps", "Steps of the engine.", {(): self._steps})
         yield families.counter(
             "headway_step_seconds",

@@ -1,6 +1,6 @@
 """Times to first token and gaps between tokens, counted from the engine's events.
 
-They are counted once per step. In steady decoding no token is looked at by itself.
+They are counted once per step. In steady decoding, no single token is looked at.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,7 +23,7 @@ class Silent(NamedTuple):
 
 
 def _nobody(rows: int, nanoseconds: int) -> None:
-    """Takes what nobody asks for."""
+    """The default for Tokens.steady: does nothing."""
 
 
 class Tokens:
