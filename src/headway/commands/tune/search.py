@@ -146,7 +146,7 @@ class Search:
         return False
 
     def _around(self, centre: Candidate) -> Iterator[list[Candidate]]:
-        """The neighbours by kind: sizes by coarse steps, by fine steps, then single lanes' parts."""
+        """The neighbours by kind: sizes by coarse and by fine steps, then single lanes' parts."""
         for times in STEPS:
             yield neighbours(centre, self.most_slots, self.site.context, times)
         yield lane_neighbours(centre, self.site.open_lanes(centre))

@@ -1,4 +1,4 @@
-"""Board: everything that the page is made from, and the paths of the page."""
+"""Board: makes the page's views and their HTML. Also the routes of the page."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -20,19 +20,19 @@ from headway.server.http.errors import error_response
 from headway.server.ledger.books import Books
 from headway.server.protocol.problem import Problem
 
-FRESH = SECOND  # nanoseconds for which a view is shown again: many viewers cost what one does
-# What /v1/versions says to this tenant; None: nothing.
+FRESH = SECOND  # nanoseconds for which a view is reused: many viewers cost no more than one
+# What /v1/versions answers this tenant; None: nothing.
 VersionTeller = Callable[[Tenant], Awaitable[Mapping[str, Any] | None]]
-# What is served in other processes, as this tenant may see it. The time is the engine's clock's.
+# Views of what other processes serve, as this tenant may see it. The int: the engine clock's time.
 ViewTeller = Callable[[Tenant, int], Awaitable[Sequence[ModelView]]]
 
 
 async def no_versions(tenant: Tenant) -> None:
-    """Of a server without versions."""
+    """The VersionTeller of a server without versions."""
 
 
 async def no_views(tenant: Tenant, now: int) -> Sequence[ModelView]:
-    """Of a server whose functions, if it has any, are in its own process."""
+    """The ViewTeller of a server that serves everything in its own process."""
     return ()
 
 
@@ -44,7 +44,7 @@ class Shown(NamedTuple):
 
 
 class Board:
-    """Makes views and their HTML. At most one a second for each key, however many look."""
+    """Makes views and their HTML: at most one per second and key, however many viewers look."""
 
     def __init__(
         self,
@@ -53,24 +53,24 @@ class Board:
         versions: VersionTeller = no_versions,
         elsewhere: ViewTeller = no_views,
     ) -> None:
-        """books: None, if requests are not explained. elsewhere: of functions beside models."""
+        """books: None if requests are not explained. elsewhere: tells functions' views."""
         self.watched, self._books = watched, books
         self._versions, self._elsewhere = versions, elsewhere
-        # By key, and whether it has signed in: when it was begun, and what is shown.
+        # By key, and whether it signed in: when the view was begun, and the task that makes it.
         self._shown: dict[tuple[str, bool], tuple[int, asyncio.Task[Shown]]] = {}
         self._epoch = clock.epoch()
 
     async def shown(self, visitor: Visitor) -> Shown:
-        """As this visitor may see it."""
+        """The view that this visitor may see, at most FRESH old when asked for."""
         now, known = clock.now(), (visitor.tenant.key, visitor.signed_in)
         began, task = self._shown.get(known, (0, None))
         if task is None or now - began >= FRESH:
             task = asyncio.create_task(self._show(visitor, now))
             self._shown[known] = now, task
-        return await asyncio.shield(task)  # others wait for it, too
+        return await asyncio.shield(task)  # other viewers may wait for it, too
 
     async def _show(self, visitor: Visitor, now: int) -> Shown:
-        """Values are copied on the event loop. Their HTML is made in another thread, so that
+        """Copy the values on the event loop, and make their HTML in another thread, so that
         streams get their tokens meanwhile (benchmarks/dashboard.py)."""
         view = await self._look(visitor, now)
         return Shown(view, await asyncio.to_thread(fragment, view))
@@ -93,7 +93,7 @@ class Board:
 
 
 def dashboard_routes(board: Board, door: Door) -> APIRouter:
-    """The page, the part of it that is fetched again, and the form for a key."""
+    """The routes of the page, of its live fragment, and of signing in and out."""
     router = APIRouter(include_in_schema=False)
 
     @router.get(PATH)

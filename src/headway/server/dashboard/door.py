@@ -1,4 +1,4 @@
-"""Door: who looks at the page, by header or by session, and how one signs in and out."""
+"""Door: identifies a visitor by header or by session, and signs visitors in and out."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,31 +22,31 @@ COOKIE = "headway_session"
 FORM = "application/x-www-form-urlencoded"
 MOST_BODY = 4_096  # bytes of the form
 MOST_FIELDS = 8
-FOUND = 303  # the method of what follows is GET
+FOUND = 303  # a redirect that is followed with GET
 
 
 @dataclass(frozen=True, slots=True)
 class Visitor:
-    """Who looks at the page."""
+    """A caller who looks at the page."""
 
     tenant: Tenant
     signed_in: bool  # by the form
 
 
 class Door:
-    """Without keys everybody is let in, as everywhere on this server."""
+    """Lets visitors in: without configured keys everybody, as everywhere on this server."""
 
     def __init__(self, keys: KeyRing, bodies: BodyReader, now: Callable[[], int]) -> None:
         self._keys, self._bodies = keys, bodies
         self.sessions = Sessions(now)
 
     def visitor(self, request: Request) -> Visitor | None:
-        """None: they have to sign in. Raises Problem for a header with a wrong key."""
+        """The visitor; None if they must sign in. Raises Problem for a header with a wrong key."""
         if self._keys.is_open or "authorization" in request.headers:
             return Visitor(self._keys.caller(request.headers), signed_in=False)
         key = self.sessions.key_of(request.cookies.get(COOKIE, ""))
         tenant = self._keys.of_digest(key) if key else None
-        if tenant is None:  # no session, or its key has been taken away since
+        if tenant is None:  # no session, or its key has since been removed
             return None
         access_record().key = tenant.key
         return Visitor(tenant, signed_in=True)
@@ -82,7 +82,7 @@ class Door:
 
 
 def _field(raw: bytearray, name: str) -> str:
-    """A field of a form; empty: it has none. Raises Problem."""
+    """A field of a form; empty if it is missing. Raises Problem for too many fields."""
     try:
         fields = parse_qs(raw.decode("utf-8", "replace"), max_num_fields=MOST_FIELDS)
     except ValueError as error:
@@ -91,8 +91,11 @@ def _field(raw: bytearray, name: str) -> str:
 
 
 def check_own_form(request: Request) -> None:
-    """Raises Problem if a foreign page has sent the form. Browsers say where a form comes from; a
-    client that says nothing is no browser, and has no session that could be misused."""
+    """Raise Problem if a foreign page sent the form.
+
+    Browsers say where a form comes from. A client that does not is no browser, so it has no session
+    to misuse.
+    """
     origin, host = request.headers.get("origin"), request.headers.get("host", "")
     site = request.headers.get("sec-fetch-site", "same-origin")
     is_foreign = origin is not None and not is_same_origin(origin.lower(), host.lower())
@@ -101,7 +104,7 @@ def check_own_form(request: Request) -> None:
 
 
 def page_response(body: str, status: int = 200) -> HTMLResponse:
-    """HTML that runs nothing but our own script, is not kept, and is in nobody's frame."""
+    """An HTML response that runs only our own script, is not stored, and cannot be framed."""
     headers = {
         "content-security-policy": policy(),
         "cache-control": "no-store",
@@ -115,7 +118,7 @@ def page_response(body: str, status: int = 200) -> HTMLResponse:
 
 
 def _came_by_tls(request: Request) -> bool:
-    """Whether the browser speaks TLS, perhaps with a proxy in front. A client that lies about that
+    """Whether the browser uses TLS, perhaps to a proxy in front. A client that lies about this
     harms only its own cookie."""
     proxied = request.headers.get("x-forwarded-proto", "")
     return "https" in (request.url.scheme, proxied.split(",")[0].strip().lower())

@@ -1,4 +1,4 @@
-"""Puts the page into an application (install_dashboard)."""
+"""Install the live page in an application (install_dashboard)."""
 
 from headway.server import clock
 from headway.server.dashboard.board import Board, VersionTeller, ViewTeller, dashboard_routes
@@ -19,7 +19,7 @@ def install_dashboard(
     versions: VersionTeller,
     functions: ViewTeller,
 ) -> None:
-    """Watch all models from now on, and add the paths. functions: views of those beside them."""
+    """Watch all models from now on, and add the page's routes. functions: tells their views."""
     entries = service.models.entries
     watched = [_watched(model, entry.name) for entry in entries for model in entry.models]
     board = Board(watched, books, versions, functions)

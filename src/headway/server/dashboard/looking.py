@@ -1,4 +1,4 @@
-"""From what is watched to a view (view_of). It copies numbers and formats nothing."""
+"""Turn what is watched into a view (model_view). It copies numbers and formats nothing."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -33,18 +33,18 @@ SHOWN = 40  # open requests that are listed
 
 
 class Watchable(Protocol):
-    """What is served, as the page needs it."""
+    """A served model or function, as the page needs it."""
 
     name: str
-    entry: str  # of `models`, which is what a key may use
+    entry: str  # the entry of `models`; a key's permissions name entries
     is_function: bool
-    slots: int  # that may run at once, as configured
+    slots: int  # sequences that may run at once, as configured
     lanes: Mapping[str, Lane]
     series: Series
     points: dict[int, Point]  # half minutes that are over, by number
-    windows: Mapping[str, SlidingSum]  # of the last minutes, by lane
-    calls: dict[str, Call]  # that are open, by id
-    lock: AbstractContextManager[object]  # held while series are read
+    windows: Mapping[str, SlidingSum]  # sums over the last minutes (WINDOW), by lane
+    calls: dict[str, Call]  # open calls, by id
+    lock: AbstractContextManager[object]  # held while the view is made
 
     @property
     def load(self) -> Load: ...
@@ -59,7 +59,7 @@ def point_ends(now: int) -> int:
 
 
 def model_view(watched: Watchable, tenant: Tenant, now: int) -> ModelView:
-    """As this tenant may see it. now: nanoseconds of the engine's clock."""
+    """The view that this tenant may see. now: nanoseconds of the engine's clock."""
     with watched.lock:
         return _look(watched, tenant, now)
 
@@ -94,7 +94,7 @@ def _look(watched: Watchable, tenant: Tenant, now: int) -> ModelView:
 
 
 def _points(watched: Watchable, now: int) -> list[Point]:
-    """Of all charts. A half minute that is over does not change any more: it is summed up once."""
+    """The charts' points. A half minute that is over no longer changes, so it is summed once."""
     last = now // POINT
     first, known = last - POINTS + 1, watched.points
     for number in [number for number in known if number < first]:
@@ -166,8 +166,8 @@ def _mean_batch(parts: Sequence[Part]) -> float | None:
 
 
 def _open(watched: Watchable, tenant: Tenant, now: int) -> tuple[tuple[RunningRow, ...], int, int]:
-    """The tenant's open requests: those that generate first, and of these the oldest. Also how many
-    it has, and how many others there are."""
+    """The tenant's first SHOWN open requests (generating before silent ones, then by age, then by
+    id), the number of its open requests, and the number of other requests in open calls."""
     mine, others = list[tuple[bool, int, str, Choice]](), 0
     for call in watched.calls.values():
         routed = call.routed
@@ -191,9 +191,11 @@ def _row(silent: bool, arrived: int, id: str, choice: Choice, now: int) -> Runni
 
 
 def slow_of(latest: Iterable[Sequence[Row]], tenant: Tenant) -> tuple[list[Row], bool, int]:
-    """The requests to explain, the latest first: those outside their budget or, if there are none,
-    the slowest. latest: the tenant's calls, the latest first. Also returns whether they are
-    outside, and how many were looked at."""
+    """The requests to explain, whether they missed their budgets, and how many were looked at.
+
+    These are the latest SLOW requests outside their budget, the latest first; if there are none,
+    the slowest ones, the slowest first. latest: the rows of the tenant's calls, the latest first.
+    """
     rows = [row for call in latest for row in call if row["lane"] in tenant.lanes]
     late = [row for row in rows if not row["good"]]
     if late:

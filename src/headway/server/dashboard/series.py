@@ -1,4 +1,4 @@
-"""Series: what the page shows of the last quarter of an hour, in parts of five seconds."""
+"""Series: what the page shows of the last 15 minutes, in parts of five seconds."""
 
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -20,18 +20,18 @@ class LanePart:
     ended: int = 0  # refused ones included: attainment is good over these
     good: int = 0
     refused: int = 0  # at the door, or because they would have been late
-    abandoned: int = 0  # left by their clients before the first token
+    abandoned: int = 0  # their clients left before the first token
     queue: TimeCounts = field(default_factory=TimeCounts)
     ttft: TimeCounts = field(default_factory=TimeCounts)
 
     def add(self, part: "LanePart") -> None:
-        """Count its requests too."""
+        """Add this part's requests."""
         self._count(part, 1)
         self.queue.add(part.queue)
         self.ttft.add(part.ttft)
 
     def take_off(self, part: "LanePart") -> None:
-        """Forget its requests, which were counted."""
+        """Subtract this part's requests, which were added before."""
         self._count(part, -1)
         self.queue.take_off(part.queue)
         self.ttft.take_off(part.ttft)
@@ -44,8 +44,8 @@ class LanePart:
 
 
 class SlidingSum:
-    """The sum of a lane's parts in a window that slides: a part is added once and taken off once,
-    however often somebody looks.
+    """The sum of a lane's parts in a sliding window. Each part is added once and taken off once,
+    however often the sum is asked for.
 
     part     |  1  |  2  |  3  |  4  |  5  |  6
     window         |-----------------------|       then 2 is taken off and 6 is added
@@ -56,8 +56,8 @@ class SlidingSum:
         self._sum = LanePart()
 
     def of(self, parts: Sequence[LanePart]) -> LanePart:
-        """The sum of these parts: those of the last call, without the first few, and later ones.
-        The last one may still grow; the others may not."""
+        """The sum of these parts. They are the last call's parts, less some of the first, plus
+        later ones. Only the last part may still grow."""
         mine, total = self._parts, LanePart()
         while mine and (not parts or mine[0] is not parts[0]):
             self._sum.take_off(mine.popleft())
@@ -77,12 +77,12 @@ class Part:
     def __init__(self, number: int) -> None:
         self.number = number  # since the zero of the engine's clock
         self.steps = self.step_ns = 0
-        self.row_ns = 0  # nanoseconds of the steps, times their rows
-        self.running = self.waiting = self.blocks = 0  # the most after a step
+        self.row_ns = 0  # nanoseconds times rows, summed over the steps
+        self.running = self.waiting = self.blocks = 0  # the largest value after any step
         self.lanes: dict[str, LanePart] = {}
 
     def lane(self, name: str) -> LanePart:
-        """Of this lane, made where there is none yet."""
+        """The lane's part, created if there is none yet."""
         found = self.lanes.get(name)
         return found if found else self.lanes.setdefault(name, LanePart())
 
@@ -94,7 +94,7 @@ class Series:
         self._parts: deque[Part] = deque([Part(0)], maxlen=KEPT)
 
     def at(self, now: int) -> Part:
-        """The part to count in at this time. What comes late is counted in the latest part."""
+        """The part to count in at this time; for an earlier time, the latest part."""
         part = self._parts[-1]
         if now >= (part.number + 1) * PART:
             part = Part(now // PART)
@@ -124,10 +124,10 @@ class Series:
             lane.ttft.see(row.ttft)
 
     def between(self, since: int, until: int) -> list[Part]:
-        """The parts that began in this time."""
+        """The parts that began from `since` until before `until`."""
         return [part for part in self._parts if since <= part.number * PART < until]
 
 
 def of_lane(parts: Iterable[Part], name: str) -> list[LanePart]:
-    """What these parts know of a lane."""
+    """The lane's parts within these parts, without those that have none."""
     return [part.lanes[name] for part in parts if name in part.lanes]

@@ -1,4 +1,4 @@
-"""Sessions: who has signed in to the page. The cookie is a random token; a key is never in it."""
+"""Sessions of visitors who have signed in. The cookie is a random token and never has a key."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from headway.server.config.durations import SECOND
 
 LASTS = 12 * 3_600 * SECOND  # nanoseconds
 MOST = 1_024  # sessions
-MOST_OF_KEY = 16  # of one key: a key that signs in again and again ends only its own sessions
+MOST_OF_KEY = 16  # sessions per key: a key that signs in often ends only its own sessions
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,10 +19,10 @@ class _Session:
 
 
 class Sessions:
-    """In memory: a restart signs everybody out.
+    """The open sessions. They are in memory, so a restart signs everybody out.
 
-    A session is looked up by the digest of its token, so how long that takes says nothing about
-    tokens that exist. What its key may see is asked of the key ring each time.
+    A session is looked up by the digest of its token, so the lookup's timing reveals nothing about
+    existing tokens. The key ring is asked each time what the session's key may see.
     """
 
     def __init__(self, now: Callable[[], int]) -> None:
@@ -30,7 +30,7 @@ class Sessions:
         self._sessions: dict[bytes, _Session] = {}  # by the token's digest, the oldest first
 
     def open(self, key: bytes) -> str:
-        """A new session of the key with this digest. Returns its token."""
+        """Open a session for the key with this digest. Returns the session's token."""
         self._forget_expired()
         mine = [token for token, each in self._sessions.items() if each.key == key]
         while len(mine) >= MOST_OF_KEY:
@@ -42,12 +42,12 @@ class Sessions:
         return token
 
     def key_of(self, token: str) -> bytes:
-        """The digest of the key that signed in; empty: there is no such session."""
+        """The digest of the key that signed in; empty if there is no such session."""
         found = self._sessions.get(_digest(token))
         return found.key if found and self._now() < found.until else b""
 
     def close(self, token: str) -> None:
-        """End this session, if it is one."""
+        """End the session with this token, if there is one."""
         self._sessions.pop(_digest(token), None)
 
     def __len__(self) -> int:

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 
 from headway.figures.percentile import MIN_BEYOND, Quantile
 
-BITS = 5  # of a value that are kept below its highest one: 32 buckets for each doubling
+BITS = 5  # bits of a value kept below its highest bit: 32 buckets for each doubling
 
 
 class TimeCounts(Counter[int]):
-    """Counts by bucket, as an HDR histogram has them (Gil Tene): a bucket is as wide as 1/32 of its
-    lower bound. At most some 1,000 buckets from a microsecond to a century.
+    """Counts by bucket, as in an HDR histogram (Gil Tene): a bucket's width is at most 1/32 of its
+    lower bound. From a microsecond to a century there are about 1,650 buckets.
 
     /metrics has few, fixed buckets, because Prometheus keeps a series for each. Percentiles of
     those are wrong by up to half.
@@ -22,7 +22,7 @@ class TimeCounts(Counter[int]):
         self[value >> drop << drop] += 1
 
     def add(self, others: "TimeCounts") -> None:
-        """Count these times too. Counter.update does the same and asks more questions first."""
+        """Count these times too. Counter.update does the same with more checks first."""
         known = self.get
         for value, count in others.items():
             self[value] = known(value, 0) + count
@@ -36,7 +36,8 @@ class TimeCounts(Counter[int]):
                 del self[value]
 
     def percentile(self, percent: float) -> Quantile:
-        """Nearest rank; the middle of its bucket. None: too few values, as in figures."""
+        """The percentile by nearest rank, as the middle of its bucket; None if there are too few
+        values, as in figures."""
         count, tenths = self.total(), round(10 * percent)
         if count * (1_000 - tenths) < MIN_BEYOND * 1_000:
             return None
@@ -49,7 +50,7 @@ class TimeCounts(Counter[int]):
 
 
 def merged(counts: Iterable[TimeCounts]) -> TimeCounts:
-    """The counts of all."""
+    """The sum of all these counts."""
     total = TimeCounts()
     for each in counts:
         total.add(each)

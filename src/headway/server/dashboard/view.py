@@ -1,4 +1,4 @@
-"""View: all that the page says at one moment, as one caller may see it. Plain values."""
+"""View: all that the page shows at one time, as one caller may see it, in plain values."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from headway.figures.percentile import Quantile
 from headway.server.config.durations import SECOND
 from headway.server.ledger.rows.request_rows import Row
 
-POINT = 30 * SECOND  # nanoseconds that one point of a chart stands for
-POINTS = 30  # of a chart: 15 minutes
-WINDOW = 300 * SECOND  # nanoseconds that the table's figures are of
+POINT = 30 * SECOND  # nanoseconds per point of a chart
+POINTS = 30  # per chart: 15 minutes
+WINDOW = 300 * SECOND  # nanoseconds that the table's figures cover
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Of several requests, in nanoseconds."""
+    """The times of several requests, in nanoseconds."""
 
     p50: Quantile = None
     p95: Quantile = None
@@ -43,8 +43,8 @@ class LanePoint:
 class EnginePoint:
     """An engine's half minute."""
 
-    batch: float | None  # rows in a step, mean over the steps' time; None: no step ran
-    running: int | None  # the most after a step; None: no step ran
+    batch: float | None  # rows per step, mean over the steps' time; None: no step ran
+    running: int | None  # the largest after any step, like the next two; None: no step ran
     waiting: int | None
     blocks: int | None
 
@@ -59,20 +59,20 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class LaneView:
-    """A lane now, and in the window."""
+    """A lane's present state, and its figures in the window."""
 
     name: str
     budget: Budget
     waiting: int
     running: int
-    oldest: int  # nanoseconds that the first in line has waited; NEVER: nobody waits
+    oldest: int  # nanoseconds that the first in line has waited; NEVER: no request waits
     ended: int  # requests of the window
     good: int
     refused: int
     abandoned: int
     queue_p95: Quantile
     ttft_p95: Quantile
-    points: tuple[LanePoint, ...]  # the oldest first; the last one is not over
+    points: tuple[LanePoint, ...]  # the oldest first; the last one is still open
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class RunningRow:
     id: str
     lane: str
     prompt: int  # tokens
-    generated: int  # tokens that have come; 0: it waits, or its prompt is being computed
+    generated: int  # tokens so far; 0: it waits, or its prompt is being computed
     most: int  # tokens that may be generated
     age: int  # nanoseconds since it arrived
 
@@ -96,40 +96,40 @@ class ModelView:
     lanes: tuple[LaneView, ...]
     is_function: bool  # its items are not listed, and it has no KV memory
     slots: int  # sequences that may run at once, as configured
-    running: int  # of all lanes, those included that the caller may not see
+    running: int  # in all lanes, including those that the caller may not see
     waiting: int
-    blocks: int  # of KV in use, and in all; 0: it has none
-    num_blocks: int
-    batch: float | None  # rows in a step, mean over the window; None: no step ran
-    steps: int  # of the window
+    blocks: int  # KV blocks in use
+    num_blocks: int  # KV blocks in all; 0: it has none
+    batch: float | None  # rows per step, mean over the steps' time; None: no step ran
+    steps: int  # in the window
     points: tuple[EnginePoint, ...]
-    rows: tuple[RunningRow, ...]  # open requests of the caller's tenant, the first few
-    mine: int  # how many there are
+    rows: tuple[RunningRow, ...]  # the first few open requests of the caller's tenant
+    mine: int  # how many open requests the tenant has
     others: int  # open requests that are not shown to the caller
 
 
 def nothing_of(name: str, state: str) -> ModelView:
-    """A function of which only its state is known."""
+    """The view of a function of which only the state is known."""
     return ModelView(name, state, (), True, 0, 0, 0, 0, 0, None, 0, (), (), 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """All of the page."""
+    """Everything on the page."""
 
     now: int  # Unix nanoseconds
     until: int  # Unix nanoseconds at which the last point of all charts ends
     models: tuple[ModelView, ...]
-    slow: Sequence[Row]  # of the ledger
-    are_late: bool  # the slow ones have missed their budgets; False: they are just the slowest
+    slow: Sequence[Row]  # rows of the ledger
+    are_late: bool  # True: the slow ones missed their budgets; False: they are just the slowest
     remembered: int  # ended requests that these were chosen from
     key: str  # the name of the caller's key; empty: there are no keys
-    signed_in: bool  # by the form, so that one can sign out
-    explains: bool = True  # requests are remembered; False: of functions they are not
-    versions: Mapping[str, Any] | None = None  # what /v1/versions says; None: not for this caller
+    signed_in: bool  # by the form, so the page offers to sign out
+    explains: bool = True  # ended requests are remembered; False: not for functions
+    versions: Mapping[str, Any] | None = None  # the answer of /v1/versions; None: no answer
 
 
 def waited_too_long(lane: LaneView) -> bool:
-    """Whether its first in line is past its budget already, and will count against it."""
+    """Whether the lane's first in line has already waited beyond its budget, and will miss it."""
     limit = min(lane.budget.ttft, lane.budget.queue, lane.budget.e2e)
     return NEVER > lane.oldest > limit

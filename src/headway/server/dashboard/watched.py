@@ -20,8 +20,8 @@ UNSERVED = frozenset({Finish.REFUSED, Finish.EXPIRED})
 
 
 class Watched:
-    """A Watcher. It keeps what the page shows of one model: its series, and the calls that are
-    open. Requests are counted as /metrics counts them."""
+    """A Watcher that keeps what the page shows of one model: its series and its open calls.
+    Requests are counted as in /metrics."""
 
     def __init__(
         self,
@@ -33,22 +33,22 @@ class Watched:
     ) -> None:
         """slots: sequences that may run at once, as configured."""
         self.name, self.slots = name, slots
-        self.entry = name  # of `models`; of a replica another one
+        self.entry = name  # the entry of `models`; a replica's differs from its name
         self.lanes: Mapping[str, Lane] = {lane.name: lane for lane in lanes}
         self.is_function = False
         self.lock: AbstractContextManager[object] = (
             nullcontext()
-        )  # all of it is on the event loop's thread
+        )  # not needed: everything is on the event loop's thread
         self.series = Series()
         self.points: dict[int, Point] = {}  # half minutes that are over, by number
         self.windows: Mapping[str, SlidingSum] = {name: SlidingSum() for name in self.lanes}
-        self.calls: dict[str, Call] = {}  # that are open, by id
+        self.calls: dict[str, Call] = {}  # open calls, by id
         self._engine, self._now = engine, now
-        self._failed = set[str]()  # counted already; their rows may still come
+        self._failed = set[str]()  # requests already counted as failed; their rows may still come
 
     @property
     def load(self) -> Load:
-        """The engine's latest. A dead engine runs nothing."""
+        """The engine's latest load; empty if the engine is down."""
         return Load() if self.state is EngineState.DOWN else self._engine.load
 
     @property
@@ -74,7 +74,7 @@ class Watched:
         self._turned_away(refusal.lane, refusal.problem.code, refusal.count)
 
     def _turned_away(self, lane: str, code: str, count: int) -> None:
-        """Requests that never reached the engine. Those of no known lane are not on the page."""
+        """Count requests that never reached the engine. Without a lane they are not on the page."""
         if lane:
             part = self.series.at(self._now()).lane(lane)
             part.ended += count

@@ -14,7 +14,7 @@ from headway.report.formatting import duration
 ROOM = 0.9  # share of the slots: a smaller mean batch has free slots
 Held = Callable[[RequestRow], float]  # nanoseconds for which a request was held despite free slots
 
-SHARE = 0.25  # of the tightest TTFT or queue limit: the window to try
+SHARE = 0.25  # of the tightest TTFT or queue limit; `headway compare` takes it of a lane's TTFT
 
 
 @dataclass(frozen=True, slots=True)

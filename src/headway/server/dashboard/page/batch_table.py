@@ -1,4 +1,4 @@
-"""The requests that are open now: what runs, what waits, and what the front cannot know."""
+"""The open requests as a table, with figures of the batch and of KV memory."""
 
 from html import escape
 
@@ -23,8 +23,10 @@ NOTE = (
 
 
 def batch(model: ModelView, name: str) -> Html:
-    """Figures of the batch and of memory, and a row for each request of the caller's. name: the
-    table's id."""
+    """Figures of the batch and of memory, and a row for each open request of the caller.
+
+    name: the table's id. A function has only the figures.
+    """
     figures = _figures(model)
     if model.is_function:
         return Html(figures)

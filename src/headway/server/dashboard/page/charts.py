@@ -1,4 +1,4 @@
-"""A quarter of an hour in pictures: waits, attainment, batch, line and memory."""
+"""Charts of the last 15 minutes: waits, attainment, batch size, running and waiting, memory."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from headway.server.dashboard.view import POINT, POINTS, LanePoint, LaneView, Mo
 
 WIDE, TALL = 480, 170
 MINUTE = 60_000_000_000
-LANE_COLOURS = 8  # that the style sheet has; further lanes have the first ones again
+LANE_COLOURS = 8  # colours in the style sheet; further lanes reuse them from the first on
 X = Axis(-POINTS * POINT / MINUTE, 0, "minutes")
 NOTE = (
     "Each point is half a minute. p50 needs 10 requests in it and p95 needs 100; a gap: there were "
@@ -22,18 +22,18 @@ NOTE = (
     "mean over the steps' time. Running, waiting and KV: the most after a step."
 )
 
-Values = Sequence[float | None]  # of each point; None: not known
+Values = Sequence[float | None]  # one per point; None: not known
 
 
 @dataclass(frozen=True, slots=True)
 class _Line:
     values: Values
-    kind: str  # its classes
+    kind: str  # its CSS classes
     name: str  # in the legend
 
 
 def charts(model: ModelView) -> Html:
-    """All of a model."""
+    """All charts of a model."""
     busy = [lane for lane in model.lanes if any(point.ended for point in lane.points)]
     drawn = [
         chart
@@ -115,7 +115,7 @@ def _turned_away(model: ModelView) -> str:
 
 
 def lane_class(number: int) -> str:
-    """The class that gives a lane's lines their colour."""
+    """The CSS class that gives a lane's lines their colour."""
     return f"lane-{number % LANE_COLOURS}"
 
 
@@ -126,7 +126,7 @@ def _drawn(
     level: tuple[float, str] | None = None,
     y: Axis | None = None,
 ) -> str:
-    """A figure with its legend. level: a dashed line, and its label."""
+    """A figure with its legend. level: the value and the label of a dashed line."""
     known = [value for line in lines for value in line.values if value is not None]
     ends = [*known, level[0]] if level else known
     axis = Axis(y.low, y.high, unit) if y else axis_of(ends, unit)
@@ -160,7 +160,7 @@ def _x(point: int) -> float:
 
 
 def _pieces(values: Values) -> Iterator[list[tuple[float, float]]]:
-    """Lines through points that are known one after another."""
+    """The runs of two or more consecutive known points, each drawn as a line."""
     for is_gap, each in groupby(enumerate(values), key=lambda pair: pair[1] is None):
         points = [(_x(k), value or 0.0) for k, value in each]
         if not is_gap and len(points) > 1:
@@ -172,7 +172,7 @@ def _known(values: Values) -> list[tuple[float, float]]:
 
 
 def _alone(values: Values) -> list[tuple[float, float]]:
-    """Points that no line goes through."""
+    """The known points without a known neighbour, which no line goes through."""
     padded = [None, *values, None]
     return [
         (_x(k), value)

@@ -1,4 +1,4 @@
-"""The whole page, and the part of it that is fetched again (fragment)."""
+"""The whole page, and the part of it that the script fetches again (fragment)."""
 
 from base64 import b64encode
 from functools import cache
@@ -22,19 +22,19 @@ PATH = "/dashboard"
 
 @cache
 def style() -> str:
-    """The style sheet: that of the reports, and what only this page has."""
+    """The style sheet: the reports' one, then this page's own rules."""
     return asset("report.css") + _own("dashboard.css")
 
 
 @cache
 def script() -> str:
-    """What fetches the fragment and puts it into the page."""
+    """The script that fetches the fragment and puts it into the page."""
     return _own("dashboard.js")
 
 
 @cache
 def policy() -> str:
-    """The Content-Security-Policy: our one style sheet and our one script, by their hashes."""
+    """The Content-Security-Policy: it allows our one style sheet and one script, by hash."""
     return (
         f"default-src 'none'; style-src {_hash(style())}; script-src {_hash(script())}; "
         "connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; "
@@ -43,7 +43,7 @@ def policy() -> str:
 
 
 def document(view: View, contents: Html) -> str:
-    """The page, complete also where scripts are off. contents: the view's fragment."""
+    """The page, which is complete without scripts, too. contents: the view's fragment."""
     told = headline(view)
     out = (
         f'<form method="post" action="{PATH}/sign-out"><button>Sign out</button></form>'
@@ -63,14 +63,14 @@ def document(view: View, contents: Html) -> str:
 
 
 def sign_in(problem: str = "") -> str:
-    """The form that asks for a key. problem: what was wrong with the last one."""
+    """The sign-in page, a form for a key. problem: what was wrong with the last key."""
     wrong = f'<p class="warning" role="alert">{escape(problem)}</p>' if problem else ""
     return _framed(
         "headway: sign in",
         '<main id="sign-in"><h1>headway</h1>'
         f'<form method="post" action="{PATH}/sign-in">{wrong}'
         '<input class="unseen" name="user" value="headway" autocomplete="username" readonly '
-        'tabindex="-1" aria-hidden="true">'  # by which a browser's password store knows the key
+        'tabindex="-1" aria-hidden="true">'  # a browser's password store files the key under it
         '<label for="key">API key</label><input id="key" name="key" type="password" '
         'autocomplete="current-password" required autofocus><button>Sign in</button>'
         '<p class="note">You will see the lanes that the key may use, and the requests of its '
@@ -124,7 +124,7 @@ def _all(view: View) -> list[tuple[int, ModelView]]:
 
 
 def _titled(model: ModelView, several: bool, part: Html) -> str:
-    """With the model's name where there are several."""
+    """The part, under the model's name if there are several models."""
     return f'<h3 class="model">{escape(model.name)}</h3>{part}' if several else part
 
 

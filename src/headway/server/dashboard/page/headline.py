@@ -17,28 +17,28 @@ from headway.server.dashboard.view import (
     waited_too_long,
 )
 
-FEWEST = 20  # requests, below which nothing is said of a lane: 95 % of 19 allow no miss at all
+FEWEST = 20  # requests that a verdict on a lane needs: 95 % of 19 would allow no miss at all
 MINUTES = f"{WINDOW // (60 * SECOND)} minutes"
 
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """What the page says first."""
+    """The page's headline."""
 
     verdict: str  # the sentence
-    rest: str  # what else there is to say; may be empty
-    spoken: str  # for screen readers: said when it changes, so without figures
-    is_bad: bool  # some lane misses its budget, or an engine is down
+    rest: str  # further sentences; may be empty
+    spoken: str  # for screen readers, which read it at each change, so without figures
+    is_bad: bool  # some lane misses its budget, or an engine is not ready
 
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    name: str  # of the lane, with its model where there are several
+    name: str  # of the lane, with its model if there are several
     lane: LaneView
 
 
 def headline(view: View) -> Headline:
-    """Of all lanes that the caller may see."""
+    """The headline over all lanes that the caller may see."""
     broken = [each for each in view.models if each.state != "ready"]
     if broken:
         said = "; ".join(f"{each.name} is {each.state}" for each in broken)
@@ -94,8 +94,8 @@ def _misses(each: _Named, view: View) -> str:
 
 
 def _since(points: Sequence[LanePoint], until: int) -> str:
-    """When it was below: the latest run of half minutes that missed, those without requests
-    aside. until: when the last one ends."""
+    """When the lane was below its target, in words: the latest run of half minutes that missed,
+    ignoring those without requests. until: when the last half minute ends."""
     known = [(k, _keeps(point)) for k, point in enumerate(points) if point.ended]
     run = list[int]()
     for k, keeps in reversed(known):
@@ -131,6 +131,6 @@ def _few(timed: Sequence[_Named]) -> str:
 
 
 def _waiting(late: Sequence[_Named]) -> str:
-    """Who has waited too long already, though it does not count yet."""
+    """The lanes whose first in line is past its budget already, though it does not count yet."""
     told = ", ".join(f"{each.name} {duration(each.lane.oldest)}" for each in late)
     return f"First in line, and past the budget already: {told}." if late else ""

@@ -5,7 +5,7 @@ from html import escape
 
 
 class Html(str):
-    """Markup. All other text is escaped before it is part of the page."""
+    """Markup. Any other text is escaped before it becomes part of the page."""
 
     __slots__ = ()
 
@@ -19,12 +19,12 @@ def html(value: Cell) -> Html:
 
 
 def joined(parts: Iterable[Cell]) -> Html:
-    """All of them, one after another."""
+    """The parts as markup, one after another."""
     return Html("".join(map(html, parts)))
 
 
 def wrapped(tag: str, kind: str, *parts: Cell) -> Html:
-    """An element with a class and these contents. tag, kind: never from outside."""
+    """An element with a class and these contents. tag, kind: trusted text, not escaped."""
     return Html(f'<{tag} class="{kind}">{joined(parts)}</{tag}>')
 
 
@@ -35,9 +35,12 @@ def table(
     rows: Sequence[tuple[str, Sequence[Cell]]],
     words: int = 1,
 ) -> Html:
-    """name: its id. head: each column's heading, and what it means. rows: each row's id, empty for
-    none, and its cells; the first cell is the row's heading. words: so many columns hold words, the
-    others numbers."""
+    """A scrolling table that a screen reader can read.
+
+    name: its id. head: each column's heading, and its meaning (may be empty). rows: each row's id
+    (empty: none) and its cells; the first cell is the row's heading. words: how many columns, from
+    the left, hold words; the others hold numbers.
+    """
 
     def kind(column: int) -> str:
         return ' class="words"' if column < words else ""

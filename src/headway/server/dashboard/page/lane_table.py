@@ -1,4 +1,4 @@
-"""The lanes as a table: budget, attainment, waits, and a small picture of a quarter of an hour."""
+"""The lanes as a table: budget, attainment, waits, and a sparkline of the last 15 minutes."""
 
 from collections.abc import Sequence
 
@@ -28,12 +28,12 @@ HEAD = (
     ("Budget", ""),
 )
 LIMITS = (("ttft", "TTFT"), ("tpot", "TPOT"), ("e2e", "E2E"), ("queue", "queue"))
-WIDE, TALL, STEP = 120, 24, 4  # of the small picture; of one half minute
-LEAST = 1.5  # of a bar: one miss among thousands is seen, too
+WIDE, TALL, STEP = 120, 24, 4  # size of the sparkline, and width of a half minute in it
+LEAST = 1.5  # height of a bar's part outside the budget: one miss among thousands shows, too
 
 
 def lane_table(model: ModelView, name: str) -> Html:
-    """A row for each lane. name: the table's id."""
+    """The table of a model's lanes, one row per lane. name: the table's id."""
     rows = [(f"{name}-{k}", _cells(lane)) for k, lane in enumerate(model.lanes)]
     return table(name, f"Lanes of {model.name}", HEAD, rows)
 
@@ -57,7 +57,7 @@ def _cells(lane: LaneView) -> Sequence[Cell]:
 
 
 def budget(limits: Budget) -> str:
-    """Its limits in one line."""
+    """A budget's limits in one line."""
     told = [
         f"{word} {duration(getattr(limits, field))}"
         for field, word in LIMITS
@@ -76,7 +76,7 @@ def _attainment(lane: LaneView) -> Cell:
 
 
 def _judged(text: str, is_kept: bool) -> Html:
-    """Marked by a sign as well as by a colour."""
+    """Mark a text as kept or missed; a missed one has a sign as well as a colour."""
     return wrapped("b", "kept" if is_kept else "missed", text if is_kept else f"▼ {text}")
 
 
@@ -94,7 +94,7 @@ def _oldest(lane: LaneView) -> Cell:
 
 
 def sparkline(points: Sequence[LanePoint]) -> Html:
-    """A bar for each half minute, as high as its requests; the part outside the budget on top."""
+    """A sparkline: a bar per half minute, its height the requests, those outside budget on top."""
     most = max([point.ended for point in points], default=0)
     late = sum([point.ended - point.good for point in points])
     every = sum([point.ended for point in points])
@@ -107,7 +107,7 @@ def sparkline(points: Sequence[LanePoint]) -> Html:
 
 
 def _bar(number: int, point: LanePoint, most: int) -> str:
-    """Of a half minute: below those inside the budget, above them those outside."""
+    """The bar of a half minute: requests inside the budget below, those outside on top."""
     outside = point.ended - point.good
     inside, out = TALL * point.good / most, TALL * outside / most
     out = max(out, LEAST) if outside else 0.0

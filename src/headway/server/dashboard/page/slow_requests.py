@@ -1,4 +1,4 @@
-"""Requests that were slow, each with where its time went."""
+"""Slow requests, each with the stages that its time went to."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ HEAD = (("Stage", ""), ("Time", ""), ("Share", ""), ("What happened", ""))
 
 
 def slow_requests(view: View) -> Html:
-    """Each opens to its explanation."""
+    """The slow requests as a list; each entry opens to its explanation."""
     if not view.slow:
         return Html('<p class="note">None of your requests has ended yet.</p>')
     if view.are_late:
@@ -67,7 +67,7 @@ def _end(row: Row) -> str:
 
 
 def bar(stages: Mapping[str, int], wall: int) -> Html:
-    """The stages side by side. Their widths sum to the whole, as their times do."""
+    """A bar of the stages side by side, each as wide as its share of `wall` (nanoseconds)."""
     label = ", ".join(f"{name} {duration(ns)}" for name, ns in _largest(stages)[:3])
     drawn, passed = "", 0
     for name, spent in stages.items():

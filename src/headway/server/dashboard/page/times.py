@@ -4,6 +4,6 @@ DAY = 86_400
 
 
 def clock_time(unix: int) -> str:
-    """Of Unix nanoseconds, in UTC: the page is the same for everybody who looks at it."""
+    """The time of day of Unix nanoseconds, in UTC so that all viewers see the same page."""
     seconds = unix // 1_000_000_000 % DAY
     return f"{seconds // 3_600:02}:{seconds // 60 % 60:02}:{seconds % 60:02} UTC"

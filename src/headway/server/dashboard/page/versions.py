@@ -1,4 +1,4 @@
-"""Versions of the configuration, and the trial: what GET /v1/versions says, as a section."""
+"""The page's section on versions of the configuration and the trial, from GET /v1/versions."""
 
 from collections.abc import Mapping
 from html import escape
@@ -8,7 +8,7 @@ from typing import Any
 from headway.server.dashboard.page.html_table import Html, table
 
 SHOWN = 8  # versions, the latest first
-LEAST = 99.0  # above e to this, a float would not hold it
+LEAST = 99.0  # natural logarithm of the largest E-value that is shown; exp cannot overflow
 HEAD = (("Version", ""), ("State", ""), ("Author", ""), ("Reason", ""), ("Latest change", ""))
 TRIAL = (
     ("Guardrail", ""),
@@ -19,7 +19,7 @@ TRIAL = (
 
 
 def versions_section(told: Mapping[str, Any] | None) -> Html:
-    """told: as /v1/versions answers. Nothing where there are no versions."""
+    """The section, empty if there are no versions. told: the answer of /v1/versions."""
     if not told or not told["data"]:
         return Html("")
     model, number, promoted = told["model"], told["in_force"], told["promoted"]
