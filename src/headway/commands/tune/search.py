@@ -85,7 +85,7 @@ class Search:
             left, rate = keeping, min(rate * times, self.range.high)
 
     def _better(self, around: Sequence[Candidate]) -> list[Finding]:
-        """The findings of those that keep every lane a little above the best capacity so far."""
+        """The capacities of neighbours that keep every lane a little above the best so far."""
         assert self.best is not None
         rate = self.best.rated.rate * (1 + TOLERANCE)
         if not rate or rate > self.range.high:

@@ -37,7 +37,7 @@ class Site:
     """The model, the lanes with their budgets, and the cost file."""
 
     lanes: tuple[Lane, ...]
-    windows: dict[str, Window]  # those that the user has set, by lane
+    windows: dict[str, Window]  # set by the user, by lane
     bounds: tuple[int, ...]  # of the length classes, in tokens
     context: int  # tokens
     block_size: int  # tokens

@@ -129,5 +129,5 @@ class Series:
 
 
 def of_lane(parts: Iterable[Part], name: str) -> list[LanePart]:
-    """The lane's parts within these parts, without those that have none."""
+    """The lane's parts within these parts, in order; a part may have none."""
     return [part.lanes[name] for part in parts if name in part.lanes]

@@ -125,7 +125,7 @@ class View:
     remembered: int  # ended requests that these were chosen from
     key: str  # the name of the caller's key; empty: there are no keys
     signed_in: bool  # by the form, so the page offers to sign out
-    explains: bool = True  # ended requests are remembered; False: not for functions
+    explains: bool = True  # ended requests are remembered; False: the server has no books
     versions: Mapping[str, Any] | None = None  # the answer of /v1/versions; None: no answer
 
 

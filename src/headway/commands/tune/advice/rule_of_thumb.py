@@ -14,7 +14,7 @@ STALL = 1.0  # of the tightest TPOT budget: a prompt that takes longer should be
 class Rule:
     """A rule of thumb."""
 
-    strategies: tuple[str, ...]  # those that it suggests
+    strategies: tuple[str, ...]  # the suggested ones
     text: str
     section: str  # of docs/strategies.md
 
