@@ -344,6 +344,21 @@ def test_money_is_divided_without_a_rest():
     assert {p.money for p in parts.values()} == {2, 3}
 
 
+def test_a_reader_sees_one_moment_while_a_server_writes(where, database):
+    reader = LedgerReader(where)
+    try:
+        with reader.begin() as connection:
+            count = select(func.count()).select_from(REQUESTS)
+            before = connection.execute(count).scalar_one()
+            with database.begin() as writing:
+                writing.execute(REQUESTS.insert(), [row_of("r1", BEGAN, 5, writer="w")])
+            assert connection.execute(count).scalar_one() == before
+        with reader.begin() as connection:
+            assert connection.execute(count).scalar_one() == before + 1
+    finally:
+        reader.close()
+
+
 def test_a_ledger_that_is_not_there(tmp_path):
     with pytest.raises(SettingError, match="there is no ledger"):
         LedgerReader(str(tmp_path / "nothing.db"))

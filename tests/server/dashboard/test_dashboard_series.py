@@ -111,3 +111,15 @@ def test_a_request_without_a_first_token_has_no_time_to_it():
     (mine,) = of_lane(series.between(0, 10**18), "voice")
     assert (mine.ended, mine.good, mine.refused) == (3, 1, 1)
     assert mine.ttft.total() == mine.queue.total() == 2
+
+
+def test_who_leaves_an_answer_that_is_in_time_is_not_judged():
+    series = Series()
+    stopped, limit = Finish.CANCELLED, Budget(ttft=10)
+    series.ended(row(PART, ttft=5, finish=stopped, budget=limit), refused=False)
+    series.ended(row(PART, finish=Finish.UNSATISFIABLE), refused=False)
+    (mine,) = of_lane(series.between(0, 10**18), "voice")
+    assert (mine.ended, mine.good, mine.ttft.total()) == (0, 0, 2)
+    series.ended(row(PART, ttft=11, finish=stopped, budget=limit), refused=False)  # late already
+    series.ended(row(PART, ttft=NEVER, finish=stopped, budget=limit), refused=False)
+    assert (mine.ended, mine.good) == (2, 0)

@@ -386,15 +386,31 @@ def test_time_reported_as_idle_is_never_taken_back():
     steps = Steps(["chat"])
     steps.begin(100)
 
-    def idle(until):
-        told = {each.name: each for each in steps.collect(Families("m"), {}, until)}
-        samples = told["headway_step_seconds"].samples
-        return next(each.value for each in samples if each.labels.get("kind") == "idle")
-
-    assert idle(600) == pytest.approx(500e-9)
-    assert idle(0) == pytest.approx(500e-9)
+    assert spent(steps, "idle", 600, busy=False) == pytest.approx(500e-9)
+    assert spent(steps, "idle", 620, busy=True) == pytest.approx(500e-9)
     steps.add([step(650, 700)], load(700))
-    assert idle(0) == pytest.approx(550e-9)
+    assert spent(steps, "idle", 0, busy=True) == pytest.approx(550e-9)
+
+
+def spent(steps, kind, now, busy):
+    """Seconds of a kind, as a scrape is told them."""
+    told = {each.name: each for each in steps.collect(Families("m"), {}, now, busy=busy)}
+    samples = told["headway_step_seconds"].samples
+    return next(each.value for each in samples if each.labels.get("kind") == kind)
+
+
+def test_time_in_which_a_window_holds_requests_is_told_while_it_passes():
+    """Also if a scrape comes during the step that ends it: then no nanosecond counts twice."""
+    steps = Steps(["chat"])
+    steps.begin(100)
+    steps.add([], load(200, oldest=200))
+    assert spent(steps, "waiting", 260, busy=True) == pytest.approx(60e-9)
+    assert spent(steps, "waiting", 300, busy=True) == pytest.approx(100e-9)
+    steps.add([step(290, 400, host=5)], load(400))  # it had begun when the scrape came
+    assert spent(steps, "waiting", 400, busy=False) == pytest.approx(100e-9)
+    assert steps._spent.total() == 400 - 100
+    steps.add([step(410, 412, host=1)], load(412))
+    assert steps._spent.total() == 412 - 100
 
 
 def test_the_front_gets_rows_then_events_before_its_callers_do():

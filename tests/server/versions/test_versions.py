@@ -115,7 +115,11 @@ def test_a_promoted_version_is_in_force_at_once_and_after_a_restart(tmp_path):
         lanes = client.get("/v1/lanes").json()["data"]
         assert {each["id"]: each["budget_ms"]["ttft"] for each in lanes}["chat"] == 3_000
         assert client.get("/v1/config/effective").json()["lanes"]["chat"]["ttft"] == "3s"
-        assert "headway_version{" in client.get("/metrics").text
+        told = client.get("/metrics").text
+        (slots,) = [line for line in told.splitlines() if line.startswith("headway_batch_slots{")]
+        assert "headway_version{" in told and slots.endswith(" 2.0")
+        page = client.get("/dashboard").text
+        assert "of 2 slots" in page and "TTFT 3 s" in page
         assert state(client, 1) == "replaced"
     with served(config) as (client, front):
         assert client.get("/v1/versions").json()["promoted"] == 2

@@ -38,8 +38,8 @@ class Watchable(Protocol):
     name: str
     entry: str  # the entry of `models`; a key's permissions name entries
     is_function: bool
-    slots: int  # sequences that may run at once, as configured
-    lanes: Mapping[str, Lane]
+    slots: int  # sequences that may run at once, as configured at the start
+    lanes: Mapping[str, Lane]  # as configured at the start; a version may change their budgets
     series: Series
     points: dict[int, Point]  # half minutes that are over, by number
     windows: Mapping[str, SlidingSum]  # sums over the last minutes (WINDOW), by lane
@@ -79,7 +79,7 @@ def _look(watched: Watchable, tenant: Tenant, now: int) -> ModelView:
             ]
         ),
         is_function=watched.is_function,
-        slots=watched.slots,
+        slots=load.slots or watched.slots,
         running=load.running,
         waiting=sum([lane.waiting for lane in load.lanes.values()]),
         blocks=load.num_blocks - load.free_blocks,
@@ -122,7 +122,7 @@ def _lane(
     oldest = load.oldest if load else NEVER
     return LaneView(
         name=name,
-        budget=watched.lanes[name].budget,
+        budget=load.lane.budget if load else watched.lanes[name].budget,
         waiting=load.waiting if load else 0,
         running=load.running if load else 0,
         oldest=NEVER if oldest == NEVER else max(0, now - oldest),

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from headway.core.ledger import RequestRow, StepRow
-from headway.core.request import NEVER
+from headway.core.request import NEVER, Finish
 from headway.server.config.durations import SECOND
 from headway.server.dashboard.time_counts import TimeCounts
 
@@ -17,7 +17,7 @@ KEPT = 180  # parts: 15 minutes
 class LanePart:
     """A lane's requests that ended in one part."""
 
-    ended: int = 0  # refused ones included: attainment is good over these
+    ended: int = 0  # refused ones included, unjudged ones not: attainment is good over these
     good: int = 0
     refused: int = 0  # at the door, or because they would have been late
     abandoned: int = 0  # their clients left before the first token
@@ -115,8 +115,9 @@ class Series:
     def ended(self, row: RequestRow, refused: bool) -> None:
         """Count a request by its row."""
         lane = self.at(row.finished).lane(row.lane)
-        lane.ended += 1
-        lane.good += row.good
+        if not _is_unjudged(row):
+            lane.ended += 1
+            lane.good += row.good
         lane.refused += refused
         if row.queue != NEVER:
             lane.queue.see(row.queue)
@@ -126,6 +127,15 @@ class Series:
     def between(self, since: int, until: int) -> list[Part]:
         """The parts that began from `since` until before `until`."""
         return [part for part in self._parts if since <= part.number * PART < until]
+
+
+def _is_unjudged(row: RequestRow) -> bool:
+    """Whether the client left an answer that had begun and kept its limits so far, or the grammar
+    ended the request: neither says how well the lane is served."""
+    limits = row.budget
+    kept = row.ttft <= limits.ttft and row.tpot <= limits.tpot and row.queue <= limits.queue
+    left = row.finish is Finish.CANCELLED and row.first_token != NEVER and kept
+    return left or row.finish is Finish.UNSATISFIABLE
 
 
 def of_lane(parts: Iterable[Part], name: str) -> list[LanePart]:

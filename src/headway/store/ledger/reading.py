@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import URL, Connection, Engine, Select, create_engine, inspect, select
+from sqlalchemy import URL, Connection, Engine, Select, create_engine, event, inspect, select
 from sqlalchemy.exc import SQLAlchemyError
 
 from headway.errors import SettingError
@@ -74,4 +74,16 @@ def _reading_engine(url: URL, name: str) -> Engine:
     file = URL.create(
         "sqlite", database=f"file:{quote(str(path))}", query={"mode": "ro", "uri": "true"}
     )
-    return create_engine(file, connect_args={"timeout": PATIENCE})
+    engine = create_engine(file, connect_args={"timeout": PATIENCE})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, record: object) -> None:
+    connection.isolation_level = None  # the driver would begin no transaction for a SELECT
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """Let all queries of a transaction see what the first one sees."""
+    connection.exec_driver_sql("BEGIN")

@@ -40,7 +40,7 @@ class ModelMetrics:
         now: Callable[[], int],
         slots: int = 0,
     ) -> None:
-        """slots: sequences that may run at once."""
+        """slots: sequences that may run at once, until the engine says how many."""
         names = [lane.name for lane in lanes]
         self._families = Families(model)
         self._lanes, self._engine, self._block_size, self._now = lanes, engine, block_size, now
@@ -142,15 +142,13 @@ class ModelMetrics:
         """All metric families of the model, as they are now."""
         families, load, now = self._families, self._engine.load, self._now()
         state = self._engine.state
-        busy = load.running or any(lane.waiting for lane in load.lanes.values())
-        idle_until = 0 if busy or state in (EngineState.DOWN, EngineState.LOADING) else now
+        busy = load.running > 0 or any(lane.waiting for lane in load.lanes.values())
+        until = 0 if state in (EngineState.DOWN, EngineState.LOADING) else now
         known = {name: each.lane for name, each in load.lanes.items()}  # as now in force
         lanes = [known.get(lane.name, lane) for lane in self._lanes]
         yield from gauges(families, load, state, lanes, self._block_size, now)
-        slots = {(): self._slots}
-        yield families.gauge(
-            "headway_batch_slots", "Sequences that may run at once, as configured.", slots
-        )
+        slots = {(): load.slots or self._slots}  # of the version in force
+        yield families.gauge("headway_batch_slots", "Sequences that may run at once.", slots)
         yield families.gauge(
             "headway_journal_stopped",
             "1 if the journal could not be written and has ended; the log says why. Else 0.",
@@ -167,4 +165,4 @@ class ModelMetrics:
         yield from self._tokens.collect(families)
         yield from self._requests.collect(families)
         yield from self._promises.collect(families)
-        yield from self._steps.collect(families, self._requests.wasted, idle_until)
+        yield from self._steps.collect(families, self._requests.wasted, until, busy=busy)

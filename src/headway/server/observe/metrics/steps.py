@@ -40,9 +40,12 @@ class Steps:
         """Count the rows. load: published after the last row, or by a poll without a step."""
         for row in rows:
             self._count_until(row.began)
-            self._spent["compute",] += row.nanoseconds - row.host
-            self._spent["host",] += row.host
-            self._until = row.began + row.nanoseconds
+            # A scrape during the step has counted a part of it as waiting, and no counter may fall.
+            spent = max(0, row.began + row.nanoseconds - self._until)
+            host = min(row.host, spent)
+            self._spent["compute",] += spent - host
+            self._spent["host",] += host
+            self._until = max(self._until, row.began + row.nanoseconds)
             self._runs, self._waits = row.running > 0, row.waiting > 0
             self._steps += 1
             self._wasted += row.waste_nanoseconds
@@ -69,15 +72,16 @@ class Steps:
         return "waiting" if self._waits else "idle"
 
     def collect(
-        self, families: Families, wasted: Mapping[tuple[str, str], int], idle_until: int
+        self, families: Families, wasted: Mapping[tuple[str, str], int], now: int, *, busy: bool
     ) -> Iterator[Metric]:
         """The metric families of the steps.
 
-        wasted: tokens by lane and kind, other than padding and held slots. idle_until: now if the
-        engine has nothing to do, else 0.
+        wasted: tokens by lane and kind, other than padding and held slots. busy: requests wait or
+        run, as far as the front knows.
         """
-        if self._until and self._kind == "idle":
-            self._count_until(idle_until)  # kept in the count, because a counter must not fall
+        # The time up to now is kept in the count, because a counter must not fall.
+        if self._until and self._kind == ("waiting" if busy else "idle"):
+            self._count_until(now)
         yield families.counter("headway_steps", "Steps of the engine.", {(): self._steps})
         yield families.counter(
             "headway_step_seconds",
