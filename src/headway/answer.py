@@ -106,7 +106,7 @@ class Answer:
             before + self.text.text,
             tuple(self.tokens),
             self.finish,
-            request.prompt,
+            tuple(request.prompt),
             row or row_without_times(request, self.finish, len(self.tokens)),
             request.sampling.choice,
             tuple(self.logprobs),

@@ -5,6 +5,7 @@ import copy
 import logging
 import os
 import threading
+import tracemalloc
 from collections import Counter
 from contextlib import suppress
 
@@ -352,6 +353,24 @@ def test_a_cost_that_cannot_be_is_refused(cost):
         pytest.raises(PromptError, match="not a whole number"),
     ):
         batcher.call(3)
+
+
+def test_what_an_item_costs_takes_no_memory():
+    most = 1_000_000
+    with (
+        headway.Batcher(doubled, cost=lambda item: most) as batcher,
+        headway.Batcher(counting, cost=lambda item: most) as streams,
+    ):
+        batcher.call(0), list(streams.stream("a"))  # what is made once
+        tracemalloc.start()
+        try:
+            futures = [batcher.submit(item) for item in range(8)]
+            assert [future.result(30) for future in futures] == [0, 2, 4, 6, 8, 10, 12, 14]
+            assert list(streams.stream("b")) == ["b0"]
+            assert tracemalloc.get_traced_memory()[1] < most
+        finally:
+            tracemalloc.stop()
+        assert batcher.load.lanes["default"].tokens == 0
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,17 @@ def test_without_a_window_a_call_starts_whenever_none_runs():
     ]
 
 
+@pytest.mark.parametrize("prompt", [range(7, 10), (7, 8, 9)])
+def test_a_prompt_that_is_a_range_is_served_like_any_other(prompt):
+    made = engine(Calls(2), *[(0, Add(Request(id, prompt, 3, 0, "bulk"))) for id in "ab"])
+    while not made.scheduler.finished:
+        made.step()
+        made.scheduler.check()
+    steps, rows = made.scheduler.ledger.take()
+    assert [step.tokens for step in steps] == [6, 2, 2, 1]
+    assert [(row.prompt, row.generated) for row in rows] == [(3, 3), (3, 3), (1, 0)]
+
+
 def test_it_has_its_size_at_most_and_the_oldest_are_first():
     assert calls(Calls(2), *items("a b c")) == [(0, "a b"), (7, "c")]
 

@@ -13,21 +13,24 @@ from headway.core.lane import Lane
 from headway.core.load import LaneLoad, Load
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
-from headway.core.request import Finish
+from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.core.sequence import Sequence
 from headway.core.settings import Settings
 from tests.traces import ask
 
 ROW = Row(3, 8, (1, 2), (5,), Want.LAST)
+CELLS = Row(4, 0, range(3, 9), (5,), Want.NOTHING)
 VALUES = [
     Add(ask("a", 3, 2, sampling=Sampling(stop_tokens=frozenset({1})))),
+    Add(Request("a", range(3, 9), 0, 1)),
     Refuse(ask("a", 3, 2)),
     Cancel("a"),
     Stop("a", 2),
     Close(),
     Enough(),
     ROW,
+    CELLS,
     Batch(7, (ROW,), (Begun(3, 5, Sampling(seed=1)),), (2,), held=1, width=4),
     Output(((1,), ()), {0: (Logprob(-0.5, ((1, -0.5),)),)}, {1: "why"}),
     Event("a", (1,), Finish.STOP),

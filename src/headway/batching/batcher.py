@@ -272,7 +272,7 @@ class Batcher(Chainable):
         item.id = str(number)
         return Request(
             item.id,
-            (number, *[0] * (cost - 1)) if cost > 1 else (number,),
+            range(number, number + cost) if cost > 1 else (number,),
             FOREVER if self.streams else 0,
             now,
             item.lane,

@@ -29,7 +29,8 @@ class BatchSettings:
     # in no call within its budget's `queue` is dropped (DeadlineError).
     lanes: Mapping[str, float | Lane | None] = field(default_factory=lambda: {"default": None})
     max_waiting: int = 1_000  # items per lane; one more is refused. A Lane object has its own bound
-    cost: Callable[[Any], int] | None = None  # of an item, such as its tokens. None: each costs 1
+    # Of an item, such as its tokens: from 1 to 1,000,000, or it is refused. None: each costs 1.
+    cost: Callable[[Any], int] | None = None
     max_cost: int = 0  # of a call; an item alone may exceed it. 0: no limit
     # A call holds only items of one bucket, padded to the bucket's cost. Items that cost more than
     # the last bucket are padded to the longest item of their call.

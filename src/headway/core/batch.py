@@ -32,7 +32,7 @@ class Row(NamedTuple):
 
     sequence: int  # the sequence's number
     start: int  # position of the first token to compute
-    tokens: tuple[int, ...]  # the tokens to compute; the last one may be UNKNOWN
+    tokens: tuple[int, ...] | range  # to compute; the last one may be UNKNOWN
     blocks: tuple[int, ...]  # added to its block table since its last row
     want: Want
 

@@ -227,7 +227,7 @@ class Ledger:
 
     def refuse(self, request: Request, budget: Budget, version: int, now: int) -> RequestRow:
         """Make and keep the row of a request that was refused."""
-        refused = Sequence(-1, request, list(request.prompt), None, version)
+        refused = Sequence(-1, request, request.tokens(), None, version)
         return self.close(refused, budget, Finish.REFUSED, now)
 
     def take(self) -> tuple[list[StepRow], list[RequestRow]]:

@@ -1,8 +1,10 @@
 """What a caller asks for (Request), and why it ended (Finish)."""
 
+from collections.abc import MutableSequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from headway.core.cost.cells import Cells
 from headway.core.sampling import UNASKED, Sampling
 
 NEVER = 2**63 - 1  # a time that never comes, or no limit
@@ -46,7 +48,7 @@ class Request:
     """One prompt, and how it is to be answered."""
 
     id: str
-    prompt: tuple[int, ...]
+    prompt: tuple[int, ...] | range  # a range takes no memory: its length is what an item costs
     max_tokens: int  # 0 is legal: the prompt is computed and nothing is sampled
     arrived: int  # nanoseconds, stamped when it is admitted
     lane: str = "default"
@@ -66,6 +68,10 @@ class Request:
     def limit(self) -> int:
         """The most tokens it may hold: prompt and generated."""
         return len(self.prompt) + self.max_tokens
+
+    def tokens(self) -> MutableSequence[int]:
+        """The tokens of the prompt, to which generated ones can be added."""
+        return Cells(self.prompt) if isinstance(self.prompt, range) else list(self.prompt)
 
     def sibling(self, id: str, choice: int) -> "Request":
         """A request for another choice of the same prompt.

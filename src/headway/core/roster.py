@@ -110,7 +110,7 @@ class Roster:
 
     def imagined(self, number: int, request: Request, leader: Sequence | None = None) -> Sequence:
         """The sequence that a request would have if it came now. It is in none of the places."""
-        sequence = Sequence(number, request, list(request.prompt), leader, self.version)
+        sequence = Sequence(number, request, request.tokens(), leader, self.version)
         self._set_limits(sequence, self.lines[request.lane].lane.budget)
         return sequence
 

@@ -1,6 +1,6 @@
 """A request in flight (Sequence): its tokens, its blocks and its times."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableSequence
 from dataclasses import dataclass, field
 
 from headway.core.batch import UNKNOWN, Logprobs, Row
@@ -31,7 +31,7 @@ class Sequence:
 
     number: int  # in order of arrival: every tie is broken by it
     request: Request
-    tokens: list[int]
+    tokens: MutableSequence[int]
     leader: "Sequence | None" = None  # has the same prompt: this one waits for its first token
     version: int = 0  # the configuration's number when the request came; 0: none
     # Copies from the request, because they are read for every token:

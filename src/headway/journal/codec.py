@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
+from types import UnionType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from headway.core.commands import Add, Cancel, Close, Enough, Refuse, Retune, Stop
@@ -119,6 +120,8 @@ def _fits(value: Any, hint: Any) -> bool:
     origin, args = get_origin(hint) or hint, get_args(hint)
     if hint is float:
         return isinstance(value, int | float)
+    if origin is UnionType:
+        return any(_fits(value, each) for each in args)
     if getattr(origin, "_is_protocol", False):  # a policy: its question is not checked
         return type(value) in TYPES.values() and is_dataclass(value)
     if issubclass(origin, Mapping):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from headway.core.batch import Begun, Row, Want
+from headway.core.cost.cells import Cells
 from headway.core.roster import Roster
 from headway.core.sequence import Sequence
 
@@ -29,7 +30,13 @@ def build_rows(
         if sequence.sent < len(blocks):
             added = tuple(blocks[sequence.sent :])
             sequence.sent = len(blocks)
-        mine = (tokens[start],) if take == 1 else tuple(tokens[start:end])
+        mine: tuple[int, ...] | range
+        if take == 1:
+            mine = (tokens[start],)
+        elif isinstance(tokens, Cells):
+            mine = tokens.part(start, end)
+        else:
+            mine = tuple(tokens[start:end])
         known = len(tokens)
         want = LAST if end == known and known < sequence.limit else NOTHING
         if sequence.scores and sequence.unscored(end):
