@@ -211,6 +211,31 @@ def test_one_workflow_may_bring_more_than_a_line_holds():
     assert rig.course.refuse(0) is not None
 
 
+def test_workflows_that_bring_nothing_are_counted_by_the_door():
+    rig = Rig(stage(f) >> each(stage(f)) >> f >> each(stage(f)), max_waiting=100)
+    lists, rank, _, last = [place.pace for place in rig.course.places]
+    rank.width = 50.0
+    for _ in range(100):
+        rig.begin(0)
+        rig.end(rig.ports[0].held[0], [])
+        rig.end(rig.ports[2].held[0], [])
+    assert rank.width == 50 and rank.share == last.share < 0.05
+    assert lists.share == 1
+    for _ in range(10):
+        assert rig.course.refuse(0) is None
+        rig.begin(0)
+    for work in list(rig.ports[0].held):
+        rig.course.cancel(work.workflow, 0)
+        rig.end(work, [])
+    assert rank.share == last.share, "nobody knows what they would have brought"
+    for _ in range(100):
+        rig.begin(0)
+        rig.end(rig.ports[0].held[0], [1])
+        rig.end(rig.ports[1].held[0], 1)
+        rig.end(rig.ports[2].held[0], [])
+    assert rank.share > 0.95 and last.share < 0.05
+
+
 def test_a_cancelled_workflow_shows_where_it_was():
     rig = Rig(stage(f) >> f)
     workflow = rig.begin(0)

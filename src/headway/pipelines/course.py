@@ -158,6 +158,9 @@ class Course:
         return [(place + 1, (*path, i), value[i]) for i in reversed(range(len(value)))]
 
     def _enter(self, workflow: Workflow, stage: int, works: list[Work], now: int) -> None:
+        self._pass_by(workflow, stage)
+        if workflow.reached <= stage:
+            self._paces[stage].reached(brings=True)
         self._reach(workflow, stage + 1)
         expected = needs(self._paces)
         entry = Entry(workflow.arrived, now, workflow.end_by, stage)
@@ -169,6 +172,11 @@ class Course:
         place.pace.enter(len(works))
         workflow.items += len(works)
         workflow.open.update({id(work): work for work in works})
+
+    def _pass_by(self, workflow: Workflow, stage: int) -> None:
+        """It brings nothing to those stages before this one in which it has not been."""
+        for pace in self._paces[workflow.reached : stage]:
+            pace.reached(brings=False)
 
     def _reach(self, workflow: Workflow, stage: int) -> None:
         """Note that the workflow is no longer on its way to the stages before this one."""
@@ -191,6 +199,8 @@ class Course:
         """End the workflow, and drop its items that are still in stages."""
         workflow.finish, workflow.finished, workflow.last = finish, now, last
         workflow.value, workflow.error = value, error
+        if finish is Finish.COMPUTED:
+            self._pass_by(workflow, len(self._paces))
         self._reach(workflow, len(self._paces))
         self._answers.append(workflow)
         dropped = dict[int, list[Work]]()

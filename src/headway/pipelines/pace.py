@@ -19,12 +19,17 @@ class Pace:
         self.cost = CallCost()
         self.inside = 0  # items that have entered and not ended
         self.coming = 0  # workflows that were let in and have not reached the stage yet
-        self.width = 1.0  # items of a workflow in this stage, on average
+        self.share = 1.0  # of the workflows that bring items here; the others bring empty lists
+        self.width = 1.0  # items that such a workflow brings, on average
         self.level = 0.0  # items in the stage when some enter, on average
         self.cells = 1.0  # cells of an item, on average
         self.items = 1.0  # items of a call, on average
         self._calls = calls
         self._last = 0  # number of the latest call that was seen
+
+    def reached(self, *, brings: bool) -> None:
+        """A workflow enters for the first time or, if it brings nothing, passes by."""
+        self.share += (brings - self.share) / MEMORY
 
     def enter(self, items: int) -> None:
         """Note that this many items of a workflow enter together."""
@@ -62,12 +67,12 @@ class Pace:
     @property
     def expected(self) -> float:
         """Items that are here or on their way, of the workflows that were let in."""
-        return self.inside + self.coming * self.width
+        return self.inside + self.coming * self.share * self.width
 
     @property
     def is_full(self) -> bool:
         """Whether another workflow would find no place in the line."""
-        return self.expected > 0 and self.expected + self.width > self.max_waiting
+        return self.expected > 0 and self.expected + self.share * self.width > self.max_waiting
 
     def drained(self, drain: float) -> float:
         """Seconds until all expected items have begun. drain: prompt tokens of the line that start
