@@ -89,6 +89,22 @@ def test_a_window_ends_when_the_size_is_reached():
     assert calls(Calls(4, window=50 * MS), *three) == [(50, "a b c")]
 
 
+def test_a_window_ends_when_the_cost_is_reached():
+    policy = Calls(9, window=50 * MS, cost=6)
+    three = [*items("a", cost=3), *items("b", 4 * MS, cost=2), *items("c", 6 * MS)]
+    assert calls(policy, *three) == [(6, "a b c")]
+    assert calls(policy, *three[:2]) == [(50, "a b")], "another one may still come"
+    assert calls(policy, *three[:2], *items("d", 7 * MS, cost=2)) == [(7, "a b"), (57, "d")]
+    assert calls(policy, *items("e", cost=7)) == [(0, "e")]
+
+
+def test_a_window_ends_when_the_cost_leaves_no_room_for_a_padded_item():
+    policy = Calls(9, window=50 * MS, cost=11, bounds=(4, 8))
+    padded = [*items("a", cost=3), *items("b", 4 * MS, cost=1), *items("c", 6 * MS, cost=5)]
+    assert calls(policy, *padded) == [(4, "a b"), (17, "c")]
+    assert calls(Calls(9, window=50 * MS, cost=12, bounds=(4,)), *padded[:2]) == [(50, "a b")]
+
+
 def test_each_lane_has_its_window():
     both = [*items("a", lane="bulk"), *items("b", 10 * MS, lane="slow")]
     join = Calls(8, window=80 * MS, windows={"slow": 5 * MS})

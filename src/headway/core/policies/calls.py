@@ -22,9 +22,10 @@ LEAD, EACH = 300_000, 60_000
 class Calls:
     """Start up to `size` items together when nothing runs, the earliest deadline first.
 
-    A call starts once `size` items wait or one has waited its window. It also starts when it would
-    take longer (CallCost) than its first item has until its deadline or its planned end. With a
-    window of 0 it starts at once, so that calls grow with the load by themselves.
+    A call starts once `size` items wait, its `cost` leaves no room for another item, or one has
+    waited its window. It also starts when it would take longer (CallCost) than its first item has
+    until its deadline or its planned end. With a window of 0 it starts at once, so that calls grow
+    with the load by themselves.
 
     The call is cut where it would make its first item late. If more items wait than one call takes,
     those that a whole call would make late come last instead: small calls would make all later ones
@@ -75,10 +76,10 @@ class Calls:
         cost, wake_at = view.estimates.calls or UNKNOWN, NEVER
         ready = list[tuple[tuple[bool, Ranked], list[Sequence]]]()
         for due, waiting in self._classes(view).values():
-            members = self._members(waiting, cost, view.now)
+            members, full = self._members(waiting, cost, view.now)
             first, takes = members[0], cost.surely(self._cells(members))
             due = min(due, min(first[0], first[-1].request.planned) - takes)
-            if len(waiting) >= self.size or due <= view.now or view.closing:
+            if full or due <= view.now or view.closing:
                 late = first[0] - view.now < cost.surely(self._cells(members[:1]))
                 ready.append(((late, first), [each[-1] for each in members]))
             else:
@@ -110,8 +111,11 @@ class Calls:
                     classes[number] = due, ranked
         return classes
 
-    def _members(self, waiting: list["Ranked"], cost: CallCost, now: int) -> list["Ranked"]:
-        """The items of one class that are called next, the most urgent first."""
+    def _members(
+        self, waiting: list["Ranked"], cost: CallCost, now: int
+    ) -> tuple[list["Ranked"], bool]:
+        """The items of one class that are called next, the most urgent first, and whether waiting
+        for more would be in vain."""
         ranked = sorted(waiting)  # no two numbers are equal, so sequences are not compared
         latest = ranked[0][0]
         if latest != NEVER and len(ranked) > self.size:
@@ -125,14 +129,17 @@ class Calls:
             ranked = ranked[late:] + lost_last(ranked[:late], first)
             latest = ranked[0][0] if late < len(ranked) else NEVER
         members, total, widest = ranked[:1], ranked[0][-1].prompt, ranked[0][-1].prompt
+        full = len(ranked) >= self.size
         for each in ranked[1 : self.size]:
             prompt = each[-1].prompt
             widest, total = max(widest, prompt), total + prompt
             cells = self._width(widest) * (len(members) + 1) if self.bounds else total
             if cells > self.cost or now + cost.surely(cells) > latest:
-                break
+                return members, full or cells > self.cost
             members.append(each)
-        return members
+        cells = self._cells(members)
+        another = cells // len(members) if self.bounds else 1  # costs this much or more
+        return members, full or cells + another > self.cost
 
     def _would_lose(self, chosen: list[Sequence], cost: CallCost, now: int) -> bool:
         """Whether the call ends after an item's own deadline, so that its result would be lost."""
