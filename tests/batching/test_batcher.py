@@ -56,6 +56,29 @@ def test_map_keeps_the_order_and_holds_no_more_than_the_lane():
             list(batcher.map([1], lane="fast"))
 
 
+def test_map_waits_for_its_own_items_where_others_fill_the_lane(held):
+    with headway.Batcher(held, size=4, max_waiting=8) as batcher:
+        batcher.submit(0)
+        assert held.began.acquire(timeout=30)
+        others = [batcher.submit(item) for item in range(7)]
+        mapped = batcher.map(range(20))
+        first = threading.Thread(target=lambda: others.append(next(mapped)))
+        first.start()  # one place is left, and its second item waits for the first one
+        held.free()
+        first.join(30)
+        assert [others[-1], *mapped] == list(range(20))
+
+
+def test_who_maps_and_has_no_place_at_all_is_refused(held):
+    with headway.Batcher(held, max_waiting=1) as batcher:
+        batcher.submit(0)
+        assert held.began.acquire(timeout=30)
+        batcher.submit(1)
+        with pytest.raises(RefusedError, match="1 items wait"):
+            list(batcher.map([2]))
+        held.free()
+
+
 def test_a_batcher_can_be_closed_twice():
     batcher = headway.Batcher(doubled)
     assert batcher.call(3) == 6

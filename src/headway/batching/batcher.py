@@ -2,7 +2,6 @@
 
 import functools
 import math
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count
@@ -26,6 +25,7 @@ from headway.batching.item import (
     raised,
 )
 from headway.batching.line import Waiting
+from headway.batching.mapping import mapped
 from headway.batching.settings import BISECT, made_settings
 from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
@@ -152,19 +152,11 @@ class Batcher(Chainable):
 
     def map(self, items: Iterable[Any], *, lane: str = "") -> Iterator[Any]:
         """Yield the results of any number of items, in order. At most half of the lane's
-        max_waiting are open at once. Raises the first error and cancels the items behind it."""
+        max_waiting are open at once. If other callers fill the lane, it waits for its own items.
+        Raises RefusedError if none of them is open. Raises the first error and cancels the items
+        behind it."""
         most = max(1, self.load.lanes[self.lane_of(lane)].lane.max_waiting // 2)
-        waiting: deque[Future[Any]] = deque()
-        try:
-            for item in items:
-                if len(waiting) == most:
-                    yield waiting.popleft().result()
-                waiting.append(self.submit(item, lane=lane))
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
+        return mapped(functools.partial(self.submit, lane=lane), items, most)
 
     def stream(self, item: Any, *, lane: str = "", deadline: float = 0) -> Iterator[Any]:
         """Yield the item's pieces. Leaving the iterator early cancels the item."""

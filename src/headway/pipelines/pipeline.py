@@ -4,7 +4,6 @@ import functools
 import logging
 import math
 import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
@@ -22,6 +21,7 @@ from headway.batching.item import (
     Result,
     Sink,
 )
+from headway.batching.mapping import mapped
 from headway.core.request import NEVER, Finish
 from headway.errors import EngineDownError, EngineError, RefusedError, SettingError
 from headway.live.clock import WallClock
@@ -117,25 +117,7 @@ class Pipeline:
     def map(self, items: Iterable[Any]) -> Iterator[Any]:
         """The results of any number of items, in their order. No more items run at once than the
         stages have places for. Raises the first error, and cancels the items behind it."""
-        waiting: deque[Future[Any]] = deque()
-        try:
-            for item in items:
-                while (future := self._submitted(item, bool(waiting))) is None:
-                    yield waiting.popleft().result()
-                waiting.append(future)
-            while waiting:
-                yield waiting.popleft().result()
-        finally:
-            for future in waiting:
-                future.cancel()
-
-    def _submitted(self, item: Any, may_wait: bool) -> "Future[Any] | None":
-        try:
-            return self.submit(item)
-        except RefusedError:
-            if may_wait:
-                return None
-            raise
+        return mapped(self.submit, items)
 
     def stream(self, item: Any, *, deadline: float | None = None) -> Iterator[Any]:
         """Yield the pieces of the last stage's answer. Leaving early ends the workflow.
