@@ -131,6 +131,11 @@ def test_openapi_has_the_types_of_the_hints(shout):
     assert {"Where", "Error"} == set(document["components"]["schemas"])
 
 
+def test_the_items_type_is_that_of_the_first_parameter():
+    assert find(f"{MODULE}:sized").schemas == ({}, {"type": "string"})
+    assert find(f"{MODULE}:add_three").schemas[0] == {"type": "integer"}
+
+
 def test_metrics_come_from_the_ledgers_rows(shout):
     post(shout, {"text": "a"})
     text = httpx2.get(shout.partition("/v1")[0] + "/metrics", timeout=60).text

@@ -1,6 +1,7 @@
 """The function that is served (Target): found by its name, with the types of its items."""
 
 import importlib
+import inspect
 import sys
 import types
 import typing
@@ -87,7 +88,7 @@ def made_target(name: str, function: Callable[..., Any], settings: dict[str, Any
     except Exception as error:  # of any kind: hints are expressions of the user's
         raise SettingError(f"the hints of {name} make no sense: {first_line(error)}") from error
     returned = hints.pop("return", Any)
-    taken = next(iter(hints.values()), Any)
+    taken = hints.get(_first_parameter(called), Any) if hints else Any
     streams = is_stream(function)
     if streams:  # Iterator[list[piece]]
         returned = next(iter(typing.get_args(returned)), Any)
@@ -96,6 +97,10 @@ def made_target(name: str, function: Callable[..., Any], settings: dict[str, Any
     adapter = TypeAdapter(Any) if arrays else _adapter(item, name)
     result = _adapter(_element(returned, name), name)
     return Target(name, function, settings, adapter, result, streams, arrays)
+
+
+def _first_parameter(called: Any) -> str:
+    return next(iter(inspect.signature(called).parameters), "")
 
 
 def _element(hint: Any, name: str) -> Any:
