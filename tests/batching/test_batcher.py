@@ -4,6 +4,7 @@ import asyncio
 import copy
 import logging
 import os
+import pickle
 import threading
 import tracemalloc
 from collections import Counter
@@ -763,6 +764,29 @@ def test_super_and_a_copy_have_batchers_of_their_own():
     assert one.both("a") == ("ONE a", "one a")
     one.close()
     two.close()
+
+
+class Kept:
+    """Found by its name, so that its instances can be pickled."""
+
+    def __init__(self, factor):
+        self.factor = factor
+
+    @headway.batch
+    def scaled(self, items):
+        return [self.factor * item for item in items]
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_an_instance_is_copied_and_pickled_without_its_batcher(again):
+    one = Kept(2)
+    assert one.scaled(5) == 10
+    two = again(one)
+    two.factor = 3
+    assert (two.scaled(5), one.scaled(5)) == (15, 10)
+    assert one.scaled.batcher is not two.scaled.batcher
+    one.scaled.close()
+    two.scaled.close()
 
 
 def test_wrong_settings_are_said_where_they_are_written():

@@ -33,7 +33,7 @@ class BatchedFunction(Chainable):
         self.function, self.settings = function, settings
         self._lock = threading.Lock()
         self._batcher: Batcher | None = None
-        self._key = f"_batched_{id(self)}"  # of an instance's own BatchedFunction, in its __dict__
+        self._key = f"_batched_{id(self)}"  # of an instance's _Own, in its __dict__
         self._is_async = inspect.iscoroutinefunction(function)
         self._is_async_stream = inspect.isasyncgenfunction(function)
 
@@ -60,9 +60,11 @@ class BatchedFunction(Chainable):
             return self
         method = self.function.__get__(instance, owner)
         with self._lock:
-            bound: BatchedFunction | None = instance.__dict__.get(self._key)
-            if bound is None or bound.function != method:  # a copied instance has the original's
-                bound = instance.__dict__[self._key] = BatchedFunction(method, self.settings)
+            own: _Own | None = instance.__dict__.get(self._key)
+            bound = own.bound if own else None
+            if bound is None or bound.function != method:  # a shallow copy has the original's
+                bound = BatchedFunction(method, self.settings)
+                instance.__dict__[self._key] = _Own(bound)
             return bound
 
     def close(self) -> None:
@@ -71,6 +73,17 @@ class BatchedFunction(Chainable):
             batcher, self._batcher = self._batcher, None
         if batcher:
             batcher.close()
+
+
+class _Own:
+    """An instance's own BatchedFunction, in its __dict__. A deep copy of the instance, or a pickled
+    one, has an empty one and makes its own BatchedFunction."""
+
+    def __init__(self, bound: BatchedFunction | None = None) -> None:
+        self.bound = bound
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        return _Own, ()
 
 
 @overload
