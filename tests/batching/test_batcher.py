@@ -409,6 +409,7 @@ def test_what_an_item_costs_takes_no_memory():
         ({"lanes": {"a": 0}}, "a budget of 0 seconds"),
         ({"lanes": {"a": Lane("b")}}, "is a Lane of the name 'b'"),
         ({"max_waiting": 0}, "max_waiting must be 1 or more"),
+        ({"max_waiting": float("nan")}, "max_waiting must be 1 or more, not nan"),
         ({"max_cost": 3}, "need `cost`"),
         ({"max_cost": -3, "cost": len}, "max_cost must be 0 or more"),
         ({"buckets": (3,)}, "need `cost`"),

@@ -48,7 +48,7 @@ class BatchSettings:
             raise SettingError(f"{self.processes} processes cannot call anything")
         if self.max_cost < 0:
             raise SettingError(f"max_cost must be 0 or more, not {self.max_cost}")
-        if self.max_waiting < 1:
+        if not self.max_waiting >= 1:  # nor nan
             raise SettingError(f"max_waiting must be 1 or more, not {self.max_waiting}")
         if (self.buckets or self.max_cost) and self.cost is None:
             raise SettingError("buckets and max_cost need `cost`: what does an item cost?")
