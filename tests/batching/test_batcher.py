@@ -408,6 +408,8 @@ def test_what_an_item_costs_takes_no_memory():
         ({"lanes": {}}, "needs a lane"),
         ({"lanes": {"a": 0}}, "a budget of 0 seconds"),
         ({"lanes": {"a": Lane("b")}}, "is a Lane of the name 'b'"),
+        ({"lanes": {"a": Lane("a", late="refuse")}}, "lane 'a': late='refuse' is for models"),
+        ({"lanes": {"a": Lane("a", late="take")}}, "lane 'a': late='take' is for models"),
         ({"max_waiting": 0}, "max_waiting must be 1 or more"),
         ({"max_waiting": float("nan")}, "max_waiting must be 1 or more, not nan"),
         ({"max_cost": 3}, "need `cost`"),

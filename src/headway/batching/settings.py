@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from headway.core.lane import Budget, Lane
+from headway.core.lane import RELEGATE, Budget, Lane
 from headway.core.policies.calls import Calls
 from headway.core.policies.chunk import Whole
 from headway.core.policies.policies import Policies
@@ -93,6 +93,11 @@ class BatchSettings:
         if isinstance(given, Lane):
             if given.name != name:
                 raise SettingError(f"lane {name!r} is a Lane of the name {given.name!r}")
+            if given.late != RELEGATE:
+                raise SettingError(
+                    f"lane {name!r}: late={given.late!r} is for models; a function serves items "
+                    "that it would make late behind the others"
+                )
             return given
         if given is None:
             return Lane(name, max_waiting=self.max_waiting)
