@@ -6,7 +6,14 @@ import pytest
 
 from headway.core.request import NEVER
 from headway.errors import DeadlineError, EngineError, PromptError, RefusedError, SettingError
-from headway.routing import CircuitSettings, Fallback, RouteAnswer, RouteRequest, SimulatedTarget
+from headway.routing import (
+    CircuitSettings,
+    Fallback,
+    LeastLoaded,
+    RouteAnswer,
+    RouteRequest,
+    SimulatedTarget,
+)
 from headway.sim.loop import run
 from tests.simulated_targets import MS, decided, story, target
 
@@ -159,6 +166,17 @@ def test_hanging_targets_open_circuits_but_an_unfair_time_does_not():
     slow = target("slow", 300)
     ends, rows = decided(fallback(slow, circuit=CircuitSettings(1)), x(0.1), x(0.1))
     assert [row.attempts[-1].why for row in rows] == ["soonest", "soonest"]
+
+
+def test_a_nested_route_that_hangs_opens_its_circuit():
+    inner = LeastLoaded([target("hangs", 10, hangs=DEAD, slots=9)], name="inner")
+    settings = CircuitSettings(failures=2, pause=60)
+    _, rows = decided(fallback(inner, B, timeout=0.05, circuit=settings), x(), x(), x(), x(0.04))
+    assert [row.e2e // MS for row in rows] == [59, 59, 10, 10]
+    # The caller's deadline comes before the timeout: the route is not to blame.
+    inner = LeastLoaded([target("hangs", 10, hangs=DEAD, slots=9)], name="inner")
+    _, rows = decided(fallback(inner, B, timeout=0.05, circuit=settings), *[x(0.04)] * 3)
+    assert [row.attempts[0].outcome for row in rows] == ["late"] * 3
 
 
 def test_a_probe_whose_caller_leaves_is_no_verdict():

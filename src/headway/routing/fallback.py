@@ -196,13 +196,15 @@ class _Run:
         return (loop_now() - attempt.began) / 1e9
 
     def _blame(self, attempt: Attempt) -> None:
-        """Tell the circuit that the attempt is late, if it has had its whole timeout. If not, only
-        the caller's deadline cut it short, which says nothing about the target."""
+        """Tell the circuit that the attempt is late, if its timeout was its limit. If not, only the
+        caller's deadline cut it short, which says nothing about the target."""
         if attempt in self._blamed:
             return
         self._blamed.add(attempt)
         name = attempt.target.name
-        if loop_now() - attempt.began >= self._fallback.timeouts[name]:
+        # A nested route is late a little before its deadline, so the deadline counts, not the span.
+        is_limit = attempt.request.deadline < self._attempts.request.deadline
+        if is_limit or loop_now() - attempt.began >= self._fallback.timeouts[name]:
             self._fallback.circuits[name].failed(loop_now())
         else:
             self._excuse(attempt)
