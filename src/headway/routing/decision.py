@@ -25,7 +25,7 @@ class Why(StrEnum):
     AFTER_ERROR = "after_error"
     AFTER_LATENESS = "after_lateness"  # the previous target did not answer within its timeout
     AFTER_SKIP = "after_skip"  # the targets before it were not asked
-    PROBE = "probe"  # its circuit is half open: this request probes it
+    PROBE = "probe"  # its circuit is half open, or its prediction is old: this request probes it
     # Why it was not asked:
     NO_TIME = "no_time"  # it is predicted to miss the deadline
     CIRCUIT_OPEN = "circuit_open"  # it has failed repeatedly

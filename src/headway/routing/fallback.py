@@ -8,6 +8,7 @@ from headway.routing.attempts import Attempt, Attempts, error_of, loop_now
 from headway.routing.circuit import USUAL, Circuit, CircuitSettings, CircuitState, Closed
 from headway.routing.decision import Outcome, Why
 from headway.routing.route import CALLERS_FAULT, Route, Rows, forgotten
+from headway.routing.targets.doubt import SPARE, Doubt
 from headway.routing.targets.target import Target
 
 
@@ -17,8 +18,10 @@ class Fallback(Route):
 
     A target is skipped while its circuit is open, until the `retry_at` of its last refusal to the
     same lane, and while it is predicted to miss the deadline. If no other target is left, the route
-    still asks those predicted to be late, the soonest first. An error of the request itself
-    (PromptError, SettingError) ends the request at once, and no other target is asked.
+    still asks those predicted to be late, the soonest first. Predictions grow old: a target passed
+    over for ten seconds by its prediction is probed. While the probe runs, another target is asked
+    once the time left is about what nearly all of that one's answers take. An error of the request
+    itself (PromptError, SettingError) ends the request at once, and no other target is asked.
 
     timeout: seconds that each attempt may take, one value for all targets or one for each; 0: only
     the deadline limits it. For a stream: seconds until its first piece. hedge: when the timeout
@@ -55,6 +58,7 @@ class Fallback(Route):
         self.circuits: dict[str, Circuit] = {
             each.name: Circuit(circuit) if circuit else Closed() for each in self.targets
         }
+        self.doubts = {each.name: Doubt() for each in self.targets}
         self.not_before: dict[tuple[str, str], int] = {}  # retry_at of refusals, by target and lane
 
     def refused(self, name: str, lane: str, retry_at: int) -> None:
@@ -83,6 +87,8 @@ class _Run:
     def __init__(self, fallback: Fallback, attempts: Attempts) -> None:
         self._fallback, self._attempts = fallback, attempts
         self._left = self._askable()
+        self._has_asked = False  # any target
+        self._probed: Target | None = None  # asked first, although it is predicted to be late
         self._unlikely: list[tuple[int, Target]] = []  # predicted to be late: nanoseconds, target
         self._retries: list[int] = []  # when skipped or refusing targets may be asked again
         self._error: BaseException | None = None  # the last error that was not a refusal
@@ -106,14 +112,20 @@ class _Run:
         now, circuit = loop_now(), self._fallback.circuits[target.name]
         if circuit.state(now) is CircuitState.HALF_OPEN:
             why, words = Why.PROBE, "its circuit is half open"
+        elif target is self._probed:
+            why, words = Why.PROBE, "passed over for a while by its prediction"
         elif why is Why.FIRST and target is not self._fallback.targets[0]:
             why, words = Why.AFTER_SKIP, "those before it were passed over"
         circuit.begun(now)
+        self._fallback.doubts[target.name].heard(now)
         timeout = self._fallback.timeouts[target.name]
         self.limit = NEVER if timeout == NEVER else now + timeout
         deadline = self._attempts.request.deadline
         if not self._fallback.hedge and not self._attempts.streams:  # of a stream, the first piece
             deadline = min(deadline, self.limit)
+        if target is self._probed:
+            self.limit = min(self.limit, now + self._alone(target))
+        self._has_asked = True
         attempt = self._attempts.start(target, why, words, deadline=deadline)
         self._unheard.append(attempt)
         return True
@@ -132,6 +144,10 @@ class _Run:
                 words = f"it refused, and may be asked again in {(again - now) / 1e9:.3g} s"
                 self._attempts.skip(target, Why.RETRY_LATER, words)
             elif (likely := self._likely(target)) > self._attempts.left:
+                if not self._has_asked and self._fallback.doubts[target.name].is_due(likely, now):
+                    self._probed = target
+                    yield target
+                    continue
                 self._unlikely.append((likely, target))
                 left = max(0, self._attempts.left) / 1e9
                 words = f"{likely / 1e9:.3g} s are predicted, and {left:.3g} s are left"
@@ -144,11 +160,32 @@ class _Run:
         found = target.estimate(self._attempts.request)
         return found.likely if found.is_known else 0
 
+    def _alone(self, probed: Target) -> int:
+        """Nanoseconds that a probe runs alone, so that another target still has time. Of a target
+        that is not known to be in time, half of what is left."""
+        left, needs = self._attempts.left, list[int]()
+        for each in self._fallback.targets:
+            found, circuit = (
+                each.estimate(self._attempts.request),
+                self._fallback.circuits[each.name],
+            )
+            is_askable = circuit.state(loop_now()) is not CircuitState.OPEN
+            if each is not probed and is_askable and found.surely <= left:
+                needs.append(found.surely + found.surely // SPARE)
+        return left - min(needs, default=left // 2)
+
+    def _is_probing(self, attempt: Attempt) -> bool:
+        """Whether a probe may run on while the next target is asked: its own timeout, if it has
+        one, is not over."""
+        timeout = self._fallback.timeouts[attempt.target.name]
+        return attempt.target is self._probed and loop_now() < attempt.began + timeout
+
     def heard(self, attempt: Attempt) -> bool:
         """Handle an attempt that has ended. True: its answer is given. False: it failed, and the
         next target, if any, was asked. Raises the request's error."""
         self._unheard.remove(attempt)
         circuit, name = self._fallback.circuits[attempt.target.name], attempt.target.name
+        self._fallback.doubts[name].heard(loop_now())
         error = attempt.error
         if error is None:
             circuit.answered()
@@ -183,8 +220,12 @@ class _Run:
                 self._blame(attempt)
             raise self._attempts.too_late()
         latest = self._unheard[-1]
-        self._blame(latest)
         words = f"{latest.target.name} has not answered within {self._took(latest):.3g} s"
+        if self._is_probing(latest):
+            self.limit = min(NEVER, latest.began + self._fallback.timeouts[latest.target.name])
+            self.ask(Why.AFTER_LATENESS, words)
+            return
+        self._blame(latest)
         self._error = DeadlineError(words)
         if not self._fallback.hedge:
             self._attempts.drop(latest, Outcome.LATE, "not within its timeout")

@@ -1,9 +1,14 @@
 """Learned: predicts what a target's next answer takes from what its recent answers took."""
 
 from headway.core.cost.call_cost import CallCost
+from headway.core.request import NEVER
+from headway.routing.attempts import loop_now
 from headway.routing.targets.target import UNKNOWN, Estimate
 
 MEMORY = 32  # answers after which an old size has mostly faded from the mean
+# Nanoseconds after which what was learned is old. Routes probe a target after twice as long, so
+# that the probe's answer finds it old.
+OLD = 5_000_000_000
 
 
 class Learned:
@@ -11,11 +16,18 @@ class Learned:
 
     They are fitted as those that size the calls of functions (core.cost.call_cost). The target
     decides what a size is: generated tokens, or the cost of an item.
+
+    An answer that comes after a pause and is clearly faster than predicted begins them anew. Among
+    all those before it, it would hardly count, and nobody asks a target that is predicted late.
     """
 
     def __init__(self) -> None:
-        self._span, self._device, self._cost = CallCost(), CallCost(), CallCost()
+        self._begin()
         self._seen, self._size = 0, 0.0
+        self._last = NEVER  # when the latest answer came
+
+    def _begin(self) -> None:
+        self._span, self._device, self._cost = CallCost(), CallCost(), CallCost()
 
     @property
     def size(self) -> int:
@@ -23,8 +35,12 @@ class Learned:
         return round(self._size)
 
     def see(self, size: int, span: int, nanoseconds: int, cost: int) -> None:
-        """Learn from an answer. span: nanoseconds from its start. nanoseconds: device time."""
-        size = max(1, size)
+        """Learn from an answer. span: nanoseconds from its start. nanoseconds: device time. Call it
+        in the event loop."""
+        size, now = max(1, size), loop_now()
+        if now - self._last >= OLD and span < _on(self._span, size) - self._span.deviation:
+            self._begin()
+        self._last = now
         self._seen += 1
         self._size += (size - self._size) / min(MEMORY, self._seen)
         self._span.see(size, span)
