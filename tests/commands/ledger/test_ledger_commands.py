@@ -1,6 +1,7 @@
 """`headway ledger` and `headway explain`, on the ledger of a server that has run."""
 
 import json
+import re
 import socket
 import sys
 import threading
@@ -176,6 +177,24 @@ def test_parquet(ledger, tmp_path):
     assert "--view is one of requests, minutes, outcomes" in str(wrong.exception)
     nowhere = run("ledger", "export", "--ledger", where, "--to", tmp_path / "no" / "a.parquet")
     assert "cannot be written" in str(nowhere.exception)
+
+
+def test_an_export_replaces_neither_the_ledger_nor_another_file_than_parquet(ledger, tmp_path):
+    where, _, _ = ledger
+    mine = tmp_path / "mine.csv"
+    mine.write_text("a,b")
+    for to, why in (
+        (where, "--to .* would replace the input"),
+        (f"{where}-wal", "would replace the input"),
+        (mine, "is there already, and not Parquet: name another --to"),
+    ):
+        failed = run("ledger", "export", "--ledger", where, "--to", to)
+        assert failed.exit_code and re.search(why, str(failed.exception))
+    assert mine.read_text() == "a,b"
+    assert run("ledger", "check", "--ledger", where).exit_code == 0
+    file = tmp_path / "a.parquet"
+    for _ in range(2):  # it replaces its own
+        assert run("ledger", "export", "--ledger", where, "--to", file).exit_code == 0
 
 
 def test_the_sums_are_checked(ledger):

@@ -25,7 +25,7 @@ from headway.commands.tune.ranking import by_cost, finalists
 from headway.commands.tune.site import Site, read_back
 from headway.commands.tune.trial import Score, longest_step
 from headway.commands.tune.tune import run_tune
-from headway.commands.tune.tune_report import FIRST_LINE, check_outs
+from headway.commands.tune.tune_report import FIRST_LINE, check_outs, write_json
 from headway.core.lane import Budget, Lane, Share
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER
@@ -57,8 +57,8 @@ def tuned(folder, **wishes):
     cost = folder / "cost.json"
     if not cost.exists():
         write_cost_file(CALIBRATION, cost)
-    wishes = {"lanes": lanes(folder), "requests": 25, "workers": 1, **wishes}
-    options = TuneOptions(cost, out=folder / "headway.yaml", json=folder / "tune.json", **wishes)
+    usual = {"lanes": lanes(folder), "requests": 25, "workers": 1, "json": folder / "tune.json"}
+    options = TuneOptions(cost, out=folder / "headway.yaml", **{**usual, **wishes})
     screen = Console(file=StringIO(), width=80)
     return run_tune(options, screen), screen.file.getvalue(), options
 
@@ -215,6 +215,29 @@ def test_files_that_cannot_be_written_are_refused_before_the_search(tmp_path):
     ):
         with pytest.raises(SettingError, match=why):
             check_outs(out, json_path)
+
+
+def test_inputs_and_what_is_not_from_tune_are_left_alone(tmp_path):
+    out, cost = tmp_path / "one.yaml", tmp_path / "cost.json"
+    cost.write_text('{"headway_cost": 2}')
+    out.write_text(f"{FIRST_LINE}: once an output\n")
+    for given, json_path, inputs, why in (
+        (out, None, [out], "--out .* would replace the input"),
+        (tmp_path / "two.yaml", cost, [cost], "--json .* would replace the input"),
+        (out, cost, [], "is there already, and not by headway tune: name another --json"),
+    ):
+        with pytest.raises(SettingError, match=why):
+            check_outs(given, json_path, inputs)
+    write_json({"headway_tune_pipeline": 1}, tmp_path / "found.json")
+    check_outs(out, tmp_path / "found.json")
+
+
+def test_the_cost_file_is_not_replaced_by_the_json(tmp_path, few):
+    write_cost_file(CALIBRATION, tmp_path / "cost.json")
+    before = (tmp_path / "cost.json").read_text()
+    with pytest.raises(SettingError, match="would replace the input"):
+        tuned(tmp_path, json=tmp_path / "cost.json")
+    assert (tmp_path / "cost.json").read_text() == before
 
 
 def test_a_file_of_the_users_beside_the_configuration_is_left_alone(tmp_path, few):

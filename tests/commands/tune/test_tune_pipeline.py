@@ -58,13 +58,17 @@ def tuned(folder, monkeypatch, **wishes):
     monkeypatch.setattr(search, "ROUNDS", 1)
     file = folder / "stages.yaml"
     file.write_text(yaml.safe_dump(PLAN))
-    wishes = {"requests": 30, "workers": 1, **wishes}
-    options = PipelineOptions(
-        str(file), out=folder / "out.yaml", json=folder / "out.json", **wishes
-    )
+    wishes = {"requests": 30, "workers": 1, "json": folder / "out.json", **wishes}
+    options = PipelineOptions(str(file), out=folder / "out.yaml", **wishes)
     screen = Console(file=StringIO(), width=80)
     status = run_tune_pipeline(options, screen)
     return status, screen.file.getvalue(), options
+
+
+def test_the_plan_is_not_replaced(tmp_path, monkeypatch):
+    with pytest.raises(SettingError, match=r"--json .* would replace the input"):
+        tuned(tmp_path, monkeypatch, json=tmp_path / "stages.yaml")
+    assert read_plan(tmp_path / "stages.yaml").plain["stages"]
 
 
 def test_it_finds_larger_calls_and_writes_them_with_the_evidence(tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from headway.commands.output_file import replacing
 from headway.errors import SettingError, first_line
 
 try:
@@ -95,10 +96,11 @@ class LedgerAnalysis:
 
     def export(self, to: Path, view: str) -> int:
         """Write a view as Parquet; return its number of rows. Raises SettingError."""
-        path = str(to).replace("'", "''")
         try:
-            self._connection.execute(f"COPY (FROM {view}) TO '{path}' (FORMAT parquet)")
-        except self._error as error:
+            with replacing(to) as file:
+                path = str(file).replace("'", "''")
+                self._connection.execute(f"COPY (FROM {view}) TO '{path}' (FORMAT parquet)")
+        except (self._error, OSError) as error:
             raise SettingError(f"{to} cannot be written: {first_line(error)}") from None
         (count,) = self._connection.execute(f"SELECT count(*) FROM {view}").fetchone() or (0,)
         return int(count)

@@ -9,10 +9,12 @@ from rich.console import Console
 from rich.table import Table
 
 from headway.commands.ledger.analysis import VIEWS, LedgerAnalysis
+from headway.commands.output_file import check_not_input, check_replaceable
 from headway.errors import SettingError
 from headway.store.ledger.check import problems_of
-from headway.store.ledger.reading import LedgerReader
+from headway.store.ledger.reading import LedgerReader, files_of
 
+PARQUET = b"PAR1"  # how each such file begins
 SHOWN = 200  # rows that are printed as a table
 
 
@@ -49,9 +51,12 @@ def _finite(value: Any) -> Any:
 
 
 def run_export(where: str, to: Path, view: str, console: Console) -> int:
-    """Write a view as Parquet; return exit status 0. Raises SettingError."""
+    """Write a view as Parquet; return exit status 0. Raises SettingError, also for a file that is
+    there and not Parquet."""
     if view not in VIEWS:
         raise SettingError(f"--view is one of {', '.join(VIEWS)}, not {view!r}")
+    check_not_input(to, "--to", files_of(where))
+    check_replaceable(to, "--to", [PARQUET], "Parquet")
     analysis = LedgerAnalysis(where)
     count = analysis.export(to, view)
     analysis.close()

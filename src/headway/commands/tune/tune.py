@@ -23,7 +23,8 @@ def run_tune(options: TuneOptions, console: Console) -> int:
     1: the recommendation does not keep every lane on the held-out windows, or live. Raises
     SettingError for what cannot be tuned, with the remedy, and WorkerLostError.
     """
-    check_outs(options.out, options.json)
+    inputs = [options.cost, *options.traces, *([options.lanes] if options.lanes else [])]
+    check_outs(options.out, options.json, inputs)
     tuning = prepare_tuning(options)
     console.print(
         Text(provenance_sentence(provenance_of(tuning.course.calibration)), style="yellow")

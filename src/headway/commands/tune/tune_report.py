@@ -1,8 +1,10 @@
 """Show a recommendation, and write it as a headway.yaml whose comments hold the evidence."""
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 import yaml
 from rich import box
@@ -10,17 +12,20 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headway.commands.output_file import check_not_input, check_replaceable, replacing
 from headway.commands.simulate.capacity_text import INTERVAL
 from headway.commands.tune.recommendation import CHOSEN, UNIT, Recommendation
 from headway.commands.tune.site import read_back
 from headway.errors import SettingError
 
 FIRST_LINE = "# Made by headway tune"
+FIRST_OF_JSON = b'{\n "headway_tune'  # also of a pipeline's
 WIDTH = 98  # of a comment
 
 
-def check_outs(path: Path, json_path: Path | None) -> None:
-    """Raise SettingError if a file cannot be written, or `path` is not from headway tune."""
+def check_outs(path: Path, json_path: Path | None, inputs: Sequence[Path] = ()) -> None:
+    """Raise SettingError if a file cannot be written, is an input, or is there and not from
+    headway tune."""
     if json_path is not None and not json_path.parent.is_dir():
         raise SettingError(f"there is no folder {json_path.parent} for {json_path.name}")
     if not path.parent.is_dir():
@@ -34,13 +39,23 @@ def check_outs(path: Path, json_path: Path | None) -> None:
         FIRST_LINE
     ):
         raise SettingError(f"{path} is there already, and not by headway tune: name another --out")
+    check_not_input(path, "--out", inputs)
+    if json_path is not None:
+        check_not_input(json_path, "--json", inputs)
+        check_replaceable(json_path, "--json", [FIRST_OF_JSON], "by headway tune")
 
 
 def keep(found: Recommendation, path: Path, json_path: Path | None) -> None:
     """Write headway.yaml, and the JSON if wanted."""
     write_config(found, path)
     if json_path is not None:
-        json_path.write_text(json.dumps(found.as_json(), indent=1) + "\n", encoding="utf-8")
+        write_json(found.as_json(), json_path)
+
+
+def write_json(plain: Mapping[str, Any], path: Path) -> None:
+    """Write the file whole or not at all; its first key is the one that `check_outs` looks for."""
+    with replacing(path) as file:
+        file.write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
 
 
 def write_config(found: Recommendation, path: Path) -> None:

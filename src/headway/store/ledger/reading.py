@@ -45,6 +45,14 @@ class LedgerReader:
         self._engine.dispose()
 
 
+def files_of(where: str) -> list[Path]:
+    """The files that a store of SQLite consists of; none for PostgreSQL. Raises SettingError."""
+    url = url_of(where)
+    if url.get_backend_name() != "sqlite":
+        return []
+    return [Path(f"{url.database}{end}") for end in ("", "-wal", "-shm", "-journal")]
+
+
 def rows_of_call(connection: Connection, id: str) -> list[dict[str, Any]]:
     """The rows of the call with this id or X-Request-Id, of any tenant; see `latest`."""
     wanted = select(REQUESTS).where(REQUESTS.c.call == latest_call(connection, id))

@@ -1,6 +1,5 @@
 """Show the recommended stages, and write them to a file whose comments hold the evidence."""
 
-import json
 from pathlib import Path
 from textwrap import wrap
 
@@ -11,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.commands.tune.pipeline.found import Found, said
-from headway.commands.tune.tune_report import FIRST_LINE, WIDTH
+from headway.commands.tune.tune_report import FIRST_LINE, WIDTH, write_json
 from headway.pipelines.simulated.plan import read_plan
 
 
@@ -26,7 +25,7 @@ def keep(found: Found, path: Path, json_path: Path | None) -> None:
     finally:
         beside.unlink(missing_ok=True)
     if json_path is not None:
-        json_path.write_text(json.dumps(found.as_json(), indent=1) + "\n", encoding="utf-8")
+        write_json(found.as_json(), json_path)
 
 
 def _comments(found: Found) -> str:

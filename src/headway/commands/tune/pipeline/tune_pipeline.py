@@ -30,7 +30,8 @@ def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
     1: the stages keep no rate on the tuning windows (then no file is written) or none on the
     held-out ones. Raises SettingError and WorkerLostError.
     """
-    check_outs(options.out, options.json)
+    inputs = [Path(options.pipeline), *([options.trace] if options.trace else [])]
+    check_outs(options.out, options.json, inputs)
     plan = plan_named(options.pipeline)
     if not plan.deadline:
         raise SettingError(f"{options.pipeline} has no deadline: there is nothing to keep")
