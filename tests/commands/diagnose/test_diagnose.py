@@ -2,11 +2,13 @@
 
 import json
 from dataclasses import replace
+from io import StringIO
 
 import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 from typer.testing import CliRunner
 
 from headway.cli.app import app
@@ -349,6 +351,31 @@ def test_replay_says_of_how_many_answers_the_journal_has_only_the_beginning():
 def test_a_change_that_makes_things_worse_is_said_to():
     said = Replayed({"a": 0.9, "b": 0.5}, {"a": 0.8, "b": 0.6}, {"a": 30, "b": 10}, "")
     assert said.is_worse and "makes things worse" in said.words
+
+
+def test_a_change_that_makes_things_worse_is_not_printed(cases):
+    """Where the machine is busy, it has no time for more steps."""
+    evidence, rerun, found = cases("long prompts blocking")
+    said = replayed(found.first.trial, rerun, evidence.cost, is_fitted=False)
+    assert said.is_worse and DiagnosisReport(found, said).as_json["replay"]["is_worse"]
+    console = Console(file=StringIO(), width=80)
+    DiagnosisReport(found, said).print(console)
+    text = console.file.getvalue()
+    assert "No change is advised." in text and "worse here" in text and "chunk:" not in text
+
+
+@pytest.mark.parametrize("big", [3, 5])
+def test_a_lack_of_blocks_that_long_prompts_make_worse_leaves_the_slots_in_use(big):
+    """While one of them runs, nearly nothing runs beside it: that is not what memory is for."""
+    long = [
+        Request(f"big{n}", (10**6 + n,) * 1_250, 24, (3 + 3 * n) * SECOND, "chat")
+        for n in range(big)
+    ]
+    recording = small_world.recorded([*small_world.chats(70, 70 * MS, 300, 60), *long], blocks=90)
+    evidence, rerun = journal_evidence(recording, StepCost())
+    first = diagnose(evidence).first
+    assert first.cause == "KV thrash" and first.trial.sets == {"slots": 4}
+    assert not replayed(first.trial, rerun, evidence.cost, is_fitted=False).is_worse
 
 
 def test_replay_says_where_it_cannot_help(cases):

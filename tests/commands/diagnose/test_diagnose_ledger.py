@@ -2,6 +2,7 @@
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import httpx2
 import pytest
@@ -17,6 +18,7 @@ from headway.commands.diagnose.sources.from_ledger import ledger_evidence
 from headway.commands.diagnose.sources.ledger_read import read_ledger
 from headway.commands.diagnose.timeline import WaitingLine
 from headway.core.cost.step_cost import StepCost
+from headway.core.policies.join import Continuous
 from headway.core.request import NEVER
 from headway.errors import SettingError
 from headway.executor.fake import FakeExecutor
@@ -248,6 +250,29 @@ def test_minutes_that_are_full_tell_an_overload_without_a_cost_model():
     assert asked(slots, 0).cause == "overload"
     assert "100 % of the device's slots" in asked(slots, 0).evidence[1]
     assert asked(slots // 2, 0) is None and asked(slots, MINUTE // 4) is None
+
+
+def test_slots_for_the_memory_are_those_of_the_minutes_that_it_was_short_in():
+    """Of an hour with two sequences, the last minutes had sixty."""
+    evidence, _ = journal_evidence(FAULTS["KV thrash"](), StepCost())
+    rows, busy = rows_of(evidence, "queue.blocks"), 59 * MINUTE
+    rows = [each | {"arrived": busy + each["arrived"]} for each in rows]
+    batches = [2] * 59 + [60] * 2
+    minutes = [
+        minute(number, Account.OPEN, nanoseconds=MINUTE, steps=1_000, rows=1_000 * batch)
+        for number, batch in enumerate(batches)
+    ]
+
+    def slots(slots):
+        policies = replace(evidence.policies, join=Continuous(slots), step_tokens=512)
+        made = ledger_evidence(rows, evidence.lanes, "", minutes=minutes, policies=policies)
+        found = diagnose(made).first
+        assert found.cause == "KV thrash"
+        return found.trial.sets["slots"]
+
+    assert slots(64) == 60
+    assert slots(60) == 59, "fewer than there are"
+    assert slots(400) == 100, "a quarter is the least"
 
 
 def test_a_group_held_requests_only_where_it_had_places_left():

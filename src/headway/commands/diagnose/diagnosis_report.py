@@ -90,9 +90,12 @@ class DiagnosisReport:
 
     def _print_trial(self, console: Console, first: Finding) -> None:
         console.print()
-        console.print(Text(f"To try: {first.trial.words}."))
-        for line in first.trial.snippet.splitlines():
-            console.print(Text(f"    {line}"))
+        if isinstance(self.replay, Replayed) and self.replay.is_worse:
+            console.print(Text("No change is advised. The usual one for this cause was replayed."))
+        else:
+            console.print(Text(f"To try: {first.trial.words}."))
+            for line in first.trial.snippet.splitlines():
+                console.print(Text(f"    {line}"))
         said = self.replay if isinstance(self.replay, str) else self.replay.words
         console.print(Text(f"Replay: {said}."))
 
@@ -114,7 +117,11 @@ class DiagnosisReport:
             "attainment": found.attainment,
             "cause": found.first.cause if found.first else None,
             "findings": [asdict(each) for each in found.findings],
-            "replay": self.replay if isinstance(self.replay, str) else asdict(self.replay),
+            "replay": self.replay if isinstance(self.replay, str) else _plain(self.replay),
             "simulated": not isinstance(self.replay, str),
             "not_known": [asdict(each) for each in found.not_known],
         }
+
+
+def _plain(replay: Replayed) -> dict[str, Any]:
+    return asdict(replay) | {"is_worse": replay.is_worse}

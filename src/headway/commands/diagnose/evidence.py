@@ -14,6 +14,7 @@ from headway.core.policies.policies import Policies
 class Minute:
     """What the device did in one minute, from a ledger."""
 
+    number: int  # whole minutes since time 0 of the requests' clock
     steps: int
     rows: int  # of these steps, in all
     busy: int  # nanoseconds in steps

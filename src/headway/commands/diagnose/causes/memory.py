@@ -1,7 +1,8 @@
 """Did requests wait for KV blocks, or lose computed KV to preemption?"""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 from headway.commands.diagnose.circumstances import Circumstances
 from headway.commands.diagnose.evidence import Evidence
@@ -10,8 +11,10 @@ from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.timeline import of_steps
 from headway.core.request import NEVER
 from headway.report.formatting import duration, share
+from headway.store.ledger.flush import MINUTE
 
 SCARCE = 0.05  # share of the blocks: with fewer free ones, hardly any request can start
+FLOOR = 0.25  # share of the slots: with fewer, more is lost than a lack of blocks can cost
 LONG = 0.9  # blocks are scarce if the prompt at this quantile does not fit
 STAGES = ("queue.blocks", "queue.order", "queue.preempting", "preempted")  # of a wait for blocks
 
@@ -40,6 +43,7 @@ class KvThrash:
         ]
         if not explained:
             return None
+        slots = _slots(evidence, short.fitted(explained))
         return Finding(
             self.cause,
             case.score(explained),
@@ -49,12 +53,18 @@ class KvThrash:
                 f"{preemptions} preemptions; {short.words}",
             ),
             Trial(
-                f"engine:\n  slots: {max(1, short.least)}",
+                f"engine:\n  slots: {slots}",
                 "As many sequences as the memory holds. Or more memory: a smaller context, a "
                 "shorter max_tokens, weights in fewer bits",
-                sets={"slots": max(1, short.least)},
+                sets={"slots": slots},
             ),
         )
+
+
+def _slots(evidence: Evidence, fitted: float) -> int:
+    """Fewer slots than there are, and not below FLOOR of them."""
+    least = max(1, round(FLOOR * evidence.slots))
+    return max(least, min(ceil(fitted), evidence.slots - 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +73,9 @@ class Shortage:
 
     held: Callable[[Missed], float]  # nanoseconds for which it delayed a request
     words: str
-    least: int  # sequences that the memory was enough for
+    # How many sequences the memory held in the mean while blocks were short, from the requests that
+    # the shortage delayed.
+    fitted: Callable[[Sequence[Missed]], float]
 
 
 def _by_steps(case: Circumstances) -> Shortage:
@@ -85,7 +97,7 @@ def _by_steps(case: Circumstances) -> Shortage:
         f"{share(again / computed if computed else 0)} of the tokens were computed again; blocks "
         f"were short in {share(sum(times) / max(1, spent))} of the steps' time (n = {len(steps)} "
         "steps)",
-        min([r.running for r, flag in zip(steps, scarce, strict=True) if flag] or [evidence.slots]),
+        lambda _: _mean_running(evidence, times),
     )
 
 
@@ -99,8 +111,25 @@ def _by_stages(evidence: Evidence) -> Shortage:
         f"{share(again / computed if computed else 0)} of the tokens were computed again; "
         f"{len(waited)} of {len(evidence.requests)} requests waited for blocks, {duration(middle)} "
         "in the median",
-        int(evidence.batch) or evidence.slots,
+        lambda explained: _mean_batch(evidence, explained),
     )
+
+
+def _mean_running(evidence: Evidence, times: Sequence[int]) -> float:
+    """The running sequences in the mean over these nanoseconds of each step."""
+    spent = sum(times)
+    ran = sum(row.running * time for row, time in zip(evidence.steps, times, strict=True))
+    return ran / spent if spent else float(evidence.slots)
+
+
+def _mean_batch(evidence: Evidence, explained: Sequence[Missed]) -> float:
+    """The rows per step in the mean over the minutes in which these requests waited or ran."""
+    rows = [each.row for each in explained]
+    spans = [range(row.arrived // MINUTE, row.finished // MINUTE + 1) for row in rows]
+    numbers = {number for span in spans for number in span}
+    during = [each for each in evidence.minutes if each.number in numbers]
+    steps = sum(each.steps for each in during)
+    return sum(each.rows for each in during) / steps if steps else float(evidence.slots)
 
 
 def _recomputed(evidence: Evidence) -> int:

@@ -73,11 +73,13 @@ def _minutes(rows: Iterable[Mapping[str, Any]]) -> tuple[Minute, ...]:
     share moves to REQUESTS within the same minute."""
     made = dict[int, Minute]()
     for each in rows:
-        before = made.get(each["minute"], Minute(0, 0, 0, 0))
+        number = each["minute"]
+        before = made.get(number, Minute(number, 0, 0, 0, 0))
         account, spent = each["account"], each["nanoseconds"]
         in_steps = account in (Account.REQUESTS, Account.WASTE, Account.OPEN)
         is_all = account == Account.OPEN  # it counts all steps; the others one lane's, or none
-        made[each["minute"]] = Minute(
+        made[number] = Minute(
+            number,
             before.steps + (each["steps"] if is_all else 0),
             before.rows + (each["rows"] if is_all else 0),
             before.busy + (spent if in_steps else 0),
