@@ -530,9 +530,66 @@ def test_a_live_server_one_of_whose_lanes_takes_the_slots():
         "headway_active_sequences__lane_is_bulk": 8.0,
         "headway_active_sequences__lane_is_chat": 0.0,
         "headway_oldest_wait_seconds__lane_is_chat": 3.0,
+        "headway_waiting_requests__lane_is_chat": 5.0,
     }
     found = live({}, after)
     assert found.hurts and found.first.cause == "slot starvation by a lane"
+    few = live({}, after | {"headway_waiting_requests__lane_is_chat": 4.0})
+    assert not few.hurts and few.findings == ()
+    without_lanes = [ServerLook(look(**each).samples, {}) for each in ({}, after)]
+    assert not server_diagnosis(*without_lanes, 10.0, "x").hurts
+
+
+def counts(good, late, lane="chat"):
+    """Counters of requests that ended so."""
+    name = f"headway_requests_total__lane_is_{lane}__outcome_is"
+    return {f"{name}_good": good, f"{name}_late": late}
+
+
+def test_a_live_server_where_nothing_hurts_gets_no_advice():
+    lost = {"vllm:num_preemptions_total": 30.0, "headway_batch_slots": 64.0}
+    for outcomes in (counts(400.0, 4.0), counts(0.0, 4.0)):
+        found = live({}, outcomes | lost)
+        assert not found.hurts and found.findings == ()
+    assert [each.cause for each in live({}, counts(5.0, 5.0) | lost).findings] == ["KV thrash"]
+
+
+def test_slots_of_a_live_server_are_of_all_its_steps_and_not_of_one_moment():
+    """At the second look nothing runs."""
+    after = counts(50.0, 50.0) | {
+        "vllm:num_preemptions_total": 30.0,
+        "vllm:num_requests_running": 0.0,
+        "headway_batch_slots": 64.0,
+    }
+    assert live({}, after).first.trial.snippet == "engine:\n  slots: 48"
+    sizes = {
+        "headway_steps_total": 100.0,
+        "headway_batch_size_sum__lane_is_chat": 4_000.0,
+        "headway_batch_size_sum__lane_is_bulk": 1_200.0,
+    }
+    assert live({}, after | sizes).first.trial.snippet == "engine:\n  slots: 52"
+    one = live({}, after | {"vllm:num_preemptions_total": 1.0})
+    assert one.first is None, "one preemption is not why fifty were late"
+
+
+@pytest.mark.parametrize("kind, cause", [("decode", "batch too large"), ("mixed", "long prompts")])
+def test_a_few_slow_steps_of_a_live_server_are_chance(kind, cause):
+    def asked(count, lane="chat"):
+        name, of = "headway_step_duration_seconds", f"__kind_is_{kind}__rows_is_64"
+        return live(
+            {},
+            counts(0.0, 9.0, lane)
+            | {
+                f"{name}_count{of}": count,
+                f"{name}_bucket{of}__le_is_0.05": 0.0,
+                f"{name}_bucket{of}__le_is_+Inf": count,
+                "headway_batch_slots": 64.0,
+            },
+        )
+
+    assert asked(19.0).hurts and asked(19.0).findings == ()
+    assert asked(20.0).first.cause.startswith(cause)
+    assert asked(20.0, "bulk").findings == (), "the limit is of a lane that had no requests"
 
 
 # -- stored rows

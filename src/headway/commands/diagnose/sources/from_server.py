@@ -5,15 +5,19 @@ requests, streams, steps, slots or time; each rule says which.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
+from math import ceil
 
 from headway.commands.diagnose.causes.client import TRIAL as PROXY
-from headway.commands.diagnose.diagnosis import Diagnosis
+from headway.commands.diagnose.causes.memory import FLOOR
+from headway.commands.diagnose.diagnosis import FEW, Diagnosis
 from headway.commands.diagnose.finding import Finding, NotKnown, Trial
 from headway.commands.diagnose.sources.server_look import Between, ServerLook, look_at
 from headway.live.clock import WallClock
 from headway.report.formatting import duration, share
 
 SLOW = 1.0  # seconds that a stream may wait for its client
+LEAST = 20  # steps of a kind: from fewer, a share is chance
 SECOND = 1e9
 UNKNOWN = {
     "cold cache": "counters do not say which prompts were once in the cache",
@@ -48,7 +52,9 @@ def server_diagnosis(
     hurt = seen.above("headway_client_wait_seconds", SLOW) if slow else 0.0
     late = outcomes["late"] + outcomes["expired"]
     waiting = [name for name in after.lanes if _is_over(seen, name)]
-    return Diagnosis(
+    # Of a line, only its first request is known to be late. A long line is enough to hurt.
+    stands = any(seen.now("headway_waiting_requests", lane=name) >= FEW for name in waiting)
+    made = Diagnosis(
         source=f"{source}: counters over {seconds:.1f} s, {sum(outcomes.values()):.0f} requests "
         "ended",
         offered=round(max(sum(outcomes.values()), hurt)) + len(waiting),
@@ -57,9 +63,10 @@ def server_diagnosis(
         failed=round(outcomes["error"]),
         findings=tuple(sorted(found, key=lambda each: -each.score)),
         not_known=tuple([NotKnown(cause, why) for cause, why in UNKNOWN.items()]),
-        few=1,
+        few=1 if stands else FEW,
         by_rows=False,
     )
+    return made if made.hurts and made.missed >= made.few else replace(made, findings=())
 
 
 def _limit(seen: Between, lane: str, *names: str) -> float:
@@ -67,6 +74,16 @@ def _limit(seen: Between, lane: str, *names: str) -> float:
     budget = seen.after.lanes[lane]["budget_ms"]
     limits = [budget[name] / 1e3 for name in names if budget.get(name) is not None]
     return float(min(limits, default=float("inf")))
+
+
+def _served(seen: Between) -> list[str]:
+    """The lanes that had requests: others' limits say nothing about these steps."""
+    return [
+        lane
+        for lane in seen.after.lanes
+        if seen.counted("headway_requests_total", lane=lane)
+        or seen.now("headway_active_sequences", lane=lane)
+    ]
 
 
 def _is_over(seen: Between, lane: str) -> bool:
@@ -134,22 +151,23 @@ def _grammar(seen: Between) -> Finding | None:
 
 
 def _memory(seen: Between) -> Finding | None:
-    """Score: half for preemptions, and half if over 95 % of the blocks are held at both looks and
-    requests wait."""
+    """Score: preemptions per late request, at most half; and half if over 95 % of the blocks are
+    held at both looks and requests wait."""
     lost = seen.counted("vllm:num_preemptions_total")
     full = min(seen.now("vllm:kv_cache_usage_perc"), seen.was("vllm:kv_cache_usage_perc"))
     waits = seen.now("vllm:num_requests_waiting") > 0
-    score = 0.5 * (lost > 0) + 0.5 * (full > 0.95 and waits)
+    late = sum(seen.counted("headway_requests_total", outcome=each) for each in ("late", "expired"))
+    score = min(0.5, lost / max(1.0, late)) + 0.5 * (full > 0.95 and waits)
     if not score:
         return None
+    slots, steps = seen.now("headway_batch_slots"), seen.counted("headway_steps_total")
+    ran = seen.counted("headway_batch_size_sum") / steps if steps else 0.75 * slots
+    fewer = max(1, ceil(slots * FLOOR), min(ceil(ran), round(slots) - 1))
     return Finding(
         "KV thrash",
         score,
         (f"{lost:.0f} preemptions in {seen.seconds:.1f} s; {share(full)} of the blocks are held",),
-        Trial(
-            f"engine:\n  slots: {max(1, round(0.7 * seen.now('vllm:num_requests_running')))}",
-            "Fewer sequences, which all find memory",
-        ),
+        Trial(f"engine:\n  slots: {fewer}", "Fewer sequences, which all find memory"),
     )
 
 
@@ -173,7 +191,7 @@ def _starvation(seen: Between) -> Finding | None:
     taken, and another lane's oldest request has waited beyond its limit."""
     slots = seen.now("headway_batch_slots")
     active = {lane: seen.now("headway_active_sequences", lane=lane) for lane in seen.after.lanes}
-    holder = max(active, key=lambda lane: active[lane])
+    holder = max(active, key=lambda lane: active[lane], default="")
     starved = [lane for lane in active if lane != holder and _is_over(seen, lane)]
     if not starved or not slots or sum(active.values()) < 0.95 * slots:
         return None
@@ -194,7 +212,7 @@ def _starvation(seen: Between) -> Finding | None:
 def _steps(seen: Between, kind: str) -> tuple[float, float, str]:
     """For steps of this kind: the share above the tightest TPOT limit, how many steps there were,
     and the batch-size class with most of those above."""
-    limit = min([_limit(seen, lane, "tpot") for lane in seen.after.lanes], default=float("inf"))
+    limit = min([_limit(seen, lane, "tpot") for lane in _served(seen)], default=float("inf"))
     name = "headway_step_duration_seconds"
     count = seen.counted(f"{name}_count", kind=kind)
     sizes = {
@@ -209,7 +227,7 @@ def _steps(seen: Between, kind: str) -> tuple[float, float, str]:
 def _batch(seen: Between) -> Finding | None:
     """Score: the share of the steps without prompts that exceed the tightest TPOT limit."""
     slow, count, rows = _steps(seen, "decode")
-    if slow < 0.1 or rows == "1":  # a single row is no batch
+    if count < LEAST or slow < 0.1 or rows == "1":  # a single row is no batch
         return None
     return Finding(
         "batch too large",
@@ -228,7 +246,7 @@ def _batch(seen: Between) -> Finding | None:
 def _prompts(seen: Between) -> Finding | None:
     """Score: the share of the steps with prompts that exceed the tightest TPOT limit."""
     slow, count, _ = _steps(seen, "mixed")
-    if slow < 0.1 or _steps(seen, "decode")[0] >= 0.1:
+    if count < LEAST or slow < 0.1 or _steps(seen, "decode")[0] >= 0.1:
         return None
     return Finding(
         "long prompts blocking",
