@@ -634,6 +634,15 @@ def test_stored_rows_name_a_slow_client_and_leave_out_lanes_that_are_gone(cases)
     assert ledger_evidence(rows, {}, "").requests == ()
 
 
+def test_a_choice_that_waited_for_its_siblings_has_no_slow_client(cases):
+    """The stage `delivery` of a choice lasts until the last one of its call has ended."""
+    evidence = cases("healthy")[0]
+    rows = [stored(row, delivery=9 * SECOND, sending=1 * MS) for row in evidence.requests]
+    found = ledger_evidence(rows, evidence.lanes, "")
+    assert [row.finished for row in found.requests] == [row.finished for row in evidence.requests]
+    assert not diagnose(found).hurts
+
+
 def test_the_cost_model_of_the_small_world_is_what_the_worlds_ran_with(cases):
     evidence = cases("healthy")[0]
     priced = [COST.predict(each) for each in evidence.features]

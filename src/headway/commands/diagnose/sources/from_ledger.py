@@ -17,7 +17,10 @@ from headway.core.request import NEVER, Finish
 from headway.store.ledger.flush import Account
 
 AT_THE_DOOR = ("body", "tokenizing", "inbox")  # stages before the engine has a request
-AT_THE_CLIENT = ("delivery", "sending")  # stages after the engine has ended it
+# Stages after the engine has ended it. Of these, `delivery` lasts until all choices of the call
+# have ended, whoever reads; the client can delay SENDING alone.
+SENDING = "sending"
+AFTER_THE_ENGINE = ("delivery", SENDING)
 
 Lanes = Mapping[str, Lane]
 
@@ -48,7 +51,7 @@ def ledger_evidence(
         rows.append(row)
         stages[row.id] = spent
         taken[row.id] = row.arrived + sum(spent.get(name, 0) for name in AT_THE_DOOR)
-        waits[row.id] = sum(spent.get(name, 0) for name in AT_THE_CLIENT)
+        waits[row.id] = spent.get(SENDING, 0)
     return Evidence(
         source,
         tuple(rows),
@@ -92,7 +95,7 @@ def _row(each: Mapping[str, Any], lane: Lane, spent: Mapping[str, int]) -> Reque
     arrived, output = each["arrived"], each["output_tokens"]
     first = NEVER if each["ttft_ns"] is None else arrived + each["ttft_ns"]
     last = first if first == NEVER else first + (each["tpot_ns"] or 0) * max(0, output - 1)
-    after = sum(spent.get(name, 0) for name in AT_THE_CLIENT)
+    after = sum(spent.get(name, 0) for name in AFTER_THE_ENGINE)
     return RequestRow(
         id=each["id"],
         lane=lane.name,
