@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import StringIO
+from threading import Thread
 
 import pytest
 import yaml
@@ -446,6 +448,40 @@ def test_the_command_reads_a_live_server():
     plain = json.loads(said.stdout)
     assert said.exit_code == 0 and not plain["hurts"]
     assert {each["cause"] for each in plain["not_known"]} >= {"cold cache", "noisy neighbour"}
+
+
+METRICS = 'headway_steps_total{model_name="a",engine="0"} 3\n'
+
+
+@pytest.mark.parametrize(
+    "said, why",
+    [
+        ({}, "/metrics is not Prometheus text"),
+        ({"/metrics": METRICS}, "/v1/lanes does not answer as a server of headway does"),
+        ({"/metrics": METRICS, "/v1/lanes": "[]"}, "/v1/lanes does not answer as a server"),
+        ({"/metrics": METRICS, "/v1/lanes": '{"data": [3]}'}, "/v1/lanes does not answer"),
+        ({"/metrics": METRICS, "/v1/lanes": '{"data": []}'}, "has no lane of a for this key"),
+    ],
+)
+def test_whatever_answers_instead_of_a_server_is_one_line(said, why):
+    class Site(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(said.get(self.path, "<html>Welcome to nginx!</html>").encode())
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Site) as server:
+        serves = Thread(target=server.serve_forever)
+        serves.start()
+        try:
+            with pytest.raises(SettingError, match=why):
+                server_look.look_at(f"http://127.0.0.1:{server.server_port}", "mine")
+        finally:
+            server.shutdown()
+            serves.join()
 
 
 def metrics(lines):

@@ -157,6 +157,8 @@ def test_queries_read_the_ledger_and_nothing_else(ledger, tmp_path):
         (f"COPY requests TO '{tmp_path}/x.csv'", "the query fails"),
         ("SELECT * FROM read_csv('/etc/hostname')", "the query fails"),
         ("SELECT nothing FROM requests", "the query fails"),
+        ("", "the query is empty"),
+        ("/* nothing */", "the query is empty"),
     ):
         failed = run("ledger", "query", bad, "--ledger", where)
         assert isinstance(failed.exception, SettingError) and why in str(failed.exception)

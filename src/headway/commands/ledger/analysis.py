@@ -89,9 +89,11 @@ class LedgerAnalysis:
 
     def _ask(self, sql: str, given: Sequence[Any]) -> tuple[list[str], list[tuple[Any, ...]]]:
         try:
-            found = self._connection.execute(sql, given)
+            found: DuckDBPyConnection | None = self._connection.execute(sql, given)
         except self._error as error:
             raise SettingError(f"the query fails: {first_line(error)}") from None
+        if found is None:  # there is no statement in it
+            raise SettingError("the query is empty: write some SQL")
         return [column[0] for column in found.description or ()], found.fetchall()
 
     def export(self, to: Path, view: str) -> int:

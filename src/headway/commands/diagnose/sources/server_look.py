@@ -4,6 +4,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -82,7 +83,11 @@ def look_at(url: str, key: str, model: str = "") -> ServerLook:
         from prometheus_client.parser import text_string_to_metric_families
     except ImportError:
         raise SettingError("--url needs prometheus-client: pip install 'headway[server]'") from None
-    families = text_string_to_metric_families(_get(f"{url}/metrics", key))
+    text = _get(f"{url}/metrics", key)
+    try:
+        families = list(text_string_to_metric_families(text))
+    except (ValueError, LookupError) as error:
+        raise SettingError(f"{url}/metrics is not Prometheus text") from error
     every = [sample for family in families for sample in family.samples]
     models = {each.labels.get(MODEL, "") for each in every if each.name == "headway_steps_total"}
     if not models:
@@ -94,9 +99,21 @@ def look_at(url: str, key: str, model: str = "") -> ServerLook:
             own = tuple(sorted((k, v) for k, v in each.labels.items() if k not in SHARED))
             found = samples.setdefault(each.name, {})
             found[own] = found.get(own, 0.0) + each.value  # the model's, and those without a model
-    listed = json.loads(_get(f"{url}/v1/lanes", key))["data"]
-    lanes = {each["id"]: each for each in listed if each.get("model", mine) == mine}
-    return ServerLook(samples, lanes)
+    return ServerLook(samples, _lanes(url, key, mine))
+
+
+def _lanes(url: str, key: str, model: str) -> dict[str, Mapping[str, Any]]:
+    """The model's lanes by name. Raises SettingError if there are none for this key."""
+    try:
+        listed = json.loads(_get(f"{url}/v1/lanes", key))["data"]
+        lanes = {each["id"]: each for each in listed if each.get("model", model) == model}
+        budgets = [each["budget_ms"] for each in lanes.values()]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SettingError(f"{url}/v1/lanes does not answer as a server of headway does") from error
+    if not budgets:
+        whose = "this key" if key else "anybody without a key"
+        raise SettingError(f"{url}/v1/lanes has no lane of {model} for {whose}; see --key")
+    return lanes
 
 
 def _named(model: str, models: list[str]) -> str:
@@ -117,5 +134,5 @@ def _get(url: str, key: str) -> str:
     except HTTPError as error:
         hint = "; name a key with --key" if error.code in (401, 403) else ""
         raise SettingError(f"{url} answers {error.code}{hint}") from error
-    except (URLError, OSError, ValueError) as error:
+    except (URLError, OSError, ValueError, HTTPException) as error:
         raise SettingError(f"{url} cannot be read: {error}") from error
