@@ -160,6 +160,16 @@ def test_requests_that_are_late_when_the_journal_ends_are_missed(tmp_path):
     assert diagnose(evidence).unfinished == 199
 
 
+@pytest.mark.parametrize("gap", [0, 1_000])
+def test_what_comes_at_one_moment_is_a_burst_with_a_rate_that_can_be(gap):
+    recording = small_world.recorded(
+        [Request(f"c{n}", (n + 1,) * 100, 24, n * gap, "chat") for n in range(200)]
+    )
+    first = diagnose(journal_evidence(recording, StepCost())[0]).first
+    assert first.cause == "burst"
+    assert "0 ns of work usually come and 34.9 s at the peak" in first.evidence[1]
+
+
 # -- what only the server's edges know
 
 

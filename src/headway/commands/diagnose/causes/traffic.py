@@ -14,7 +14,9 @@ from headway.report.formatting import duration, share
 from headway.strategies.registry import LONG_STEP
 
 UNPRICED = f"{TOO_FEW} to know how much work a request is"
-SLICES = 30  # slices of the run, whose median is its usual rate
+SLICES = 30  # slices of the run until its last arrival, whose median is its usual rate
+NARROWEST = 100_000_000  # nanoseconds of a slice: less says nothing about a rate
+RUSH = 1_000_000_000  # nanoseconds: what comes within less is a burst, if the run goes on
 FULL = 0.85  # device-seconds of work per second at which the device has no time to spare
 
 
@@ -34,10 +36,11 @@ class Offered:
         for row in case.evidence.requests:
             spent = times.work(row.prompt - row.cached, row.generated, slots)
             came[row.arrived] = came.get(row.arrived, 0.0) + spent
-        last = max(came, default=0)
         work = Timeline((at, at + 1, spent) for at, spent in sorted(came.items()))
-        width = max(1, (min(end, last + 1) - begin) // SLICES)
-        rates = [work.between(at, at + width) / width for at in range(begin, last + 1, width)]
+        # Not until the end: under an overload, the last answers come long after the last request.
+        until = max([begin, *came, min(end, begin + RUSH)]) + 1
+        width = max(NARROWEST, (until - begin) // SLICES)
+        rates = [work.between(at, at + width) / width for at in range(begin, until, width)]
         return cls(work, median(rates) if rates else 0.0, max(rates, default=0.0))
 
 
