@@ -344,6 +344,26 @@ def test_what_is_simulated_is_what_is_printed(cases, cause):
         assert found.policies == rerun.recording.settings.policies
 
 
+def test_a_lane_s_own_window_is_printed_as_it_is_simulated():
+    """It goes before the strategy's window, which alone would change nothing."""
+    plain = {
+        "lanes": {"chat": {"ttft": "500ms", "window": "3s"}},
+        "engine": {"slots": 16, "strategy": {"join": "dynamic", "order": "first-come"}},
+    }
+    config = ServerConfig(**plain)
+    policies = replace(config.policies, step_tokens=4_096)
+    requests = small_world.chats(40, 700 * MS, answer=3)
+    recording = small_world.recorded(requests, tuple(config.core_lanes), policies)
+    evidence, rerun = journal_evidence(recording, StepCost())
+    trial = diagnose(evidence).first.trial
+    printed = yaml.safe_load(trial.snippet)
+    plain["engine"]["strategy"] |= printed["engine"]["strategy"]
+    plain["lanes"]["chat"] |= printed["lanes"]["chat"]
+    served = ServerConfig(**plain).policies.join
+    simulated = simulated_settings(trial, rerun, COST).policies.join
+    assert served.windows["chat"] == simulated.window == 125 * MS and not simulated.windows
+
+
 def test_replay_says_of_how_many_answers_the_journal_has_only_the_beginning():
     """Whoever expired in line has no recorded tokens, so that no change seems to help."""
     lane = replace(CHAT, budget=replace(CHAT.budget, queue=SECOND // 2))

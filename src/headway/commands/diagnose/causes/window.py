@@ -83,8 +83,13 @@ def _trial(case: Circumstances) -> Trial:
     window = max(1, round(SHARE * tightest / 1e6))
     join = case.evidence.policies.join if case.evidence.policies else None
     if hasattr(join, "window"):
+        # A lane's own window goes before the strategy's, so it has to change as well.
+        own = "".join(
+            f"\n  {lane}:\n    window: {window}ms" for lane in getattr(join, "windows", {})
+        )
+        lanes = f"\nlanes:{own}" if own else ""
         return Trial(
-            f"engine:\n  strategy:\n    window: {window}ms",
+            f"engine:\n  strategy:\n    window: {window}ms{lanes}",
             "A quarter of the tightest limit. Groups get smaller, so a token costs more",
             sets={"window": window},
         )
