@@ -1,16 +1,13 @@
 """Which version of a model is in force, and how that changes (VersionKeeper)."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from secrets import randbits
-from typing import Any
 
 from headway.errors import SettingError, first_line
-from headway.rollout.evidence import Verdict
 from headway.rollout.proposal import Proposal, differences, digest_of, merged
-from headway.rollout.trial import Outcome
 from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.versioned import check_change, versioned, with_version
@@ -18,6 +15,8 @@ from headway.server.intake.model import Model
 from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
 from headway.server.versions.bodies import ProposeBody, StartBody
+from headway.server.versions.changes import Changes
+from headway.server.versions.ending import OURSELVES, ending
 from headway.server.versions.in_force import InForce
 from headway.server.versions.live_trial import LiveTrial
 from headway.server.versions.metrics import VersionMetrics
@@ -36,9 +35,9 @@ from headway.store.versions import (
     VersionEvent,
 )
 
-OURSELVES, NOBODY, FILE = "headway", "nobody", "the configuration file"
+NOBODY, FILE = "nobody", "the configuration file"
 FREE = (PROPOSED, ROLLED_BACK, REPLACED)  # neither in force nor on trial
-SURE = 20.0  # e-value from which on a gain counts: 1 / 0.05
+CLOSING = 10  # seconds that changes may take at the end of the server
 
 
 class VersionKeeper:
@@ -53,6 +52,7 @@ class VersionKeeper:
         self._configured(self.promoted)
         self.live: LiveTrial | None = None
         self._task: asyncio.Task[None] | None = None
+        self._changes = Changes()
         self._deciding = asyncio.Lock()  # one change of a version's state at a time
         self._configs: dict[int, ServerConfig] = {}  # of the versions that may come into force
 
@@ -100,10 +100,10 @@ class VersionKeeper:
         self.metrics = VersionMetrics(self.in_force, lambda: self.live)
 
     async def close(self) -> None:
-        """End a running trial, which takes the candidate back."""
-        if self.live and self._task:
+        """End a running trial, which takes the candidate back, and all other changes."""
+        if self.live:
             self.live.stop("the server was ended during its trial")
-            await asyncio.wait([self._task], timeout=10)
+        await self._changes.close(CLOSING)
 
     # -- what may be in force
 
@@ -140,6 +140,9 @@ class VersionKeeper:
     async def start(self, number: int, body: StartBody, author: str) -> StoredVersion | None:
         """Begin a version's trial against the promoted one; None if there is no such version.
         Raises SettingError, VersionConflictError."""
+        return await self._changes.run(self._start(number, body, author))
+
+    async def _start(self, number: int, body: StartBody, author: str) -> StoredVersion | None:
         async with self._deciding:
             if self.live:
                 raise VersionConflictError(f"version {self.live.number} is on trial")
@@ -162,7 +165,7 @@ class VersionKeeper:
             live.promotes = body.promote_if_better
             self.live = live
             self.in_force.replicas.assignment = split
-            self._task = asyncio.create_task(self._try(live, engines, found))
+            self._task = self._changes.begin(self._try(live, engines, found))
             self._log.info("trial begun", version=number, against=live.control, seed=plan.seed)
             return found
 
@@ -176,6 +179,9 @@ class VersionKeeper:
     async def promote(self, number: int, author: str, why: str) -> StoredVersion | None:
         """Put a version in force for good; None if there is no such version. Raises SettingError,
         VersionConflictError."""
+        return await self._changes.run(self._promote(number, author, why))
+
+    async def _promote(self, number: int, author: str, why: str) -> StoredVersion | None:
         async with self._deciding:
             if self.live:
                 raise VersionConflictError(
@@ -187,9 +193,9 @@ class VersionKeeper:
             config = self._configured(found)
             self.in_force.check(config)
             event = VersionEvent(PROMOTED, clock.unix(), author, why)
-            return await self._promote(number, config, event)
+            return await self._put_for_good(number, config, event)
 
-    async def _promote(
+    async def _put_for_good(
         self, number: int, config: ServerConfig, event: VersionEvent
     ) -> StoredVersion | None:
         found = await self.ask(self.versions.happen, number, event, (*FREE, ON_TRIAL))
@@ -205,6 +211,9 @@ class VersionKeeper:
 
     async def roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
         """End a version's trial. If it is promoted, put the version before it in force again."""
+        return await self._changes.run(self._roll_back(number, author, why))
+
+    async def _roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
         async with self._deciding:
             live, task = self.live, self._task
             if live is None or live.number != number or task is None:
@@ -218,6 +227,9 @@ class VersionKeeper:
         found = await self.ask(self.versions.get, number)
         if found is None:
             return None
+        gone = VersionEvent(ROLLED_BACK, clock.unix(), author, why)
+        if found.state == ON_TRIAL:  # no trial of it runs here
+            return await self.ask(self.versions.happen, number, gone, (ON_TRIAL,))
         if found.state != PROMOTED or self.live:
             raise VersionConflictError(f"version {number} is {found.state}, and not in force")
         earlier = await self.ask(self.versions.all, self.model)
@@ -225,10 +237,9 @@ class VersionKeeper:
         if not earlier:
             raise VersionConflictError(f"there is no version before {number}")
         back = max(earlier, key=lambda each: (each.events[-1].at, each.number))
-        config, now = self._configured(back), clock.unix()
+        config = self._configured(back)
         self.in_force.check(config)
-        gone = VersionEvent(ROLLED_BACK, now, author, why)
-        put = VersionEvent(PROMOTED, now, author, f"version {number} was rolled back")
+        put = VersionEvent(PROMOTED, gone.at, author, f"version {number} was rolled back")
         found, back = await self.ask(self.versions.take_back, number, gone, back.number, put)
         self._log.warning("version rolled back", version=number, to=back.number, why=why, by=author)
         self._adopt(back, config, author)
@@ -237,7 +248,10 @@ class VersionKeeper:
     async def reject(self, number: int, author: str, why: str) -> StoredVersion | None:
         """Reject a version: it will not be tried. Raises VersionConflictError."""
         event = VersionEvent(REJECTED, clock.unix(), author, why)
-        return await self.ask(self.versions.happen, number, event, FREE)
+        async with self._deciding:
+            is_tried = self.live and self.live.number == number
+            before = FREE if is_tried else (*FREE, ON_TRIAL)
+            return await self.ask(self.versions.happen, number, event, before)
 
     # -- a trial
 
@@ -268,30 +282,13 @@ class VersionKeeper:
 
     async def _conclude(self, live: LiveTrial, version: StoredVersion) -> None:
         """Act on the verdict, store it with the version, and log it."""
-        verdict, now = live.trial.verdict, clock.unix()
-        measured = measure(version.content["expects"], verdict)
-        details = {"verdict": verdict.as_json(), "measured": measured}
-        self.metrics.ended[str(verdict.outcome),] += 1
-        told: dict[str, Any] = {"version": live.number, "to": live.control, "why": verdict.why}
-        if verdict.outcome == Outcome.ENDED and live.promotes and measured.get("is_better"):
-            why = "the expected figure is better"
-            event = VersionEvent(PROMOTED, now, OURSELVES, why, details)
-            await self._promote(live.number, self._configs[live.number], event)
-        elif verdict.outcome == Outcome.ENDED:
-            event = VersionEvent(PROPOSED, now, OURSELVES, verdict.why, details)
-            await self.ask(self.versions.happen, live.number, event)
-            self._log.info("trial ended", **told)
-        else:
-            by = live.stopped_by or OURSELVES
-            event = VersionEvent(ROLLED_BACK, now, by, verdict.why, details)
-            await self.ask(self.versions.happen, live.number, event)
-            self._log.warning("version rolled back", **told)
-
-
-def measure(expects: Mapping[str, Any] | None, verdict: Verdict) -> dict[str, Any]:
-    """The expected change next to the measured one; empty: one of them is missing."""
-    for each in verdict.evidence if expects else ():
-        if expects and (each.figure, each.lane) == (expects["figure"], expects["lane"]):
-            found = {"change": each.change, "low": each.low, "high": each.high, "pairs": each.pairs}
-            return {"expected": expects, **found, "is_better": each.gain >= SURE}
-    return {}
+        event = ending(live, version.content["expects"], clock.unix())
+        self.metrics.ended[str(live.trial.verdict.outcome),] += 1
+        if event.state == PROMOTED:
+            await self._put_for_good(live.number, self._configs[live.number], event)
+            return
+        await self.ask(self.versions.happen, live.number, event)
+        is_back = event.state == ROLLED_BACK
+        said = self._log.warning if is_back else self._log.info
+        what = "version rolled back" if is_back else "trial ended"
+        said(what, version=live.number, to=live.control, why=event.why)

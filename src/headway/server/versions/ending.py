@@ -1,0 +1,33 @@
+"""What the end of a trial says of its version (ending)."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from headway.rollout.evidence import Verdict
+from headway.rollout.trial import Outcome
+from headway.server.versions.live_trial import LiveTrial
+from headway.store.versions import PROMOTED, PROPOSED, ROLLED_BACK, VersionEvent
+
+OURSELVES = "headway"
+SURE = 20.0  # e-value from which on a gain counts: 1 / 0.05
+
+
+def ending(live: LiveTrial, expects: Mapping[str, Any] | None, now: int) -> VersionEvent:
+    """The version's event when its trial is over. expects: the version's. now: Unix seconds."""
+    verdict = live.trial.verdict
+    measured = measure(expects, verdict)
+    details = {"verdict": verdict.as_json(), "measured": measured}
+    if verdict.outcome != Outcome.ENDED:
+        return VersionEvent(ROLLED_BACK, now, live.stopped_by or OURSELVES, verdict.why, details)
+    if live.promotes and measured.get("is_better"):
+        return VersionEvent(PROMOTED, now, OURSELVES, "the expected figure is better", details)
+    return VersionEvent(PROPOSED, now, OURSELVES, verdict.why, details)
+
+
+def measure(expects: Mapping[str, Any] | None, verdict: Verdict) -> dict[str, Any]:
+    """The expected change next to the measured one; empty: one of them is missing."""
+    for each in verdict.evidence if expects else ():
+        if expects and (each.figure, each.lane) == (expects["figure"], expects["lane"]):
+            found = {"change": each.change, "low": each.low, "high": each.high, "pairs": each.pairs}
+            return {"expected": expects, **found, "is_better": each.gain >= SURE}
+    return {}
