@@ -12,10 +12,12 @@ OURSELVES = "headway"
 SURE = 20.0  # e-value from which on a gain counts: 1 / 0.05
 
 
-def ending(live: LiveTrial, expects: Mapping[str, Any] | None, now: int) -> VersionEvent:
-    """The version's event when its trial is over. expects: the version's. now: Unix seconds."""
+def ending(live: LiveTrial, now: int) -> VersionEvent:
+    """The version's event when its trial is over. now: Unix seconds."""
+    if live.failure:
+        return VersionEvent(ROLLED_BACK, now, OURSELVES, live.failure)
     verdict = live.trial.verdict
-    measured = measure(expects, verdict)
+    measured = measure(live.expects, verdict)
     details = {"verdict": verdict.as_json(), "measured": measured}
     if verdict.outcome != Outcome.ENDED:
         return VersionEvent(ROLLED_BACK, now, live.stopped_by or OURSELVES, verdict.why, details)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import asdict
 from secrets import randbits
 
@@ -20,7 +19,7 @@ from headway.server.versions.ending import OURSELVES, ending
 from headway.server.versions.in_force import InForce
 from headway.server.versions.live_trial import LiveTrial
 from headway.server.versions.metrics import VersionMetrics
-from headway.server.versions.split import WORKFLOW, Split, share_of
+from headway.server.versions.split import split_for
 from headway.server.versions.stored import VersionStore
 from headway.store.database import StoreError
 from headway.store.versions import (
@@ -37,7 +36,9 @@ from headway.store.versions import (
 
 NOBODY, FILE = "nobody", "the configuration file"
 FREE = (PROPOSED, ROLLED_BACK, REPLACED)  # neither in force nor on trial
+FREE_OR_TRIED = (*FREE, ON_TRIAL)
 CLOSING = 10  # seconds that changes may take at the end of the server
+AGAIN = 1  # second after which the end of a trial is written again
 
 
 class VersionKeeper:
@@ -51,7 +52,6 @@ class VersionKeeper:
         self.promoted = self._find()
         self._configured(self.promoted)
         self.live: LiveTrial | None = None
-        self._task: asyncio.Task[None] | None = None
         self._changes = Changes()
         self._deciding = asyncio.Lock()  # one change of a version's state at a time
         self._configs: dict[int, ServerConfig] = {}  # of the versions that may come into force
@@ -87,12 +87,9 @@ class VersionKeeper:
     def greet(self) -> None:
         """Log which version is in force from the start."""
         content = self.promoted.content
-        told = {
-            "version": self.promoted.number,
-            "author": content["author"],
-            "reason": content["reason"],
-        }
-        self._log.info("version in force", model=self.model, **told)
+        told = {"author": content["author"], "reason": content["reason"]}
+        number = self.promoted.number
+        self._log.info("version in force", model=self.model, version=number, **told)
 
     def attach(self, replicas: Replicas, promotes: Callable[[ServerConfig], object] | None) -> None:
         """Set the engines that obey. promotes: called with the promoted version's configuration."""
@@ -151,30 +148,24 @@ class VersionKeeper:
                 return None
             config = self._configured(found)
             self.in_force.check(config)
-            if body.promote_if_better and not found.content["expects"]:
+            expects = found.content["expects"]
+            if body.promote_if_better and not expects:
                 raise SettingError("promote_if_better: the version expects no gain")
             engines = self.in_force.engines[:2]  # the ones to compare
             plan = body.plan(Proposal.from_json(found.content), randbits(32), len(engines))
-            split = self._split(body, plan.seed)
+            split = split_for(self.in_force.engines, body.share, body.sticky, plan.seed)
             details = {"plan": asdict(plan)} | (split.as_json() if split else {})
             event = VersionEvent(ON_TRIAL, clock.unix(), author, "", details)
             found = await self.ask(self.versions.happen, number, event, FREE)
             self._configs = {self.promoted.number: self._configured(self.promoted), number: config}
             names = [lane.name for lane in config.core_lanes]
             live = LiveTrial(number, self.promoted.number, plan, names, clock.now())
-            live.promotes = body.promote_if_better
+            live.promotes, live.expects = body.promote_if_better, expects
             self.live = live
             self.in_force.replicas.assignment = split
-            self._task = self._changes.begin(self._try(live, engines, found))
+            self._changes.begin(self._try(live, engines))
             self._log.info("trial begun", version=number, against=live.control, seed=plan.seed)
             return found
-
-    def _split(self, body: StartBody, seed: int) -> Split | None:
-        """How the replicas share the traffic; None: there is one engine. Raises SettingError."""
-        engines = self.in_force.engines
-        if len(engines) == 1 and body.share is None and body.sticky is None:
-            return None
-        return Split(engines, share_of(len(engines), body.share), body.sticky or WORKFLOW, seed)
 
     async def promote(self, number: int, author: str, why: str) -> StoredVersion | None:
         """Put a version in force for good; None if there is no such version. Raises SettingError,
@@ -193,15 +184,10 @@ class VersionKeeper:
             config = self._configured(found)
             self.in_force.check(config)
             event = VersionEvent(PROMOTED, clock.unix(), author, why)
-            return await self._put_for_good(number, config, event)
-
-    async def _put_for_good(
-        self, number: int, config: ServerConfig, event: VersionEvent
-    ) -> StoredVersion | None:
-        found = await self.ask(self.versions.happen, number, event, (*FREE, ON_TRIAL))
-        if found:
-            self._adopt(found, config, event.author)
-        return found
+            found = await self.ask(self.versions.happen, number, event, FREE_OR_TRIED)
+            if found:
+                self._adopt(found, config, author)
+            return found
 
     def _adopt(self, version: StoredVersion, config: ServerConfig, author: str) -> None:
         """Put a version in force that the store has just marked as promoted."""
@@ -215,12 +201,15 @@ class VersionKeeper:
 
     async def _roll_back(self, number: int, author: str, why: str) -> StoredVersion | None:
         async with self._deciding:
-            live, task = self.live, self._task
-            if live is None or live.number != number or task is None:
+            live = self.live
+            if live is None or live.number != number:
                 return await self._take_back(number, author, why)
             live.stopped_by = author
             live.stop(why or f"{author} rolled it back")
-        await asyncio.wait([task])  # outside the lock, which the task takes, too
+        await live.has_run.wait()
+        async with self._deciding:
+            if self.live is live:
+                await self._conclude(live)
         return await self.ask(self.versions.get, number)
 
     async def _take_back(self, number: int, author: str, why: str) -> StoredVersion | None:
@@ -250,44 +239,57 @@ class VersionKeeper:
         event = VersionEvent(REJECTED, clock.unix(), author, why)
         async with self._deciding:
             is_tried = self.live and self.live.number == number
-            before = FREE if is_tried else (*FREE, ON_TRIAL)
+            before = FREE if is_tried else FREE_OR_TRIED
             return await self.ask(self.versions.happen, number, event, before)
 
     # -- a trial
 
-    async def _try(
-        self, live: LiveTrial, engines: Sequence[Model], version: StoredVersion | None
-    ) -> None:
-        assert version, "it was found before"
+    async def _try(self, live: LiveTrial, engines: Sequence[Model]) -> None:
         try:
             try:
                 await live.run(engines, clock.now, self._tell, lambda: self.in_force.fault)
             finally:
                 self.in_force.replicas.assignment = None
-            async with self._deciding:
-                await self._conclude(live, version)
         except Exception as error:  # the task's edge: run has taken the candidate back
             self._log.critical("the trial has failed", version=live.number, exc_info=True)
-            why = f"the trial has failed: {first_line(error)}"
-            event = VersionEvent(ROLLED_BACK, clock.unix(), OURSELVES, why)
-            with suppress(VersionConflictError, StoreError):  # concluded, or left to the next start
-                await self.ask(self.versions.happen, live.number, event, (ON_TRIAL,))
+            live.failure = f"the trial has failed: {first_line(error)}"
+            await self._record(live)
             raise
+        else:
+            await self._record(live)
         finally:
             if self.live is live:
                 self.live = None
 
+    async def _record(self, live: LiveTrial) -> None:
+        """Conclude a trial as soon as the store can be written, unless a rollback does."""
+        live.has_run.set()
+        while self.live is live:
+            try:
+                async with self._deciding:
+                    if self.live is live:
+                        await self._conclude(live)
+            except (StoreError, VersionConflictError) as error:
+                why = {"version": live.number, "why": str(error)}
+                self._log.error("the end of the trial is not stored", **why)
+                if isinstance(error, VersionConflictError):  # another server has decided
+                    return
+                await asyncio.sleep(AGAIN)
+
     def _tell(self, engine: Model, number: int) -> None:
         self.in_force.tell(engine, number, self._configs[number], quietly=True)
 
-    async def _conclude(self, live: LiveTrial, version: StoredVersion) -> None:
-        """Act on the verdict, store it with the version, and log it."""
-        event = ending(live, version.content["expects"], clock.unix())
-        self.metrics.ended[str(live.trial.verdict.outcome),] += 1
-        if event.state == PROMOTED:
-            await self._put_for_good(live.number, self._configs[live.number], event)
+    async def _conclude(self, live: LiveTrial) -> None:
+        """Store what the end of a trial says of its version, and act on it. Raises StoreError,
+        VersionConflictError."""
+        event = ending(live, clock.unix())
+        found = await self.ask(self.versions.happen, live.number, event, FREE_OR_TRIED)
+        self.live = None
+        if not live.failure:
+            self.metrics.ended[str(live.trial.verdict.outcome),] += 1
+        if found and event.state == PROMOTED:
+            self._adopt(found, self._configs[live.number], event.author)
             return
-        await self.ask(self.versions.happen, live.number, event)
         is_back = event.state == ROLLED_BACK
         said = self._log.warning if is_back else self._log.info
         what = "version rolled back" if is_back else "trial ended"

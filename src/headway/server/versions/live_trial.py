@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from headway.core.ledger import RequestRow, StepRow
 from headway.rollout.plan import TrialPlan
@@ -28,6 +29,9 @@ class LiveTrial:
         """number: the candidate's; control: that of the version to compare it with."""
         self.number, self.control = number, control
         self.promotes = False  # promote it at the end, if the expected figure is better
+        self.expects: Mapping[str, Any] | None = None  # the version's expected gain
+        self.failure = ""  # why the trial has no verdict; empty: it has one, or will
+        self.has_run = asyncio.Event()  # set once no engine is told the candidate any more
         self.stopped_by = ""  # the operator who ended it
         self.trial = Trial(plan, lanes, now)
         self._notes = Notes()

@@ -45,6 +45,16 @@ class Split:
         return int.from_bytes(digest) / (1 << 8 * DIGITS)
 
 
+def split_for(
+    engines: Sequence[Model], share: float | None, sticky: str | None, seed: int
+) -> Split | None:
+    """How the engines share the traffic of a trial; None: there is one engine. Raises
+    SettingError."""
+    if len(engines) == 1 and share is None and sticky is None:
+        return None
+    return Split(engines, share_of(len(engines), share), sticky or WORKFLOW, seed)
+
+
 def share_of(engines: int, wanted: float | None) -> float:
     """The share of the traffic that each version gets. wanted: None if it is not set. Raises
     SettingError."""

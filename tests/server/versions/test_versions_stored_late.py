@@ -1,0 +1,60 @@
+"""The end of a trial while the store is away: the verdict is stored once it is back."""
+
+import pytest
+
+from headway.store.database import StoreError
+from headway.store.versions import ON_TRIAL, Versions
+from tests.server.running_server import until
+from tests.server.versions.test_versions import CHANGE, SHORT, configured, post, served, state
+
+
+class Away:
+    """A store that takes no change, from the first end of a trial on until it is back."""
+
+    def __init__(self, monkeypatch):
+        self.refused, self.is_back = 0, False
+        happen = Versions.happen
+
+        def changed(versions, number, event, before=()):
+            if event.state != ON_TRIAL and not self.is_back:
+                self.refused += 1
+                raise StoreError("away")
+            return happen(versions, number, event, before)
+
+        monkeypatch.setattr(Versions, "happen", changed)
+
+
+@pytest.fixture
+def away(monkeypatch):
+    return Away(monkeypatch)
+
+
+def verdict(client):
+    return client.get("/v1/versions/2").json()["events"][-1]["details"]["verdict"]["outcome"]
+
+
+def test_a_verdict_is_stored_once_the_store_is_back(tmp_path, away):
+    with served(configured(tmp_path)) as (client, _):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "200ms"})
+        until(lambda: away.refused)
+        assert state(client, 2) == "on trial"
+        away.is_back = True
+        until(lambda: client.get("/v1/versions").json()["trial"] is None)
+        assert (state(client, 2), verdict(client)) == ("proposed", "ended")
+        assert 'outcome="ended"} 1.0' in client.get("/metrics").text, "counted once"
+
+
+def test_a_rollback_concludes_a_trial_whose_end_is_not_stored(tmp_path, away):
+    with served(configured(tmp_path)) as (client, _):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "200ms"})
+        until(lambda: away.refused)
+        assert post(client, "/2/rollback").status_code == 503
+        away.is_back = True
+        post(client, "/2/rollback")
+        until(lambda: state(client, 2) != "on trial")
+        assert post(client, "/2/start", {**SHORT, "longest": "60s"}).status_code == 200
+        away.is_back = False
+        assert post(client, "/2/rollback").status_code == 503, "it says that it is not stored"
+        away.is_back = True
