@@ -54,6 +54,8 @@ def test_a_rollback_concludes_a_trial_whose_end_is_not_stored(tmp_path, away):
         away.is_back = True
         post(client, "/2/rollback")
         until(lambda: state(client, 2) != "on trial")
+        last = client.get("/v1/versions/2").json()["events"][-1]
+        assert (last["state"], last["author"]) == ("rolled back", "ops")
         assert post(client, "/2/start", {**SHORT, "longest": "60s"}).status_code == 200
         away.is_back = False
         assert post(client, "/2/rollback").status_code == 503, "it says that it is not stored"

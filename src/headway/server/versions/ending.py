@@ -19,8 +19,12 @@ def ending(live: LiveTrial, now: int) -> VersionEvent:
     verdict = live.trial.verdict
     measured = measure(live.expects, verdict)
     details = {"verdict": verdict.as_json(), "measured": measured}
-    if verdict.outcome != Outcome.ENDED:
-        return VersionEvent(ROLLED_BACK, now, live.stopped_by or OURSELVES, verdict.why, details)
+    if verdict.outcome == Outcome.TRIPPED:
+        return VersionEvent(ROLLED_BACK, now, OURSELVES, verdict.why, details)
+    if live.stopped_by:  # also after a good verdict
+        return VersionEvent(ROLLED_BACK, now, live.stopped_by, live.stopped_why, details)
+    if verdict.outcome == Outcome.STOPPED:
+        return VersionEvent(ROLLED_BACK, now, OURSELVES, verdict.why, details)
     if live.promotes and measured.get("is_better"):
         return VersionEvent(PROMOTED, now, OURSELVES, "the expected figure is better", details)
     return VersionEvent(PROPOSED, now, OURSELVES, verdict.why, details)

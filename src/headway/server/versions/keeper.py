@@ -204,8 +204,7 @@ class VersionKeeper:
             live = self.live
             if live is None or live.number != number:
                 return await self._take_back(number, author, why)
-            live.stopped_by = author
-            live.stop(why or f"{author} rolled it back")
+            live.roll_back(author, why or f"{author} rolled it back")
         await live.has_run.wait()
         async with self._deciding:
             if self.live is live:

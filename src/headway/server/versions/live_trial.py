@@ -32,7 +32,7 @@ class LiveTrial:
         self.expects: Mapping[str, Any] | None = None  # the version's expected gain
         self.failure = ""  # why the trial has no verdict; empty: it has one, or will
         self.has_run = asyncio.Event()  # set once no engine is told the candidate any more
-        self.stopped_by = ""  # the operator who ended it
+        self.stopped_by, self.stopped_why = "", ""  # the operator who ended it; empty: nobody
         self.trial = Trial(plan, lanes, now)
         self._notes = Notes()
         self._stopped: tuple[str, Outcome] | None = None
@@ -77,6 +77,11 @@ class LiveTrial:
                 engine.admission.watchers.remove(watcher)
                 engine.admission.listeners.remove(watcher.rows)
                 obey(engine, self.control)
+
+    def roll_back(self, by: str, why: str) -> None:
+        """End the trial for an operator, also if its verdict is not stored yet."""
+        self.stopped_by, self.stopped_why = by, why
+        self.stop(why)
 
     def stop(self, why: str, outcome: Outcome = Outcome.STOPPED) -> None:
         """Have the judging thread end the trial."""
