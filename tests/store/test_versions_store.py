@@ -59,6 +59,17 @@ def test_a_version_is_taken_back_whole_or_not_at_all(database):
     assert [each.state for each in versions.all("m")] == [PROMOTED, ROLLED_BACK, PROPOSED]
 
 
+def test_replaced_versions_are_in_the_order_of_their_replacement(database):
+    versions = Versions(database)
+    versions.add(CONTENT, "d1", event(PROMOTED), is_file=True)
+    for digest in ("d2", "d3"):
+        versions.add(CONTENT, digest, event(PROPOSED))
+    for number, at in ((3, 9), (1, 9), (2, 4)):  # one second, then a clock set back
+        versions.happen(number, event(PROMOTED, at))
+    replaced = sorted(versions.all("m"), key=lambda each: each.order)
+    assert [each.number for each in replaced if each.state == REPLACED] == [3, 1]
+
+
 @pytest.fixture
 def servers(new_postgres):
     """The versions of two servers on one store, and its URL."""

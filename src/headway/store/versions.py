@@ -23,6 +23,7 @@ from headway.store.turns import Turn, take_turn
 
 PROPOSED, ON_TRIAL, PROMOTED = "proposed", "on trial", "promoted"
 ROLLED_BACK, REJECTED, REPLACED = "rolled back", "rejected", "replaced"
+TURN = "turn"  # detail of a replacement: its place among the model's, from 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +34,7 @@ class VersionEvent:
     at: int
     author: str  # who did it; headway for an automatic change
     why: str
-    details: Mapping[str, Any] = field(default_factory=dict)  # a trial's plan or verdict
+    details: Mapping[str, Any] = field(default_factory=dict)  # a trial's plan or verdict; TURN
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,13 @@ class StoredVersion:
     @property
     def state(self) -> str:
         return self.events[-1].state
+
+    @property
+    def order(self) -> tuple[int, int, int]:
+        """Orders replaced versions by when they were replaced. Clocks may step back, so a time
+        counts only between events that were stored without a turn."""
+        last = self.events[-1]
+        return last.details.get(TURN, 0), last.at, self.number
 
 
 class VersionConflictError(Exception):
@@ -130,10 +138,12 @@ def _happen(connection: Connection, number: int, event: VersionEvent) -> None:
         content = connection.execute(
             select(VERSIONS.c.content).where(VERSIONS.c.number == number)
         ).scalar_one()
-        for other in _all(connection, json.loads(content).get("model", "")):
+        found = _all(connection, json.loads(content).get("model", ""))
+        turn = 1 + sum([past.state == REPLACED for each in found for past in each.events])
+        for other in found:
             if other.number != number and other.events and other.state == PROMOTED:
                 why = f"version {number} was promoted"
-                gone = VersionEvent(REPLACED, event.at, event.author, why)
+                gone = VersionEvent(REPLACED, event.at, event.author, why, {TURN: turn})
                 _append(connection, other.number, gone)
     _append(connection, number, event)
 

@@ -224,7 +224,7 @@ class VersionKeeper:
         earlier = [each for each in earlier if each.state == REPLACED]
         if not earlier:
             raise VersionConflictError(f"there is no version before {number}")
-        back = max(earlier, key=lambda each: (each.events[-1].at, each.number))
+        back = max(earlier, key=lambda each: each.order)
         config = self._configured(back)
         self.in_force.check(config)
         put = VersionEvent(PROMOTED, gone.at, author, f"version {number} was rolled back")
