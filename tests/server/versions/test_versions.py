@@ -309,3 +309,27 @@ def test_states_and_numbers_that_do_not_fit_are_said(tmp_path):
         assert post(client, "/2/reject", {"why": "no"}).json()["state"] == "rejected"
         assert post(client, "/2/start").status_code == 409
         assert post(client, "/2/promote", {"wy": "x"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "given, why",
+    [
+        ({"slice": "1us", "wash_out": "0s"}, "slice is 10 ms or more"),
+        ({"alpha": 1e-310}, "alpha is 1e-12 or more, not 1e-310"),
+    ],
+)
+def test_a_trial_that_cannot_be_judged_is_refused_by_name(tmp_path, given, why):
+    with served(configured(tmp_path)) as (client, _):
+        post(client, "", CHANGE)
+        answer = post(client, "/2/start", given)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (400, why)
+        assert state(client, 2) == "proposed"
+
+
+def test_a_rollback_of_the_promoted_version_names_the_trial_that_is_in_its_way(tmp_path):
+    with served(configured(tmp_path)) as (client, _):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "60s"})
+        error = post(client, "/1/rollback").json()["error"]
+        assert error["message"] == "version 2 is on trial: roll it back first"
+        post(client, "/2/rollback")

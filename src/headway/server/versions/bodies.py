@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from headway.core.request import NEVER
+from headway.errors import SettingError
 from headway.rollout.guardrail import ANY_LANE, EVERYWHERE, Guardrail
 from headway.rollout.plan import HardStop, TrialPlan
 from headway.rollout.proposal import Expectation, Proposal
@@ -13,6 +14,8 @@ from headway.server.config.durations import Duration
 Text = Annotated[str, Field(max_length=2_000)]
 Share = Annotated[float, BeforeValidator(lambda value: float(value))]
 PLAN, STOP = TrialPlan(), HardStop()
+LEAST_SLICE = 10_000_000  # nanoseconds; engines change versions between steps, in milliseconds
+LEAST_ALPHA = 1e-12  # its e-values are finite
 
 
 class Strict(BaseModel):
@@ -105,6 +108,10 @@ class StartBody(Strict):
     def plan(self, proposal: Proposal, seed: int, engines: int) -> TrialPlan:
         """The trial's plan. seed: used if the body has none. engines: how many are compared. Raises
         SettingError."""
+        if self.slice < LEAST_SLICE:
+            raise SettingError(f"slice is {LEAST_SLICE // 10**6} ms or more")
+        if self.alpha < LEAST_ALPHA:
+            raise SettingError(f"alpha is {LEAST_ALPHA:g} or more, not {self.alpha:g}")
         rails, expects = proposal.guardrails, proposal.expects
         if expects and not any(
             each.figure == expects.figure and each.lane in (ANY_LANE, expects.lane)

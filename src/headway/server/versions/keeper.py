@@ -218,7 +218,10 @@ class VersionKeeper:
         gone = VersionEvent(ROLLED_BACK, clock.unix(), author, why)
         if found.state == ON_TRIAL:  # no trial of it runs here
             return await self.ask(self.versions.happen, number, gone, (ON_TRIAL,))
-        if found.state != PROMOTED or self.live:
+        if self.live:
+            tried = self.live.number
+            raise VersionConflictError(f"version {tried} is on trial: roll it back first")
+        if found.state != PROMOTED:
             raise VersionConflictError(f"version {number} is {found.state}, and not in force")
         earlier = await self.ask(self.versions.all, self.model)
         earlier = [each for each in earlier if each.state == REPLACED]
