@@ -157,6 +157,17 @@ def test_a_trial_ends_when_one_of_its_engines_does_not_serve(tmp_path):
         engine.state = EngineState.READY
 
 
+def test_a_trial_that_a_drain_ends_is_ended_by_the_server(tmp_path):
+    with served(configured(tmp_path)) as (client, front, _):
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "60s"})
+        next(iter(front.models)).engine.state = EngineState.DRAINING
+        until(lambda: state(client, 2) == "rolled back")
+        last = client.get("/v1/versions/2").json()["events"][-1]
+        assert last["why"] == "the server was ended during its trial"
+        assert last["details"]["verdict"]["outcome"] == "stopped"
+
+
 @pytest.mark.parametrize(
     "replicas, given, why",
     [

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from headway.core.commands import Retune
+from headway.rollout.trial import Outcome
 from headway.server.config.config import ServerConfig
 from headway.server.engine.handle import EngineState
 from headway.server.intake.model import Model
@@ -10,6 +11,7 @@ from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
 from headway.server.versions.retunable import check_retune, policies_of
 
+SERVER_ENDED = "the server was ended during its trial"
 UNTOLD = 0  # version of an engine that was told none: it runs the file's configuration
 
 
@@ -31,12 +33,15 @@ class InForce:
         return {each.name: each.engine.load.version for each in self.engines}
 
     @property
-    def fault(self) -> str:
-        """Which engine does not serve, and its state; empty: all serve."""
+    def fault(self) -> tuple[str, Outcome] | None:
+        """Why a trial must end, and how it does, if an engine does not serve; None: all serve."""
         for each in self.engines:
             if each.engine.state is not EngineState.READY:
-                return f"the engine {each.name} was {each.engine.state}"
-        return ""
+                if each.engine.state is EngineState.DRAINING:
+                    return SERVER_ENDED, Outcome.STOPPED
+                why = f"the engine {each.name} was {each.engine.state} during the trial"
+                return why, Outcome.TRIPPED
+        return None
 
     def check(self, config: ServerConfig) -> None:
         """Check that all engines can change to a configuration. Raises SettingError."""

@@ -16,7 +16,7 @@ from headway.server.observe.logs import Log
 from headway.server.versions.bodies import ProposeBody, StartBody
 from headway.server.versions.changes import Changes
 from headway.server.versions.ending import OURSELVES, ending
-from headway.server.versions.in_force import InForce
+from headway.server.versions.in_force import SERVER_ENDED, InForce
 from headway.server.versions.live_trial import LiveTrial
 from headway.server.versions.metrics import VersionMetrics
 from headway.server.versions.split import split_for
@@ -99,7 +99,7 @@ class VersionKeeper:
     async def close(self) -> None:
         """End a running trial, which takes the candidate back, and all other changes."""
         if self.live:
-            self.live.stop("the server was ended during its trial")
+            self.live.stop(SERVER_ENDED)
         await self._changes.close(CLOSING)
 
     # -- what may be in force

@@ -46,11 +46,11 @@ class LiveTrial:
         engines: Sequence[Model],
         now: Callable[[], int],
         obey: Callable[[Model, int], object],
-        fault: Callable[[], str],
+        fault: Callable[[], tuple[str, Outcome] | None],
     ) -> None:
         """Run the trial until its verdict. engines: one, or two that share the traffic. obey:
         called with an engine and the number of the version that it should run. fault: returns why
-        an engine does not serve, which ends the trial; empty: all serve."""
+        and how the trial ends if an engine does not serve; None: all serve."""
         watchers = [EngineWatcher(self.trial, self._notes, at) for at, _ in enumerate(engines)]
         for engine, watcher in zip(engines, watchers, strict=True):
             engine.admission.watchers.append(watcher)
@@ -65,8 +65,8 @@ class LiveTrial:
                 if judging is None or judging.done():
                     if judging:
                         judging.result()
-                    if why := fault():
-                        self.stop(f"{why} during the trial", Outcome.TRIPPED)
+                    if found := fault():
+                        self.stop(*found)
                     oldest = [_oldest(engine) for engine in engines]
                     judging = asyncio.ensure_future(asyncio.to_thread(self._judge, at, oldest))
                 await asyncio.sleep(min(LOOK, max(0.0, (self.trial.next_at(at) - now()) / 1e9)))
