@@ -34,7 +34,7 @@ class Inbox(Protocol):
 
     def wait(self, until: int, least: int = 1) -> None:
         """Return when `least` commands wait, or at time `until`. A live inbox also returns when a
-        step is back."""
+        step is back, or at the deadline of a command that waits."""
         ...
 
 
@@ -188,8 +188,10 @@ class Engine:
         return not self._flights or (self._has_room and self.scheduler.may_look_ahead)
 
     def _wait(self, until: int) -> None:
-        """Wait for commands, at most until this time, unless the scheduler has finished."""
+        """Wait for commands, at most until this time or the next deadline, unless the scheduler
+        has finished."""
         if not self.scheduler.finished:
+            until = min(until, self.scheduler.roster.deadlines.next)
             self.inbox.wait(until, FEW if self._flights else 1)
 
 

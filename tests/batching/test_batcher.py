@@ -8,6 +8,7 @@ import pickle
 import threading
 import tracemalloc
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import numpy as np
@@ -275,6 +276,38 @@ def test_a_deadline_drops_who_still_waits(held):
             batcher.submit(1, deadline=-1)
     assert held.calls == [[0]]
     assert issubclass(DeadlineError, TimeoutError)
+
+
+@pytest.mark.parametrize("more", [{}, {"cost": len, "buckets": (8,)}])
+def test_a_deadline_is_told_while_the_function_hangs(held, more):
+    with headway.Batcher(held, **more) as batcher:
+        futures = [batcher.submit("a")]
+        assert held.began.acquire(timeout=30)
+        futures += [batcher.submit("b", deadline=1e12), batcher.submit("c")]
+        for _ in range(2):
+            with pytest.raises(DeadlineError):
+                batcher.submit("d", deadline=0.01).result(30)
+        assert batcher.load.lanes["default"].waiting == 2
+        held.free()
+        assert [future.result(30) for future in futures] == ["a", "b", "c"]
+
+
+def test_a_deadline_is_told_while_a_generator_hangs():
+    began, go = threading.Event(), threading.Event()
+
+    def hanging(items):
+        began.set()
+        assert go.wait(30)
+        yield items
+
+    with headway.Batcher(hanging) as batcher, ThreadPoolExecutor() as pool:
+        first = pool.submit(list, batcher.stream(1))
+        assert began.wait(30)
+        with pytest.raises(DeadlineError):
+            list(batcher.stream(2, deadline=0.01))
+        assert not first.done()
+        go.set()
+        assert first.result(30) == [1]
 
 
 def test_a_cancelled_item_is_not_called(held):

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from headway.core.batch import Batch, Event
-from headway.core.commands import Close
+from headway.core.commands import Add, Close
 from headway.core.policies.join import Static
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
@@ -270,3 +270,16 @@ def test_a_step_that_is_back_before_the_commands_are_taken_wakes_the_engine():
     waiter.join(30)
     assert not waiter.is_alive()
     inbox.wait(inbox.clock.now() + 1)  # once: this one ends by its time
+
+
+@pytest.mark.parametrize("due", [{"start_by": 5}, {"end_by": 5}])
+def test_an_unread_request_that_is_due_ends_a_wait_for_several(due):
+    inbox, command = LiveInbox(WallClock()), Add(ask("a", 1, 0, **due))
+    inbox.put([Add(ask("b", 1, 0)), command])
+    inbox.wait(NEVER, 3)
+    inbox.poll()
+    waiter = threading.Thread(target=inbox.wait, args=(NEVER, 3), daemon=True)
+    waiter.start()
+    inbox.put([command])
+    waiter.join(30)
+    assert not waiter.is_alive()
