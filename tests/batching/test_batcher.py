@@ -6,6 +6,7 @@ import logging
 import os
 import pickle
 import threading
+import time
 import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -19,11 +20,11 @@ from hypothesis import strategies as st
 import headway
 from headway.batching.calling import ProcessDiedError, WrongResultsError
 from headway.batching.executor import SharedError
-from headway.batching.item import Deliveries, LoopSink, Result
+from headway.batching.item import Deliveries, FutureSink, Item, LoopSink, Result
 from headway.batching.line import Waiting
 from headway.core.lane import Budget, Lane
 from headway.core.load import LaneLoad, Load
-from headway.core.request import Finish
+from headway.core.request import NEVER, Finish
 from headway.errors import (
     DeadlineError,
     EngineDownError,
@@ -232,15 +233,52 @@ def test_a_full_lane_refuses_at_once_and_says_when_to_come_again(held):
             assert batcher.call(item) == item
 
 
-def test_a_refusal_knows_how_fast_the_line_drains():
-    load = Load(lanes={"a": LaneLoad(Lane("a", max_waiting=1), 1, 30, 10.0)})
+def test_a_refusal_counts_what_waits_now_and_what_is_left_of_the_running_call():
+    second, costs = 10**9, (10, 20, 30)
+    new = [Item("", "a", FutureSink(), cost=cost) for cost in costs]
+    load = Load(lanes={"a": LaneLoad(Lane("a", max_waiting=2), 0, 0, 10.0)}, begins=7 * second)
     line = Waiting()
-    line.enter("a", load, 5)
-    with pytest.raises(
-        RefusedError, match=r"1 items wait in 'a' already; try again in 3 s"
-    ) as said:
-        line.enter("a", load, 5)
-    assert said.value.retry_at == 5 + 3 * 10**9
+    line.enter(new[:1], load, 0)
+    line.enter(new[1:2], load, 0)
+    with pytest.raises(RefusedError, match="2 items wait in 'a' already; try again in 8 s") as said:
+        line.enter(new[2:], load, 2 * second)
+    assert said.value.retry_at == 10 * second
+    with pytest.raises(RefusedError, match="3 items come together, and no more than 2 may") as said:
+        line.enter(new, load, 0)
+    assert said.value.retry_at == NEVER
+    counted = line.counted(load).lanes["a"]
+    assert (counted.waiting, counted.tokens) == (2, 30)
+    line.leave(new)
+    assert line.counted(load) == load
+
+
+def test_an_item_that_is_cancelled_holds_no_place_while_a_call_runs(held):
+    with headway.Batcher(held, max_waiting=1) as batcher:
+        running = batcher.submit(0)
+        assert held.began.acquire(timeout=30)
+        for _ in range(3):
+            assert batcher.submit(1).cancel()
+        last = batcher.submit(2)
+        held.free()
+        assert (running.result(30), last.result(30)) == (0, 2)
+
+
+@pytest.mark.parametrize("more", [{}, {"cost": len, "buckets": (8,)}])
+def test_a_full_lane_knows_what_waits_while_the_first_call_runs(held, more):
+    with headway.Batcher(held, size=4, max_waiting=3, **more) as batcher:
+        held.go.release()
+        assert batcher.call("ab") == "ab"
+        running = batcher.submit("ab")
+        for _ in range(2):
+            assert held.began.acquire(timeout=30)
+        waiting = [batcher.submit("abc") for _ in range(3)]
+        line = batcher.load.lanes["default"]
+        assert (line.waiting, line.tokens) == (3, 9 if more else 3)
+        with pytest.raises(RefusedError, match="3 items wait in 'default' already; try") as said:
+            batcher.submit("d")
+        assert said.value.retry_at > time.monotonic_ns()
+        held.free()
+        assert [each.result(30) for each in (running, *waiting)] == ["ab", *["abc"] * 3]
 
 
 def test_an_unknown_lane_is_refused():

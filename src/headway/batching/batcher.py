@@ -95,8 +95,8 @@ class Batcher(Chainable):
 
     @property
     def load(self) -> Load:
-        """The items that wait and run in each lane, as of the latest call."""
-        return self._engine.load
+        """What waits in each lane now, and what ran when a call last began or ended."""
+        return self._waiting.counted(self._engine.load)
 
     @property
     def down(self) -> str:
@@ -232,13 +232,11 @@ class Batcher(Chainable):
         Their sinks get the results. Raises RefusedError, PromptError, EngineDownError.
         """
         lane, now = self.lane_of(lane), self._engine.clock.now()
-        costs = [self.settings.cost_of(each.value) for each in offers]
-        items, requests, told = list[Item](), list[Request](), list[Account]()
+        cost_of, told = self.settings.cost_of, list[Account]()
+        items = [Item(each[0], lane, each.sink, each.account, cost_of(each[0])) for each in offers]
+        self._waiting.enter(items, self._engine.load, now)
         try:
-            for each, cost in zip(offers, costs, strict=True):
-                self._waiting.enter(lane, self._engine.load, now)
-                items.append(Item(each.value, lane, each.sink, each.account))
-                requests.append(self._request(items[-1], cost, each, now))
+            requests = [self._request(*each, now) for each in zip(items, offers, strict=True)]
             for item in items:
                 self._items[item.id] = item
                 if item.account:
@@ -259,8 +257,8 @@ class Batcher(Chainable):
         for item in items:
             self._drop(item.id)
 
-    def _request(self, item: Item, cost: int, offer: Offer, now: int) -> Request:
-        number = next(self._numbers)
+    def _request(self, item: Item, offer: Offer, now: int) -> Request:
+        number, cost = next(self._numbers), item.cost
         item.id = str(number)
         return Request(
             item.id,
@@ -288,4 +286,5 @@ class Batcher(Chainable):
         """Drop the item with this id. Does nothing if it has ended."""
         if item := self._items.get(id):
             item.dropped = True
+            self._waiting.leave([item])
             self._engine.cancel([id])

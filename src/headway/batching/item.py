@@ -62,14 +62,17 @@ class Item:
     """An item. The executor fills in its results, and the Batcher delivers them to its caller."""
 
     __slots__ = (
-        *("account", "dropped", "error", "id", "lane", "pieces", "result"),
+        *("account", "cost", "dropped", "error", "id", "lane", "pieces", "result"),
         *("row", "sink", "step", "value", "waits"),
     )
 
-    def __init__(self, value: Any, lane: str, sink: Sink, account: Account | None = None) -> None:
+    def __init__(
+        self, value: Any, lane: str, sink: Sink, account: Account | None = None, cost: int = 1
+    ) -> None:
         self.value, self.lane, self.sink, self.account = value, lane, sink, account
+        self.cost = cost
         self.id = ""  # of its request
-        self.waits = True  # it is in no call yet
+        self.waits = False  # it was accepted, and is in no call yet
         self.dropped = False  # its result is not wanted: a call that has not begun leaves it out
         self.result: Any = None
         self.error: BaseException | None = None

@@ -90,7 +90,7 @@ def late(line: LaneLoad, load: Load, now: int, start_by: int) -> Refuse | None:
     longest = ahead if _is_foreseen(line) else ahead + ahead // DOUBT
     if start_by == NEVER or now + longest <= start_by:
         return None
-    waits, most, left = map(_seconds, (ahead, longest, max(0, start_by - now)))
+    waits, most, left = map(in_seconds, (ahead, longest, max(0, start_by - now)))
     doubt = f" and may be {most}" if longest > ahead else ""
     reason = (
         f"the wait in {line.lane.name!r} is about {waits}{doubt}: too long for a request that must "
@@ -202,7 +202,7 @@ def _starts_at_once(load: Load) -> bool:
     return has_room and not any(each.slots != NEVER or each.lane.is_limited for each in lines)
 
 
-def _seconds(nanoseconds: int) -> str:
+def in_seconds(nanoseconds: int) -> str:
     """Seconds as text: two significant digits, or whole seconds from 10 on."""
     seconds = nanoseconds / 1e9
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.2g} s"

@@ -57,6 +57,7 @@ class Load(NamedTuple):
     preemptions: int = 0  # so far
     version: int = 0  # number of the configuration in force; 0: it has none
     slots: int = 0  # sequences that may run at once; 0: slots are not filled one by one
+    begins: int = 0  # when another step could begin; `now` if it is not known how long steps take
 
     @property
     def tokens_in_time(self) -> int:

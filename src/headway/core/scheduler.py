@@ -288,9 +288,9 @@ class Scheduler:
         lanes = roster.loads(estimates.drain_rate, self.newcomers.etas, self.resizing.windows)
         memory = len(roster.running), pool.num_free, pool.num_blocks, pool.block_size
         most = min(pool.num_blocks * pool.block_size, settings.context)
-        speed = estimates.prefill, estimates.drift
-        rest = roster.preemptions, settings.version, roster.open_slots
-        return Load(now, self.steps, lanes, *memory, most, *speed, self._closing, *rest)
+        known = estimates.prefill, estimates.drift, self._closing, roster.preemptions
+        rest = settings.version, roster.open_slots, self._in_flight.all_back(now, self.committed)
+        return Load(now, self.steps, lanes, *memory, most, *known, *rest)
 
     def check(self) -> None:
         """Raise AssertionError if the books do not balance. For tests, and when idle."""

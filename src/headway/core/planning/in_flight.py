@@ -46,8 +46,8 @@ class InFlight:
             predict = estimates.behind_another if self._steps else estimates.predict
             foreseen = predict(features)
             gap = estimates.drifted(cost.on_host(features) + cost.behind(features))
-        elif self.ahead and estimates.calls is not None:
-            foreseen = estimates.calls.surely(tokens)
+        elif estimates.calls is not None:
+            foreseen = estimates.calls.surely(tokens + batch.waste)
         self._steps[batch.step] = StepInFlight(now, tokens, since, foreseen, gap)
         if self.ahead:
             back, running = self.all_back(now, committed), self.roster.running
