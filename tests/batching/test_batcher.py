@@ -146,6 +146,19 @@ def test_the_item_that_makes_a_call_raise_is_found_and_fails_alone(held, caplog)
     assert caplog.messages == ["a call of 1 items failed: ValueError: -3 is negative"]
 
 
+def test_halves_are_called_without_items_that_were_dropped_meanwhile(held):
+    held.function = lambda items: 1 / 0
+    with headway.Batcher(held, size=8, window=900) as batcher:
+        futures = [batcher.submit(item) for item in range(8)]
+        assert held.began.acquire(timeout=30)
+        assert all(futures[item].cancel() for item in (1, 2, 3, 4, 5, 6))
+        held.free()
+        for future in (futures[0], futures[7]):
+            with pytest.raises(ZeroDivisionError):
+                future.result(30)
+    assert held.calls == [[*range(8)], [0], [7]]
+
+
 def test_together_all_items_of_a_call_that_raises_fail(held):
     held.function = picky
     with headway.Batcher(held, on_error="together") as batcher:
@@ -426,19 +439,37 @@ def test_a_call_costs_no_more_than_it_may(held):
     assert held.calls[1:] == [["aa", "bbb"], ["cc"], ["d" * 9]]
 
 
-def test_a_padding_that_raises_fails_its_call_alone():
+@pytest.mark.parametrize("on_error", ["bisect", "together"])
+@pytest.mark.parametrize("items", [(1, -2, 3), (-1, -2, -3)])
+def test_a_padding_that_raises_fails_its_item_alone(caplog, items, on_error):
     def pad(item, cost):
-        raise ValueError("no padding")
+        if item < 0:
+            raise ValueError(f"no padding for {item}")
+        return 10 * item
 
+    more = {"cost": abs, "buckets": (4,), "pad": pad, "on_error": on_error}
     with (
-        headway.Batcher(doubled, cost=abs, buckets=(4,), pad=pad) as batcher,
-        headway.Batcher(counting, cost=abs, buckets=(4,), pad=pad) as streams,
+        headway.Batcher(doubled, size=3, window=900, **more) as batcher,
+        headway.Batcher(counting, size=3, window=900, **more) as streams,
+        ThreadPoolExecutor() as pool,
     ):
-        for _ in range(5):
-            with pytest.raises(ValueError, match="no padding"):
-                batcher.call(3)
-            with pytest.raises(ValueError, match="no padding"):
-                next(streams.stream(3))
+        futures = [(each, batcher.submit(each)) for each in items]
+        pieces = [(each, pool.submit(list, streams.stream(each))) for each in items]
+        for each, future in (*futures, *pieces):
+            if each < 0:
+                with pytest.raises(ValueError, match=f"no padding for {each}"):
+                    future.result(30)
+        assert [future.result(30) for each, future in futures if each > 0] == [
+            20 * each for each in items if each > 0
+        ]
+        assert [future.result(30) for each, future in pieces if each > 0] == [
+            [f"{each}0{step}" for step in range(3)] for each in items if each > 0
+        ]
+    assert set(caplog.messages) == {
+        f"the padding of an item failed: ValueError: no padding for {each}"
+        for each in items
+        if each < 0
+    }
 
 
 @pytest.mark.parametrize("cost", [0, -1, 1.5, None, 10**9])

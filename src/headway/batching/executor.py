@@ -12,7 +12,7 @@ from headway.batching.item import Item
 from headway.batching.stream import DONE
 from headway.core.batch import Batch, Output, Row
 from headway.engine import Executor
-from headway.errors import first_line
+from headway.errors import EngineError, first_line
 from headway.executor.traits import Traits
 from headway.live.clock import WallClock
 
@@ -28,6 +28,8 @@ TRAITS = Traits(
     tells_back=True,
 )
 Pad = Callable[[Any, int], Any]
+Called = tuple[Item, Any]  # an item, and its value as the function gets it
+NOWHERE = -1  # the place of an item that failed before its streaming call
 
 
 class FunctionExecutor(Executor):
@@ -99,17 +101,16 @@ class FunctionExecutor(Executor):
         if batch.rows[0].sequence < 0:  # GuardedExecutor's probe: do steps work at all?
             return Output(((END,),))
         if not self._streams:
-            errors = {at: DROPPED for at, each in enumerate(items) if each.dropped}
-            if wanted := [each for at, each in enumerate(items) if at not in errors]:
-                self._call(wanted, batch)
-            errors |= {at: first_line(each.error) for at, each in enumerate(items) if each.error}
-            return Output(((),) * len(batch.rows), errors=errors)
+            self._call(self._padded(items, batch.width))
+            return Output(((),) * len(batch.rows), errors=_errors(items))
         if begins:
             self._close_stream()
-            self._stream = self._pieces(items, batch)
+            called = self._padded(items, batch.width)
+            self._stream = self._calling.stream([value for _, value in called])
+            places = {item: at for at, (item, _) in enumerate(called)}
             self._places = {
-                row.sequence: (at, item)
-                for at, (row, item) in enumerate(zip(begins, items, strict=True))
+                row.sequence: (places.get(item, NOWHERE), item)
+                for row, item in zip(begins, items, strict=True)
             }
         return self._next(batch.rows)
 
@@ -123,79 +124,70 @@ class FunctionExecutor(Executor):
         self._close_stream()
         self._calling.close()
 
-    def _values(self, items: list[Item], batch: Batch) -> list[Any]:
-        values = [item.value for item in items]
-        if self._pad is None or not batch.width:
-            return values
-        return [self._pad(value, batch.width) for value in values]
+    def _padded(self, items: list[Item], width: int) -> list[Called]:
+        """The items that are still wanted, padded. An item that `pad` raises for fails alone."""
+        called = list[Called]()
+        for item in filter(_is_wanted, items):
+            try:
+                padded = self._pad(item.value, width) if self._pad and width else item.value
+            except BaseException as error:
+                _log("the padding of an item", error)
+                item.fail(error)
+            else:
+                called.append((item, padded))
+        return called
 
-    def _call(self, items: list[Item], batch: Batch) -> None:
-        """Give each item its result or its error."""
-        try:
-            self._call_part(items, self._values(items, batch))
-        except BaseException as error:  # raised by `pad`
-            _log(f"a call of {len(items)} items", error)
-            for item in items:
-                item.fail(_own(error, len(items)))
-
-    def _call_part(self, items: list[Item], values: list[Any]) -> None:
-        if (error := self._try(items, values)) is None:
+    def _call(self, called: list[Called]) -> None:
+        """Give each item its result or its error. A call that raises is repeated in halves, without
+        the items that were dropped meanwhile."""
+        called = [each for each in called if _is_wanted(each[0])]
+        if not called or (error := self._try(called)) is None:
             return
-        count = len(items)
+        count = len(called)
         whole = isinstance(error, ProcessDiedError | WrongResultsError | KeyboardInterrupt)
         if count > 1 and self._bisect and not whole:
             middle = count // 2
-            self._call_part(items[:middle], values[:middle])
-            self._call_part(items[middle:], values[middle:])
+            self._call(called[:middle])
+            self._call(called[middle:])
             return
         _log(f"a call of {count} items", error)
-        for item in items:
+        for item, _ in called:
             item.fail(_own(error, count))
 
-    def _try(self, items: list[Item], values: list[Any]) -> BaseException | None:
+    def _try(self, called: list[Called]) -> BaseException | None:
         """Call the function and give items their results. Returns what it raised, or None."""
         try:
-            results = self._calling.call(values)
+            results = self._calling.call([value for _, value in called])
         except BaseException as error:
             return error
-        for item, result in zip(items, results, strict=True):
+        for (item, _), result in zip(called, results, strict=True):
             if isinstance(result, BaseException):
                 item.fail(result)
             else:
                 item.result = result
         return None
 
-    def _pieces(self, items: list[Item], batch: Batch) -> Iterator[Sequence[Any]]:
-        """Pad the items and call the generator. Padding happens when the first piece is asked for,
-        so an error in `pad` is handled like one in the function."""
-        yield from self._calling.stream(self._values(items, batch))
-
     def _next(self, rows: tuple[Row, ...]) -> Output:
         """The output of a step: the next piece of each row's item."""
         places = [self._places[row.sequence] for row in rows]
+        called = [item for place, item in places if place != NOWHERE]
+        pieces: Sequence[Any] | None = None  # the generator has ended
         try:
-            pieces = next(self._stream)
-        except StopIteration:
-            return Output(((END,),) * len(rows))
+            if called:
+                pieces = next(self._stream, None)
         except BaseException as error:
-            _log(f"a call of {len(rows)} items", error)
-            for _, item in places:
-                item.fail(_own(error, len(rows)))
-            why = first_line(error)
-            return Output(((),) * len(rows), errors=dict.fromkeys(range(len(rows)), why))
-        tokens, errors = list[tuple[int, ...]](), dict[int, str]()
-        for row, (place, item) in enumerate(places):
-            piece = pieces[place]
+            _log(f"a call of {len(called)} items", error)
+            for item in called:
+                item.fail(_own(error, len(called)))
+        tokens = list[tuple[int, ...]]()
+        for place, item in places:
+            piece = DONE if pieces is None or place == NOWHERE else pieces[place]
             if isinstance(piece, BaseException):
                 item.fail(piece)
-                errors[row] = first_line(piece)
-                tokens.append(())
-            elif piece is DONE:
-                tokens.append((END,))
-            else:
+            elif piece is not DONE:
                 item.pieces.append(piece)
-                tokens.append((MORE,))
-        return Output(tuple(tokens), errors=errors)
+            tokens.append(() if item.error else (END,) if piece is DONE else (MORE,))
+        return Output(tuple(tokens), errors=_errors([item for _, item in places]))
 
     def _close_stream(self) -> None:
         stream, self._stream = self._stream, iter(())
@@ -204,6 +196,18 @@ class FunctionExecutor(Executor):
                 close()
         except BaseException as error:  # its items have ended, so there is no caller left to tell
             _log("the end of a stream", error)
+
+
+def _is_wanted(item: Item) -> bool:
+    """Whether the item was not dropped. One that was has an error from now on."""
+    if item.dropped:
+        item.fail(EngineError(DROPPED))
+    return item.error is None
+
+
+def _errors(items: list[Item]) -> dict[int, str]:
+    """What failed, by the place of the item."""
+    return {at: first_line(each.error) for at, each in enumerate(items) if each.error}
 
 
 def _own(error: BaseException, count: int) -> BaseException:
