@@ -686,24 +686,33 @@ def test_a_generator_that_raises_ends_all_of_its_call():
         assert next(batcher.stream(2)) == 2
 
 
-def test_leaving_a_stream_ends_it_and_its_generator():
-    closed = threading.Event()
+@pytest.mark.parametrize("leaves", [True, False])
+def test_a_generator_is_closed_when_its_last_item_has_ended(leaves):
+    closed, threads = threading.Event(), []
 
     def function(items):
+        threads.append(threading.current_thread())
         try:
+            yield items
             while True:
-                yield items
+                yield [headway.DONE if item == "done" else item for item in items]
         finally:
+            threads.append(threading.current_thread())
             closed.set()
 
-    with headway.Batcher(function) as batcher:
-        stream = batcher.stream(1)
-        assert next(stream) == 1
-        stream.close()
-        again = batcher.stream(2)
-        assert next(again) == 2
+    with headway.Batcher(function, size=2, window=900) as batcher, ThreadPoolExecutor() as pool:
+        done = pool.submit(list, batcher.stream("done"))
+        if leaves:
+            stream = batcher.stream("leaves")
+            assert next(stream) == "leaves"
+        else:
+            assert list(batcher.stream("done")) == ["done"]
+        assert done.result(30) == ["done"]
+        if leaves:
+            assert not closed.is_set(), "the other item goes on"
+            stream.close()
         assert closed.wait(30)
-        again.close()
+    assert len(set(threads)) == 1, "it is closed where it ran"
 
 
 def test_a_generator_whose_end_fails_costs_the_next_call_nothing(caplog):

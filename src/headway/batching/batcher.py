@@ -204,6 +204,7 @@ class Batcher(Chainable):
         item = self._items.pop(id)
         item.dropped = True
         self._waiting.leave([item])
+        self._executor.ended(item)
         if item.account:
             item.account.settled(item.row)
         self._deliveries.add(item.sink, news)

@@ -60,6 +60,7 @@ class FunctionExecutor(Executor):
         self._tell: Callable[[], object] = lambda: None  # called when a step is back
         self._stream: Iterator[Sequence[Any]] = iter(())
         self._closed = False
+        self._streaming = set[Item]()  # of the generator's call: those that have not ended
         # By sequence: the place in the streaming call, and the item.
         self._places: dict[int, tuple[int, Item]] = {}
 
@@ -69,6 +70,8 @@ class FunctionExecutor(Executor):
         if self._streams:
             for sequence in batch.ended:
                 self._places.pop(sequence, None)
+            if begins:
+                self._streaming = set(items)
         self._begun(items)
         begins_now = not self._outputs
         started = Lock()
@@ -113,6 +116,14 @@ class FunctionExecutor(Executor):
                 for row, item in zip(begins, items, strict=True)
             }
         return self._next(batch.rows)
+
+    def ended(self, item: Item) -> None:
+        """Hear, in the engine's thread, that an item has ended. After the last one of its call, the
+        generator is closed, in the function's thread."""
+        if item in self._streaming:
+            self._streaming.remove(item)
+            if not self._streaming:
+                self._thread.submit(self._close_stream)
 
     def close(self) -> None:
         if not self._closed:
