@@ -597,6 +597,28 @@ def test_a_sink_that_raises_costs_the_others_nothing(caplog):
     assert caplog.messages == ["a caller could not be told its result"]
 
 
+def test_what_a_callback_or_rows_raises_costs_the_others_nothing(held, caplog):
+    def exits(future):
+        raise SystemExit(1)
+
+    def fails(*told):
+        raise ValueError("not kept")
+
+    with headway.Batcher(held, rows=fails, staged=fails) as batcher:
+        futures = [batcher.submit(item) for item in range(3)]
+        for future in futures:
+            future.add_done_callback(exits)
+        held.free()
+        assert [future.result(30) for future in futures] == [0, 1, 2]
+        assert batcher.call(3) == 3
+        assert not batcher.down
+    assert set(caplog.messages) == {
+        "a caller could not be told its result",
+        "`rows` failed after a call",
+        "`staged` failed after a call",
+    }
+
+
 def test_closing_inside_a_loop():
     async def function(items):
         return items

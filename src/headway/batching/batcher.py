@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count
 from typing import Any, Self
@@ -25,9 +25,9 @@ from headway.batching.item import (
     raised,
 )
 from headway.batching.line import Waiting
+from headway.batching.listeners import Rows, Staged, logged
 from headway.batching.mapping import mapped
 from headway.batching.settings import BISECT, made_settings
-from headway.core.accounts.stages import RequestStages
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
@@ -41,8 +41,6 @@ from headway.pipelines.graph import Chainable
 
 FOREVER = 2**40  # pieces of a stream
 STREAM = Sampling(stop_tokens=frozenset({END}))
-Rows = Callable[[list[StepRow], list[RequestRow]], object]
-Staged = Callable[[list[RequestStages]], object]
 
 
 class Batcher(Chainable):
@@ -53,7 +51,7 @@ class Batcher(Chainable):
     result is the error of that item alone.
     rows: called after each call, in the engine's thread, with the ledger's rows of the calls and of
     the items that ended. staged: called before it with where the time of these items went
-    (RequestStages).
+    (RequestStages). What either of them raises is logged.
     settings: fields of BatchSettings.
 
     A context manager. The function runs in its own thread, never twice at once.
@@ -84,7 +82,7 @@ class Batcher(Chainable):
             pad=self.settings.pad,
             begun=self._waiting.leave,
         )
-        self._rows = rows
+        self._rows, staged = logged("rows", rows), staged and logged("staged", staged)
         self._engine = LiveEngine(scheduler, self._executor, rows=self._keep_rows, staged=staged)
 
     def __enter__(self) -> Self:

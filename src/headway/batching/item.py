@@ -153,10 +153,13 @@ class Deliveries:
         self._waiting: dict[asyncio.AbstractEventLoop, list[tuple[Sink, News]]] = {}
 
     def add(self, sink: Sink, news: News) -> None:
-        if sink.loop is None:
-            sink.take(news)
-        else:
+        if sink.loop is not None:
             self._waiting.setdefault(sink.loop, []).append((sink, news))
+            return
+        try:
+            sink.take(news)
+        except BaseException:  # a future's callback may exit, which would end the engine
+            _log()
 
     def send(self) -> None:
         waiting, self._waiting = self._waiting, {}
@@ -170,7 +173,11 @@ def _take_all(told: list[tuple[Sink, News]]) -> None:
         try:
             sink.take(news)
         except Exception:  # the other sinks must still be told
-            logging.getLogger("headway.batching").exception("a caller could not be told its result")
+            _log()
+
+
+def _log() -> None:
+    logging.getLogger("headway.batching").exception("a caller could not be told its result")
 
 
 def outcome_of(item: Item, event: Event) -> News:

@@ -309,7 +309,7 @@ def test_probes_say_that_the_engine_is_down():
         assert httpx2.get(f"{base}/ready").status_code == 200
         watched = WatchedFunction(service)
         assert watched.state is EngineState.READY
-        service.metrics.listeners.append(broken)
+        service.batcher._engine._rows = broken
         for _ in range(2):
             error = post(url, {"text": "a"}, 503)
             assert (error["code"], error["message"]) == (
