@@ -65,6 +65,14 @@ def pausing(items: list[int]):
     yield [headway.DONE for _ in items]
 
 
+@headway.batch
+def pouring(items: list[int]):
+    """Pieces without end."""
+    piece = ["x" * 100_000 for _ in items]
+    while True:
+        yield piece
+
+
 def double(items: list[np.ndarray]) -> list[np.ndarray]:
     return [2 * each for each in items]
 

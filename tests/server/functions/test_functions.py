@@ -25,6 +25,8 @@ from headway.server.engine.handle import EngineState
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find, names_a_function
 from headway.server.functions.watched import WatchedFunction
+from headway.server.observe.access import AccessLog
+from headway.server.observe.logs import logger
 from tests.server.functions import functions_to_serve
 from tests.server.functions.served import MODULE, serving
 from tests.server.running_server import until
@@ -203,6 +205,25 @@ def test_a_stream_comes_as_events():
         none = httpx2.post(url, content=b"0", headers=JSON, timeout=60)
         assert none.text == "data: [DONE]\n\n"
         assert httpx2.post(f"{url}/batch", content=b"[1]", headers=JSON).status_code == 404
+
+
+def test_a_client_that_stops_reading_its_stream_is_cut_off():
+    lines = []
+    log = logger("info", lines.append)
+    with serving("pouring", around=lambda app: AccessLog(app, log)) as (url, service):
+        with socket.create_connection(("127.0.0.1", int(url.split(":")[2].split("/")[0]))) as idle:
+            idle.settimeout(30)
+            idle.sendall(
+                b"POST /v1/functions/pouring HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+                b"content-type: application/json\r\ncontent-length: 1\r\n\r\n7"
+            )
+            assert idle.recv(12) == b"HTTP/1.1 200"
+            until(lambda: lines and not service.open and not service.batcher._items)
+            said = b"".join(iter(lambda: idle.recv(1 << 20), b""))
+            assert said and not said.endswith(b"0\r\n\r\n"), "the answer has no end"
+        with httpx2.stream("POST", url, content=b"8", headers=JSON, timeout=60) as answer:
+            assert next(answer.iter_lines()).startswith('data: "xxx'), "the function is free again"
+    assert (lines[0]["status"], lines[0]["code"]) == (200, "slow_reader")
 
 
 def test_the_live_page_counts_items_and_refusals():

@@ -23,7 +23,9 @@ class Parts:
 class Outgoing:
     """A queue of chunks, and of parts that are still to be made."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = MOST_HELD) -> None:
+        """most: bytes that the client may leave unread."""
+        self._most = most
         self._line: deque[bytes | Parts] = deque()
         self.held = self._untaken = 0  # bytes without echoes: now, and at the last flush or take
         self._sending = 0  # bytes of the echo being sent
@@ -54,7 +56,7 @@ class Outgoing:
         """
         if (wake := self._wake) and (self._line or done) and not wake.done():
             wake.set_result(None)
-        left = self._untaken > MOST_HELD + self._sending and self.writer is not None
+        left = self._untaken > self._most + self._sending and self.writer is not None
         self._untaken = self.held
         return left
 

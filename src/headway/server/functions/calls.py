@@ -1,7 +1,7 @@
 """FunctionCalls: a function's batcher, from the bytes of a request to those of its answer."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from typing import Any
 
 from headway.batching.batcher import Batcher
@@ -78,7 +78,7 @@ class FunctionCalls:
         results = [each.body if isinstance(each, Problem) else {"result": each} for each in done]
         return self._encoded({"results": results}, ask.accept)
 
-    async def pieces(self, ask: Ask, accounts: ItemAccounts | None) -> AsyncIterator[bytes]:
+    async def pieces(self, ask: Ask, accounts: ItemAccounts | None) -> AsyncGenerator[bytes]:
         """The pieces of an item as server-sent events. Raises Problem before the first event; a
         later Problem is an event."""
         item, begun = self._item(decode(ask.body, ask.kind)), False

@@ -1,7 +1,7 @@
 """FunctionClient: the server's half of a function's process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
@@ -97,7 +97,7 @@ class FunctionClient:
         assert isinstance(news, Answer)
         return news.body
 
-    async def events(self, ask: Ask, call: FunctionCall | None = None) -> AsyncIterator[bytes]:
+    async def events(self, ask: Ask, call: FunctionCall | None = None) -> AsyncGenerator[bytes]:
         """The events of a stream. call: as of `answer`. Raises Problem."""
         with self._asking(ask, call) as asked:
             while not asked.ended:

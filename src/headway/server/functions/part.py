@@ -1,7 +1,7 @@
 """FunctionsPart: the functions of a server that also has models, with their paths and metrics."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import replace
 
 from fastapi import APIRouter
@@ -73,7 +73,7 @@ class Front:
     async def answer(self, ask: Ask, call: FunctionCall | None) -> bytes:
         return await self._function.answer(ask, call)
 
-    def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
+    def events(self, ask: Ask, call: FunctionCall | None) -> AsyncGenerator[bytes]:
         return self._function.events(ask, call)
 
 

@@ -1,6 +1,6 @@
 """RemoteFunction: an entry of `models` that is a function, in one process after another."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
 
 from headway.core.lane import Budget, Lane
@@ -53,7 +53,7 @@ class RemoteFunction(Restarting[FunctionClient, About]):
         self.check_open()
         return await self._client.answer(ask, call)
 
-    async def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
+    async def events(self, ask: Ask, call: FunctionCall | None) -> AsyncGenerator[bytes]:
         """As FunctionClient.events."""
         self.check_open()
         async for event in self._client.events(ask, call):

@@ -1,14 +1,18 @@
 """The routes of a function: for one item, for several, and for its state."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any, Protocol, Self
 
 from fastapi import APIRouter
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from headway.server.answering.call import SLOW
+from headway.server.answering.outgoing import Outgoing
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import EngineState
@@ -18,11 +22,17 @@ from headway.server.functions.ledger.item_rows import FunctionCall
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.service import FunctionService
 from headway.server.http.body import BodyReader
+from headway.server.http.disconnect import until_disconnect
+from headway.server.http.exchange import EXCHANGE
 from headway.server.http.openapi import responses
 from headway.server.http.sse import HEADERS
+from headway.server.intake.access_record import access_record
 from headway.server.protocol.problem import Problem
 
 AT = "/v1/functions"
+# Bytes of a stream that its client may leave unread; then the stream ends. This is more than of a
+# model's, because pieces may be large and come faster than a network takes them.
+MOST_UNREAD = 4 << 20
 STATUSES = 400, 401, 404, 408, 413, 415, 429, 500, 503
 Answering = Callable[[Request], Awaitable[Response]]
 
@@ -47,7 +57,7 @@ class FunctionFront(Protocol):
         """The body of the answer. call: None if no ledger is kept. Raises Problem."""
         ...
 
-    def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
+    def events(self, ask: Ask, call: FunctionCall | None) -> AsyncGenerator[bytes]:
         """The events of a stream. call: as in `answer`. Raises Problem before the first event."""
         ...
 
@@ -176,30 +186,67 @@ class Admitted:
         self._admission.end()
 
 
-async def _stream(events: AsyncIterator[bytes], admitted: Admitted) -> Response:
+async def _stream(events: AsyncGenerator[bytes], admitted: Admitted) -> Response:
     """The response of a stream. It waits for the first event, so that a refusal has its status."""
-    first = await anext(events)
-
-    async def all_events() -> AsyncIterator[bytes]:
-        yield first
-        async for event in events:
-            yield event
-
-    return _EventStream(all_events(), admitted)
+    return _EventStream(await anext(events), events, admitted)
 
 
-class _EventStream(StreamingResponse):
-    """A stream whose request ends with the last event, or when the client leaves."""
+class _EventStream(Response):
+    """Streams a function's events. Each send waits for the client; meanwhile events are collected.
 
-    def __init__(self, events: AsyncIterator[bytes], admitted: Admitted) -> None:
-        super().__init__(events, headers=HEADERS)
-        self._admitted, admitted.kept = admitted, True
+    Once too many are collected, the item is cancelled and the connection is cut. The request ends
+    with the last event, or when the client leaves.
+    """
+
+    def __init__(self, first: bytes, events: AsyncGenerator[bytes], admitted: Admitted) -> None:
+        super().__init__(b"", 200, HEADERS)
+        del self.headers["content-length"]
+        self._events, self._admitted, admitted.kept = events, admitted, True
+        self._out, self._is_whole, self._is_slow = Outgoing(MOST_UNREAD), False, False
+        self._out.put(first)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        collecting = asyncio.create_task(self._collect())
+        sending = asyncio.create_task(self._send(send, collecting))
+        leaving = asyncio.create_task(until_disconnect(receive))
         try:
-            await super().__call__(scope, receive, send)
+            await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if self._is_slow and (exchange := scope.get("extensions", {}).get(EXCHANGE)):
+                exchange.cut()
         finally:
+            for task in (collecting, sending, leaving):
+                task.cancel()
+            await asyncio.wait([collecting, sending])
             self._admitted.end()
+        if not sending.cancelled():
+            sending.result()  # raises the error that ended it
+
+    async def _collect(self) -> None:
+        out = self._out
+        try:
+            async with aclosing(self._events) as events:
+                async for event in events:
+                    out.put(event)
+                    if out.held > MOST_UNREAD:
+                        await asyncio.sleep(0)  # let the client's task take them, if it can
+                    if out.flush(done=False):
+                        assert out.writer
+                        self._is_slow, access_record().code = True, SLOW
+                        out.writer.cancel()
+                        return
+        finally:
+            self._is_whole = True
+            out.flush(done=True)
+
+    async def _send(self, send: Send, collecting: asyncio.Task[None]) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        more = True
+        while more:
+            await self._out.wait(self._is_whole)
+            data, more = self._out.take(), not self._is_whole
+            if not more:
+                await collecting  # raises the error that ended it
+            await send({"type": "http.response.body", "body": data, "more_body": more})
 
 
 def _documented(about: About, *, several: bool) -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """FunctionService: a function in the server's own process, and who may call it."""
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -85,7 +85,7 @@ class FunctionService(FunctionCalls):
         with self._accounts(ask, call) as accounts:
             return await self.result(ask, accounts)
 
-    async def events(self, ask: Ask, call: FunctionCall | None) -> AsyncIterator[bytes]:
+    async def events(self, ask: Ask, call: FunctionCall | None) -> AsyncGenerator[bytes]:
         """As FunctionCalls.pieces. call: as in `answer`."""
         with self._accounts(ask, call) as accounts:
             async for event in self.pieces(ask, accounts):
