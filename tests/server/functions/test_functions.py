@@ -22,11 +22,13 @@ from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.engine.handle import EngineState
+from headway.server.functions.codecs import MSGPACK, NPY, decode
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find, names_a_function
 from headway.server.functions.watched import WatchedFunction
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import logger
+from headway.server.protocol.problem import Problem
 from tests.server.functions import functions_to_serve
 from tests.server.functions.served import MODULE, serving
 from tests.server.running_server import until
@@ -190,6 +192,66 @@ def test_arrays_as_json_msgpack_and_npy():
         evil = form | {b"type": "|O"}
         answer = httpx2.post(url, content=msgpack.packb(evil), headers=packed, timeout=60)
         assert answer.status_code == 400
+
+
+def npy(shape, kind="<f8", data=b"", fortran=False):
+    out = io.BytesIO()
+    about = {"descr": kind, "fortran_order": fortran, "shape": shape}
+    np.lib.format.write_array_header_2_0(out, about)
+    return out.getvalue() + data
+
+
+def nd(shape, kind="<f8", data=b""):
+    return msgpack.packb({"nd": True, "type": kind, "shape": shape, "data": data})
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6.0).reshape(2, 3),
+        np.asfortranarray(np.arange(24, dtype="<i2").reshape(2, 3, 4)),
+        np.zeros((0, 768), "<f4"),
+        np.zeros((3, 0)),
+        np.float32(2.5),
+        np.array(["a", "bc"]),
+        np.array([True, False]),
+        np.array(["2026-01-01"], "M8[D]"),
+    ],
+)
+def test_an_array_is_read_as_it_was_written(array):
+    file = io.BytesIO()
+    np.save(file, array)
+    packed = nd(list(np.shape(array)), array.dtype.str, array.tobytes())
+    for found in decode(file.getvalue(), NPY), decode(packed, MSGPACK):
+        assert found.dtype == array.dtype and found.shape == np.shape(array)
+        np.testing.assert_array_equal(found, array)
+        assert found.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "body, kind, said",
+    [
+        (npy((8_000_000, 0)), NPY, "without items is too large"),
+        (npy((0, 10**17)), NPY, "without items is too large"),
+        (npy((10**11,)), NPY, "has 800000000000 bytes, and the body 0"),
+        (npy((2,), data=b"x" * 15), NPY, "has 16 bytes, and the body 15"),
+        (npy((10**9,), "|V0"), NPY, "numbers, texts or times"),
+        (npy((1,), [("a", "<f8")], b"x" * 8), NPY, "numbers, texts or times"),
+        (npy((1,) * 65, data=b"x" * 8), NPY, "at most 64 lengths"),
+        (npy((10**17,) * 60), NPY, "Header info length"),
+        (npy((1,)).replace(b"NUMPY\2", b"NUMPY\3"), NPY, "version 3.0"),
+        (nd([8_000_000, 0]), MSGPACK, "without items is too large"),
+        (nd([2**63] * 100_000), MSGPACK, "at most 64 lengths"),
+        (nd([-1], data=b"x" * 8), MSGPACK, "at most 64 lengths"),
+        (nd([0], "i4," * 30_000 + "i4"), MSGPACK, "at most 32 characters"),
+        (nd([0], [["a", "<f8"]]), MSGPACK, "at most 32 characters"),
+        (nd([0], "2,i4"), MSGPACK, "numbers, texts or times"),
+    ],
+)
+def test_an_array_that_claims_more_than_its_body_has_is_refused(body, kind, said):
+    with pytest.raises(Problem, match=said) as refused:
+        decode(body, kind)
+    assert (refused.value.status, refused.value.code) == (400, "invalid_body")
 
 
 def test_a_stream_comes_as_events():

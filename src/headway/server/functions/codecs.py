@@ -1,6 +1,8 @@
 """Bodies to items and results to bodies: JSON, msgpack, and numpy's own format."""
 
 import io
+from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -11,6 +13,12 @@ from headway.server.protocol.problem import wrong
 
 JSON, MSGPACK, NPY = "application/json", "application/msgpack", "application/x-npy"
 KINDS = frozenset({JSON, MSGPACK, NPY})
+LONGEST_HEADER = 1_024  # bytes of an array's header in numpy's format
+LONGEST_TYPE = 32  # characters of an array's type, as in "<f4"
+MOST_DIMENSIONS = 64  # numpy has no more
+# An array with a length of 0 has no items, whatever its other lengths say. So they are bounded: the
+# lists that its JSON has, and the items that it would have with lengths of 1 for those of 0.
+MOST_LISTS, MOST_EMPTY = 1_024, 1 << 24
 
 
 def kind_of(header: str, otherwise: str) -> str:
@@ -28,8 +36,7 @@ def decode(raw: bytes | bytearray, kind: str) -> Any:
             case "application/msgpack":
                 return _msgpack().unpackb(bytes(raw), object_hook=_array_of, strict_map_key=False)
             case "application/x-npy":
-                # Not numpy.load, which also reads archives.
-                return _numpy().lib.format.read_array(io.BytesIO(raw), allow_pickle=False)
+                return _npy(raw)
             case _:
                 return from_json(raw)
     except SettingError as error:
@@ -103,10 +110,44 @@ def _array_of(found: dict[Any, Any]) -> Any:
     named = {each.decode() if isinstance(each, bytes) else each: found[each] for each in found}
     if named.get("nd") is not True:
         return found
-    kind = _numpy().dtype(named["type"])
+    kind = named["type"]
+    if not isinstance(kind, str | bytes) or len(kind) > LONGEST_TYPE:
+        raise ValueError(f"an array's type is a text of at most {LONGEST_TYPE} characters")
+    return _array(named["data"], _numpy().dtype(kind), named["shape"])
+
+
+def _npy(raw: bytes | bytearray) -> Any:
+    """The array of a body in numpy's format. numpy.load would also read archives, and its
+    read_array takes the memory that the header asks for."""
+    form, file = _numpy().lib.format, io.BytesIO(raw)
+    readers = {(1, 0): form.read_array_header_1_0, (2, 0): form.read_array_header_2_0}
+    version = form.read_magic(file)
+    if version not in readers:
+        raise ValueError(f"version {version[0]}.{version[1]} of the format is not read")
+    shape, fortran, kind = readers[version](file, max_header_size=LONGEST_HEADER)
+    count = prod(shape) if len(shape) <= MOST_DIMENSIONS else 0
+    data = memoryview(raw)[file.tell() :]
+    data = data[: count * kind.itemsize]  # what follows the array does not count
+    if fortran:
+        return _array(data, kind, shape[::-1]).transpose()
+    return _array(data, kind, shape)
+
+
+def _array(data: Any, kind: Any, shape: Sequence[int]) -> Any:
+    """The array with these bytes. kind: its dtype. Raises ValueError."""
     if kind.hasobject:
         raise ValueError("arrays of objects are not read")
-    found = _numpy().frombuffer(named["data"], kind).reshape(named["shape"])
+    if kind.names or kind.subdtype or not kind.itemsize:
+        raise ValueError("the items of an array must be numbers, texts or times")
+    if len(shape) > MOST_DIMENSIONS or any(not isinstance(n, int) or n < 0 for n in shape):
+        raise ValueError(f"a shape is a list of at most {MOST_DIMENSIONS} lengths")
+    if (needed := prod(shape) * kind.itemsize) != len(data):
+        raise ValueError(f"an array of this shape has {needed} bytes, and the body {len(data)}")
+    if 0 in shape:
+        lists, lengths = prod(shape[: shape.index(0)]), prod([n for n in shape if n])
+        if lists > MOST_LISTS or lengths > MOST_EMPTY:
+            raise ValueError("the shape of an array without items is too large")
+    found = _numpy().frombuffer(data, kind).reshape(shape)
     return found.copy()  # an array from a buffer is read-only
 
 
