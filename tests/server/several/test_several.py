@@ -1,5 +1,6 @@
 """Two generators, an embedder and two functions in one server: real processes, real clients."""
 
+import json
 import os
 import re
 import signal
@@ -331,6 +332,26 @@ def test_a_function_that_ends_its_process_touches_no_other(served):
     assert item["device_ns"] > 0 and item["good"]
     labelled = {"workflow": "order-1", "label": "resolved"}
     assert post(served.url, "/v1/outcomes", labelled).status_code == 200
+
+
+def test_a_stream_whose_process_dies_ends_with_the_error(served):
+    pid = served.said["engine_pids"]["counting"]
+    named = bearer() | {"x-request-id": "cut short"}
+    with httpx2.stream(
+        "POST", f"{served.url}/v1/functions/counting", json=10**9, headers=named, timeout=60
+    ) as answer:
+        events = answer.iter_lines()
+        assert (answer.status_code, next(events)) == (200, "data: 0")
+        os.kill(pid, signal.SIGKILL)
+        *_, error, done = [line for line in events if line]
+    told = json.loads(error.removeprefix("data: "))["error"]
+    assert (told["code"], done) == ("engine_down", "data: [DONE]")
+    assert "killed by SIGKILL" in told["message"]
+    until(lambda: [line for line in served.lines if line.get("id") == "cut short"])
+    (line,) = [line for line in served.lines if line.get("id") == "cut short"]
+    assert (line["status"], line["code"]) == (200, "engine_down")
+    assert not [line for line in served.lines if line["event"] == "fault"]
+    until(lambda: state(served.url, "counting")["state"] == "ready")
 
 
 def test_a_function_whose_engine_is_down_has_another_process(served):
