@@ -4,6 +4,7 @@ the versions of one do not change it."""
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from headway.store.ledger.check import problems_of
 from headway.store.ledger.ledger_tables import REQUESTS
 from headway.store.ledger.reading import LedgerReader
 from tests.server import served_process
+from tests.server.running_server import until
 
 MODULE = "tests.server.several.served_functions"
 CHAT = {"x-headway-lane": "chat"}
@@ -26,7 +28,7 @@ def begun(folder, models, **more):
     (folder / "fine.py").write_text(FINE)
     (folder / "broken.py").write_text("raise RuntimeError('not today')\n")
     (folder / "headway.yaml").write_text(
-        yaml.safe_dump({"models": models, "server": {"port": 0}, **more})
+        yaml.safe_dump({"models": models, "server": {"port": 0}} | more)
     )
     command = [sys.executable, "-m", "headway.cli", "serve", "--config", "headway.yaml"]
     path = {"PYTHONPATH": os.pathsep.join(sys.path)}
@@ -64,6 +66,40 @@ def test_functions_alone_are_a_server_too(tmp_path):
         models = connection.execute(select(REQUESTS.c.model)).scalars().all()
     assert models == ["double"] and problems_of(reader) == []
     reader.close()
+
+
+def test_the_server_is_ready_once_all_functions_were(tmp_path):
+    """The module of the second function waits at its import for the test."""
+    os.mkfifo(tmp_path / "go")
+    (tmp_path / "slow.py").write_text(f"open({str(tmp_path / 'go')!r}).read()\n{FINE}")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    two = [{"function": "fine:double"}, {"function": "slow:double", "name": "slow"}]
+    with begun(tmp_path, two, server={"port": port}) as process:
+        try:
+            with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
+                until(lambda: states(client) == {"double": "ready", "slow": "loading"})
+                waiting = client.get("/ready")
+                assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "loading")
+                let_go(tmp_path / "go")
+                until(lambda: client.get("/ready").status_code == 200)
+                assert states(client) == {"double": "ready", "slow": "ready"}
+        finally:
+            let_go(tmp_path / "go")
+            process.kill()
+
+
+def let_go(pipe):
+    """Let whoever waits for the pipe read that it is empty; without waiting for anybody."""
+    os.close(os.open(pipe, os.O_RDWR))
+
+
+def states(client):
+    """The state of each entry. None: the server does not listen yet."""
+    try:
+        return client.get("/health").json()["models"]
+    except httpx2.ConnectError:
+        return None
 
 
 def test_a_version_of_the_model_changes_no_function(tmp_path):

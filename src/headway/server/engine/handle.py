@@ -38,6 +38,15 @@ class Backend(Protocol):
         ...
 
 
+class FunctionBackend(Backend, Protocol):
+    """A function in a process of its own."""
+
+    @property
+    def was_ready(self) -> bool:
+        """Whether the function has been loaded once. Its process may have gone down since."""
+        ...
+
+
 class EngineHandle(Backend, Protocol):
     """An engine to submit requests to. All calls happen on the event loop's thread."""
 

@@ -69,6 +69,7 @@ class Restarting(Generic[C, W]):
         self._between = False  # a process has failed, and the next is not ready yet
         self._leaving = False
         self._fault = ""  # why the last process failed, until the next is ready
+        self.was_ready = False  # once; the process may have failed since
         self._since = 0  # when the current process became ready, nanoseconds; 0: not yet
         self._client = self._next()
 
@@ -101,7 +102,7 @@ class Restarting(Generic[C, W]):
     async def start(self, progress: Callable[[str], object]) -> W:
         """Start the first process. Raises the error if it cannot start."""
         self._welcome: W = await self._client.start(progress)
-        self._since = clock.now()
+        self._since, self.was_ready = clock.now(), True
         return self._welcome
 
     async def stand(self) -> None:

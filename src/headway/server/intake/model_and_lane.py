@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headway.server.answering.arrival import Arrival
 from headway.server.config.tenant import Tenant
-from headway.server.engine.handle import Backend
+from headway.server.engine.handle import Backend, FunctionBackend
 from headway.server.intake.model import Model
 from headway.server.intake.replicas import Replicas
 from headway.server.intake.routing.routes import ServedRoute
@@ -34,7 +34,7 @@ class Models:
     def __init__(
         self,
         entries: Sequence[Replicas],
-        functions: Mapping[str, Backend],
+        functions: Mapping[str, FunctionBackend],
         routes: Mapping[str, ServedRoute] = NO_ROUTES,
     ) -> None:
         self.entries, self.functions, self.routes = tuple(entries), functions, routes

@@ -22,7 +22,7 @@ from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
 from headway.server.answering.routed import Routed
 from headway.server.config.config import ServerConfig
-from headway.server.engine.handle import Backend, EngineHandle, EngineState
+from headway.server.engine.handle import EngineHandle, EngineState, FunctionBackend
 from headway.server.intake.access_record import access_record
 from headway.server.intake.admission import draining
 from headway.server.intake.client import Client
@@ -42,7 +42,7 @@ from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import ApiRequest
 
 GENERATING = frozenset({"chat", "text_completion"})  # the operations that routes answer
-NO_FUNCTIONS: dict[str, Backend] = {}
+NO_FUNCTIONS: dict[str, FunctionBackend] = {}
 
 
 class Service:
@@ -52,7 +52,7 @@ class Service:
         self,
         config: ServerConfig,
         *engines: EngineHandle,
-        functions: Mapping[str, Backend] = NO_FUNCTIONS,
+        functions: Mapping[str, FunctionBackend] = NO_FUNCTIONS,
     ) -> None:
         """engines: one for each of config.engines. functions: by name."""
         self.config = config

@@ -11,7 +11,7 @@ from headway.server.engine.handle import Backend, EngineState
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.http.routes.lanes import lane_states
-from headway.server.intake.admission import not_open
+from headway.server.intake.admission import loading, not_open
 from headway.server.intake.model import Model
 from headway.server.intake.routing.routes import ServedRoute
 from headway.server.intake.service import Service
@@ -41,6 +41,8 @@ def probe_routes(service: Service, exporter: Metrics) -> APIRouter:
         for each in service.models:
             if service.models.is_one or not each.was_ready:
                 _ = each.tokenizer  # raises Problem
+        if not all(each.was_ready for each in service.models.functions.values()):
+            raise loading()
         if not any(each.state is EngineState.READY for each in backends.values()):
             raise _closed(backends)
         return JSONResponse({"status": "ok", **_states(service)})
