@@ -32,7 +32,7 @@ from headway.server.protocol.problem import Problem
 AT = "/v1/functions"
 # Bytes of a stream that its client may leave unread; then the stream ends. This is more than of a
 # model's, because pieces may be large and come faster than a network takes them.
-MOST_UNREAD = 4 << 20
+MOST_UNREAD = 32 << 20
 STATUSES = 400, 401, 404, 408, 413, 415, 429, 500, 503
 Answering = Callable[[Request], Awaitable[Response]]
 
