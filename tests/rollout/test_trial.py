@@ -214,6 +214,21 @@ def test_requests_that_no_version_could_answer_trip_nothing():
     assert {FIGURES["attainment"][0](each) for each in trial._past} == {None}
 
 
+@pytest.mark.parametrize("first", [NEVER, 5])
+@pytest.mark.parametrize("own", [(False, False), (False, True), (True, False), (True, True)])
+def test_a_deadline_that_the_client_set_itself_trips_no_absolute_limit(own, first):
+    trial = Trial(TrialPlan(seed=2), ("chat",), 0)
+    place = next(n for n in range(9) if trial.times.has_candidate(n))
+    at = trial.times.end(place - 1) + 2 * SECOND
+    for n in range(40):
+        trial.arrived(f"r{n}", "chat", at, 5, own=own)
+        trial.ended(row(n, at, MS, finish=Finish.EXPIRED, first_scheduled=first))
+        trial.refused("chat", at, own_start=True)
+    trial.tick(at + SECOND, {})
+    was_own = own[first != NEVER]
+    assert trial.verdict.outcome == (Outcome.RUNNING if was_own else Outcome.TRIPPED)
+
+
 def test_the_other_versions_failures_are_not_the_candidates():
     trial = Trial(TrialPlan(seed=2), ("chat",), 0)
     place = next(n for n in range(9) if not trial.times.has_candidate(n))

@@ -10,6 +10,9 @@ from headway.errors import SettingError, did_you_mean
 
 MS = 1_000_000
 ANY_LANE = "*"
+# Whether its client, and not the lane's budget, set the deadline that a request may miss: before it
+# has started, and after.
+NOT_OWN = False, False
 
 
 @dataclass(eq=False, slots=True)
@@ -25,6 +28,7 @@ class Seen:
     row: RequestRow | None = None  # None: it has not ended, or was refused at the door
     refused: bool = False
     waits_until: int = NEVER  # judged then, still without its first token; NEVER: it was not
+    own: tuple[bool, bool] = NOT_OWN
 
 
 Figure = Callable[[Seen], float | None]  # None: the request says nothing of the figure

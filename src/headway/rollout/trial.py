@@ -14,7 +14,7 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 from headway.rollout.control import VirtualQueue, best_rate
 from headway.rollout.evidence import Evidence, Verdict
-from headway.rollout.guardrail import ANY_LANE, FIGURES, Guardrail, Seen
+from headway.rollout.guardrail import ANY_LANE, FIGURES, NOT_OWN, Guardrail, Seen
 from headway.rollout.plan import TrialPlan
 from headway.rollout.switchback import Switchback
 from headway.rollout.watch import Watch
@@ -59,23 +59,35 @@ class Trial:
 
     # -- what happens
 
-    def arrived(self, id: str, lane: str, at: int, tokens: int, engine: int = 0) -> None:
+    def arrived(
+        self,
+        id: str,
+        lane: str,
+        at: int,
+        tokens: int,
+        engine: int = 0,
+        own: tuple[bool, bool] = NOT_OWN,
+    ) -> None:
         """Note a request that was let in."""
         seen = self._add(lane, at, tokens, engine)
+        seen.own = own
         if seen.at >= self.began:
             self._seen[id] = seen
 
-    def refused(self, lane: str, at: int, engine: int = 0) -> None:
-        """Note a request that was refused at the door. The length of its prompt is not known."""
+    def refused(self, lane: str, at: int, engine: int = 0, own_start: bool = False) -> None:
+        """Note a request that was refused at the door. The length of its prompt is not known.
+        own_start: its client set the time by which it had to start."""
         if lane in self.lanes:
             self._add(lane, at, 0, engine).refused = True
-            self._note(at, lane, engine, failed=True)
+            if not own_start:
+                self._note(at, lane, engine, failed=True)
 
     def ended(self, row: RequestRow) -> None:
         """Note that a request has ended."""
         if seen := self._seen.pop(row.id, None):
             seen.row = row
-            if self._is_candidates(seen):
+            is_own = row.finish is Finish.EXPIRED and seen.own[row.first_scheduled != NEVER]
+            if self._is_candidates(seen) and not is_own:
                 self._note(row.finished, row.lane, seen.engine, failed=row.finish in FAILED)
 
     def _is_candidates(self, seen: Seen) -> bool:

@@ -380,6 +380,23 @@ def test_headers_tighten_limits_and_never_loosen_them():
     assert deadlines_of(lane, loose, 5) == deadlines_of(lane, {}, 5)
     due = deadlines_of(lane, {"x-headway-due-ms": "2000"}, 5)
     assert due == replace(deadlines_of(lane, {}, 5), due=5 + 2 * SECOND), "nothing else changes"
+
+
+def test_deadlines_say_which_of_them_are_the_clients_own():
+    lane = Budget(e2e=4 * SECOND, queue=2 * SECOND)
+    for ttft, timeout, own in (
+        ("9000", "9000", (False, False)),
+        ("2000", "4000", (False, False)),
+        ("1000", "9000", (True, False)),
+        ("9000", "3000", (False, True)),  # the lane's queue limit comes first
+        ("9000", "1000", (True, True)),
+    ):
+        headers = {"x-slo-ttft-ms": ttft, "x-headway-timeout-ms": timeout}
+        assert deadlines_of(lane, headers, 5).own == own
+
+
+def test_a_limit_in_a_header_is_a_number_of_milliseconds():
+    lane = Budget()
     for wrong in ("0", "-1", "soon", "nan", "inf", "1_000", ""):
         with pytest.raises(Problem, match="x-slo-ttft-ms"):
             deadlines_of(lane, {"x-slo-ttft-ms": wrong}, 5)

@@ -15,3 +15,4 @@ class Refusal:
     arrival: Arrival
     lane: str = ""  # empty: not known yet
     count: int = 1  # engine requests it would have become
+    own_start: bool = False  # its client set the time by which it must start (Deadlines)

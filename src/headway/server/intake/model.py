@@ -185,9 +185,8 @@ class Model:
             raise wrong(str(error), field_of(routed.request)) from error
         except Problem as found:
             problem = found
-        self.report_refusal(
-            Refusal(problem, routed.operation, routed.arrival, routed.lane, routed.count)
-        )
+        told = problem, routed.operation, routed.arrival, routed.lane, routed.count
+        self.report_refusal(Refusal(*told, deadlines.own_start))
         raise problem
 
     def _check_traits(self, request: ApiRequest) -> None:

@@ -21,6 +21,14 @@ class Deadlines:
     start_by: int  # the request is dropped if it has not started by then
     end_by: int  # the request is dropped if it has not ended by then
     due: int = NEVER  # when it should have ended: it orders the request, but never drops it
+    own_start: bool = False  # the client set start_by, earlier than the lane's budget does
+    own_end: bool = False  # the client set end_by, earlier than the lane's budget does
+
+    @property
+    def own(self) -> tuple[bool, bool]:
+        """Whether the client set the deadline that the request may miss: before it has started, and
+        after."""
+        return self.own_end if self.end_by <= self.start_by else self.own_start, self.own_end
 
 
 def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Deadlines:
@@ -42,7 +50,8 @@ def deadlines_of(lane: Budget, headers: Mapping[str, str], arrived: int) -> Dead
     end_by = NEVER if budget.e2e == NEVER else arrived + budget.e2e
     due = _limit(headers, DUE)
     due = NEVER if due == NEVER else arrived + due
-    return Deadlines(budget, budget.start_by(arrived), end_by, due)
+    own = budget.queue < lane.queue, budget.e2e < lane.e2e
+    return Deadlines(budget, budget.start_by(arrived), end_by, due, *own)
 
 
 def timeout(headers: Mapping[str, str]) -> int:

@@ -12,6 +12,7 @@ from headway.rollout.trial import Outcome, Trial
 from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
 from headway.server.intake.model import Model
+from headway.server.intake.routing.failures import OF_THE_KEY
 from headway.server.protocol.problem import Problem
 
 REFUSED = 429
@@ -115,18 +116,20 @@ class EngineWatcher:
     def entered(self, call: Call) -> None:
         for each in call.requests:
             given = each.id, each.lane, each.arrived, len(each.prompt), self._place
-            self._notes.append(partial(self._trial.arrived, *given))
+            self._notes.append(partial(self._trial.arrived, *given, own=call.routed.deadlines.own))
 
     def refused(self, call: Call, problem: Problem) -> None:
-        if problem.status == REFUSED:
-            self._refuse(call.routed.lane, call.arrived, len(call.choices))
+        told = call.arrived, len(call.choices), call.routed.deadlines.own_start
+        self._refuse(problem, call.routed.lane, *told)
 
     def refused_early(self, refusal: Refusal) -> None:
-        if refusal.problem.status == REFUSED and refusal.lane:
-            self._refuse(refusal.lane, refusal.arrival.at, refusal.count)
+        told = refusal.arrival.at, refusal.count, refusal.own_start
+        self._refuse(refusal.problem, refusal.lane, *told)
 
-    def _refuse(self, lane: str, at: int, count: int) -> None:
-        self._notes.extend([partial(self._trial.refused, lane, at, self._place)] * count)
+    def _refuse(self, problem: Problem, lane: str, at: int, count: int, own: bool) -> None:
+        """Note requests that were refused, unless their key was at a limit of its own."""
+        if problem.status == REFUSED and problem.code not in OF_THE_KEY and lane:
+            self._notes.extend([partial(self._trial.refused, lane, at, self._place, own)] * count)
 
     def left(self, call: Call, open: Sequence[str]) -> None:
         """Note nothing: the rows say how the requests ended."""

@@ -7,7 +7,6 @@ from itertools import count
 from headway.core.request import NEVER
 from headway.routing.request import RouteRequest
 from headway.server.answering.routed import Routed
-from headway.server.protocol.deadlines import Deadlines
 from headway.server.protocol.labels import Labels
 from headway.server.protocol.problem import Problem
 
@@ -36,6 +35,13 @@ class Asked:
         budget = whole.deadlines.budget
         if request.deadline != NEVER:
             budget = replace(budget, e2e=request.deadline - now)
+        deadlines = replace(
+            whole.deadlines,
+            budget=budget,
+            start_by=budget.start_by(now),
+            end_by=request.deadline,
+            due=request.due,
+        )
         wanted = replace(
             whole.request,
             options=request.options,
@@ -47,7 +53,7 @@ class Asked:
             id=request.id,
             request=wanted,
             arrival=replace(whole.arrival, at=now),
-            deadlines=Deadlines(budget, budget.start_by(now), request.deadline, request.due),
+            deadlines=deadlines,
             model=model,
             served=served,
             route=whole.model,
