@@ -87,9 +87,9 @@ def test_the_absolute_limits_are_of_the_engine_that_has_the_candidate():
     limits = HardStop(wait=2 * SECOND)
     for engine in (0, 1):
         trial = Trial(replace(PLAN, stop=limits), ("chat",), 0)
-        at = trial.times.end(3)
+        at = trial.times.end(3) + 5 * SECOND // 2
         lines = [{}, {}]
-        lines[engine] = {"chat": at - 3 * SECOND}
+        lines[engine] = {"chat": at - 5 * SECOND // 2}
         trial.tick(at, *lines)
         tripped = trial.verdict.outcome == Outcome.TRIPPED
         assert tripped == trial.times.has_candidate(4, engine)

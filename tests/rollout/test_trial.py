@@ -199,7 +199,25 @@ def test_an_absolute_limit_trips_within_seconds():
     waiting.tick(at, {"chat": at - 2 * SECOND})
     assert waiting.verdict.outcome == Outcome.RUNNING
     waiting.tick(at + 1, {"chat": at - 2 * SECOND})
-    assert "has waited 2 s, more than 2 s" in waiting.verdict.why
+    assert "has waited 2 s under the candidate, more than 2 s" in waiting.verdict.why
+
+
+def test_a_wait_under_the_other_version_is_not_the_candidates():
+    """Of two requests one came long before the candidate, the other waits over several slices."""
+    trial = Trial(replace(PLAN, slice=6 * SECOND, stop=HardStop(wait=8 * SECOND)), ("chat",), 0)
+    place = next(
+        n for n in range(1, 40) if [trial.times.has_candidate(n + k) for k in (-1, 0)] == [0, 1]
+    )
+    begins = trial.times.end(place - 1)
+    trial.tick(begins + SECOND, {"chat": begins - 6 * SECOND})
+    assert trial.verdict.outcome == Outcome.RUNNING
+    came = begins - 2 * SECOND
+    later = next(n for n in range(place + 1, 40) if trial.times.has_candidate(n))
+    now = trial.times.end(later - 1) + 2 * SECOND
+    for at, outcome in ((now, Outcome.RUNNING), (now + 1, Outcome.TRIPPED)):
+        trial.tick(at, {"chat": came})
+        assert trial.verdict.outcome == outcome
+    assert trial.times.with_candidate(came, now) == 8 * SECOND
 
 
 def test_requests_that_no_version_could_answer_trip_nothing():

@@ -46,6 +46,18 @@ class Switchback:
         """Whether the candidate is in force on this engine in this slice."""
         return _begins(self.seed, place // 2) == ((place + engine) % 2 == 0)
 
+    def with_candidate(self, since: int, until: int, engine: int = 0) -> int:
+        """Nanoseconds between two times of the trial in which the candidate was in force on this
+        engine."""
+        places = range(self.place(since), self.place(until) + 1)
+        return sum(
+            [
+                min(until, self.end(place)) - max(since, self.end(place - 1))
+                for place in places
+                if self.has_candidate(place, engine)
+            ]
+        )
+
     def end(self, place: int) -> int:
         """When this slice is over."""
         return self.began + (place + 1) * self.slice

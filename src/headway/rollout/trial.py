@@ -153,16 +153,16 @@ class Trial:
                     f"lane {lane}: {sum(mine)} of {len(mine)} requests were refused, expired or "
                     f"failed within {seconds:g} s"
                 )
-            candidates = [
-                each.get(lane, NEVER)
+            waits = [
+                self.times.with_candidate(since, now, engine)
                 for engine, each in enumerate(oldest)
                 if self.candidate_in_force(now, engine)
+                and self.began <= (since := each.get(lane, NEVER)) < now
             ]
-            since = min([each for each in candidates if each >= self.began], default=NEVER)
-            if now - since > limits.wait:
+            if (longest := max(waits, default=0)) > limits.wait:
                 return (
-                    f"lane {lane}: its first in line has waited {(now - since) / 1e9:.3g} s, more "
-                    f"than {limits.wait / 1e9:g} s"
+                    f"lane {lane}: its first in line has waited {longest / 1e9:.3g} s under the "
+                    f"candidate, more than {limits.wait / 1e9:g} s"
                 )
         return ""
 
