@@ -186,6 +186,28 @@ def test_misses_refusals_and_abandonment_are_watched_as_shares():
         assert tried(rows, plan).verdict.outcome == Outcome.ENDED
 
 
+def test_a_version_without_a_good_request_costs_most_per_good_one():
+    """Its pairs were left out once, so the worst of versions was never judged."""
+    plan = replace(PLAN, guardrails=(Guardrail("cost_per_good"),))
+    missed = tried(rows_of(5), plan, lambda row: replace(row, budget=Budget(ttft=1)))
+    assert missed.verdict.outcome == Outcome.TRIPPED
+    assert missed.verdict.evidence[0].change > 3
+    neither = [replace(each, budget=Budget(ttft=1)) for each in rows_of(5)]
+    assert tried(neither, plan).verdict.outcome == Outcome.ENDED
+    dearer = tried(neither, plan, lambda row: replace(row, nanoseconds=3_000))
+    assert dearer.verdict.outcome == Outcome.TRIPPED
+
+
+def test_the_guardrails_that_were_not_judged_are_named():
+    """A lane had no traffic, and the device computed nothing that was measured in the other."""
+    rows = [replace(each, nanoseconds=0) for each in rows_of(3)]
+    verdict = tried(rows, lanes=("chat", "bulk")).verdict
+    assert verdict.outcome == Outcome.ENDED and verdict.why.endswith(
+        "no guardrail has tripped; not judged, with fewer than 5 pairs: "
+        "cost_per_good of lane chat, all of lane bulk"
+    )
+
+
 def test_an_absolute_limit_trips_within_seconds():
     trial = Trial(TrialPlan(seed=2, stop=HardStop(wait=2 * SECOND)), ("chat",), 0)
     place = next(n for n in range(9) if trial.times.has_candidate(n))

@@ -248,11 +248,24 @@ class Trial:
         """Why a trial ends when its time is over. A guardrail with too few pairs could not trip."""
         counted, needed = max([watch.pairs for watch in self.watches]), self.plan.fewest
         if counted >= needed:
-            return "its time is over, and no guardrail has tripped"
+            why = "its time is over, and no guardrail has tripped"
+            if unjudged := self._unjudged():
+                why += f"; not judged, with fewer than {needed} pairs: {', '.join(unjudged)}"
+            return why
         return (
             f"its time is over, and no guardrail was judged: {counted} pairs of slices counted, "
             f"{needed} are needed"
         )
+
+    def _unjudged(self) -> list[str]:
+        """The guardrails with too few pairs, in words: by figure and lane, or all of a lane."""
+        found = list[str]()
+        for lane in dict.fromkeys([watch.lane for watch in self.watches]):
+            mine = [watch for watch in self.watches if watch.lane == lane]
+            few = [each.guardrail.figure for each in mine if each.pairs < self.plan.fewest]
+            names = [f"{figure} of lane {lane}" for figure in few]
+            found += [f"all of lane {lane}"] if len(few) == len(mine) else names
+        return found
 
     def evidence(self) -> list[Evidence]:
         """The evidence on each guardrail so far."""

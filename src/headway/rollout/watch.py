@@ -13,6 +13,7 @@ TAIL = 0.5  # share of the requests that have the longest expected waits
 BEYOND = 0.95  # share of all waits that are shorter than the wait to exceed
 SCORED = 5  # pairs after which their scatter rescales the predicted spreads
 LEAST_SCALE = 0.3
+HALF = 0.5  # good requests added to both halves of a pair: one without any has a finite cost
 NORMAL = 0.6745  # median of a normal variable's absolute deviation, in standard deviations
 
 
@@ -161,7 +162,7 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _cost_per_good(half: Sequence[Seen]) -> float:
-    """Nanoseconds of device time per good request; 0: there was no good request."""
+    """Nanoseconds of device time per good request; 0: nothing was computed. HALF is added whatever
+    the version, so the pair's difference keeps its fair sign."""
     rows = [each.row for each in half if each.row]
-    good = sum([row.good for row in rows])
-    return sum([row.nanoseconds for row in rows]) / good if good else 0.0
+    return sum([row.nanoseconds for row in rows]) / (sum([row.good for row in rows]) + HALF)
