@@ -208,6 +208,17 @@ def test_the_guardrails_that_were_not_judged_are_named():
     )
 
 
+def test_a_trial_is_judged_if_each_guardrail_of_a_lane_with_traffic_is():
+    rows = rows_of(3)
+    assert tried(rows, lanes=("chat", "bulk")).is_judged, "bulk had no traffic"
+    assert not tried(rows, replace(PLAN, fewest=99)).is_judged
+    assert not Trial(PLAN, ("chat",), 0).is_judged, "there was no traffic"
+    few = [*rows, row(len(rows), 290 * SECOND, MS, lane="bulk")]
+    assert not tried(few, lanes=("chat", "bulk")).is_judged
+    free = [replace(each, nanoseconds=0) for each in rows]
+    assert not tried(free).is_judged, "cost_per_good was not"
+
+
 def test_an_absolute_limit_trips_within_seconds():
     trial = Trial(TrialPlan(seed=2, stop=HardStop(wait=2 * SECOND)), ("chat",), 0)
     place = next(n for n in range(9) if trial.times.has_candidate(n))

@@ -55,6 +55,7 @@ class Trial:
         self._queue: VirtualQueue | None = None  # None until the traffic has been learnt once
         self._relearn = plan.learning  # pairs after which to learn the traffic again
         self._number = 0
+        self._busy = set[str]()  # lanes that had traffic
         self._recent: deque[tuple[int, str, bool]] = deque()  # the candidate's: ended, lane, failed
 
     # -- what happens
@@ -100,6 +101,7 @@ class Trial:
         if self._queue:
             seen.expected = self._queue.arrive(at, tokens, engine)
         self._past.append(seen)
+        self._busy.add(lane)
         if self.times.is_judged(at):
             self._slices.setdefault(self.times.place(at), []).append(seen)
         return seen
@@ -256,6 +258,12 @@ class Trial:
             f"its time is over, and no guardrail was judged: {counted} pairs of slices counted, "
             f"{needed} are needed"
         )
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether there was traffic, and no guardrail of a lane with traffic has too few pairs."""
+        mine = [watch.pairs for watch in self.watches if watch.lane in self._busy]
+        return min(mine, default=0) >= self.plan.fewest
 
     def _unjudged(self) -> list[str]:
         """The guardrails with too few pairs, in words: by figure and lane, or all of a lane."""

@@ -25,7 +25,7 @@ def ending(live: LiveTrial, now: int) -> VersionEvent:
         return VersionEvent(ROLLED_BACK, now, live.stopped_by, live.stopped_why, details)
     if verdict.outcome == Outcome.STOPPED:
         return VersionEvent(ROLLED_BACK, now, OURSELVES, verdict.why, details)
-    if live.promotes and measured.get("is_better"):
+    if live.promotes and live.trial.is_judged and measured.get("is_better"):
         return VersionEvent(PROMOTED, now, OURSELVES, "the expected figure is better", details)
     return VersionEvent(PROPOSED, now, OURSELVES, verdict.why, details)
 
