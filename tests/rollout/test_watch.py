@@ -124,6 +124,17 @@ def test_a_shift_of_all_pairs_does_not_widen_the_spread():
     assert watch._scale == pytest.approx(before)
 
 
+def test_the_wait_to_exceed_is_that_of_the_latest_waits(monkeypatch):
+    monkeypatch.setattr("headway.rollout.watch.LATEST", 100)
+    watch = Watch(Guardrail("ttft_p95", "chat"), "chat")
+    for seconds in (1, 2, 9):
+        for n in range(200):
+            seen = Seen("chat", 0, 10, n)
+            seen.row = row(n, 0, seconds * SECOND)
+            watch.learn([seen])
+    assert len(watch._values) == 100 and watch._beyond == pytest.approx(log(9), abs=0.01)
+
+
 def test_a_bin_has_the_variance_of_its_values():
     random, expected = Random(8), Expected()
     sure = [random.gauss() for _ in range(400)]
