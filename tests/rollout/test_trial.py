@@ -219,6 +219,22 @@ def test_a_trial_is_judged_if_each_guardrail_of_a_lane_with_traffic_is():
     assert not tried(free).is_judged, "cost_per_good was not"
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_after_its_longest_time_only_the_control_is_in_force(seed):
+    """The last requests still settle. The switch does not wait for the slice's end."""
+    trial = Trial(replace(PLAN, longest=299 * SECOND, settle=60 * SECOND, seed=seed), ("chat",), 0)
+    assert trial.next_at(298 * SECOND) == 299 * SECOND
+    last = 298 * SECOND
+    assert trial.candidate_in_force(last) == trial.times.has_candidate(trial.times.place(last))
+    for second in range(299, 359):
+        trial.tick(second * SECOND, {})
+        assert trial.verdict.outcome == Outcome.RUNNING
+        assert not trial.candidate_in_force(second * SECOND)
+        assert trial.next_at(second * SECOND) > second * SECOND
+    trial.tick(359 * SECOND, {})
+    assert trial.verdict.outcome == Outcome.ENDED
+
+
 def test_an_absolute_limit_trips_within_seconds():
     trial = Trial(TrialPlan(seed=2, stop=HardStop(wait=2 * SECOND)), ("chat",), 0)
     place = next(n for n in range(9) if trial.times.has_candidate(n))

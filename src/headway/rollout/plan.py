@@ -29,7 +29,7 @@ class TrialPlan:
 
     slice: int = 6 * SECOND
     wash_out: int = 3 * SECOND // 2
-    longest: int = 1_800 * SECOND  # after this and `settle` it ends, whatever is known
+    longest: int = 1_800 * SECOND  # after this the candidate goes; it ends `settle` later
     settle: int = 60 * SECOND  # time for a pair's requests to end before the pair is judged
     learning: int = 8  # pairs that only teach the traffic, before any pair counts
     fewest: int = 10  # counted pairs before a guardrail can trip

@@ -114,12 +114,18 @@ class Trial:
 
     def candidate_in_force(self, now: int, engine: int = 0) -> bool:
         """Whether the candidate is to be in force on this engine now."""
-        running = self.verdict.outcome == Outcome.RUNNING
+        running = self.verdict.outcome == Outcome.RUNNING and now < self._last
         return running and self.times.has_candidate(max(0, self.times.place(now)), engine)
 
     def next_at(self, now: int) -> int:
         """When the version in force may change next."""
-        return self.times.end(max(0, self.times.place(now)))
+        end = self.times.end(max(0, self.times.place(now)))
+        return min(end, self._last) if now < self._last else end
+
+    @property
+    def _last(self) -> int:
+        """From when on the control alone is in force, while the last requests end."""
+        return self.began + self.plan.longest
 
     def tick(self, now: int, *oldest: Mapping[str, int]) -> None:
         """Judge what can be judged by now. oldest: for each engine, when the first request in each
@@ -129,7 +135,7 @@ class Trial:
         if why := self._broken(now, oldest):
             self._end(Outcome.TRIPPED, why)
             return
-        over = self.began + self.plan.longest + self.plan.settle
+        over = self._last + self.plan.settle
         while self.times.end(2 * self.pairs + 1) + self.plan.settle <= min(now, over):
             self._judge(now, oldest)
             if self.verdict.outcome != Outcome.RUNNING:
