@@ -104,10 +104,10 @@ class VectorCalls:
             asked, said = (name if name in has else None for name in (QUERY, DOCUMENT))
             queries = list(dict.fromkeys([query for query, _ in pairs]))
             vectors = self.embed(queries, prompt_name=asked, truncate=truncate, progress=False)
-            of = dict(zip(queries, vectors, strict=True))
+            of = dict(zip(queries, vectors.tolist(), strict=True))  # plain floats, as JSON needs
             documents = [document for _, document in pairs]
             others = self.embed(documents, prompt_name=said, truncate=truncate, progress=progress)
-            each = zip(pairs, others, strict=True)
+            each = zip(pairs, others.tolist(), strict=True)
             return [similarity(of[query], vector) for (query, _), vector in each]
         check_scores(self.card)
         most = self._engine.load.capacity if truncate else 0

@@ -359,6 +359,7 @@ def test_the_model_card_is_obeyed(tmp_path):
         part = first("the cat")[:7]
         np.testing.assert_allclose(cut, part / np.linalg.norm(part), atol=1e-5)
         (score,) = ours.score("the cat", ["the cat"])
+        assert type(score) is float, "JSON has no numpy numbers"
         query, document = want, first("the cat")
         cosine = query @ document / np.linalg.norm(query) / np.linalg.norm(document)
         assert abs(score - cosine) < 1e-5
