@@ -1,5 +1,6 @@
 """VectorCalls: embed, score and classify, for a model behind an engine."""
 
+import reprlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -78,12 +79,13 @@ class VectorCalls:
     def score(
         self,
         query: str,
-        documents: Sequence[str],
+        documents: str | Sequence[str],
         *,
         truncate: bool = False,
         progress: bool = True,
     ) -> list[float]:
-        """Score how well each document answers the query; higher is better.
+        """Score how well each document answers the query; higher is better. A single string is one
+        document.
 
         A cross-encoder (a classifier with one label) scores the pair, with the model card's default
         prompt before the query: between 0 and 1 unless the checkpoint says otherwise. With any
@@ -92,13 +94,14 @@ class VectorCalls:
 
         Raises PromptError, SettingError, RefusedError or EngineError.
         """
-        pairs = [(query, each) for each in documents]
+        pairs = [(query, each) for each in listed(documents)]
         return self.score_pairs(pairs, truncate=truncate, progress=progress)
 
     def score_pairs(
         self, pairs: Sequence[tuple[str, str]], *, truncate: bool = False, progress: bool = True
     ) -> list[float]:
         """Score pairs of a query and a document like `score`; the queries may differ."""
+        pairs = [_pair(i, each) for i, each in enumerate(pairs)]
         if Pooling.HEAD not in self._traits.poolings:
             has = self.card.prompts
             asked, said = (name if name in has else None for name in (QUERY, DOCUMENT))
@@ -170,6 +173,14 @@ def listed(texts: Prompt | Sequence[Prompt]) -> list[Prompt]:
     if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
         return [texts]  # type: ignore[list-item]
     return list(texts)  # type: ignore[arg-type]
+
+
+def _pair(number: int, given: object) -> tuple[str, str]:
+    """The query and the document of a pair. Raises PromptError unless the pair is two texts."""
+    match given:
+        case [str(query), str(document)]:
+            return query, document
+    raise PromptError(f"pair {number} must be two texts, a query and a document, not {reprlib.repr(given)}")
 
 
 def embedding_pooling(traits: Traits, card: ModelCard, asked: str) -> str:

@@ -451,6 +451,16 @@ def test_labels_and_their_probabilities(tmp_path):
         assert list(want) == ["LABEL_0", "LABEL_1", "LABEL_2"]
 
 
+@pytest.mark.parametrize("labels", [0, 1])
+def test_a_string_is_one_document_and_no_pair(folders, labels):
+    with LLM(folders("bert", labels)) as ours:
+        assert ours.score("the cat", "a dog") == ours.score("the cat", ["a dog"])
+        assert len(ours.score_pairs(("the cat", each) for each in ("a dog", "a mat"))) == 2
+        for odd in ("ab", ["the cat"], ("the cat", None)):
+            with pytest.raises(PromptError, match="pair 1 must be two texts, a query and a docu"):
+                ours.score_pairs([("the cat", "a dog"), odd])
+
+
 @pytest.mark.parametrize("labels", [1, 3])
 def test_the_numbers_of_a_regression_are_left_as_they_are(tmp_path, labels):
     folder = make_encoder(tmp_path / "model", "bert", labels, problem_type="regression")
