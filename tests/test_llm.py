@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import threading
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from headway.core.grammar import Grammar
 from headway.core.policies.join import Dynamic, Static
 from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
-from headway.core.request import Finish
+from headway.core.request import NEVER, Finish
 from headway.engine import Executor
 from headway.errors import (
     EngineDownError,
@@ -26,6 +27,7 @@ from headway.errors import (
 from headway.journal import journal
 from headway.llm import EMBEDDED
 from headway.sim.replay import replay
+from headway.tokenizer import Tokenizer
 
 FAST = StepCost.of(1)
 PROMPTS = ["The json module", "Return a list of", "class", "If the file does not exist,"]
@@ -324,6 +326,36 @@ def test_an_impossible_request_is_refused_in_one_line(llm, prompts, options, wor
         llm.generate(prompts, options or Options(), errors="raise")
     assert "\n" not in str(caught.value)
     assert llm._rows == {}
+
+
+def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(llm, monkeypatch):
+    text = "x" * (llm.tokenizer.longest * llm.load.capacity)
+    long, part = Options(max_tokens=1), Options(max_tokens=1, truncate=5)
+    assert llm.generate(text + "x", part)[0].error is None, "its end fits"
+    (refused,) = llm.generate(text, long)
+    assert "prompt tokens and 1 to generate cannot fit" in str(refused.error)
+    monkeypatch.delattr(Tokenizer, "encode")
+    (refused,) = llm.generate(text + "x", long)
+    assert type(refused.error) is RefusedError and refused.error.retry_at == NEVER
+    assert "characters cannot fit: a request may hold 2048 tokens" in str(refused.error)
+
+
+def test_an_async_call_tokenizes_beside_the_event_loop(llm, monkeypatch):
+    begun, goes_on, encode = threading.Event(), threading.Event(), llm.tokenizer.encode
+
+    def slow(text, most=0):
+        begun.set()
+        assert goes_on.wait(30), "the event loop stands still"
+        return encode(text, most)
+
+    async def main():
+        asked = asyncio.create_task(llm.agenerate(PROMPTS[0], Options(max_tokens=3)))
+        await asyncio.to_thread(begun.wait, 30)
+        goes_on.set()
+        return await asked
+
+    monkeypatch.setattr(llm.tokenizer, "encode", slow)
+    assert len(asyncio.run(main()).tokens) == 3
 
 
 def test_an_unknown_setting_is_refused():

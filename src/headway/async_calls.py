@@ -24,6 +24,7 @@ class AsyncCalls:
     _engine: LiveEngine
     _rows: dict[str, RequestRow | None]
     _hear: Callable[[Answer, Event], Delta]
+    _fitting: Callable[[Ask, Options], tuple[int, ...]]
     _stream_answer: Callable[[Ask, Options], Answer]
 
     async def agenerate(
@@ -67,10 +68,16 @@ class AsyncCalls:
     async def _begun(
         self, prompt: Ask, options: Options, end_by: int, account: Account | None
     ) -> "_Call":
-        await asyncio.to_thread(self._builder.check, options)
-        answer = self._stream_answer(prompt, options)
+        ids = await asyncio.to_thread(self._checked, prompt, options)
+        answer = self._stream_answer(ids, options)
         answer.request = replace(answer.request, end_by=integer("end_by", end_by))
         return _Call(self._engine, self._rows, self._hear, answer, account)
+
+    def _checked(self, prompt: Ask, options: Options) -> tuple[int, ...]:
+        """Check the options and tokenize the prompt. Long texts take seconds, so this runs beside
+        the event loop."""
+        self._builder.check(options)
+        return self._fitting(prompt, options)
 
 
 class _Call:

@@ -192,7 +192,7 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
             try:
                 if each is not options:
                     self._builder.check(each)
-                begun += self._answers(self._builder.encode(prompt), each)
+                begun += self._answers(self._fitting(prompt, each), each)
             except HeadwayError as error:
                 begun += self._refused(each.n, error)
         self._run([each for each in begun if isinstance(each, Answer)], progress)
@@ -281,7 +281,11 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
             )
         if options.n > 1 or options.echo:
             raise PromptError("a stream gives one answer and no echo: use generate()")
-        return self._answers(self._builder.encode(prompt), options)[0]
+        return self._answers(self._fitting(prompt, options), options)[0]
+
+    def _fitting(self, prompt: Ask, options: Options) -> tuple[int, ...]:
+        """Token ids of a prompt that may fit. Raises RefusedError and PromptError."""
+        return self._builder.fitting(prompt, options, self._engine.load.capacity)
 
     def _keep_rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         self._rows.update([(row.id, row) for row in requests if row.id in self._rows])

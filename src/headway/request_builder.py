@@ -5,9 +5,9 @@ import random
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from headway.core.request import Request
+from headway.core.request import NEVER, Request
 from headway.engine import Executor
-from headway.errors import PromptError, SettingError, did_you_mean
+from headway.errors import PromptError, RefusedError, SettingError, did_you_mean
 from headway.executor.grammars.grammar_check import grammar_problem
 from headway.options import Options
 from headway.text_stream import TextStream
@@ -64,6 +64,15 @@ class RequestBuilder:
             if problem := grammar_problem(options.grammar, self._folder, COMPILE_SECONDS):
                 raise SettingError(problem)
             self._executor.compile(options.grammar)  # here, not in a step that requests share
+
+    def fitting(self, prompt: Ask, options: Options, capacity: int) -> tuple[int, ...]:
+        """As `encode`, but a text that cannot fit however it is tokenized is not tokenized: it
+        raises RefusedError. capacity: tokens that one sequence may hold."""
+        longest = 0 if options.truncate else self.tokenizer.longest  # truncated: only its end stays
+        if longest and isinstance(prompt, str) and len(prompt) > longest * capacity:
+            why = f"the prompt's {len(prompt)} characters cannot fit"
+            raise RefusedError(f"{why}: a request may hold {capacity} tokens", NEVER)
+        return self.encode(prompt)
 
     def encode(self, prompt: Ask) -> tuple[int, ...]:
         """Token ids of a text, a chat, or a sequence of ids. Raises PromptError for an id that is
