@@ -358,6 +358,53 @@ def test_an_async_call_tokenizes_beside_the_event_loop(llm, monkeypatch):
     assert len(asyncio.run(main()).tokens) == 3
 
 
+def test_prompts_come_in_any_iterable_and_a_chat_is_one_prompt(llm):
+    short = Options(max_tokens=3)
+    chat = [{"role": "user", "content": "hi"}]
+    ids = llm.tokenizer.encode("class")
+    want = [each.tokens for each in llm.generate(["class", chat], short)]
+    assert [each.tokens for each in llm.generate(chat, short)] == want[1:]
+    for prompts in (
+        (each for each in ["class", iter(chat)]),
+        [iter(ids), tuple(chat)],
+        [np.array(ids), chat],
+    ):
+        assert [each.tokens for each in llm.generate(prompts, short)] == want
+    for one in (np.array(ids), iter(ids), {"class"}, np.array(["class"])):
+        assert [each.tokens for each in llm.generate(one, short)] == want[:1]
+    assert llm.chat(iter(chat), short).tokens == want[1]
+    assert llm.embed(each for each in ["a", "b"]).shape == llm.embed([[5], [6]]).shape
+
+
+@pytest.mark.parametrize("odd", [None, 5, b"class", bytearray(b"class"), {"role": "user"}])
+def test_what_is_no_prompt_is_named_and_costs_the_others_nothing(llm, odd):
+    kind = type(odd).__name__
+    for verb in (llm.generate, llm.embed):
+        with pytest.raises(PromptError, match=f"a prompt is a text, .* messages, not {kind}"):
+            verb(odd)
+    message = {"role": "user", "content": "x"}
+    first, second, last = llm.generate(["class", odd, [message, odd]], Options(max_tokens=2))
+    assert first.error is None and type(second.error) is type(last.error) is PromptError
+    assert "of message 1" in str(last.error) or "message 1 must have a role" in str(last.error)
+    with pytest.raises(PromptError):
+        llm.chat(odd)
+
+
+def test_a_chat_that_is_no_list_of_messages_is_refused(llm):
+    with pytest.raises(PromptError, match="message 0 must have a role and a content, and is a str"):
+        llm.chat("hi")
+    with pytest.raises(PromptError, match="a chat needs at least one message"):
+        llm.chat(())
+
+
+@pytest.mark.parametrize("odd", [None, {"max_tokens": 2}, "x", [{"max_tokens": 2}]])
+def test_options_of_another_type_are_refused(llm, odd):
+    with pytest.raises(SettingError, match=r"options must be Options, not (dict|str|NoneType)"):
+        llm.generate(["class"], odd)
+    with pytest.raises(SettingError, match="options must be Options"):
+        next(llm.stream("class", odd))
+
+
 def test_an_unknown_setting_is_refused():
     with pytest.raises(TypeError, match="max_new_tokens"):
         Options(max_new_tokens=3)
@@ -367,6 +414,9 @@ def test_an_unknown_setting_is_refused():
         LLM(context=9_999)
     with pytest.raises(HeadwayError, match="dtype must be one of"):
         LLM(dtype="int3")
+    for device in ("meta", "mps", "xpu"):
+        with pytest.raises(SettingError, match=f"device {device} does not compute here"):
+            LLM(device=device)
 
 
 def test_n_answers_share_the_prompt_and_differ(llm):
@@ -442,6 +492,15 @@ def test_truncation_keeps_the_end(llm):
         ({"stop_tokens": {"5"}}, "a stop token must be an int, not '5'"),
         ({"logit_bias": {"5": 1.0}}, "a token of logit_bias must be an int, not '5'"),
         ({"adapter": None}, "adapter must be a name or empty, not None"),
+        ({"stop": None}, "stop must be a text or several, not None"),
+        ({"stop": [1]}, r"stop must be a text or several, not \[1\]"),
+        ({"stop": b"a"}, "stop must be a text or several, not b'a'"),
+        ({"bad_words": None}, "bad_words must be a text or several, not None"),
+        ({"stop_tokens": None}, "stop_tokens must be token ids, not None"),
+        ({"logit_bias": None}, "logit_bias must be numbers by token, not None"),
+        ({"logit_bias": [(5, 1)]}, "logit_bias must be numbers by token"),
+        ({"grammar": "json_object"}, "grammar must be a Grammar, not 'json_object'"),
+        ({"grammar": None}, "grammar must be a Grammar, not None"),
     ],
 )
 def test_impossible_sampling_is_refused(llm, options, words):

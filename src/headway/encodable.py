@@ -15,10 +15,14 @@ def check_encodable(*texts: str) -> None:
             raise PromptError(f"a text cannot be encoded: {error}") from None
 
 
-def contents_of(messages: Sequence[Mapping[str, object]]) -> list[str]:
-    """The messages' texts. Raises PromptError if a content is not text, as in a tool call."""
+def contents_of(messages: Sequence[object]) -> list[str]:
+    """The messages' texts. Raises PromptError for what is no message, and if a
+    content is not text, as in a tool call."""
     contents: list[str] = []
     for i, each in enumerate(messages):
+        if not isinstance(each, Mapping):
+            kind = type(each).__name__
+            raise PromptError(f"message {i} must have a role and a content, and is a {kind}")
         content = each.get("content")
         if not isinstance(content, str):
             raise PromptError(

@@ -1,6 +1,6 @@
 """LLM: a model and its verbs: generate, stream, chat, embed, score, classify."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from secrets import token_bytes
@@ -31,7 +31,7 @@ from headway.live.engine import LiveEngine
 from headway.models import EMBEDDED, display_name
 from headway.offered_answers import OfferedAnswers
 from headway.options import Options
-from headway.request_builder import Ask, Prompt, RequestBuilder
+from headway.request_builder import Ask, RequestBuilder, options_of
 from headway.tokenizer import Message, Tokenizer
 from headway.vector_calls import VectorCalls, listed
 from headway.vectors.model_card import read_card
@@ -159,8 +159,8 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
 
     def generate(
         self,
-        prompts: Prompt | Sequence[Ask],
-        options: Options | Sequence[Options] = Options(),
+        prompts: Ask | Iterable[Ask],
+        options: Options | Iterable[Options] = Options(),
         *,
         errors: Literal["return", "raise"] = "return",
         progress: bool = True,
@@ -179,12 +179,12 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         """
         if errors not in ("return", "raise"):
             raise SettingError(f'errors must be "return" or "raise", not {errors!r}')
-        inputs: list[Ask] = listed(prompts)  # type: ignore[arg-type,assignment]
+        inputs = listed(prompts)
         if isinstance(options, Options):
             self._builder.check(options)
             chosen = [options] * len(inputs)
         else:
-            chosen = list(options)
+            chosen = options_of(options)
         if len(chosen) != len(inputs):
             raise PromptError(f"{len(inputs)} prompts came with {len(chosen)} options")
         begun: list[Answer | Completion] = []
@@ -212,7 +212,7 @@ class LLM(AsyncCalls, VectorCalls, OfferedAnswers):
         the first. Raises the same errors as stream().
         """
         self._builder.check(options)
-        answers = self._answers(self.tokenizer.chat(messages), options)
+        answers = self._answers(self._builder.chat(messages), options)
         self._run(answers, progress=False)
         done = [self._completed(each) for each in answers]
         if done[0].error:

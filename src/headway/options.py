@@ -1,6 +1,6 @@
 """Options: how a caller wants a prompt to be answered."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from operator import index
 from typing import Any
@@ -79,19 +79,23 @@ class Options:
         )
 
     def __post_init__(self) -> None:
-        if isinstance(self.stop, str):  # otherwise each letter would be a stop string
-            object.__setattr__(self, "stop", (self.stop,))
-        if isinstance(self.bad_words, str):
-            object.__setattr__(self, "bad_words", (self.bad_words,))
+        for name in ("stop", "bad_words"):
+            object.__setattr__(self, name, _texts(name, getattr(self, name)))
         for name in ("max_tokens", "expected_tokens", "n", "truncate"):
             if (value := getattr(self, name)) is not None or name != "max_tokens":
                 object.__setattr__(self, name, integer(name, value))
+        if not isinstance(self.stop_tokens, Iterable):
+            raise SettingError(f"stop_tokens must be token ids, not {shown(self.stop_tokens)}")
         tokens = frozenset([integer("a stop token", token) for token in self.stop_tokens])
         object.__setattr__(self, "stop_tokens", tokens)
+        if not isinstance(self.logit_bias, Mapping):
+            raise SettingError(f"logit_bias must be numbers by token, not {shown(self.logit_bias)}")
         bias = {integer("a token of logit_bias", token): x for token, x in self.logit_bias.items()}
         object.__setattr__(self, "logit_bias", bias)
         if not isinstance(self.adapter, str):
             raise SettingError(f"adapter must be a name or empty, not {shown(self.adapter)}")
+        if not isinstance(self.grammar, Grammar):
+            raise SettingError(f"grammar must be a Grammar, not {shown(self.grammar)}")
         if self.n < 1 or self.truncate < 0:
             raise SettingError(
                 f"n must be 1 or more and truncate 0 or more, not {self.n} and {self.truncate}"
@@ -102,6 +106,16 @@ class Options:
             raise SettingError(
                 "an answer with a grammar ends with a stop token of the model: leave out ignore_eos"
             )
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    """One text or several as a tuple. Raises SettingError."""
+    if isinstance(value, str):  # otherwise each letter would be a text
+        return (value,)
+    texts = tuple(value) if isinstance(value, Iterable) else (value,)
+    if not all(isinstance(each, str) for each in texts):
+        raise SettingError(f"{name} must be a text or several, not {shown(value)}")
+    return texts
 
 
 def integer(name: str, value: Any) -> int:

@@ -2,8 +2,9 @@
 
 import itertools
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from headway.core.request import NEVER, Request
 from headway.engine import Executor
@@ -50,6 +51,8 @@ class RequestBuilder:
         Raises SettingError or PromptError, and GrammarCheckError if the check of a grammar was cut
         off. The first grammar takes a second longer, to start a process that reads the tokenizer.
         """
+        if not isinstance(options, Options):
+            raise SettingError(f"options must be Options, not {type(options).__name__}")
         if problem := options.sampling(0, self.eos, self.tokenizer).problem():
             raise SettingError(problem)
         if options.adapter and options.adapter not in self._adapters:
@@ -75,18 +78,22 @@ class RequestBuilder:
         return self.encode(prompt)
 
     def encode(self, prompt: Ask) -> tuple[int, ...]:
-        """Token ids of a text, a chat, or a sequence of ids. Raises PromptError for an id that is
-        not a plain int in the model's vocabulary."""
+        """Token ids of a text, a chat, or any iterable of ids. Raises PromptError for an id that is
+        not a plain int in the model's vocabulary, and for what is none of these."""
         if isinstance(prompt, str):
             return self.tokenizer.encode(prompt)
-        if prompt and isinstance(prompt[0], dict):
-            return self.tokenizer.chat(prompt)  # type: ignore[arg-type]
-        ids = tuple(prompt)
+        ids = tuple(elements(prompt))
+        if ids and isinstance(ids[0], Mapping):
+            return self.tokenizer.chat(ids)
         vocab = self.tokenizer.vocab
         for id in ids:
             if type(id) is not int or not 0 <= id < vocab:
                 raise PromptError(f"the prompt has token {id!r}; the model has 0 to {vocab - 1}")
-        return ids  # type: ignore[return-value]
+        return ids
+
+    def chat(self, messages: Iterable[Message]) -> tuple[int, ...]:
+        """Token ids of a chat. Raises PromptError."""
+        return self.tokenizer.chat(elements(messages))
 
     def build(
         self, prompt: tuple[int, ...], options: Options, capacity: int, now: int
@@ -122,3 +129,26 @@ class RequestBuilder:
 
     def _next_id(self) -> str:
         return f"r{next(self._ids)}"
+
+
+def elements(given: Any) -> list[Any]:
+    """The elements of an iterable, and those of an array as plain numbers or texts. Raises
+    PromptError for a mapping and for bytes, whose elements are no prompts."""
+    plain = given.tolist() if hasattr(given, "tolist") else given
+    if not isinstance(plain, Iterable) or isinstance(
+        given, Mapping | bytes | bytearray | memoryview
+    ):
+        kind = type(given).__name__
+        raise PromptError(f"a prompt is a text, token ids or a list of messages, not {kind}")
+    return list(plain)
+
+
+def options_of(given: Iterable[Options]) -> list[Options]:
+    """The options of several prompts as a list. Raises SettingError for what is none."""
+    found: list[Any] = [given]
+    if isinstance(given, Iterable) and not isinstance(given, Mapping):
+        found = list(given)
+    for each in found:
+        if not isinstance(each, Options):
+            raise SettingError(f"options must be Options, not {type(each).__name__}")
+    return found

@@ -1,16 +1,17 @@
 """VectorCalls: embed, score and classify, for a model behind an engine."""
 
 import reprlib
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headway.answer import Answer
 from headway.core.request import Pooling
 from headway.errors import PromptError, SettingError
 from headway.executor.traits import Traits
 from headway.live.engine import LiveEngine
-from headway.options import Options
-from headway.request_builder import Prompt, RequestBuilder
+from headway.options import Options, integer
+from headway.request_builder import Prompt, RequestBuilder, elements
 from headway.vectors.model_card import ModelCard
 from headway.vectors.vectors import embedding, probabilities, score, similarity, without_padding
 
@@ -41,7 +42,7 @@ class VectorCalls:
 
     def embed(
         self,
-        texts: Prompt | Sequence[Prompt],
+        texts: Prompt | Iterable[Prompt],
         *,
         pooling: str = "",
         prompt_name: str | None = None,
@@ -67,6 +68,7 @@ class VectorCalls:
 
         inputs = listed(texts)
         kind = embedding_pooling(self._traits, self.card, pooling)
+        dimensions = integer("dimensions", dimensions)
         before = prompt_of(self.card, prompt_name)
         most = self._engine.load.capacity if truncate else 0
         prompts = [self._encoded(each, before, most) for each in inputs]
@@ -79,7 +81,7 @@ class VectorCalls:
     def score(
         self,
         query: str,
-        documents: str | Sequence[str],
+        documents: str | Iterable[str],
         *,
         truncate: bool = False,
         progress: bool = True,
@@ -98,7 +100,7 @@ class VectorCalls:
         return self.score_pairs(pairs, truncate=truncate, progress=progress)
 
     def score_pairs(
-        self, pairs: Sequence[tuple[str, str]], *, truncate: bool = False, progress: bool = True
+        self, pairs: Iterable[tuple[str, str]], *, truncate: bool = False, progress: bool = True
     ) -> list[float]:
         """Score pairs of a query and a document like `score`; the queries may differ."""
         pairs = [_pair(i, each) for i, each in enumerate(pairs)]
@@ -120,7 +122,7 @@ class VectorCalls:
 
     def classify(
         self,
-        texts: Prompt | Sequence[Prompt],
+        texts: Prompt | Iterable[Prompt],
         *,
         truncate: bool = False,
         progress: bool = True,
@@ -168,11 +170,13 @@ class VectorCalls:
         return [each.vector for each in answers]
 
 
-def listed(texts: Prompt | Sequence[Prompt]) -> list[Prompt]:
-    """The texts as a list. A single text, or the ids of one, becomes a list of one."""
-    if isinstance(texts, str) or (texts and isinstance(texts[0], int)):
-        return [texts]  # type: ignore[list-item]
-    return list(texts)  # type: ignore[arg-type]
+def listed(prompts: Any) -> list[Any]:
+    """The prompts as a list. A single text, the ids of one, or a chat becomes a list of one. Raises
+    PromptError for what is neither a prompt nor an iterable of prompts."""
+    if isinstance(prompts, str):
+        return [prompts]
+    each = elements(prompts)
+    return [each] if each and isinstance(each[0], Integral | Mapping) else each
 
 
 def _pair(number: int, given: object) -> tuple[str, str]:
@@ -180,7 +184,9 @@ def _pair(number: int, given: object) -> tuple[str, str]:
     match given:
         case [str(query), str(document)]:
             return query, document
-    raise PromptError(f"pair {number} must be two texts, a query and a document, not {reprlib.repr(given)}")
+    raise PromptError(
+        f"pair {number} must be two texts, a query and a document, not {reprlib.repr(given)}"
+    )
 
 
 def embedding_pooling(traits: Traits, card: ModelCard, asked: str) -> str:
