@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from headway.encodable import check_encodable, contents_of
 from headway.errors import PromptError, TokenizerError, first_line
+from headway.executor.torch.config.config_reader import shortened
 from headway.executor.torch.config.modules import read_transformer
 from headway.normalizers import longest_token, lowercase
 from headway.pair_template import PairTemplate, read_pair_template
@@ -79,8 +80,11 @@ class Tokenizer:
         self.longest = longest_token(self._fast, known)
         self._special = SpecialTokens(self._fast)
         check_prompts(folder, self._special)
-        template: str | dict[str, str] = loaded.chat_template or ""  # one, or several by name
-        self._template = template if isinstance(template, str) else template.get("default", "")
+        template: Any = loaded.chat_template or ""  # one, or several by name
+        template = template.get("default", "") if isinstance(template, dict) else template
+        if not isinstance(template, str):
+            raise TokenizerError(f"{folder}: chat_template = {shortened(template)} is not a text")
+        self._template: str = template
         self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them
         self._pairs = read_pair_template(folder)
         if self._pairs:

@@ -10,7 +10,7 @@ from typing import Any
 from headway.core.request import Pooling
 from headway.errors import CheckpointError, UnsupportedModelError
 from headway.executor.encoder.families import FAMILIES as ENCODERS
-from headway.executor.torch.config.config_reader import Raw, read_json
+from headway.executor.torch.config.config_reader import ConfigReader, Raw, read_json
 from headway.executor.torch.config.labels import read_labels
 from headway.executor.torch.config.modules import (
     MODULES,
@@ -127,7 +127,7 @@ def _pooling(path: Path) -> str:
     given: Any = raw.get("pooling_mode") or [
         name for key, name in OLD_MODES.items() if raw.get(key)
     ]
-    modes = [given] if isinstance(given, str) else list(given)
+    modes = [str(each) for each in (given if isinstance(given, list) else [given])]
     if len(modes) != 1 or modes[0] not in MODES:
         raise UnsupportedModelError(f"{path}: pooling {', '.join(modes) or 'of no kind'}")
     if raw.get("include_prompt") is False:
@@ -139,13 +139,11 @@ def _prompts(folder: Path) -> tuple[dict[str, str], str]:
     path = folder / OF_MODULES
     if not path.is_file():
         return {}, ""
-    raw = read_json(path)
-    prompts, default = raw.get("prompts") or {}, raw.get("default_prompt_name") or ""
-    if not isinstance(prompts, dict):
-        raise CheckpointError(f"{path}: prompts is not a JSON object")
+    reader = ConfigReader(read_json(path), str(path))
+    prompts, default = reader.section("prompts").raw, reader.text("default_prompt_name")
     if default and default not in prompts:
         raise CheckpointError(f"{path}: there is no prompt {default!r}, the default one")
-    return {str(name): str(text or "") for name, text in prompts.items()}, str(default)
+    return {str(name): str(text or "") for name, text in prompts.items()}, default
 
 
 def check_prompts(folder: Path, special: SpecialTokens) -> None:
@@ -159,10 +157,11 @@ def check_prompts(folder: Path, special: SpecialTokens) -> None:
 
 def _classes(folder: Path, raw: Raw) -> tuple[tuple[str, ...], bool]:
     """A classifier's labels, and whether a sigmoid maps a single score to 0..1."""
-    labels = read_labels(raw, f"{folder}/config.json")
+    where = f"{folder}/config.json"
+    labels = read_labels(raw, where)
     path = folder / OF_MODULES
     latest = read_json(path).get("activation_fn") if path.is_file() else ""
-    later = raw.get("sentence_transformers") or {}
+    later = ConfigReader(raw, where).section("sentence_transformers")
     before = later.get("activation_fn") or raw.get("sbert_ce_default_activation_function")
     named = latest or before or ""
     kind = str(named).rpartition(".")[2]

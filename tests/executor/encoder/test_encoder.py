@@ -416,6 +416,11 @@ def test_settings_in_a_file_of_an_older_name_are_obeyed(tmp_path):
             "the prompt 'q' has a special token, which would be read as plain text",
         ),
         ({"sentence_bert_config": {"max_seq_length": "many"}}, "max_seq_length is 'many'"),
+        (
+            {"config_sentence_transformers": {"prompts": {"q": ""}, "default_prompt_name": ["q"]}},
+            r"default_prompt_name = \['q'\] must be a text",
+        ),
+        ({"1_Pooling__config": {"pooling_mode": 5}}, "pooling 5"),
     ],
 )
 def test_what_a_model_card_asks_for_and_is_not_computed_is_named(folders, tmp_path, files, why):
@@ -424,6 +429,26 @@ def test_what_a_model_card_asks_for_and_is_not_computed_is_named(folders, tmp_pa
     whole = {"modules": MODULES, "1_Pooling__config": {"pooling_mode": "mean"}} | files
     with pytest.raises(CheckpointError, match=why):
         LLM(sentence_transformers(folder, **whole))
+
+
+@pytest.mark.parametrize(
+    ("own", "why"),
+    [
+        ({"pad_token_id": None}, "pad_token_id = None must be a positive integer or 0"),
+        ({"max_position_embeddings": "x"}, "max_position_embeddings = 'x' must be a positive"),
+        ({"max_position_embeddings": 1}, "max_position_embeddings = 1 leaves no position from 1 o"),
+        ({"num_labels": "x"}, "num_labels = 'x' must be a positive integer"),
+        ({"model_type": ["roberta"]}, r"model_type = \['roberta'\] must be a text"),
+        ({"architectures": 5}, "architectures = 5 must be a list"),
+        ({"sentence_transformers": "x"}, "sentence_transformers is not a JSON object"),
+    ],
+)
+def test_odd_values_of_config_json_are_named(folders, tmp_path, own, why):
+    folder = shutil.copytree(folders("roberta"), tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | own))
+    with pytest.raises(CheckpointError, match=why):
+        LLM(folder)
 
 
 def test_labels_and_their_probabilities(tmp_path):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.executor.torch.config.config_reader import Raw, read_json
+from headway.executor.torch.config.config_reader import ConfigReader, Raw, read_json
 
 ABSOLUTE = "absolute"  # position_embedding_type of config.json
 
@@ -36,12 +36,25 @@ CLASSIFIER = "ForSequenceClassification"  # how the architecture's name ends
 
 def is_encoder(folder: Path) -> bool:
     """Whether a checkpoint's folder holds an encoder. Raises CheckpointError without a config."""
-    return read_json(folder / "config.json").get("model_type") in FAMILIES
+    path = folder / "config.json"
+    return ConfigReader(read_json(path), str(path)).text("model_type") in FAMILIES
 
 
 def is_classifier(raw: Raw) -> bool:
     """Whether a config.json describes a checkpoint with a classification head."""
-    return str((raw.get("architectures") or [""])[0]).endswith(CLASSIFIER)
+    named = ConfigReader(raw, "config.json").array("architectures") or [""]
+    return str(named[0]).endswith(CLASSIFIER)
+
+
+def check_positions(raw: Raw, where: str) -> None:
+    """Raise CheckpointError if an encoder's config.json has no positions for a text."""
+    reader, family = ConfigReader(raw, where), FAMILIES[raw["model_type"]]
+    first = 0
+    if family.after_padding and "pad_token_id" in raw:  # without the key, transformers' own id
+        first = reader.count("pad_token_id", least=0) + 1
+    key = "max_position_embeddings"
+    if key in reader and reader.count(key) <= first:
+        raise reader.error(key, f"leaves no position from {first} on", reader.get(key))
 
 
 def refusals(raw: Raw) -> list[str]:

@@ -11,7 +11,12 @@ from headway.core.cost.step_cost import Rounding
 from headway.core.request import Pooling
 from headway.errors import SettingError, UnsupportedModelError
 from headway.executor.encoder.executor import EncoderExecutor
-from headway.executor.encoder.families import FAMILIES, is_classifier, refusals
+from headway.executor.encoder.families import (
+    FAMILIES,
+    check_positions,
+    is_classifier,
+    refusals,
+)
 from headway.executor.encoder.model import load_model, types_of
 from headway.executor.precision import read_precision
 from headway.executor.torch.config.config_reader import read_json
@@ -83,6 +88,7 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
     family, classifier = FAMILIES[raw["model_type"]], is_classifier(raw)
     if reasons := refusals(raw):
         raise UnsupportedModelError(f"{folder}: " + "; ".join(reasons))
+    check_positions(raw, str(folder / "config.json"))
     name = _dtype(raw, dtype, chosen.type)
     model = load_model(folder, family, classifier=classifier, dtype=DTYPES[name], device=chosen)
     limits.left(model.nbytes, 0)  # raises if the weights are too large

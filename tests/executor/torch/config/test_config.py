@@ -390,6 +390,9 @@ def test_unsupported_features_are_refused_by_name(own, named):
         (SMOL | {"no_rope_layers": [1]}, "no_rope_layers.*all 3"),
         (MOE | {"num_experts_per_tok": 9}, "num_experts_per_tok"),
         ({"architectures": "LlamaForCausalLM"}, "architectures.*a list"),
+        ({"model_type": ["llama"]}, r"model_type = \['llama'\] must be a text"),
+        ({"architectures": ["LlamaForSequenceClassification"], "num_labels": "x"}, "num_labels"),
+        ({"architectures": ["LlamaForSequenceClassification"], "num_labels": [1]}, "num_labels"),
     ],
 )
 def test_invalid_values_are_named(own, named):

@@ -75,6 +75,13 @@ class ConfigReader:
             raise self.error(key, "must be a positive number", value)
         return float(value)
 
+    def text(self, key: str, default: str = "") -> str:
+        """The text under a key. Raises CheckpointError if it is none."""
+        value = self.get(key, default)
+        if not isinstance(value, str):
+            raise self.error(key, "must be a text", value)
+        return value
+
     def array(self, key: str) -> list[Any]:
         """The list under a key; empty if there is none. Raises CheckpointError if it is no list."""
         value = self.get(key, [])

@@ -3,7 +3,7 @@
 from collections import Counter
 
 from headway.errors import CheckpointError
-from headway.executor.torch.config.config_reader import Raw
+from headway.executor.torch.config.config_reader import ConfigReader, Raw
 
 TWO = {"0": "LABEL_0", "1": "LABEL_1"}  # the default of transformers
 
@@ -11,8 +11,8 @@ TWO = {"0": "LABEL_0", "1": "LABEL_1"}  # the default of transformers
 def read_labels(raw: Raw, where: str = "config.json") -> tuple[str, ...]:
     """The labels in the order of the head's scores. Raises CheckpointError."""
     names = raw.get("id2label")
-    if names is None and (count := raw.get("num_labels")):
-        names = {str(i): f"LABEL_{i}" for i in range(int(count))}
+    if names is None and (count := ConfigReader(raw, where).count("num_labels", 0, least=0)):
+        names = {str(i): f"LABEL_{i}" for i in range(count)}
     names = names or TWO
     try:
         labels = [str(names[key]) for key in sorted(names, key=int)]

@@ -208,11 +208,11 @@ def _family(reader: ConfigReader) -> tuple[str, Family | None]:
     The first Phi-3 checkpoints carry the code that transformers adopted later, so ignoring that
     code changes nothing.
     """
-    kind = reader.get("model_type")
+    kind = reader.text("model_type")
     named = reader.array("architectures") or [
         name for name, family in FAMILIES.items() if family.model_type == kind
     ]
-    architecture = str(named[0]) if named else f"model_type {kind!r}"
+    architecture = str(named[0]) if named else f"model_type {kind or None!r}"
     family, _ = family_of(architecture)
     brought = str(reader.section("auto_map").get("AutoModelForCausalLM", ""))
     adopted = family is not None and "auto_map" in family.supports
