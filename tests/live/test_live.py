@@ -275,11 +275,11 @@ def test_a_step_that_is_back_before_the_commands_are_taken_wakes_the_engine():
 @pytest.mark.parametrize("due", [{"start_by": 5}, {"end_by": 5}])
 def test_an_unread_request_that_is_due_ends_a_wait_for_several(due):
     inbox, command = LiveInbox(WallClock()), Add(ask("a", 1, 0, **due))
-    inbox.put([Add(ask("b", 1, 0)), command])
-    inbox.wait(NEVER, 3)
-    inbox.poll()
-    waiter = threading.Thread(target=inbox.wait, args=(NEVER, 3), daemon=True)
-    waiter.start()
-    inbox.put([command])
-    waiter.join(30)
-    assert not waiter.is_alive()
+    for before, during in (([command], []), ([], [command])):
+        inbox.put(before)
+        waiter = threading.Thread(target=inbox.wait, args=(NEVER, 3), daemon=True)
+        waiter.start()
+        inbox.put(during)
+        waiter.join(30)
+        assert not waiter.is_alive()
+        assert inbox.poll() == [command]
