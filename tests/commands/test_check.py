@@ -2,18 +2,23 @@
 
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file, save_file
 
+from headway import LLM
 from headway.commands.check import check, run_check
-from headway.errors import CheckpointError, SettingError
+from headway.errors import CheckpointError, HeadwayError, SettingError
 from headway.executor.load import load as load_executor
+from headway.executor.precision import with_quantize
 from headway.executor.torch.config.model_config import read_config
 from headway.executor.torch.load import load
 from headway.executor.torch.loading import weight_bytes
@@ -62,11 +67,103 @@ def test_an_encoder_is_checked_too(tmp_path):
     (euro / "tokenizer.json").unlink()
     out = io.StringIO()
     assert run_check(str(euro), None, None, "", True, Console(file=out)) == 1
-    reasons = ["the head of eurobert is not computed", "it has no tokenizer.json"]
+    reasons = ["the head of eurobert is not computed", f"{euro} has no tokenizer.json"]
     assert json.loads(out.getvalue())["reasons"] == reasons
     (bert / "model.safetensors").write_bytes(b"12345678")
     with pytest.raises(CheckpointError, match="is damaged or cut short"):
         run_check(str(bert), None, None, "", False, Console(file=io.StringIO()))
+
+
+def cut_a_tensor(folder):
+    kept = load_file(folder / "model.safetensors")
+    del kept["embeddings.LayerNorm.bias"]
+    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def change(**own):
+    def changed(folder):
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | own))
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("damage", "asked", "why"),
+    [
+        (cut_a_tensor, {}, "lacks the tensor embeddings.LayerNorm.bias"),
+        (change(hidden_size=96), {}, "cannot be read"),
+        (change(vocab_size=10), {}, "cannot be read"),
+        (change(hidden_act="foo"), {}, "cannot be read: 'foo'"),
+        (lambda folder: (folder / "model.safetensors").unlink(), {}, "no .*model.safetensors"),
+        (lambda folder: (folder / "tokenizer.json").write_text("{"), {}, "tokenizer cannot be"),
+        (lambda folder: None, {"dtype": "foo"}, "dtype must be one of float32, bfloat16"),
+        (lambda folder: None, {"quantize": "int8"}, "weights are not quantized to int8"),
+    ],
+)
+def test_check_refuses_an_encoder_that_loading_refuses(tmp_path, damage, asked, why):
+    folder = make_encoder(tmp_path / "bert", "bert")
+    damage(folder)
+    with pytest.raises(HeadwayError, match=why):
+        LLM(folder, **asked)
+    assert_check_refuses(folder, why, **asked)
+
+
+def assert_check_refuses(folder, why, dtype="", quantize=""):
+    """By a reason, or by the error that loading raises."""
+    out = io.StringIO()
+    try:
+        precision = with_quantize(dtype, quantize)
+        status = run_check(str(folder), None, None, precision, False, Console(file=out, width=400))
+    except HeadwayError as error:
+        status, text = 1, str(error)
+    else:
+        text = out.getvalue()
+    assert status == 1 and re.search(why, text)
+
+
+def test_lengths_of_an_encoder_s_texts_are_checked(tmp_path):
+    folder = str(make_encoder(tmp_path / "bert", "bert"))
+    out = Console(file=io.StringIO())
+    assert run_check(folder, 40, None, "bfloat16", False, out) == 0
+    with pytest.raises(SettingError, match="41 prompt tokens must be 1 to 40, the model's context"):
+        run_check(folder, 41, None, "", False, out)
+    with pytest.raises(SettingError, match="an encoder generates nothing"):
+        run_check(folder, None, 5, "", False, out)
+
+
+@pytest.mark.parametrize(
+    ("files", "why"),
+    [
+        ({"tokenizer.json": ""}, r"has no tokenizer\.json"),
+        ({"tokenizer.json": "{}"}, "the tokenizer cannot be read"),
+        ({"tokenizer_config.json": '{"chat_template": 5}'}, "chat_template = 5 is not a text"),
+        (
+            {"config_sentence_transformers.json": '{"prompts": {"q": "<|user|>"}}'},
+            "the prompt 'q' has a special token",
+        ),
+        (
+            {
+                "modules.json": json.dumps(
+                    [{"type": "x.Pooling", "path": "1"}, {"type": "x.Dense", "path": "2"}]
+                ),
+                "1/config.json": '{"pooling_mode_lasttoken": true}',
+                "2/config.json": '{"in_features": 256, "out_features": 8}',
+            },
+            "is missing: a dense layer's weights",
+        ),
+    ],
+)
+def test_check_refuses_a_decoder_s_files_that_loading_refuses(copy, files, why):
+    folder = Path(copy())
+    for name, text in files.items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(text)
+        if not text:
+            (folder / name).unlink()
+    with pytest.raises(CheckpointError, match=why):
+        LLM(folder)
+    assert_check_refuses(folder, why)
 
 
 @pytest.fixture(autouse=True)
@@ -98,6 +195,8 @@ def hub(monkeypatch, tmp_path):
 
     def put(config, **files):
         (tmp_path / "config.json").write_text(json.dumps(config))
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(EMBEDDED / name, tmp_path)
         for name, text in files.items():
             (tmp_path / name.replace("__", ".")).write_text(text)
         monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
@@ -182,7 +281,7 @@ def test_check_prints_text_and_json(free):
 
 
 def test_a_sliding_window_saves_no_memory_and_check_says_so(free, hub):
-    asked = hub(MISTRAL, tokenizer__json="{}", chat_template__jinja="x")
+    asked = hub(MISTRAL, chat_template__jinja="x")
     verdict = check("some/mistral", None, None)
     shape, room = verdict.shape, verdict.room
     assert (shape.parameters, shape.weights) == (7_241_732_096, 2 * 7_241_732_096)
@@ -197,11 +296,11 @@ def test_a_sliding_window_saves_no_memory_and_check_says_so(free, hub):
 
 
 def test_all_experts_and_those_chosen_per_token_are_counted(free, hub):
-    hub(MIXTRAL)
+    hub(MIXTRAL, tokenizer__json="{}")
     status, text = said("some/mixtral")
     assert status == 1 and "the weights take 87.0 GiB, and 64.0 GiB are free (cpu)" in text
     assert "46,702,792,704, 12,879,925,248 for one token" in text
-    assert "none: prompts must be token ids" in text
+    assert "the tokenizer cannot be read" in text, "every reason is given"
 
 
 def test_one_kv_head_is_mqa_and_as_many_as_heads_is_mha(free, hub):

@@ -35,9 +35,10 @@ def check(
 ) -> None:
     """Say whether a checkpoint runs here: why not, its KV memory, and the largest batch.
 
-    Reads config.json and the headers of the weights, nothing more. For a hub id whose weights are
-    not here, it fetches only the config and tokenizer files, and says so. Exit status: 0 if the
-    checkpoint would run; 1 if not, with every reason; 2 if the question itself is wrong.
+    Reads the checkpoint's small files and the headers of the weights, nothing more. For a hub id
+    whose weights are not here, it fetches only the config and tokenizer files, and says so. Exit
+    status: 0 if the checkpoint would run; 1 if not, with every reason; 2 if the question itself is
+    wrong.
 
     With --config it says what memory each model of a server may take, and which do not fit.
 

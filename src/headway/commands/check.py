@@ -1,7 +1,8 @@
 """The command `headway check MODEL`: whether a model would run here, and how much fits.
 
-It takes a second, because it reads only config.json and the weights' headers, with the loader's
-own code. It imports torch only if a GPU driver is present, to query the GPU's memory.
+It takes seconds, because it reads the weights' headers and not the weights, with the loader's own
+code. For a decoder it imports torch only if a GPU driver is present, to query the GPU's memory, or
+if the tokenizer or a dense layer needs it.
 """
 
 import json
@@ -11,7 +12,6 @@ from math import prod
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 
 from headway.errors import MemoryPlanError, SettingError
 
@@ -21,7 +21,9 @@ except ModuleNotFoundError as missing:
     raise SettingError(
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
     ) from missing
-from headway.commands.check_encoder import run_encoder_check
+from headway.commands.check_encoder import find_encoder, tell_of_encoder
+from headway.commands.check_table import Room, Shape, table_of
+from headway.commands.check_texts import lengths_of, tokenizer_problem
 from headway.executor.encoder.families import is_encoder
 from headway.executor.precision import read_precision
 from headway.executor.torch.config.config_reader import read_json
@@ -44,45 +46,6 @@ FETCHED = (
     "tokenizer.model",
 )  # files that are fetched for a hub id: no weights
 MOST = 1 << 20  # the largest batch tried, in requests
-PROMPT, ANSWER = 512, 128  # tokens by default, unless the context is shorter
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """The facts about a checkpoint that hold on any machine; sizes in bytes."""
-
-    architecture: str
-    parameters: int
-    active: int  # parameters that one token uses: fewer in a mixture of experts
-    dtype: str  # of the computation; with +int8, matrices are in 8 bits
-    weights: int
-    kv_per_token: int
-    kv_counted: str  # how kv_per_token is computed, in words
-    attention: str  # MHA, GQA or MQA
-    windowed_layers: int  # layers with a sliding window; they keep all of their KV
-    context: int  # tokens
-    headers: bool  # whether the weights are here, with their names and shapes checked
-    tokenizer: bool
-    chat_template: bool
-    makes: str = "text and embeddings"
-
-
-@dataclass(frozen=True, slots=True)
-class Room:
-    """What fits on this machine with the engine's default limits; sizes in bytes."""
-
-    device: str
-    free: int
-    second_head: int  # the second copy of a tied head
-    activations: int
-    block_size: int  # tokens
-    blocks: int
-    fit: int  # blocks that fit into the memory
-    usable: int  # blocks that the default limits can fill
-    bound: str  # what bounds the blocks: `memory` or `limits`
-    prompt_tokens: int
-    answer_tokens: int
-    batch: int  # requests of these lengths whose KV fits at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +72,16 @@ def run_check(
     """
     folder = locate(model or EMBEDDED, FETCHED)
     if is_encoder(folder):
-        return run_encoder_check(model or EMBEDDED.name, folder, as_json, console)
+        name = str(model or EMBEDDED.name)
+        wanted = find_encoder(folder, _is_local(name), prompt_tokens, answer_tokens, dtype)
+        return tell_of_encoder(name, *wanted, as_json, console)
     verdict = check(model, prompt_tokens, answer_tokens, dtype)
     if as_json:
         report = {"supported": not verdict.reasons, **asdict(verdict)}
         console.file.write(json.dumps(report) + "\n")
         return 1 if verdict.reasons else 0
     if verdict.shape is not None:
-        console.print(_table(verdict.model, verdict.shape, verdict.room))
+        console.print(table_of(verdict.model, verdict.shape, verdict.room))
     for reason in verdict.reasons:
         text = f"{verdict.model} would not run here: {reason}"
         console.print(text, highlight=False, markup=False, soft_wrap=True)
@@ -136,27 +101,22 @@ def check(model: str | None, prompt: int | None, answer: int | None, dtype: str 
         return Verdict(name, reasons)
     if not config.generates and answer is None:
         answer = 0
-    read_card(folder)  # raises for a layer after the decoder that headway does not compute
-    lengths = _lengths(config.context, prompt, answer)
-    shape = _shape(config, dtype, folder, Path(source).expanduser().is_dir())
-    room = _room(config, shape, *lengths)
-    if isinstance(room, Room):
-        return Verdict(name, (), shape, room)
-    return Verdict(name, (room,), shape)
+    card = read_card(folder)  # raises for a layer after the decoder that is not computed
+    lengths = lengths_of(config.context, prompt, answer)
+    shape = _shape(config, dtype, folder, _is_local(source))
+    if card.dense and shape.headers:
+        from headway.executor.torch.loading.dense import load_dense
+        from headway.executor.torch.loading.devices import device_of
+
+        load_dense(folder, card.dense, config.hidden, device_of("cpu"))
+    problem, room = tokenizer_problem(folder, config.vocab), _room(config, shape, *lengths)
+    if isinstance(room, str):
+        return Verdict(name, (*filter(None, [problem]), room), shape)
+    return Verdict(name, tuple(filter(None, [problem])), shape, room)
 
 
-def _lengths(context: int, prompt: int | None, answer: int | None) -> tuple[int, int]:
-    """Tokens of a prompt and its answer. SettingError if the context is too short for both."""
-    if answer is None:
-        answer = min(ANSWER, context // 2 if prompt is None else max(0, context - prompt))
-    if prompt is None:
-        prompt = min(PROMPT, max(0, context - answer))
-    if min(prompt, answer) < 0 or not 1 <= prompt + answer <= context:
-        raise SettingError(
-            f"{prompt} prompt tokens and {answer} answer tokens must together be 1 to {context}, "
-            "the model's context"
-        )
-    return prompt, answer
+def _is_local(source: str | Path) -> bool:
+    return Path(source).expanduser().is_dir()
 
 
 def _shape(config: ModelConfig, dtype: str, folder: Path, local: bool) -> Shape:
@@ -258,43 +218,3 @@ def _has_chat_template(folder: Path) -> bool:
         return True
     path = folder / "tokenizer_config.json"
     return path.is_file() and bool(read_json(path).get("chat_template"))
-
-
-def _table(model: str, shape: Shape, room: Room | None) -> Table:
-    """The verdict as a table, with rounded sizes."""
-    table = Table(title=model, title_justify="left", show_header=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column()
-    for name, text in {**_shape_rows(shape), **(_room_rows(room) if room else {})}.items():
-        table.add_row(name, text)
-    return table
-
-
-def _shape_rows(shape: Shape) -> dict[str, str]:
-    active = "" if shape.active == shape.parameters else f", {shape.active:,} for one token"
-    kept = f" ({shape.windowed_layers} layers have a sliding window: it saves no memory here)"
-    return {
-        "architecture": f"{shape.architecture}: it makes {shape.makes}",
-        "parameters": f"{shape.parameters:,}{active}",
-        "weights": f"{human_bytes(shape.weights)} in {shape.dtype}"
-        + ("" if shape.headers else " (not here: their headers were not read)"),
-        "KV per token": f"{human_bytes(shape.kv_per_token)} = {shape.kv_counted} "
-        + f"({shape.attention})"
-        + (kept if shape.windowed_layers else ""),
-        "context": f"{shape.context:,} tokens",
-        "tokenizer": "yes" if shape.tokenizer else "none: prompts must be token ids",
-        "chat template": "yes" if shape.chat_template else "none",
-    }
-
-
-def _room_rows(room: Room) -> dict[str, str]:
-    head = f", less {human_bytes(room.second_head)} for the tied head's second copy"
-    return {
-        "memory": f"{human_bytes(room.free)} free ({room.device})"
-        + (head if room.second_head else ""),
-        "activations": human_bytes(room.activations),
-        "blocks": f"{room.blocks:,} of {room.block_size} tokens (bound by {room.bound}: "
-        f"{room.fit:,} fit, {room.usable:,} usable by default)",
-        "largest batch": f"{room.batch:,} requests of {room.prompt_tokens:,} + "
-        f"{room.answer_tokens:,} tokens, if all blocks that fit are used",
-    }

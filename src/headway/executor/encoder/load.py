@@ -17,11 +17,11 @@ from headway.executor.encoder.families import (
     is_classifier,
     refusals,
 )
-from headway.executor.encoder.model import load_model, types_of
+from headway.executor.encoder.model import EncoderModel, Shapes, load_model, types_of
 from headway.executor.precision import read_precision
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.processor import has_fast_bfloat16
-from headway.executor.torch.loading.dense import load_dense
+from headway.executor.torch.loading.dense import Dense, load_dense
 from headway.executor.torch.loading.devices import device_of
 from headway.executor.torch.memory.memory_plan import Limits, human_bytes
 from headway.executor.traits import OF_DECODERS
@@ -77,6 +77,21 @@ class LoadedEncoder:
     gathering: Gathering = UNPADDED
 
 
+@dataclass(frozen=True, slots=True)
+class EncoderParts:
+    """What an encoder's folder holds."""
+
+    model: EncoderModel
+    dense: Dense
+    separator: int  # the token before the second text of a pair; -1: pairs have no types
+    context: int  # the most tokens of a text
+
+    @property
+    def nbytes(self) -> int:
+        weights: int = self.model.nbytes
+        return weights + self.dense.nbytes
+
+
 def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = "") -> LoadedEncoder:
     """Load an encoder's folder. dtype: float32 or bfloat16; empty: as stored, but bfloat16 for
     float16, and float32 for both on a CPU without fast bfloat16. device: torch's name; empty: cuda
@@ -84,27 +99,41 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
 
     Raises CheckpointError, UnsupportedModelError, MemoryPlanError, SettingError or TokenizerError.
     """
-    raw, card, chosen = read_json(folder / "config.json"), read_card(folder), device_of(device)
-    family, classifier = FAMILIES[raw["model_type"]], is_classifier(raw)
-    if reasons := refusals(raw):
-        raise UnsupportedModelError(f"{folder}: " + "; ".join(reasons))
-    check_positions(raw, str(folder / "config.json"))
-    name = _dtype(raw, dtype, chosen.type)
-    model = load_model(folder, family, classifier=classifier, dtype=DTYPES[name], device=chosen)
+    card, chosen = read_card(folder), device_of(device)
+    name = dtype_of(read_json(folder / "config.json"), dtype, chosen.type)
+    parts = read_parts(folder, name, chosen)
+    model, dense, classifier = parts.model, parts.dense, parts.model.is_classifier
     limits.left(model.nbytes, 0)  # raises if the weights are too large
-    most = min(model.context, card.max_tokens or model.context)
-    if limits.context > most:
+    if limits.context > parts.context:
         raise SettingError(
-            f"context {limits.context} is longer than the {most} the model was made for"
+            f"context {limits.context} is longer than the {parts.context} the model was made for"
         )
     own = (card.pooling,) if card.pooling else ()
     poolings = (Pooling.HEAD,) if classifier else tuple(dict.fromkeys([*own, *POOLINGS]))
-    dense = load_dense(folder, card.dense, model.hidden, chosen)
+    executor = EncoderExecutor(model, poolings, parts.separator, dense)
+    blocks = limits.num_blocks or limits.sequences
+    plan = EncoderPlan(parts.nbytes, blocks, limits.context or parts.context)
+    return LoadedEncoder(executor, plan, folder, name, str(model.device), model.vocab)
+
+
+def read_parts(
+    folder: Path, dtype: str, device: torch.device, shapes: Shapes | None = None
+) -> EncoderParts:
+    """Read what an encoder's folder holds, and refuse what is not computed. dtype: from dtype_of.
+    shapes: as in load_model. Raises as load_encoder does."""
+    path = folder / "config.json"
+    raw, card = read_json(path), read_card(folder)
+    family, classifier = FAMILIES[raw["model_type"]], is_classifier(raw)
+    if reasons := refusals(raw):
+        raise UnsupportedModelError(f"{folder}: " + "; ".join(reasons))
+    check_positions(raw, str(path))
+    model = load_model(
+        folder, family, classifier=classifier, dtype=DTYPES[dtype], device=device, shapes=shapes
+    )
+    dense = load_dense(folder, card.dense, model.hidden, device)
     separator = _separator(folder) if classifier and model.is_typed else -1
-    executor = EncoderExecutor(model, poolings, separator, dense)
-    weights, blocks = model.nbytes + dense.nbytes, limits.num_blocks or limits.sequences
-    plan = EncoderPlan(weights, blocks, limits.context or most)
-    return LoadedEncoder(executor, plan, folder, name, str(chosen), model.vocab)
+    most = min(model.context, card.max_tokens or model.context)
+    return EncoderParts(model, dense, separator, most)
 
 
 def _separator(folder: Path) -> int:
@@ -124,7 +153,7 @@ def _separator(folder: Path) -> int:
     return separator
 
 
-def _dtype(raw: Any, asked: str, device: str) -> str:
+def dtype_of(raw: Any, asked: str, device: str) -> str:
     """The dtype to compute in. Raises SettingError."""
     precision = read_precision(asked)
     if precision.quantize:

@@ -2,14 +2,14 @@
 
 import inspect
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AutoModel, AutoModelForSequenceClassification
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import logging
 
@@ -19,6 +19,7 @@ from headway.executor.encoder.families import EncoderFamily
 from headway.executor.encoder.ragged import NAME, Texts
 
 CPU = torch.device("cpu")
+Shapes = Mapping[str, Sequence[int]]  # by tensor name
 OPTIONAL = "pooler."  # weights that a checkpoint without a head may lack: they are not used
 
 RELATIVE = "distance_embedding"  # weights of relative positions, which transformers 5 ignores
@@ -133,22 +134,29 @@ def load_model(
     classifier: bool,
     dtype: torch.dtype = torch.float32,
     device: torch.device = CPU,
+    shapes: Shapes | None = None,
 ) -> EncoderModel:
     """Read a checkpoint's folder, only from safetensors and without running its code. Raises
     CheckpointError, also for missing tensors, which transformers would initialise at random, and
-    UnsupportedModelError for relative positions, which transformers would ignore."""
+    UnsupportedModelError for relative positions, which transformers would ignore.
+
+    shapes: of the tensors in the headers. If given, no weights are read: zeros, which take no
+    memory, stand for them.
+    """
     kind: Any = AutoModelForSequenceClassification if classifier else AutoModel
+    named = {"dtype": dtype, "attn_implementation": NAME, "output_loading_info": True}
     try:
         with _quietly():
-            model, info = kind.from_pretrained(
-                folder,
-                dtype=dtype,
-                attn_implementation=NAME,
-                local_files_only=True,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-            )
+            if shapes is None:
+                model, info = kind.from_pretrained(
+                    folder,
+                    local_files_only=True,
+                    use_safetensors=True,
+                    trust_remote_code=False,
+                    **named,
+                )
+            else:
+                model, info = _of_shapes(kind, folder, shapes, named)
     except Exception as error:  # transformers and safetensors raise many kinds
         raise CheckpointError(f"{folder} cannot be read: {first_line(error)}") from error
     missing = sorted(each for each in info["missing_keys"] if OPTIONAL not in each or classifier)
@@ -157,6 +165,16 @@ def load_model(
     if relative := sorted(each for each in info["unexpected_keys"] if RELATIVE in each):
         raise UnsupportedModelError(f"{folder}: the tensor {relative[0]} is not computed")
     return EncoderModel(model.eval().to(device), family)
+
+
+def _of_shapes(kind: Any, folder: Path, shapes: Shapes, named: dict[str, Any]) -> Any:
+    """What kind.from_pretrained returns for tensors of these shapes."""
+    config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    with torch.device("meta"):
+        made = kind.from_config(config)
+    zero = torch.zeros((), dtype=named["dtype"])
+    state = {name: zero.expand(tuple(shape)) for name, shape in shapes.items()}
+    return type(made).from_pretrained(None, config=config, state_dict=state, **named)
 
 
 @contextmanager
