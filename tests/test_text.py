@@ -11,7 +11,7 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tokenizers.decoders import ByteFallback, Metaspace
 from transformers import AutoTokenizer
@@ -148,6 +148,16 @@ def fallen_back(ids):
 def test_characters_spelled_in_bytes_give_the_text_of_decoding_them_whole(text, sizes):
     ids = [id for each in text for id in (each.encode() if each != "\u0416" else [0x416])]
     assert streamed(fallen_back, ids, sizes) == fallen_back(ids) == text
+
+
+PARTS = [*"中é".encode(), 0xE4, 0xFF, ord("a"), 0x416]
+
+
+@given(st.lists(st.sampled_from(PARTS), max_size=14), SIZES)
+@example([*"中".encode(), 0xE4, 0x416], [5])
+@example([0xFF, 0x416], [2])
+def test_incomplete_characters_spelled_in_bytes_read_alike_however_they_come(ids, sizes):
+    assert streamed(fallen_back, ids, sizes) == streamed(fallen_back, ids)
 
 
 SPELLED = ["<tool>", "▁", "▁Hello", "▁world", "s", "."]  # the first is special

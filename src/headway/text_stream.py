@@ -79,16 +79,18 @@ class TextStream:
         new = tuple(ids)
         window = [*self._window, *new]
         tail = self._decode(window)
-        if not tail.endswith(UNFINISHED):
+        if len(new) > 1 and UNFINISHED in tail:
+            # A character may end at any of these ids, and byte fallback decodes the bytes of an
+            # incomplete one differently beside others: the text must not depend on the grouping.
+            for id in new:
+                self._take((id,))
+        elif not tail.endswith(UNFINISHED):
             self._count += len(new)
             # A window must not hold only skipped ids, or the next id would lose its space. A
             # leading space also decodes to nothing, but two of them do not.
             if tail == self._tail and not self._decode(2 * new):
                 return
             self._extend(tail, len(tail), window, self._read)
-        elif len(new) > 1:  # a character may end at one of these ids
-            for id in new:
-                self._take((id,))
         else:
             self._wait(tail, window)
 
