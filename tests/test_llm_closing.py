@@ -1,5 +1,7 @@
 """What an LLM holds is given back when something fails."""
 
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -82,3 +84,25 @@ def test_the_executor_and_the_journal_are_closed_though_the_engine_cannot_close(
     with pytest.raises(RuntimeError, match="no end"):
         llm.close()
     assert (loaded.executor.closed, len(closed)) == (1, 1)
+
+
+NEVER_CLOSED = """
+import threading, weakref
+from headway import LLM, Options
+
+def report():
+    print([each.name for each in threading.enumerate() if each.name == "headway-engine"])
+
+looks = weakref.finalize(report, report.__call__)  # the first one made is the last one called
+llm = LLM()
+stream = llm.stream("The json module", Options(max_tokens=2000, ignore_eos=True))
+next(stream)
+raise SystemExit(7)
+"""
+
+
+def test_a_program_that_ends_while_an_llm_computes_ends_the_engine_first():
+    done = subprocess.run(
+        [sys.executable, "-c", NEVER_CLOSED], capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout.strip(), done.returncode) == ("[]", 7), done.stderr

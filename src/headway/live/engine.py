@@ -3,7 +3,7 @@
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, finalize
 
 from headway.core.accounts.accounts import Accounts
 from headway.core.accounts.stages import RequestStages
@@ -21,6 +21,8 @@ from headway.journal.record import Record
 from headway.live.callers import Caller, Callers, LoopCaller, QueueCaller, Told, heard
 from headway.live.clock import WallClock
 from headway.live.inbox import LiveInbox
+
+LEAVING = 10.0  # seconds that a program which ends waits for the step under way
 
 
 class LiveEngine:
@@ -50,6 +52,7 @@ class LiveEngine:
         # For each event loop, the list that its callers share. Only the engine's thread changes it.
         self._told: WeakKeyDictionary[asyncio.AbstractEventLoop, Told] = WeakKeyDictionary()
         self._thread = threading.Thread(target=self._serve, name="headway-engine", daemon=True)
+        self._leaving = finalize(self, _leave, self._inbox, self._callers, self._thread)
         self._thread.start()
 
     @property
@@ -153,4 +156,14 @@ class LiveEngine:
             down.__cause__ = error
             self._callers.fail(down)
             raise
+        finally:
+            self._leaving.detach()
         self._callers.fail(EngineDownError("the engine is closed"))
+
+
+def _leave(inbox: LiveInbox, callers: Callers, thread: threading.Thread) -> None:
+    """Cancel what is open and end an engine that was never closed, as Python ends. Otherwise Python
+    stops the thread somewhere inside torch, which aborts the process."""
+    if thread.is_alive():
+        inbox.put([*[Cancel(id) for id in list(callers.open)], Close()])
+        thread.join(LEAVING)
