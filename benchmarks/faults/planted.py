@@ -95,7 +95,7 @@ def cold_cache(number: int) -> World:
     def shared(n: int, each: Request) -> Request:
         cold = begin <= each.arrived < end
         prefix = ((10**7 + n,) if cold else (10**6,)) * SHARED
-        return replace(each, prompt=prefix + each.prompt)
+        return replace(each, prompt=(*prefix, *each.prompt))
 
     return replace(world, requests=tuple(shared(n, each) for n, each in enumerate(world.requests)))
 
