@@ -23,9 +23,9 @@ class Parts:
 class Outgoing:
     """A queue of chunks, and of parts that are still to be made."""
 
-    def __init__(self, most: int = MOST_HELD) -> None:
-        """most: bytes that the client may leave unread."""
-        self._most = most
+    def __init__(self, most: int = 0) -> None:
+        """most: bytes that the client may leave unread; 0: MOST_HELD."""
+        self._most = most or MOST_HELD
         self._line: deque[bytes | Parts] = deque()
         self.held = self._untaken = 0  # bytes without echoes: now, and at the last flush or take
         self._sending = 0  # bytes of the echo being sent
