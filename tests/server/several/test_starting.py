@@ -81,7 +81,7 @@ def test_the_server_is_ready_once_all_functions_were(tmp_path):
                 until(lambda: states(client) == {"double": "ready", "slow": "loading"})
                 waiting = client.get("/ready")
                 assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "loading")
-                let_go(tmp_path / "go")
+                until(lambda: let_go(tmp_path / "go"))  # it may not have come to its import yet
                 until(lambda: client.get("/ready").status_code == 200)
                 assert states(client) == {"double": "ready", "slow": "ready"}
         finally:
@@ -90,8 +90,12 @@ def test_the_server_is_ready_once_all_functions_were(tmp_path):
 
 
 def let_go(pipe):
-    """Let whoever waits for the pipe read that it is empty; without waiting for anybody."""
-    os.close(os.open(pipe, os.O_RDWR))
+    """Let whoever waits for the pipe read that it is empty. Returns whether somebody waited."""
+    try:
+        os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True
 
 
 def states(client):
