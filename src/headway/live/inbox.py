@@ -25,7 +25,9 @@ class LiveInbox:
         added = tuple(commands)
         with self._arrived:
             self._commands.extend(added)
-            if len(self._commands) >= self._wanted or _read_by(added) < self._until:
+            if len(self._commands) >= self._wanted or (
+                self._until and _read_by(added) < self._until
+            ):
                 self._arrived.notify()
 
     def wake(self) -> None:
