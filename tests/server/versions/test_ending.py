@@ -4,7 +4,7 @@ import pytest
 
 from headway.rollout.evidence import Evidence, Verdict
 from headway.rollout.plan import TrialPlan
-from headway.rollout.trial import Outcome
+from headway.rollout.trial import Outcome, Trial
 from headway.server.versions.ending import SURE, ending
 from headway.server.versions.live_trial import LiveTrial
 
@@ -34,9 +34,15 @@ def ended(outcome, stopped_by="", failure=""):
     ],
 )
 def test_a_trial_that_an_operator_ended_is_rolled_back_whatever_its_verdict(
-    outcome, stopped_by, expected
+    outcome, stopped_by, expected, monkeypatch
 ):
+    monkeypatch.setattr(Trial, "is_judged", True)
     assert ended(outcome, stopped_by) == expected
+
+
+def test_a_better_version_whose_guardrails_were_not_judged_is_not_promoted():
+    """The trial has seen no traffic."""
+    assert ended(Outcome.ENDED) == ("proposed", "headway", "its verdict")
 
 
 def test_a_trial_that_failed_has_no_verdict():
