@@ -91,6 +91,10 @@ def strange(items):
     return [object() for _ in items]
 
 
+def strange_at_seven(items: list[int]):
+    return [object() if each == 7 else each for each in items]
+
+
 class Adder:
     def __init__(self, by):
         self.by = by

@@ -75,6 +75,14 @@ def test_several_items_and_the_error_of_one(shout):
     assert many["message"] == "2049 items, where 2048 are the most of one call"
 
 
+def test_a_result_that_cannot_be_encoded_costs_the_other_items_nothing():
+    with serving("strange_at_seven") as (url, _):
+        first, second, third = post(f"{url}/batch", [6, 7, 8])["results"]
+    assert (first, third) == ({"result": 6}, {"result": 8})
+    assert second["error"]["code"] == "function_error"
+    assert "returned what is no application/json" in second["error"]["message"]
+
+
 @pytest.mark.parametrize(
     "body, param",
     [
@@ -354,6 +362,14 @@ def test_a_result_must_come_in_the_time_of_a_first_token():
         assert blocking.result(30) == 5
         functions_to_serve.HELD.release(1)
         assert post(url, 7) == 7, "nobody called the function with 6"
+        listed = pool.submit(post, f"{url}/batch", [1, 2, 3, 4, 5, 6], **budget)
+        until(lambda: service.batcher._items)
+        wait()
+        functions_to_serve.HELD.release(6)
+        late = listed.result(30)["results"][2:]  # two are under way at a time
+        assert [each["error"]["code"] for each in late] == ["deadline_exceeded"] * 4
+        while functions_to_serve.HELD.acquire(blocking=False):
+            pass
     with serving("pausing") as (url, _):
         asked = {"content": b"3", "headers": JSON | budget, "timeout": 60}
         with httpx2.stream("POST", url, **asked) as answer:

@@ -82,6 +82,17 @@ def test_a_row_for_each_item_with_what_its_caller_said_of_it(tmp_path):
     assert exact(tmp_path)
 
 
+def test_the_items_of_a_list_and_no_others_have_rows(tmp_path):
+    """An item whose result cannot be encoded has its error; an empty list has no row."""
+    with serving("strange_at_seven", config_of(tmp_path)) as (url, _):
+        assert post(f"{url}/batch", []).json() == {"results": []}
+        assert post(f"{url}/batch", [6, 7]).status_code == 200
+        until(lambda: stored(tmp_path))
+    found = sorted((row["code"], row["good"]) for row in stored(tmp_path))
+    assert found == [("", True), ("function_error", False)]
+    assert exact(tmp_path)
+
+
 def test_rows_and_idle_time_are_all_of_the_device_time(tmp_path):
     with serving("shout", config_of(tmp_path)) as (url, _), ThreadPoolExecutor(8) as pool:
         said = list(pool.map(lambda i: post(url, {"text": f"t{i}"}).status_code, range(200)))

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from headway.batching.batcher import Batcher
 from headway.errors import (
@@ -29,6 +29,7 @@ NO = "not_supported"
 # event loop that long after each of the loop's system calls. With a shorter turn the threads switch
 # so often that benchmarks.batcher_http has fewer calls a second: 2,290 with 1 ms, 2,380 with 2.
 TURN = 0.002
+LEAST_LEFT = 1e-9  # seconds: with this deadline an item expires at once; 0 would be none
 
 
 class FunctionCalls:
@@ -67,16 +68,20 @@ class FunctionCalls:
         Raises Problem."""
         target, value = self.target, decode(ask.body, ask.kind)
         if not ask.most:
-            result = await self._call(self._item(value), ask.wishes, accounts)
+            account = accounts.add() if accounts else None
+            result = await self._call(self._item(value), ask.wishes, account)
             return self._encoded(result, ask.accept)
         if not isinstance(value, list):
             raise wrong("the body must be a list of items")
         if len(value) > ask.most:
             raise wrong(f"{len(value)} items, where {ask.most} are the most of one call")
         items = [checked(each, target.item, target.arrays, str(i)) for i, each in enumerate(value)]
-        done = await self._call_each(items, ask.wishes, accounts)
-        results = [each.body if isinstance(each, Problem) else {"result": each} for each in done]
-        return self._encoded({"results": results}, ask.accept)
+        called = await self._call_each(items, ask.wishes, accounts)
+        try:
+            return self._encoded({"results": [each.entry for each in called]}, ask.accept)
+        except Problem:  # so look for the results that cannot be encoded
+            found = [self._encodable(each, ask.accept) for each in called]
+            return self._encoded({"results": found}, ask.accept)
 
     async def pieces(self, ask: Ask, accounts: ItemAccounts | None) -> AsyncGenerator[bytes]:
         """The pieces of an item as server-sent events. Raises Problem before the first event; a
@@ -95,9 +100,9 @@ class FunctionCalls:
     def _item(self, value: Any) -> Any:
         return checked(value, self.target.item, self.target.arrays)
 
-    async def _call(self, item: Any, wishes: Wishes, accounts: ItemAccounts | None) -> Any:
+    async def _call(self, item: Any, wishes: Wishes, account: ItemAccount | None) -> Any:
         """The item's result. Raises Problem."""
-        (lane, deadline), account = wishes, accounts.add() if accounts else None
+        lane, deadline = wishes
         try:
             return await self.batcher.acall(item, lane=lane, deadline=deadline, account=account)
         except Exception as error:  # of any kind: the function is the user's
@@ -105,11 +110,12 @@ class FunctionCalls:
 
     async def _call_each(
         self, items: Sequence[Any], wishes: Wishes, accounts: ItemAccounts | None
-    ) -> list[Any]:
-        """The result of each item, or the error (a Problem) that it has instead.
+    ) -> list["_Called"]:
+        """The result of each item, or the Problem that it has instead.
 
         At most half as many items as may wait in the lane are under way at a time, so that one list
-        never fills the lane. Raises Problem if there is no such lane.
+        never fills the lane. The deadline counts from now for all of them. Raises Problem if there
+        is no such lane.
         """
         lines = self.batcher.load.lanes
         lane = wishes.lane or next(iter(lines))
@@ -117,12 +123,18 @@ class FunctionCalls:
             raise wrong(f"there is no lane {lane!r}; there are {', '.join(lines)}", code=NO)
         line = lines[lane]
         room = asyncio.Semaphore(max(1, line.lane.max_waiting // 2))
+        begun = clock.now()
 
-        async def call(item: Any) -> Any:
+        async def call(item: Any) -> _Called:
             async with room:
-                return await self._call(item, wishes, accounts)
+                account = accounts.add() if accounts else None
+                try:
+                    left = _left(wishes, clock.now() - begun)
+                    return _Called(await self._call(item, left, account), account)
+                except Problem as problem:
+                    return _Called(problem, account)
 
-        return await asyncio.gather(*map(call, items), return_exceptions=True)
+        return await asyncio.gather(*map(call, items))
 
     async def _stream(
         self, item: Any, wishes: Wishes, accounts: ItemAccounts | None
@@ -142,6 +154,17 @@ class FunctionCalls:
         except Exception as error:  # pydantic, msgpack and numpy raise many kinds
             why = f"{self.target.name} returned what is no {kind}: {error}"
             raise Problem(500, why, code="function_error") from error
+
+    def _encodable(self, called: "_Called", kind: str) -> Any:
+        """The item's entry in the results. If it cannot be encoded, this is its error, which its
+        account gets too."""
+        try:
+            self._encoded(called.entry, kind)
+        except Problem as problem:
+            if called.account:
+                called.account.code = problem.code
+            return problem.body
+        return called.entry
 
     def _problem(self, error: Exception, lane: str, account: ItemAccount | None) -> Problem:
         """The Problem to answer an error with; the item's account gets its code. lane: as the item
@@ -170,3 +193,22 @@ class FunctionCalls:
                 return wrong(str(error), code=NO)
         what = f"{type(error).__name__}: {first_line(error)}"
         return Problem(500, f"{self.target.name} failed: {what}", code="function_error")
+
+
+class _Called(NamedTuple):
+    """An item of a list that was called."""
+
+    value: Any  # its result, or the Problem that it has instead
+    account: ItemAccount | None
+
+    @property
+    def entry(self) -> Any:
+        """Its entry in the results."""
+        return self.value.body if isinstance(self.value, Problem) else {"result": self.value}
+
+
+def _left(wishes: Wishes, passed: int) -> Wishes:
+    """The wishes of an item whose list came `passed` nanoseconds ago."""
+    if not wishes.deadline:
+        return wishes
+    return wishes._replace(deadline=max(wishes.deadline - passed / SECOND, LEAST_LEFT))

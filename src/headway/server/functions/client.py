@@ -243,4 +243,4 @@ class FunctionClient:
         calls, self._calls = self._calls, {}
         for call in calls.values():
             if self._book:
-                self._book.told(call, ())  # nothing is known of its items any more
+                self._book.lost(call)

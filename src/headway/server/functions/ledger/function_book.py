@@ -66,7 +66,13 @@ class FunctionBook(EngineBook):
             return
         with self._lock:
             self._device.rows((), [each.row for each in items if each.row], Load())
-        call.items, call.told = list(items), True
+        call.items, call.told, call.is_empty = list(items), True, not items
+        self._end(call)
+
+    def lost(self, call: FunctionCall) -> None:
+        """As `told`, where nothing will be known of the items any more."""
+        self._computing -= 1
+        call.told = True
         self._end(call)
 
     def left(self, call: FunctionCall) -> None:
@@ -92,10 +98,12 @@ class FunctionBook(EngineBook):
             self._end(call)
 
     def _end(self, call: FunctionCall) -> None:
-        """Make the rows of a call, if all is known of it."""
+        """Make the rows of a call, one for each item, if all is known of it."""
         if not call.is_whole or call.id not in self._calls:  # else it ended when the book did
             return
         del self._calls[call.id]
+        if call.is_empty and not call.code:  # an empty list, answered with one
+            return
         rows = item_rows(call, self._prices, self._epoch)
         if any(item.row for item in call.items):
             self._recent.add(rows)

@@ -31,6 +31,7 @@ class FunctionCall:
     items: list[ItemRow] = field(default_factory=list)
     asked: bool = False  # the function has its items, or will have them
     told: bool = False  # nothing more will be known of its items
+    is_empty: bool = False  # it was answered, and had no items
 
     @property
     def is_whole(self) -> bool:
