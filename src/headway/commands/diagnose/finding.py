@@ -8,6 +8,8 @@ from headway.commands.diagnose.circumstances import Circumstances
 
 TOO_FEW = "there is no cost file, and there are too few step rows"
 NO_STEPS = "there are no step rows, so what ran in each step is not known; a journal has it"
+# How a snippet begins that changes one part of a strategy: pasted alone, it would lose the others.
+STRATEGY = "engine:\n  strategy:  # beside its other parts\n"
 NAMED = 0.5  # share of the misses that a cause must explain to be named: more likely than not
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.commands.diagnose.circumstances import Circumstances
-from headway.commands.diagnose.finding import NO_STEPS, Finding, NotKnown, Trial
+from headway.commands.diagnose.finding import NO_STEPS, STRATEGY, Finding, NotKnown, Trial
 from headway.commands.diagnose.missed import Missed
 from headway.commands.diagnose.step_times import StepTimes
 from headway.commands.diagnose.timeline import of_steps
@@ -59,7 +59,7 @@ class LongPromptsBlocking:
                 _measured(times, long, [spent for spent in stalls if spent]),
             ),
             Trial(
-                f"engine:\n  strategy:\n    chunk: {chunk}",
+                f"{STRATEGY}    chunk: {chunk}",
                 "A step computes part of a prompt, so others get their tokens in between. Long "
                 "prompts take longer themselves",
                 sets={"chunk": chunk, "step_tokens": case.evidence.slots + chunk},

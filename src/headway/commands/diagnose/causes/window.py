@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headway.commands.diagnose.circumstances import Circumstances
 from headway.commands.diagnose.evidence import Evidence
-from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.finding import STRATEGY, Finding, NotKnown, Trial
 from headway.commands.diagnose.timeline import of_steps
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
@@ -89,7 +89,7 @@ def _trial(case: Circumstances) -> Trial:
         )
         lanes = f"\nlanes:{own}" if own else ""
         return Trial(
-            f"engine:\n  strategy:\n    window: {window}ms{lanes}",
+            f"{STRATEGY}    window: {window}ms{lanes}",
             "A quarter of the tightest limit. Groups get smaller, so a token costs more",
             sets={"window": window},
         )

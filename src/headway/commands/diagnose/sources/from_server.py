@@ -11,7 +11,7 @@ from math import ceil
 from headway.commands.diagnose.causes.client import TRIAL as PROXY
 from headway.commands.diagnose.causes.memory import FLOOR
 from headway.commands.diagnose.diagnosis import FEW, Diagnosis
-from headway.commands.diagnose.finding import Finding, NotKnown, Trial
+from headway.commands.diagnose.finding import STRATEGY, Finding, NotKnown, Trial
 from headway.commands.diagnose.sources.server_look import Between, ServerLook, look_at
 from headway.live.clock import WallClock
 from headway.report.formatting import duration, share
@@ -255,7 +255,7 @@ def _prompts(seen: Between) -> Finding | None:
             f"{share(slow)} of {count:.0f} steps with prompts take longer than the tightest TPOT "
             "limit, and steps without do not",
         ),
-        Trial("engine:\n  strategy:\n    chunk: 128", "Smaller parts of a prompt in each step"),
+        Trial(f"{STRATEGY}    chunk: 128", "Smaller parts of a prompt in each step"),
     )
 
 
