@@ -44,7 +44,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Request
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import Sequence as Served
+from headway.core.sequences.sequence import Sequence as Served
 from headway.core.settings import Settings
 from headway.engine import Executor
 from headway.figures.capacity import search_capacity

@@ -6,16 +6,16 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from headway.core.batch import Batch, Row, Want
-from headway.core.block_table import demand
 from headway.core.cost.features import batch_features
 from headway.core.cost.step_cost import WHOLE
+from headway.core.kv.block_table import demand
 from headway.core.lane import Lane
 from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.plan import Plan
 from headway.core.policies.calls import Calls
 from headway.core.policies.join import Dynamic, LengthClasses, Static
 from headway.core.request import NEVER
-from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.sequences.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 
 NAMES = {TIMED: "timed", RELEGATED: "relegated", UNTIMED: "untimed"}
 

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.answer import Answer, row_without_times
 from headway.core.batch import Event, Logprob
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
 from headway.errors import EngineError
-from headway.options import Options
+from headway.llm.answer import Answer, row_without_times
+from headway.llm.options import Options
 
 STOP, REQUEST = 0, Request("one", (1,), 99, 0, sampling=Sampling(stop_tokens=frozenset({0})))
 

@@ -25,9 +25,9 @@ from headway.errors import (
     UnansweredError,
 )
 from headway.journal import journal
-from headway.llm import EMBEDDED
+from headway.llm.llm import EMBEDDED
 from headway.sim.replay import replay
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 
 FAST = StepCost.of(1)
 PROMPTS = ["The json module", "Return a list of", "class", "If the file does not exist,"]

@@ -34,7 +34,7 @@ def loaded(monkeypatch):
         dtype="float32",
         device="cpu",
     )
-    monkeypatch.setattr("headway.llm.load", lambda *asked: made)
+    monkeypatch.setattr("headway.llm.llm.load", lambda *asked: made)
     return made
 
 
@@ -64,7 +64,7 @@ def test_the_executor_and_the_journal_are_closed_if_the_engine_cannot_begin(
     def broken(*given):
         raise RuntimeError("no thread")
 
-    monkeypatch.setattr("headway.llm.LiveEngine", broken)
+    monkeypatch.setattr("headway.llm.llm.LiveEngine", broken)
     with pytest.raises(RuntimeError, match="no thread"):
         LLM(journal=tmp_path / "j")
     assert (loaded.executor.closed, len(closed)) == (1, 1)

@@ -18,8 +18,8 @@ from transformers import AutoTokenizer
 
 from headway.errors import PromptError, TokenizerError
 from headway.executor.tokenizer_beside import tokenizer_beside
-from headway.text_stream import TextStream
-from headway.tokenizer import Tokenizer
+from headway.text.text_stream import TextStream
+from headway.text.tokenizer import Tokenizer
 
 TINY = Path(__file__).parent.parent / "src" / "headway" / "models" / "headway-tiny"
 VOCAB = 4096
@@ -304,7 +304,7 @@ def test_the_tokenizer_is_the_one_that_autotokenizer_loads(tmp_path, model):
 
 def test_the_embedded_tokenizer_loads_no_torch():
     code = "import sys; Tokenizer(EMBEDDED, 4096); assert 'torch' not in sys.modules"
-    imports = "from headway.models import EMBEDDED; from headway.tokenizer import Tokenizer"
+    imports = "from headway.models import EMBEDDED; from headway.text.tokenizer import Tokenizer"
     subprocess.run([sys.executable, "-c", f"{imports}; {code}"], check=True, timeout=60)
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from headway.core.policies.by_deadline import SECOND, ByDeadline
 from headway.core.request import NEVER
-from headway.core.sequence import TIMED, Sequence
+from headway.core.sequences.sequence import TIMED, Sequence
 from headway.core.view import View
 
 

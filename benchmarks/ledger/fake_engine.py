@@ -24,7 +24,7 @@ from headway.models import EMBEDDED
 from headway.server.engine import engine_process
 from headway.server.engine.device_work import DeviceWork
 from headway.server.engine.messages import EngineOptions
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 
 STEP = 0.004  # seconds that a step takes at least: about as long as with the embedded model
 WEIGHTS = 1 << 20  # bytes

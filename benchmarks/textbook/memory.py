@@ -4,12 +4,12 @@ from statistics import mean
 
 from benchmarks.textbook.part import ARITHMETIC, Part, Table, percent
 from benchmarks.textbook.runs import ROOM, STEPS, ask, serve
-from headway.core.block_table import publish, reserve
-from headway.core.blocks import BlockPool
+from headway.core.kv.block_table import publish, reserve
+from headway.core.kv.blocks import BlockPool
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.models import EMBEDDED
 from headway.traffic.trace import read_shipped_trace
 

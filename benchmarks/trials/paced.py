@@ -24,7 +24,7 @@ from headway.models import EMBEDDED
 from headway.server.engine import engine_process
 from headway.server.engine.messages import EngineOptions
 from headway.sim.executor import SAYS
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 
 WORD = " the"  # what it always says
 

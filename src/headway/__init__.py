@@ -7,13 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from headway.answer import Completion, Delta
     from headway.batching.batcher import Batcher
     from headway.batching.decorator import batch
     from headway.batching.stream import DONE
     from headway.errors import HeadwayError
-    from headway.llm import LLM
-    from headway.options import Options
+    from headway.llm.answer import Completion, Delta
+    from headway.llm.llm import LLM
+    from headway.llm.options import Options
     from headway.pipelines.graph import each, stage
     from headway.pipelines.pipeline import Pipeline
 
@@ -34,12 +34,12 @@ __all__ = [
 
 _HOME = {  # where each name lives
     "DONE": "headway.batching.stream",
-    "LLM": "headway.llm",
+    "LLM": "headway.llm.llm",
     "Batcher": "headway.batching.batcher",
-    "Completion": "headway.answer",
-    "Delta": "headway.answer",
+    "Completion": "headway.llm.answer",
+    "Delta": "headway.llm.answer",
     "HeadwayError": "headway.errors",
-    "Options": "headway.options",
+    "Options": "headway.llm.options",
     "Pipeline": "headway.pipelines.pipeline",
     "batch": "headway.batching.decorator",
     "each": "headway.pipelines.graph",

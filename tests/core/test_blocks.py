@@ -5,16 +5,16 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from headway.core import block_table, blocks
 from headway.core.batch import Output
-from headway.core.block_table import publish, release, reserve
-from headway.core.blocks import BlockPool
 from headway.core.commands import Add
+from headway.core.kv import block_table, blocks
+from headway.core.kv.block_table import publish, release, reserve
+from headway.core.kv.blocks import BlockPool
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
 
 

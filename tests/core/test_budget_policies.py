@@ -25,7 +25,7 @@ from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane
 from headway.core.policies.relegate import Hopeless, Keep
 from headway.core.request import NEVER, Request
-from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.sequences.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 from headway.errors import SettingError

@@ -3,7 +3,7 @@
 import pytest
 
 from headway.core.batch import UNKNOWN
-from headway.core.cost.cells import Cells
+from headway.core.sequences.cells import Cells
 
 PROMPT = range(7, 11)
 

@@ -13,7 +13,7 @@ from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.engine import Engine
 from headway.executor.fake import FakeExecutor
 from headway.journal import journal

@@ -7,16 +7,16 @@ from unittest.mock import patch
 import pytest
 
 from headway.core.batch import Output, Want
-from headway.core.blocks import BlockPool
 from headway.core.commands import Add, Cancel, Retune
 from headway.core.cost.step_cost import StepCost
+from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Budget, Lane, Line, Share
 from headway.core.planning.candidates import MISFITS, Future
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.memory import FILLER_AHEAD, PAUSE, Ahead, Forecast, Lull, Now
 from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.sequences.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 from headway.sim.simulate import simulate

@@ -17,7 +17,7 @@ from headway.core.policies.join import Continuous, Dynamic
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.errors import SettingError

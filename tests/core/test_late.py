@@ -17,7 +17,7 @@ from headway.core.policies.policies import Policies
 from headway.core.policies.relegate import Hopeless, Keep
 from headway.core.request import COMPUTED, Finish
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import RELEGATED, TIMED
+from headway.core.sequences.sequence import RELEGATED, TIMED
 from headway.core.settings import Settings
 from headway.errors import SettingError
 from tests.traces import MS, ask

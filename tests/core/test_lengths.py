@@ -13,7 +13,7 @@ from headway.core.policies.join import Continuous
 from headway.core.policies.memory import Ahead, Now
 from headway.core.policies.policies import Policies
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.sequences.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 from headway.errors import SettingError

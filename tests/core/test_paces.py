@@ -2,7 +2,7 @@
 
 from headway.core.cost.paces import ENOUGH, Paces
 from headway.core.request import Request
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 
 def answer(tokens, first=100, lane="chat"):

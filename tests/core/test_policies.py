@@ -2,7 +2,7 @@
 
 import pytest
 
-from headway.core.blocks import BlockPool
+from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Lane, Line
 from headway.core.policies.chunk import Fixed, Whole
 from headway.core.policies.join import Continuous, Dynamic, LengthClasses, Start, Static
@@ -11,7 +11,7 @@ from headway.core.policies.order import FirstCome, Priority
 from headway.core.policies.policies import CHUNK, Policies, usual, whole_prompts
 from headway.core.policies.preempt import Youngest
 from headway.core.request import NEVER, Request
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 from headway.errors import SettingError

@@ -15,7 +15,7 @@ from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
 from headway.core.request import Finish, Request
 from headway.core.sampling import Sampling
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
 from tests.traces import ask
 

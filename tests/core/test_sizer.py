@@ -11,7 +11,7 @@ from headway.core.cost.features import batch_features
 from headway.core.cost.gathering import Gathering
 from headway.core.cost.sizer import Sizer
 from headway.core.cost.step_cost import WHOLE, Rates, Residuals, Rounding, StepCost
-from headway.core.sequence import RELEGATED, TIMED, UNTIMED
+from headway.core.sequences.sequence import RELEGATED, TIMED, UNTIMED
 
 COST = StepCost(
     device=Rates(

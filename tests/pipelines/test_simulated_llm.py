@@ -93,7 +93,7 @@ def test_a_live_pipeline_with_an_llm_has_the_rows_of_the_simulated_one(monkeypat
         vocab=4_096,
         eos=frozenset(),
     )
-    monkeypatch.setattr("headway.llm.load", lambda *_: loaded)
+    monkeypatch.setattr("headway.llm.llm.load", lambda *_: loaded)
 
     def found(id):
         return [id] * Random(f"5 retrieve {id} ()").choice(widths)

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from headway.errors import DeadlineError, EngineError, PromptError, SettingError
-from headway.options import Options
+from headway.llm.options import Options
 from headway.routing import (
     Agreed,
     Cascade,

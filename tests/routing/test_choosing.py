@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from headway.errors import RefusedError, SettingError
-from headway.options import Options
+from headway.llm.options import Options
 from headway.routing import (
     Cheapest,
     Fallback,

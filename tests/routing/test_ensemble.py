@@ -6,7 +6,7 @@ import math
 import pytest
 
 from headway.errors import DeadlineError, EngineError, PromptError, SettingError
-from headway.options import Options
+from headway.llm.options import Options
 from headway.routing import Best, Ensemble, Majority, RouteRequest
 from tests.simulated_targets import MS, decided, story, target
 

@@ -23,7 +23,7 @@ from headway.core.settings import Settings
 from headway.executor.fake import VOCABULARY, FakeExecutor
 from headway.executor.traits import EVERYTHING
 from headway.live.engine import LiveEngine
-from headway.llm import EMBEDDED
+from headway.llm.llm import EMBEDDED
 from headway.runs.shared_executor import SharedExecutor
 from headway.server.app import job_host, make_app
 from headway.server.config.config import ServerConfig
@@ -34,7 +34,7 @@ from headway.server.jobs.opening import open_jobs
 from headway.server.ledger.opening import open_ledger
 from headway.server.listening.http_server import HttpServer
 from headway.server.versions.opening import open_versions
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 
 BLOCK = 16
 # Tokens that end an answer: the embedded model's, and one that is beyond the fake's vocabulary. The

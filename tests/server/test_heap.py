@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from headway.core.batch import Event, Logprob
-from headway.llm import EMBEDDED
+from headway.llm.llm import EMBEDDED
 from headway.server import heap
 from headway.server.config.config import ServerConfig
 from headway.server.heap import LARGE, SCORED, BodyTrimmer, ScoreTrimmer

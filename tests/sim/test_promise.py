@@ -11,8 +11,8 @@ from headway.core.lane import Lane
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.request import Request
-from headway.core.roster import Roster
 from headway.core.scheduler import Scheduler
+from headway.core.sequences.roster import Roster
 from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.sim.clock import VirtualClock

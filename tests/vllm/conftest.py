@@ -73,7 +73,7 @@ def llm(embedded, monkeypatch):
     made = dict[str, LLM]()
 
     def make(executor: str, **options: Any) -> LLM:
-        monkeypatch.setattr("headway.llm.load", lambda name, *rest: embedded[name])
+        monkeypatch.setattr("headway.llm.llm.load", lambda name, *rest: embedded[name])
         if executor in made:
             made[executor].close()
         embedded[executor].executor.hand_over()

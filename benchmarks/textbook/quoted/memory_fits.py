@@ -4,10 +4,10 @@ from math import floor
 
 from benchmarks.textbook.memory import BLOCK, MODELS, batch, per_token
 from benchmarks.textbook.part import ARITHMETIC, Part, Table
-from headway.core.block_table import reserve
-from headway.core.blocks import BlockPool
+from headway.core.kv.block_table import reserve
+from headway.core.kv.blocks import BlockPool
 from headway.core.request import Request
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 QUOTED_SAFE, QUOTED_PRINTED, QUOTED_FEW, QUOTED_KV = (120, 160), 8_535, 5, 40_000
 GB = 1e9

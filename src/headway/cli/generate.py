@@ -51,10 +51,10 @@ def generate(
 
     Example: headway generate "The json module" "A list is" --temperature 0.8
     """
-    from headway.llm import LLM
-    from headway.options import Options
-    from headway.request_builder import Ask
-    from headway.tokenizer import Message
+    from headway.llm.llm import LLM
+    from headway.llm.options import Options
+    from headway.llm.request_builder import Ask
+    from headway.text.tokenizer import Message
 
     options = Options(
         max_tokens=max_tokens,

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from headway.errors import CheckpointError, SettingError
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 
 PROMPT, ANSWER = 512, 128  # tokens by default, unless the context is shorter
 

@@ -4,7 +4,7 @@ from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from headway.core.request import NEVER
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 MAX_STALE = 64  # this many more closed entries than open ones are tolerated
 

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from headway.core.pickled import by_position
 from headway.core.request import NEVER
-from headway.core.sequence import RELEGATED, Sequence
+from headway.core.sequences.sequence import RELEGATED, Sequence
 from headway.errors import SettingError
 
 _number = attrgetter("number")

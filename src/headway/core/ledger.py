@@ -9,7 +9,7 @@ from typing import NamedTuple
 from headway.core.batch import Batch
 from headway.core.lane import Budget
 from headway.core.request import BY_ITSELF, COMPUTED, NEVER, Finish, Request
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import MutableSequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from headway.core.cost.cells import Cells
 from headway.core.sampling import UNASKED, Sampling
+from headway.core.sequences.cells import Cells
 
 NEVER = 2**63 - 1  # a time that never comes, or no limit
 

@@ -11,11 +11,10 @@ from headway.core.accounts.accounts import Accounts
 from headway.core.accounts.no_accounts import NoAccounts
 from headway.core.admission import refuse
 from headway.core.batch import Batch, Event, Logprob, Output, Want, add_scores, finish_of
-from headway.core.block_table import cached, publish
-from headway.core.blocks import BlockPool
 from headway.core.commands import Add, Cancel, Close, Command, Enough, Refuse, Retune, Stop
 from headway.core.cost.estimates import Estimates
-from headway.core.group import Group
+from headway.core.kv.block_table import cached, publish
+from headway.core.kv.blocks import BlockPool
 from headway.core.ledger import Ledger, step_row
 from headway.core.load import Load
 from headway.core.planning.in_flight import InFlight
@@ -28,8 +27,9 @@ from headway.core.planning.rows import build_rows
 from headway.core.policies.calls import Calls
 from headway.core.policies.relegate import Keep
 from headway.core.request import COMPUTED, NEVER, NOT_YET, Finish, Request
-from headway.core.roster import Roster
-from headway.core.sequence import Sequence
+from headway.core.sequences.group import Group
+from headway.core.sequences.roster import Roster
+from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 

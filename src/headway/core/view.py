@@ -7,7 +7,7 @@ from typing import NamedTuple
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Line
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 UNKNOWN = Estimates(StepCost())
 

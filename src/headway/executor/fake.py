@@ -9,7 +9,7 @@ from collections.abc import Callable
 from struct import pack
 
 from headway.core.batch import UNKNOWN, Batch, Begun, Logprob, Output, Row, Want
-from headway.core.blocks import SCRATCH
+from headway.core.kv.blocks import SCRATCH
 from headway.core.request import Pooling
 from headway.core.sampling import Sampling
 from headway.engine import Executor

@@ -4,7 +4,7 @@ import logging
 from dataclasses import replace
 
 from headway.core.batch import Batch, Begun, Output, Row, Want
-from headway.core.blocks import SCRATCH
+from headway.core.kv.blocks import SCRATCH
 from headway.core.sampling import Sampling
 from headway.engine import Executor
 from headway.errors import EngineDownError, first_line

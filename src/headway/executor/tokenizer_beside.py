@@ -9,7 +9,7 @@ from typing import Any
 
 from headway.executor.encoder.families import is_encoder
 from headway.executor.load import TORCH
-from headway.tokenizer import read_tokenizer
+from headway.text.tokenizer import read_tokenizer
 
 
 class Reading:

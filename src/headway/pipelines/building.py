@@ -6,7 +6,7 @@ from typing import Any
 from headway.batching.batcher import Batcher
 from headway.batching.decorator import BatchedFunction
 from headway.errors import SettingError
-from headway.offered_answers import OfferedAnswers
+from headway.llm.offered_answers import OfferedAnswers
 from headway.pipelines.course import Place
 from headway.pipelines.graph import Call, Program, Stage
 from headway.pipelines.pace import Pace
@@ -82,7 +82,7 @@ def _check_no_settings(stage: Stage, why: str) -> None:
 
 def _llm_place(stage: Stage, ears: Ears) -> Place:
     # Imported here, because pipelines of functions need neither.
-    from headway.options import Options
+    from headway.llm.options import Options
     from headway.pipelines.llm_port import LLMPort
 
     if strange := set(stage.settings) - {"options"}:

@@ -5,12 +5,12 @@ from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
-from headway.answer import Answer
 from headway.core.request import Finish
 from headway.errors import EngineDownError, HeadwayError, SettingError
 from headway.live.callers import News
-from headway.offered_answers import OfferedAnswers
-from headway.options import Options
+from headway.llm.answer import Answer
+from headway.llm.offered_answers import OfferedAnswers
+from headway.llm.options import Options
 from headway.pipelines.ports import Ears
 from headway.pipelines.workflow import Outcome, Work
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.options import Options
+from headway.llm.options import Options
 from headway.routing.attempts import Attempt, Attempts, error_of
 from headway.routing.decision import Why
 from headway.routing.judges import Normalise, of_sample, plain, votes, with_logprobs

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 from headway.errors import SettingError
-from headway.options import Options
+from headway.llm.options import Options
 from headway.routing.request import RouteAnswer
 
 Normalise = Callable[[RouteAnswer], Any]  # answers with equal results count as equal

@@ -7,7 +7,7 @@ from typing import Any
 
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.options import Options
+from headway.llm.options import Options
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,7 +103,7 @@ def make_testbed(loaded: "Loaded", name: str, text: Sequence[int] = ()) -> Testb
 
 def make_corpus_testbed(loaded: "Loaded", model: str | None) -> Testbed:
     """A testbed whose prompts are cut from the shipped corpus, in the model's own tokens."""
-    from headway.tokenizer import Tokenizer
+    from headway.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer(loaded.folder, loaded.vocab)
     text = [token for piece in split_text(read_corpus()) for token in tokenizer.encode(piece)]

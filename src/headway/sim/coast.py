@@ -15,15 +15,15 @@ For simulations only: where tokens are really computed, there is nothing to save
 """
 
 from headway.core.batch import Event
-from headway.core.block_table import grow, publish
 from headway.core.cost.features import Features
 from headway.core.cost.gathering import Gathering
+from headway.core.kv.block_table import grow, publish
 from headway.core.ledger import StepRow
 from headway.core.policies.chunk import Ahead, unlimited
 from headway.core.policies.defer import NOBODY
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
-from headway.core.sequence import TIMED
+from headway.core.sequences.sequence import TIMED
 from headway.core.view import View
 
 FILLER = 0  # the token that every sequence generates

@@ -18,8 +18,8 @@ from headway.executor.torch.config.modules import (
     read_answer_tokens,
     read_modules,
 )
-from headway.pair_template import read_pair_template
-from headway.special_tokens import SpecialTokens
+from headway.text.pair_template import read_pair_template
+from headway.text.special_tokens import SpecialTokens
 
 OF_MODULES = "config_sentence_transformers.json"
 SEVERAL, REGRESSION = "multi_label_classification", "regression"  # values of problem_type

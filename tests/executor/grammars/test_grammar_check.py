@@ -11,7 +11,7 @@ from headway.core.grammar import Grammar
 from headway.errors import GrammarCheckError
 from headway.executor.grammars import grammar_check as trials
 from headway.executor.grammars.grammar_check import GrammarChecker, grammar_problem
-from headway.llm import EMBEDDED
+from headway.llm.llm import EMBEDDED
 
 
 @pytest.fixture(scope="module")

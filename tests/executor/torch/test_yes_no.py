@@ -13,8 +13,8 @@ from headway.errors import CheckpointError, PromptError, RefusedError, SettingEr
 from headway.executor.torch.load import load
 from headway.executor.torch.loading.weight_bytes import weight_bytes
 from headway.executor.torch.memory.memory_plan import Limits
-from headway.tokenizer import Tokenizer
-from headway.vector_calls import Classification
+from headway.llm.vector_calls import Classification
+from headway.text.tokenizer import Tokenizer
 from headway.vectors.model_card import read_card
 from headway.vectors.vectors import score
 from tests.executor.torch.test_golden import prompts

@@ -38,9 +38,9 @@ from headway.errors import (
 from headway.journal import journal
 from headway.live.callers import heard
 from headway.live.clock import WallClock
-from headway.llm import LLM
+from headway.llm.llm import LLM
+from headway.llm.options import Options
 from headway.models import display_name
-from headway.options import Options
 from headway.server.engine import engine_process, own_process
 from headway.server.engine.client import EngineClient
 from headway.server.engine.handle import EngineState

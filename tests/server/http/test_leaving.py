@@ -8,9 +8,9 @@ from random import Random
 import httpx2
 import pytest
 
-from headway.llm import LLM
+from headway.llm.llm import LLM
+from headway.llm.options import Options
 from headway.models import EMBEDDED
-from headway.options import Options
 from headway.server.config.config import ServerConfig
 from tests.server.running_server import BLOCK, Local, scheduler, serving, until
 

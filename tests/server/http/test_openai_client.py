@@ -7,8 +7,8 @@ import httpx2
 import openai
 import pytest
 
-from headway.llm import LLM
-from headway.options import Options
+from headway.llm.llm import LLM
+from headway.llm.options import Options
 from headway.server.config.config import ServerConfig
 from tests.server.running_server import embedded, serving
 

@@ -20,7 +20,7 @@ from headway.executor.load import load
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.server.config.config import ServerConfig
 from headway.server.intake.tokenizing import AsyncTokenizer
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 from headway.vectors.model_card import read_card
 from tests.executor.torch.yes_no import TEMPLATE, make_reranker
 from tests.server.running_server import Local, embedded, fake, serving

@@ -22,8 +22,8 @@ from headway.core.accounts.stages import LaneWork, RequestStages
 from headway.core.planning.plan import Plan
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
-from headway.core.roster import Roster
-from headway.core.sequence import RELEGATED, Sequence
+from headway.core.sequences.roster import Roster
+from headway.core.sequences.sequence import RELEGATED, Sequence
 
 NEXT_STEP = Rule.NEXT_STEP
 QUEUE_STAGES = tuple([rule.stage for rule in Rule])  # by rule

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from headway.core.accounts.stages import RequestStages
 from headway.core.planning.plan import Plan
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 
 class NoAccounts:

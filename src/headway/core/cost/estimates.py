@@ -13,7 +13,7 @@ from headway.core.cost.promises import SURE, Promises
 from headway.core.cost.step_cost import WHOLE, StepCost
 from headway.core.lane import Line
 from headway.core.request import BY_ITSELF, BY_TOKENS, NEVER, Finish
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 EVERY = 16  # one step in this many is compared: pricing each would take a tenth of deciding it
 SLOWNESS = 32  # comparisons in which drift follows most of a change: about 500 steps

@@ -5,7 +5,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable
 from math import ceil
 
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 KEPT = 512  # the latest answers, per lane and class of prompts
 TOLD, LEARNED, ALLOWED = "told", "learned", "allowed"  # where an expected length is from

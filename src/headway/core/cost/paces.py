@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headway.core.request import NEVER
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 WHOLE = 1_000  # thousandths
 DECAY = 64  # answers until the past of a lane's pace has mostly faded

@@ -7,7 +7,7 @@ from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import Features
 from headway.core.cost.step_cost import WHOLE
 from headway.core.request import NEVER
-from headway.core.sequence import TIMED
+from headway.core.sequences.sequence import TIMED
 
 
 class Sizer:

@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from headway.core.fairness.token_counters import TokenCounters
 from headway.core.lane import Lane, Line
-from headway.core.sequence import RELEGATED, Sequence
+from headway.core.sequences.sequence import RELEGATED, Sequence
 
 _number = attrgetter("number")
 Queues = dict[str, list[Sequence]]  # by tenant, each by number; none is empty

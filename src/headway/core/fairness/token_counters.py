@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from math import lcm
 
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 
 # The weight of a token. A token of an answer takes a step of its own, so it counts twice as much as
 # a token of a prompt. These are the weights of the VTC paper.

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from headway.core.lane import Line
-from headway.core.sequence import UNTIMED, Sequence
+from headway.core.sequences.sequence import UNTIMED, Sequence
 
 
 class Turns:

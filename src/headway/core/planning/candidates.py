@@ -4,15 +4,15 @@ which have not fitted (Misfits), and for which memory will suffice (Future)."""
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain
 
-from headway.core.block_table import demand
-from headway.core.blocks import BlockPool
+from headway.core.kv.block_table import demand
+from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Line
 from headway.core.planning.lane_limits import PATIENCE, LaneLimits
 from headway.core.policies.join import Start
 from headway.core.policies.memory import Forecast, moves
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
-from headway.core.sequence import TIMED, UNTIMED, Sequence
+from headway.core.sequences.sequence import TIMED, UNTIMED, Sequence
 from headway.core.view import View
 
 MISFITS = 16  # after so many misfits, sequences too large for the free blocks are passed over

@@ -6,7 +6,7 @@ from headway.core.batch import Batch, Want
 from headway.core.cost.estimates import Estimates
 from headway.core.cost.features import batch_features
 from headway.core.request import NEVER
-from headway.core.roster import Roster
+from headway.core.sequences.roster import Roster
 from headway.core.settings import Settings
 
 FELT = 20  # a step that takes more than 1/FELT of a TTFT is felt

@@ -3,10 +3,10 @@
 from collections import defaultdict
 from collections.abc import Mapping
 
-from headway.core.blocks import BlockPool
+from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Lane
-from headway.core.roster import Roster
-from headway.core.sequence import Sequence
+from headway.core.sequences.roster import Roster
+from headway.core.sequences.sequence import Sequence
 
 PATIENCE = 64  # a sequence that was overtaken this often is not overtaken again
 

@@ -3,11 +3,11 @@
 from collections.abc import Collection
 
 from headway.core.batch import Event
-from headway.core.block_table import cached
-from headway.core.blocks import BlockPool
+from headway.core.kv.block_table import cached
+from headway.core.kv.blocks import BlockPool
 from headway.core.policies.relegate import is_late_to_end
-from headway.core.roster import Roster
-from headway.core.sequence import Sequence
+from headway.core.sequences.roster import Roster
+from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
 from headway.core.view import View
 

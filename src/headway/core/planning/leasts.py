@@ -5,8 +5,8 @@ from operator import attrgetter
 
 from headway.core.lane import Lane
 from headway.core.policies.order import Order
-from headway.core.roster import Roster
-from headway.core.sequence import Sequence
+from headway.core.sequences.roster import Roster
+from headway.core.sequences.sequence import Sequence
 from headway.core.view import View
 
 Shares = dict[Sequence, int]  # tokens that the step computes of each sequence

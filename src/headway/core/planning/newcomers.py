@@ -10,7 +10,7 @@ from headway.core.planning.outlook import IMAGINED, Outlook
 from headway.core.planning.plan import Plan
 from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Request
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
 
 # A look at the waiting sequences takes about two microseconds for each, and may take a sixteenth of

@@ -7,7 +7,7 @@ from headway.core.cost.features import NONE
 from headway.core.lane import Line
 from headway.core.planning.plan import Plan
 from headway.core.request import NEVER
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.view import View
 
 IMAGINED = NEVER  # a sequence with this number or a higher one is imagined: it has no caller

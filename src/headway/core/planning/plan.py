@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from headway.core.accounts.rules import Rule
-from headway.core.block_table import grow, reserve
-from headway.core.blocks import BlockPool
+from headway.core.kv.block_table import grow, reserve
+from headway.core.kv.blocks import BlockPool
 from headway.core.planning.candidates import Future, Misfits, in_time_first, named_first
 from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.leasts import Leasts
@@ -13,8 +13,8 @@ from headway.core.planning.remainder import Remainder
 from headway.core.planning.victims import Victims
 from headway.core.policies.mix import NEITHER, RowKinds
 from headway.core.policies.policies import Policies
-from headway.core.roster import Roster
-from headway.core.sequence import Sequence
+from headway.core.sequences.roster import Roster
+from headway.core.sequences.sequence import Sequence
 from headway.core.view import View
 
 FEW = 8  # singles that are tried one by one if not all fit; of more, each half is tried at once

@@ -4,11 +4,11 @@ from bisect import bisect_left
 from collections.abc import Iterable
 from itertools import islice
 
-from headway.core.block_table import matchable
-from headway.core.blocks import BlockPool
+from headway.core.kv.block_table import matchable
+from headway.core.kv.blocks import BlockPool
 from headway.core.request import NEVER
-from headway.core.roster import Roster
-from headway.core.sequence import Sequence
+from headway.core.sequences.roster import Roster
+from headway.core.sequences.sequence import Sequence
 from headway.core.view import View
 
 LEAST = 2  # blocks that waiting must save; SGLang's threshold is 32 tokens, two blocks of 16

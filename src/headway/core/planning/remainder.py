@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from headway.core.cost.sizer import Sizer
 from headway.core.policies.chunk import Allowance
 from headway.core.request import NEVER
-from headway.core.sequence import TIMED, Sequence
+from headway.core.sequences.sequence import TIMED, Sequence
 from headway.core.view import View
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from headway.core.cost.lane_sizes import LaneSizes
 from headway.core.ledger import RequestRow, SizeChange
 from headway.core.policies.join import Dynamic
-from headway.core.roster import Roster
+from headway.core.sequences.roster import Roster
 from headway.core.settings import Settings
 
 

@@ -1,11 +1,11 @@
 """How other settings come into force between two steps (Retuning)."""
 
 from headway.core.commands import Retune
-from headway.core.group import Group
 from headway.core.planning.in_flight import InFlight
 from headway.core.planning.newcomers import Newcomers
 from headway.core.planning.resizing import Resizing
-from headway.core.roster import Roster
+from headway.core.sequences.group import Group
+from headway.core.sequences.roster import Roster
 from headway.core.settings import Settings
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 
 from headway.core.batch import Begun, Row, Want
-from headway.core.cost.cells import Cells
-from headway.core.roster import Roster
-from headway.core.sequence import Sequence
+from headway.core.sequences.cells import Cells
+from headway.core.sequences.roster import Roster
+from headway.core.sequences.sequence import Sequence
 
 NOTHING, LAST = Want.NOTHING, Want.LAST
 make = tuple.__new__  # of a Row, a sixth of a step faster than Row(...): decisions/0002

@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from headway.core.block_table import demand
-from headway.core.blocks import BlockPool
+from headway.core.kv.block_table import demand
+from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Line
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
-from headway.core.roster import Roster
-from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.sequences.roster import Roster
+from headway.core.sequences.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.view import View
 
 

@@ -8,7 +8,7 @@ from operator import attrgetter, itemgetter, le
 from typing import ClassVar
 
 from headway.core.request import NEVER
-from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence, next_times
+from headway.core.sequences.sequence import RELEGATED, TIMED, UNTIMED, Sequence, next_times
 from headway.core.view import View
 from headway.errors import SettingError
 

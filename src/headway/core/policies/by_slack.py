@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from headway.core.policies.chunk import Ahead, Allowance
 from headway.core.request import NEVER
-from headway.core.sequence import TIMED, due_before, next_times
+from headway.core.sequences.sequence import TIMED, due_before, next_times
 from headway.core.view import View
 from headway.errors import SettingError
 

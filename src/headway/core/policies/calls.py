@@ -8,7 +8,7 @@ from typing import ClassVar
 from headway.core.cost.call_cost import CallCost
 from headway.core.policies.join import NOBODY, Start
 from headway.core.request import NEVER
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.view import View
 from headway.errors import SettingError
 

@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 from headway.core.cost.lengths import Lengths
 from headway.core.cost.promises import SURE
 from headway.core.request import NEVER
-from headway.core.sequence import TIMED, Sequence, due_after
+from headway.core.sequences.sequence import TIMED, Sequence, due_after
 from headway.core.view import View
 from headway.errors import SettingError
 

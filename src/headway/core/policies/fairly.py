@@ -7,7 +7,7 @@ from heapq import heapify, heappop, heapreplace
 
 from headway.core.fairness.fair_line import FairLine
 from headway.core.policies.order import FirstCome, Order, Priority
-from headway.core.sequence import RELEGATED, Sequence
+from headway.core.sequences.sequence import RELEGATED, Sequence
 from headway.core.view import View
 from headway.errors import SettingError
 

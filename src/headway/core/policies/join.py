@@ -7,7 +7,7 @@ from typing import ClassVar, Protocol
 
 from headway.core.cost.lane_sizes import LaneSizes
 from headway.core.request import NEVER
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.view import View
 from headway.errors import SettingError
 

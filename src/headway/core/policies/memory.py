@@ -9,7 +9,7 @@ from math import isfinite, isqrt
 from typing import Protocol
 
 from headway.core.cost.lengths import Lengths
-from headway.core.sequence import TIMED, Sequence
+from headway.core.sequences.sequence import TIMED, Sequence
 from headway.core.view import View
 from headway.errors import SettingError
 

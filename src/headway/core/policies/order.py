@@ -7,7 +7,7 @@ from itertools import chain
 from operator import attrgetter
 from typing import Protocol
 
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.view import View
 
 

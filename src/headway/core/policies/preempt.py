@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
-from headway.core.sequence import Sequence
+from headway.core.sequences.sequence import Sequence
 from headway.core.view import View
 
 

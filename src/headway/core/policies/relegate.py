@@ -6,7 +6,7 @@ from typing import ClassVar, Protocol
 
 from headway.core.lane import Line
 from headway.core.request import NEVER
-from headway.core.sequence import RELEGATED, TIMED, Sequence
+from headway.core.sequences.sequence import RELEGATED, TIMED, Sequence
 from headway.core.view import View
 
 

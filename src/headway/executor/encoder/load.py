@@ -25,7 +25,7 @@ from headway.executor.torch.loading.dense import Dense, load_dense
 from headway.executor.torch.loading.devices import device_of
 from headway.executor.torch.memory.memory_plan import Limits, human_bytes
 from headway.executor.traits import OF_DECODERS
-from headway.tokenizer import read_tokenizer
+from headway.text.tokenizer import read_tokenizer
 from headway.vectors.model_card import read_card
 
 TYPES = "token_type_ids"  # transformers' name

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from headway.core.batch import Batch, Begun, Logprob, Output, Row, Want
-from headway.core.blocks import SCRATCH
 from headway.core.grammar import ALL_BANNED, Grammar
+from headway.core.kv.blocks import SCRATCH
 from headway.core.sampling import Sampling
 from headway.engine import Executor
 from headway.executor.grammars.grammar import GrammarCompiler

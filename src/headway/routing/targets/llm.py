@@ -9,7 +9,7 @@ from headway.core.admission import foreseen, wait
 from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.options import Options
+from headway.llm.options import Options
 from headway.routing.attempts import loop_now
 from headway.routing.bill import Bill, EngineAccount
 from headway.routing.price import DEVICE_TIME, Price
@@ -18,8 +18,8 @@ from headway.routing.targets.learned import Learned
 from headway.routing.targets.target import Estimate, TargetLoad
 
 if TYPE_CHECKING:
-    from headway.answer import Completion, Delta
-    from headway.llm import LLM
+    from headway.llm.answer import Completion, Delta
+    from headway.llm.llm import LLM
 
 CHARACTERS = 4  # per token, roughly, while a prompt's token count is not known
 

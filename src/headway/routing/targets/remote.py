@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncGenerator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
-from headway.answer import Delta
 from headway.core.request import NEVER
 from headway.errors import (
     DeadlineError,
@@ -15,6 +14,7 @@ from headway.errors import (
     RefusedError,
     SettingError,
 )
+from headway.llm.answer import Delta
 from headway.routing.attempts import loop_now
 from headway.routing.bill import Bill
 from headway.routing.price import DEVICE_TIME, Price

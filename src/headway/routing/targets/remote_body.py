@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from math import nan
 from typing import Any
 
-from headway.answer import Delta
 from headway.core.request import Finish
 from headway.errors import EngineError, SettingError
-from headway.options import Options
+from headway.llm.answer import Delta
+from headway.llm.options import Options
 from headway.routing.request import RouteAnswer, RouteRequest
 
 SAME = "max_tokens", "top_p", "seed", "presence_penalty", "frequency_penalty"

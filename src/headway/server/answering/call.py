@@ -6,12 +6,12 @@ Everything here runs on the event loop's thread.
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol
 
-from headway.answer import Delta
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow
 from headway.core.request import Finish, Request
 from headway.errors import DrainingError, EngineDownError
 from headway.live.callers import News
+from headway.llm.answer import Delta
 from headway.server.answering.choice import Change, Choice
 from headway.server.answering.eta import Eta
 from headway.server.answering.outgoing import Outgoing, Parts

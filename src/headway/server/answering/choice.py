@@ -3,13 +3,13 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from headway.answer import Answer, Delta
 from headway.core.batch import Event
 from headway.core.request import Finish
 from headway.executor.logprobs import LogprobColumns
+from headway.llm.answer import Answer, Delta
 from headway.server.protocol.logprobs import Scores, chat_logprobs, text_logprobs
 from headway.server.protocol.response import FinishedChoice
-from headway.text_stream import TextStream
+from headway.text.text_stream import TextStream
 
 REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.COMPUTED: "length"}
 

@@ -46,7 +46,7 @@ from headway.server.engine.device_work import device_work
 from headway.server.engine.messages import EngineOptions, Failed, Progress, Step, Welcome
 from headway.server.engine.own_process import set_up
 from headway.server.heap import ScoreTrimmer
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 from headway.vectors.model_card import read_card
 
 SMALL = 64 << 20  # bytes of weights; one thread runs a smaller model as fast as several do

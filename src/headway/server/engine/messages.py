@@ -19,7 +19,7 @@ from headway.errors import HeadwayError
 from headway.executor.load import TORCH
 from headway.executor.traits import Traits
 from headway.server.engine.device_work import DeviceWork
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 from headway.vectors.model_card import ModelCard
 
 Columns = tuple[tuple[Any, ...], ...]  # one per field of an Event, in field order

@@ -4,9 +4,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from headway.answer import Answer
 from headway.core.request import NEVER, Request
-from headway.options import Options
+from headway.llm.answer import Answer
+from headway.llm.options import Options
 from headway.server.answering.choice import Choice
 from headway.server.answering.routed import Routed
 from headway.server.intake.tokenizing import AsyncTokenizer, characters, check_size

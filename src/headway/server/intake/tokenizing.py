@@ -15,7 +15,7 @@ from headway.server.heap import BodyTrimmer
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.request import Pair, Prompt
 from headway.server.protocol.retry_after import SOON, jittered
-from headway.tokenizer import Message, Tokenizer
+from headway.text.tokenizer import Message, Tokenizer
 
 T = TypeVar("T")
 

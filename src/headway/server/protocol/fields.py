@@ -1,6 +1,6 @@
 """The fields of request bodies, parsed strictly: an unknown field is an error.
 
-Null means absent, as in OpenAI's API. The defaults are in options.py.
+Null means absent, as in OpenAI's API. The defaults are in llm/options.py.
 """
 
 from typing import Annotated, Any, Literal

@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from headway.options import Options
+from headway.llm.options import Options
 from headway.server.protocol.fields import ChatBody, ChatMessage, CompletionBody, GenerationBody
 from headway.server.protocol.grammar import field_of, grammar_of
 from headway.server.protocol.limits import RequestLimits
 from headway.server.protocol.problem import wrong
-from headway.tokenizer import Message
+from headway.text.tokenizer import Message
 
 
 class Pair(NamedTuple):

@@ -35,9 +35,9 @@ from headway.executor.grammars.masks import token_bitmasks
 from headway.executor.torch.load import load
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.executor.torch.sampling.masks import apply_grammars, unpack_bits
-from headway.llm import EMBEDDED
+from headway.llm.llm import EMBEDDED
 from headway.sim.simulate import simulate
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 
 COST = StepCost.of(7_000_000, per_token=35_000, per_pair=47)
 EOS, VOCAB = 2, 4096

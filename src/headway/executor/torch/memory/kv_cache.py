@@ -7,8 +7,8 @@ from math import prod
 import torch
 from torch import Tensor
 
-from headway.core.blocks import SCRATCH
 from headway.core.cost.gathering import Gathering
+from headway.core.kv.blocks import SCRATCH
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.memory.memory_plan import gather_budget
 

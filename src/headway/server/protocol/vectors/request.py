@@ -7,7 +7,8 @@ from typing import TypeVar
 from headway.core.request import Pooling
 from headway.errors import PromptError, SettingError
 from headway.executor.traits import Traits
-from headway.options import Options
+from headway.llm.options import Options
+from headway.llm.vector_calls import DOCUMENT, QUERY, check_scores, embedding_pooling, prompt_of
 from headway.server.protocol.limits import RequestLimits
 from headway.server.protocol.problem import wrong
 from headway.server.protocol.request import ApiRequest, Pair, Prompt, VectorForm, prompts_of
@@ -18,7 +19,6 @@ from headway.server.protocol.vectors.fields import (
     ScoreBody,
     VectorBody,
 )
-from headway.vector_calls import DOCUMENT, QUERY, check_scores, embedding_pooling, prompt_of
 from headway.vectors.model_card import ModelCard
 
 NOTHING = Options(max_tokens=0)

@@ -10,9 +10,9 @@ from headway.core.request import NEVER, Request
 from headway.engine import Executor
 from headway.errors import PromptError, RefusedError, SettingError, did_you_mean
 from headway.executor.grammars.grammar_check import grammar_problem
-from headway.options import Options
-from headway.text_stream import TextStream
-from headway.tokenizer import Message, Tokenizer
+from headway.llm.options import Options
+from headway.text.text_stream import TextStream
+from headway.text.tokenizer import Message, Tokenizer
 
 Prompt = str | Sequence[int]  # a text, or token ids
 Ask = Prompt | Sequence[Message]  # or a chat

@@ -13,13 +13,13 @@ from random import SystemRandom
 from threading import Lock
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from headway.encodable import check_encodable, contents_of
 from headway.errors import PromptError, TokenizerError, first_line
 from headway.executor.torch.config.config_reader import shortened
 from headway.executor.torch.config.modules import read_transformer
-from headway.normalizers import longest_token, lowercase
-from headway.pair_template import PairTemplate, read_pair_template
-from headway.special_tokens import SpecialTokens, without_special_tokens
+from headway.text.encodable import check_encodable, contents_of
+from headway.text.normalizers import longest_token, lowercase
+from headway.text.pair_template import PairTemplate, read_pair_template
+from headway.text.special_tokens import SpecialTokens, without_special_tokens
 from headway.vectors.model_card import check_prompts
 
 if TYPE_CHECKING:

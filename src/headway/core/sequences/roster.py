@@ -5,18 +5,18 @@ from collections.abc import Callable, Iterable, Mapping
 
 from headway.core.admission import has_place
 from headway.core.batch import Begun, Row
-from headway.core.block_table import release
-from headway.core.blocks import BlockPool
 from headway.core.deadlines import Deadlines
 from headway.core.fairness.fair_line import FairLine
 from headway.core.fairness.turns import Turns
+from headway.core.kv.block_table import release
+from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Budget, Line
 from headway.core.load import LaneLoad
 from headway.core.policies.fairly import Fairly
 from headway.core.policies.memory import Lull
 from headway.core.policies.relegate import Keep
 from headway.core.request import NEVER, Finish, Request
-from headway.core.sequence import RELEGATED, TIMED, UNTIMED, Sequence
+from headway.core.sequences.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
 
 UNKNOWN = NEVER, 0, 0, 0  # LaneLoad.eta to eta_tokens before the first look ahead

@@ -9,9 +9,9 @@ from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish, Request
 from headway.errors import DeadlineError, EngineError, HeadwayError, RefusedError, SettingError
 from headway.executor.logprobs import LogprobColumns
-from headway.options import Options
-from headway.text_stream import TextStream
-from headway.tokenizer import Tokenizer
+from headway.llm.options import Options
+from headway.text.text_stream import TextStream
+from headway.text.tokenizer import Tokenizer
 
 FAILED = Finish.ERROR, Finish.UNSATISFIABLE, Finish.REFUSED, Finish.CANCELLED, Finish.EXPIRED
 

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headway.answer import Answer
 from headway.core.request import Pooling
 from headway.errors import PromptError, SettingError
 from headway.executor.traits import Traits
 from headway.live.engine import LiveEngine
-from headway.options import Options, integer
-from headway.request_builder import Prompt, RequestBuilder, elements
+from headway.llm.answer import Answer
+from headway.llm.options import Options, integer
+from headway.llm.request_builder import Prompt, RequestBuilder, elements
 from headway.vectors.model_card import ModelCard
 from headway.vectors.vectors import embedding, probabilities, score, similarity, without_padding
 

@@ -5,12 +5,12 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from headway.answer import Answer, Delta
 from headway.core.batch import Event
 from headway.core.request import Finish
 from headway.errors import EngineDownError, HeadwayError
 from headway.live.callers import QueueCaller, heard
 from headway.live.engine import LiveEngine
+from headway.llm.answer import Answer, Delta
 
 Hear = Callable[[Answer, Event], Delta]  # raises the error that has ended the answer
 

@@ -8,12 +8,12 @@ from headway.core.policies.policies import Policies
 from headway.pipelines.graph import Chainable
 
 if TYPE_CHECKING:
-    from headway.answer import Answer, Completion, Delta
     from headway.core.ledger import RequestRow
     from headway.live.callers import Caller
     from headway.live.engine import LiveEngine
-    from headway.options import Options
-    from headway.request_builder import Ask, RequestBuilder
+    from headway.llm.answer import Answer, Completion, Delta
+    from headway.llm.options import Options
+    from headway.llm.request_builder import Ask, RequestBuilder
 
 
 class OfferedAnswers(Chainable):

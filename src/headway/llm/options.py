@@ -8,7 +8,7 @@ from typing import Any
 from headway.core.grammar import Grammar
 from headway.core.sampling import Sampling, shown
 from headway.errors import PromptError, SettingError
-from headway.tokenizer import Tokenizer
+from headway.text.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any, Literal
 
-from headway.answer import Answer, Completion, Delta, row_without_times
-from headway.async_calls import AsyncCalls
 from headway.core.batch import Event
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
@@ -23,17 +21,19 @@ from headway.executor.load import BLOCK_SIZES, TORCH, check_executor, load
 from headway.executor.loaded import Loaded, settings_of
 from headway.executor.precision import with_quantize
 from headway.executor.tokenizer_beside import tokenizer_beside
-from headway.generate_call import GenerateCall
 from headway.journal.file import JournalFile, check
 from headway.journal.record import Record
 from headway.live.clock import date
 from headway.live.engine import LiveEngine
+from headway.llm.answer import Answer, Completion, Delta, row_without_times
+from headway.llm.async_calls import AsyncCalls
+from headway.llm.generate_call import GenerateCall
+from headway.llm.offered_answers import OfferedAnswers
+from headway.llm.options import Options
+from headway.llm.request_builder import Ask, RequestBuilder, options_of
+from headway.llm.vector_calls import VectorCalls, listed
 from headway.models import EMBEDDED, display_name
-from headway.offered_answers import OfferedAnswers
-from headway.options import Options
-from headway.request_builder import Ask, RequestBuilder, options_of
-from headway.tokenizer import Message, Tokenizer
-from headway.vector_calls import VectorCalls, listed
+from headway.text.tokenizer import Message, Tokenizer
 from headway.vectors.model_card import read_card
 
 

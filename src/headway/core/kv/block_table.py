@@ -3,8 +3,8 @@
 from hashlib import blake2b
 from struct import iter_unpack, pack
 
-from headway.core.blocks import BlockPool
-from headway.core.sequence import Sequence
+from headway.core.kv.blocks import BlockPool
+from headway.core.sequences.sequence import Sequence
 
 EMPTY_HASH = blake2b(digest_size=16)  # copied for each block: faster than making a new one
 TOKEN_BYTES = 4  # of a token id, as it is hashed

@@ -5,15 +5,15 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import replace
 
-from headway.answer import Answer, Completion, Delta
 from headway.core.batch import Event
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
 from headway.errors import EngineDownError, RefusedError
 from headway.live.account import Account
 from headway.live.engine import LiveEngine
-from headway.options import Options, integer
-from headway.request_builder import Ask, RequestBuilder
+from headway.llm.answer import Answer, Completion, Delta
+from headway.llm.options import Options, integer
+from headway.llm.request_builder import Ask, RequestBuilder
 
 
 class AsyncCalls:

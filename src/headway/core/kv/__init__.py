@@ -1,0 +1,1 @@
+"""The pool of KV blocks, and the blocks of one sequence."""

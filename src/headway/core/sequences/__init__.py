@@ -1,0 +1,1 @@
+"""Sequences, groups of them, and who waits and who runs."""

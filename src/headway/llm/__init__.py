@@ -1,0 +1,1 @@
+"""LLM: a model and its verbs, in Python."""
