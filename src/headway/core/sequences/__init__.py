@@ -1,1 +1,1 @@
-"""Sequences, groups of them, and who waits and who runs."""
+"""Sequences, groups of them, and the roster of the waiting and the running."""
