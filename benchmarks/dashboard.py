@@ -1,9 +1,9 @@
-"""What does the live page cost the server: at each step, and each time that somebody looks?
+"""What does the live page cost the server: at each step, and each time that it is viewed?
 
-page, metrics: the page's watcher and the metrics are told of the same rows, in turns. copy: a view
-of full series (15 minutes, three lanes) and 1,000 open requests, on the event loop. render: its
-HTML, in a thread. Both happen once for each fetch, but a view is shown again for a second.
-`ledger --part overhead` has the share of tokens per second that page and ledger cost together.
+page, metrics: the page's watcher and the metrics receive the same rows, in turns. copy: a view of
+full series (15 minutes, three lanes) and 1,000 open requests, on the event loop. render: its HTML,
+in a thread. Both happen once for each fetch, but a view is reused for a second.
+`ledger --part overhead` measures the share of tokens per second that page and ledger cost together.
 
     python -m benchmarks.dashboard [--check]
 """

@@ -3,17 +3,17 @@
 A device that takes 8 ms a step, whatever is in it, serves 256 answers through the engine's own
 loop. It is a clock and no thread: a step begins when the one before it has ended or, if that was
 earlier, when it is submitted, and is collected 8 ms later. The device's idle time is the sum of the
-gaps. Two steps in flight and one in turn, with first come and by budgets, in windows of the same
-number of steps.
+gaps. Runs with two steps in flight and with one alternate, with first come and by budgets, in
+windows of the same number of steps.
 
 The aim is a share of at most 0.03 with two in flight (`idle_share`, first come).
 
     python -m benchmarks.device_idle            a minute and a half
     python -m benchmarks.device_idle --vllm     in vLLM's environment: its workers on this CPU
 
-With --vllm the embedded model serves 48 answers, two steps in flight and one in turn, and
-`vllm_two_over_one` is the ratio of their tokens per second. The aim is that nothing gets slower:
-at least 0.97, which is what such ratios vary by.
+With --vllm the embedded model serves 48 answers, alternately with two steps in flight and with one,
+and `vllm_two_over_one` is the ratio of their tokens per second. The aim is that nothing gets
+slower: at least 0.97, because such ratios vary by that much.
 """
 
 import sys
@@ -133,7 +133,7 @@ def vllm_ratio(rounds: int) -> list[float]:
     try:
         rate(1)
         ratios = list[float]()
-        for turn in range(rounds):  # each goes first as often as the other
+        for turn in range(rounds):  # both go first equally often
             found = {depth: rate(depth) for depth in ((1, 2) if turn % 2 else (2, 1))}
             ratios.append(found[2] / found[1])
         return ratios

@@ -2,9 +2,9 @@
 
 Each figure is about a part whose cost once grew with more than it had to:
 - deciding a step while 16 requests wait that do not fit and share 65,536 cached tokens, over the
-  same with nobody waiting;
-- the inputs of a step of 1,024 rows, one of them with a context of 100,000 tokens: its time,
-  the bytes allocated meanwhile, and the time over that of a step in which that row is short;
+  same step with no request waiting;
+- the inputs of a step of 1,024 rows, one of them with a context of 100,000 tokens: its time, the
+  bytes allocated meanwhile, and the time over that of a step in which that row is short;
 - a step's line in the journal, and the journal line that adds a prompt of 100,000 tokens.
 """
 
@@ -51,7 +51,7 @@ def timed(work: Callable[[], object], times: int = 5) -> float:
 
 
 def deciding(waiting: int) -> float:
-    """Milliseconds of a step. Those who wait share a beginning that is cached, and fit nowhere."""
+    """Milliseconds of a step. The waiting requests share a cached beginning, and none fits."""
     scheduler, draw = decoding(RUNNING, RUNNING + 1), random.Random(SEED)
     shared = tuple(draw.choices(range(50_000), k=SHARED * BLOCK + 1))
     scheduler.apply([Add(Request("first", shared, 1, 0))], 0)
@@ -85,7 +85,7 @@ def building(longest: int) -> tuple[InputsBuilder, Callable[[], object]]:
 
 
 def megabytes(work: Callable[[], object]) -> float:
-    """That it takes at its most."""
+    """Peak memory of the work."""
     tracemalloc.start()
     work()
     most = tracemalloc.get_traced_memory()[1]
@@ -94,7 +94,7 @@ def megabytes(work: Callable[[], object]) -> float:
 
 
 def lines() -> tuple[Callable[[], object], Callable[[], object]]:
-    """A step's record as the engine makes it, and one that takes in a long prompt."""
+    """A step's record as the engine makes it, and one that adds a long prompt."""
     rows = tuple([Row(i, CONTEXT, (7,), (), Want.LAST) for i in range(RUNNING)])
     said, prompt = ((50_000,),) * RUNNING, tuple(range(LONG))
     add = Add(Request("a", prompt, 1, 0, sampling=Sampling(stop_tokens=EOS)))

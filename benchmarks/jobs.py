@@ -1,13 +1,13 @@
 """What becomes of jobs when the server is killed thirty times, and what do they cost the others?
 
 Killed: a batch of 10,000 short completions and a stream of later calls run while the server is
-ended by SIGKILL, thirty times, and started again. Then every acknowledged request must have one
-result, and no more. The memory of the last server is looked at while it runs another such batch.
+ended by SIGKILL and started again, thirty times. Then every acknowledged request must have exactly
+one result. The memory of the last server is measured while it runs another such batch.
 
 Beside: callers of the interactive lane send requests at Poisson arrivals, first alone and then
-while a batch keeps the engine full, in turns. None may fail, and their first tokens may come later
-by one full step, or by 5 %. What a full batch makes of their next tokens is printed without an aim:
-steps are shared.
+while a batch keeps the engine full, in turns. No request may fail, and first tokens may come later
+by one full step, or by 5 %. The effect of a full batch on next tokens is printed without an aim,
+because steps are shared.
 
     python -m benchmarks.jobs [--part killed|beside] [--kills 30] [--items 10000] [--check]
 """

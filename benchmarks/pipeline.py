@@ -1,14 +1,14 @@
 """Does a deadline that is split by learned cost keep as many workflows as the best fixed split?
 
-Three equal stages in a row, and one whose calls are planted to take four times as long: in the
-middle, or with --places at the beginning or the end. 4 ms + 0.5 ms an item, at most 32 items a
+Three equal stages in a row, one of them with calls that are planted to take four times as long: in
+the middle, or with --places at the beginning or the end. 4 ms + 0.5 ms an item, at most 32 items a
 call, a deadline of 200 ms for the whole; all simulated in virtual time, so it needs no quiet
 machine. At each load (of what the slow stage can do with full calls) every fixed split of a grid is
-tried on the first three seeds, the best four of them on all, and the best of those is compared: it
-is chosen by the seeds that it is judged by. The learned split knows neither the load nor the slow
-stage; what is fixed in it was chosen on seeds from 100 on. Both meet the same arrivals and the same
-residuals of calls (common random numbers). A figure is the difference of the shares of good
-workflows, seed by seed, with its 95 % interval (t). It is worse beyond noise where the whole
+tried on the first three seeds, and the best four of them on all seeds. The best of those is
+compared: it is chosen by the seeds that it is judged by. The learned split knows neither the load
+nor the slow stage; what is fixed in it was chosen on seeds from 100 on. Both meet the same arrivals
+and the same residuals of calls (common random numbers). A figure is the difference of the shares of
+good workflows, seed by seed, with its 95 % interval (t). It is worse beyond noise where the whole
 interval is below 0.
 
 Share: what the slow stage gets of the deadline, before and after its calls take four times as long.

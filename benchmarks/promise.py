@@ -1,4 +1,4 @@
-"""How well are the times kept that requests are promised at admission?
+"""How well are the times promised at admission kept?
 
 Simulated: the real scheduler in virtual time, with the data-sheet cost model of an 8B model on one
 H100, at 80 % of each strategy's own capacity (the highest load at which every lane keeps 95 % of

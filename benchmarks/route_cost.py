@@ -1,10 +1,10 @@
 """How much of a processor does a route of the server cost for each request?
 
-The whole application in this process, without sockets, over engines that compute nothing (the
+The whole application runs in this process, without sockets, over engines that compute nothing (the
 tests' fake ones): one completion of one token at a time. The same request goes to a model directly
-and through routes that ask one model, in turns, so that the machine's mood is in both. A figure is
-the processor time of the whole process, engine threads included, that a request takes more than
-directly. A vote of three shows what three attempts take.
+and through routes that ask one model, in turns, so that the machine's state affects both alike. A
+figure is the processor time of the whole process, engine threads included, that a request takes
+beyond the direct one. A vote of three shows what three attempts take.
 
     python -m benchmarks.route_cost [--rounds 9] [--requests 100] [--profile] [--check]
 """

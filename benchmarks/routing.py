@@ -6,9 +6,9 @@ figures say what the routing does with such targets, not what a model is worth.
 
 cascade: always the large target, and a cascade whose threshold `calibrate_cascade` has chosen, at
 loads relative to what the large target alone can serve. Answers that were judged not good enough,
-and given because nothing better could come in time, count as not attained. What was calibrated is
-the quality of the accepted ones: of all seeds together it must not be below the aim by more than
-chance (5 %) explains.
+and given because nothing better could come in time, count as not attained. The calibration aims at
+the quality of the accepted answers: over all seeds together it must not be below the aim by more
+than chance (5 %) explains.
 speculate: the same cascade under a tight deadline, with and without speculation. Answers of both
 targets are equally long; with stalls, one small answer in ten takes ten times as long.
 fallback: the first of two targets hangs for a third of the time; with and without a circuit.
@@ -101,7 +101,7 @@ def tokens(request: RouteRequest) -> int:
 
 
 def mean_tokens(request: RouteRequest) -> int:
-    """What is believed beforehand: nobody knows how long the answer will be."""
+    """The length expected beforehand: the answer's own length is not known yet."""
     return round(TOKENS)
 
 
@@ -238,7 +238,7 @@ def cascades() -> list[Figure]:
 
 
 def pooled(scores: Sequence[Score]) -> float:
-    """Of the accepted answers of all seeds together; about as many in each."""
+    """Share over the accepted answers of all seeds together; about as many in each."""
     return sum([each.right_accepted for each in scores]) / len(scores)
 
 

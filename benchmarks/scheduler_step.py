@@ -5,14 +5,15 @@ commit(), without an executor. Beside it, in the same run, a calibration loop (a
 because absolute times depend on the machine. Also timed: admitting a cold prompt of 1,000 tokens:
 apply(), the schedule() that joins it, and the commit() that publishes its blocks.
 
-The aims are 0.15, 0.5 and 2 ms a step, and 120 microseconds for the prompt. vLLM
-0.32's scheduler took 0.80, 3.1 and 15.9 ms and 286 microseconds on a similar machine.
+The aims are 0.15, 0.5 and 2 ms a step, and 120 microseconds for the prompt. vLLM 0.32's scheduler
+took 0.80, 3.1 and 15.9 ms and 286 microseconds on a similar machine.
 
 And by budgets: the same step at 256 running sequences whose lanes have budgets, over the step of
-first come, with nobody waiting and with 200 waiting for a slot. The aim is 1.5. `kept`: 16 run and
-240 wait, and one of the 16 is of a lane without a budget, which keeps this slot. `filler`: a third
-of those who run and all who wait have no budget. `no_memory`: nobody who runs or waits has one, and
-by budgets there are 16 slots more, but memory will not suffice.
+first come, with no request waiting and with 200 waiting for a slot. The aim is 1.5. `kept`: 16
+requests run and 240 wait, and one of the 16 belongs to a lane without a budget, which keeps this
+slot. `filler`: a third of the running requests and all waiting ones have no budget. `no_memory`: no
+running or waiting request has one, and by budgets there are 16 slots more, but memory will not
+suffice.
 """
 
 import random
@@ -64,15 +65,15 @@ def answered(batch: Batch) -> Output:
 
 
 def decoding(running: int, slots: int = 0) -> Scheduler:
-    """So many sequences, their prompts computed. slots: for them, and for others; 0: for them."""
+    """`running` sequences, their prompts computed. slots: for them and others; 0: just for them."""
     policies = Policies(join=Continuous(slots or running), step_tokens=8_192)
     settings = Settings(running * 64, BLOCK, policies=policies)
     return _decoding(settings, settings.lanes * running)
 
 
 def with_budgets(policies: Policies, waiting: int, kept: bool = False) -> Scheduler:
-    """As many sequences as there are slots, in lanes with budgets, and so many that wait. kept: one
-    of those who run has none, and keeps its slot."""
+    """As many sequences as there are slots, in lanes with budgets, and `waiting` others that wait.
+    kept: one running sequence has no budget and keeps its slot."""
     slots = policies.slots
     settings = Settings(slots * 128, BLOCK, KEPT if kept else LANES, policies, cost=COST)
     timed = [LANES[i % len(LANES)] for i in range(slots - kept)]
@@ -82,8 +83,8 @@ def with_budgets(policies: Policies, waiting: int, kept: bool = False) -> Schedu
 
 
 def with_filler(policies: Policies, lanes: Sequence[Lane]) -> Scheduler:
-    """Of each of these lanes as many run, and others wait who have no budget. Each is expected to
-    come to 1,700 tokens, and memory is for 1,024 of each: those who run are not asked."""
+    """Equally many sequences of these lanes run; others, without a budget, wait. Each is expected
+    to reach 1,700 tokens, and memory is for 1,024 of each: the running ones are not asked."""
     known = (*LANES, OFFLINE)
     settings = Settings(SLOTS * 64, BLOCK, known, replace(policies, memory=Now()), cost=COST)
     scheduler = _decoding(settings, [lanes[i % len(lanes)] for i in range(SLOTS)])
@@ -101,7 +102,7 @@ def _requests(name: str, count: int, lanes: Sequence[Lane]) -> list[Add]:
 
 
 def _decoding(settings: Settings, lanes: Sequence[Lane]) -> Scheduler:
-    """Of each lane one, as often as it is named."""
+    """One sequence of each lane, as often as the lane is named."""
     scheduler, running = Scheduler(settings), len(lanes)
     scheduler.apply(_requests("r", running, lanes), 0)
     members = scheduler.roster.running

@@ -1,11 +1,10 @@
 """How long does simulating half an hour of real traffic take, with the whole ledger kept?
 
 The half hour of azure2023-conv (9,732 requests, 2.15 million answered tokens, about 156,000 steps)
-on one accelerator with an 8B-class model is simulated on one core; then ten times that, one half
-hour after the other. Each step's residual is drawn. The baseline is the same simulation in the same
-run, but with every step taken by itself; its rows must be the same. Vidur's linear predictor took
-10.8 s on this trace on a machine like the one that the aim was set on (another accelerator: not the
-same steps).
+on one accelerator with an 8B-class model is simulated on one core; then ten such half hours in a
+row. Each step's residual is drawn. The baseline is the same simulation in the same run, but with
+every step taken by itself; its rows must be the same. Vidur's linear predictor took 10.8 s on this
+trace on a machine like the one that the aim was set on (another accelerator: not the same steps).
 
 And by budgets: the processor time of simulating six windows of the bursty mix of benchmarks.budgets
 at three times its load, over that of first come, in turn. The aim is 1.5. The windows are those of
@@ -92,7 +91,7 @@ def simulated(trace: list[Arrival], times: int) -> tuple[float, Scheduler]:
 
 
 def by_step(trace: list[Arrival]) -> tuple[float, Scheduler]:
-    """The same, and nothing skipped over."""
+    """The same simulation, with no step skipped."""
     made, clock = scheduler(), VirtualClock()
     inbox, priced = TraceInbox(timed(trace, 1), clock), PricedExecutor(COST, clock, seed=0)
     engine = VirtualEngine(made, priced, inbox, clock, priced, coasting=False)
@@ -105,7 +104,7 @@ def by_step(trace: list[Arrival]) -> tuple[float, Scheduler]:
 
 
 def by_budgets_over_first_come() -> Iterator[float]:
-    """Of one window after the other: processor time, which other processes lengthen least."""
+    """Window by window: the ratio of processor time, which other processes lengthen least."""
     mix, folder = MIXES["bursty"], SHARED if SHARED.is_dir() else None
     variants = first_come(mix.slots, 1_024), Variant("budgets", by_budgets(mix.slots))
     for window in mix.windows(folder, WINDOWS):
@@ -119,7 +118,7 @@ def by_budgets_over_first_come() -> Iterator[float]:
 
 
 def profile(trace: list[Arrival]) -> Counter[str]:
-    """Where the processor was, by function: looked at now and then, which costs nothing."""
+    """Where the processor was, by function, sampled now and then, which costs nothing."""
     seen = Counter[str]()
 
     def look(number: int, frame: FrameType | None) -> None:

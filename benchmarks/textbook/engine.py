@@ -40,7 +40,7 @@ def said(testbed: Testbed, requests: list[Request]) -> list[Request]:
 
 
 def rigged() -> Testbed:
-    import torch  # here, because whoever reads the other parts needs none
+    import torch  # imported here: the other parts do not need it
 
     torch.set_num_threads(THREADS)
     return load_testbed(None)
@@ -51,16 +51,16 @@ def served(testbed: Testbed, policies: Policies, requests: list[Request]) -> Out
 
 
 def decode(testbed: Testbed, size: int) -> float:
-    """Median nanoseconds of the steps in which so many decode and nothing else happens."""
+    """Median nanoseconds of the steps in which `size` sequences decode and nothing else happens."""
     way = Policies(Continuous(size), step_tokens=size * (PROMPT + 1))
     outcome = served(testbed, way, [ask(i, PROMPT, ANSWER) for i in range(size)])
     return median([row.nanoseconds for row in outcome.steps if row.rows == row.tokens == size])
 
 
 def curve_measured(quick: bool) -> Samples:
-    """Nanoseconds of a step, by the number that decode.
+    """Nanoseconds of a step, by the number of decoding sequences.
 
-    Rounds over all sizes, so that a slow moment falls on all alike.
+    Each round measures all sizes, so that a slow moment falls on all alike.
     """
     testbed = rigged()
     sizes, rounds = (SIZES[:4], 1) if quick else (SIZES, ROUNDS)
@@ -96,12 +96,12 @@ def curve(measured: Samples) -> Part:
 
 
 def full_steps(outcome: Outcome) -> list[int]:
-    """When the steps ended in which all of those under way got a token."""
+    """End times of the steps in which each running answer got a token."""
     return [row.began + row.nanoseconds for row in outcome.steps if row.decodes >= RUNNING]
 
 
 def gap(outcome: Outcome) -> int:
-    """Longest time between tokens of those under way, after the long prompt has arrived."""
+    """Longest time between tokens of the running answers after the long prompt has arrived."""
     ends, arrives = full_steps(outcome), newcomer_of(outcome).arrived
     return max(b - a for a, b in pairwise(ends) if b > arrives)
 
@@ -111,12 +111,12 @@ def newcomer_of(outcome: Outcome) -> RequestRow:
 
 
 def stalled(testbed: Testbed, way: Policies, answer: int) -> Outcome:
-    """A run in which the long prompt arrives, and has its first token, while all others run.
+    """A run in which the long prompt arrives and gets its first token while all other answers run.
 
-    answer: tokens of each of those.
+    answer: tokens of each other answer.
 
-    It arrives when two fifths of their tokens have come, however fast this machine is. Where a
-    neighbour makes the one run slower than the other that may be missed: then both are repeated.
+    The prompt arrives when two fifths of these tokens have come, however fast this machine is. If a
+    neighbour slows one run more than the other, that may be missed: then both are repeated.
     """
     early = workload(RUNNING, PROMPT, LONG, answer, 0)[:RUNNING]
     for _ in range(TRIES):

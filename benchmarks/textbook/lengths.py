@@ -161,7 +161,8 @@ def drawn(below: Sequence[float], name: str) -> list[int]:
 
 
 def gain(answers: Sequence[int], size: int) -> float:
-    """Steps of groups of so many, each until its longest ends, over those without a free slot.
+    """Steps of groups of `size` answers, each until its longest ends, over the steps of an engine
+    that never has a free slot.
 
     A last group that is not full is left out.
     """
@@ -170,7 +171,7 @@ def gain(answers: Sequence[int], size: int) -> float:
 
 
 def simulated_gain(answers: Sequence[int]) -> tuple[float, float]:
-    """Of 16 slots over groups of 16: while work waits, and to the last answer's end."""
+    """The gain of 16 slots over groups of 16: while work waits, and to the last answer's end."""
     static = grouped([1] * len(answers), answers, Static(16))
     joined = grouped([1] * len(answers), answers, Continuous(16))
     waited = mean(step.tokens for step in joined.steps if step.waiting)
@@ -180,10 +181,10 @@ def simulated_gain(answers: Sequence[int]) -> tuple[float, float]:
 
 
 def saturation() -> Part:
-    """Does continuous win what E[longest of the group] / E[length] says? In equal steps.
+    """Does continuous batching win what E[longest of the group] / E[length] says? In equal steps.
 
-    Of the three distributions the formula is exact, and the simulated lengths are drawn from them;
-    of the two services all recorded lengths are taken, in their order.
+    For the three distributions the formula is exact, and the simulated lengths are drawn from them.
+    For the two services all recorded lengths are taken, in their order.
     """
     equal, even, memoryless = [0.0] * 99 + [1.0], uniform(200), exponential(100)
     figures, rows = dict[str, float](), list[list[str]]()

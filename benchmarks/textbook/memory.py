@@ -93,8 +93,8 @@ def fitting(prefix: int) -> int:
 
 
 def prompts(prefix: int, count: int, sharing: bool) -> int:
-    """Prompt tokens that the scheduler computes for so many requests with a common beginning, all
-    at once. sharing: they are of one tenant; else each is of a tenant of its own."""
+    """Prompt tokens that the scheduler computes for `count` requests with a common beginning, all
+    sent at once. sharing: one tenant sends them; else each has a tenant of its own."""
     common = (1,) * prefix
     requests = []
     for i in range(count):

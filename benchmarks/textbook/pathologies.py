@@ -181,7 +181,7 @@ def stalled() -> list[Finding]:
 
 
 def starved() -> list[Finding]:
-    """Those who are passed over, while those who are preferred keep coming."""
+    """Requests that are passed over while preferred ones keep coming."""
     short = [ask(i, 32, 16, i * 25 * MS, "chat") for i in range(1, 400)]
     long = [ask(0, 32, 64, 900 * MS, "bulk")]
     both: Sequence[Request] = sorted([*short, *long], key=lambda request: request.arrived)
@@ -244,7 +244,7 @@ def budgeted() -> list[Finding]:
 
 
 def unused() -> Finding:
-    """Memory ahead: answers end long before what callers say, and that is reckoned with."""
+    """Memory ahead: answers end long before the length that callers expect, which it counts on."""
     answers = [ask(i, 64, 64) for i in range(64)]
     ends = Sampling(stop_tokens=frozenset({END}))
     said = [replace(each, max_tokens=2_000, expected=2_000, sampling=ends) for each in answers]

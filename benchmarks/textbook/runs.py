@@ -109,7 +109,7 @@ def counted(
     cost: StepCost = COST,
     block_size: int = 16,
 ) -> Served:
-    """As `serve`, and quicker: nobody is told when each token came. Policies know the cost."""
+    """As `serve`, but quicker: the times of single tokens are not kept. Policies know the cost."""
     blocks = 3_200_000 // block_size
     scheduler = Scheduler(Settings(blocks, block_size, tuple(lanes), policies, cost=cost))
     simulate(scheduler, arrivals(requests), cost)

@@ -46,7 +46,7 @@ def pairs(prompt: int, chunk: int) -> int:
 
 
 def figures_of(served: Served, at: int, running: int) -> tuple[int, int, int]:
-    """Of those under way the largest gap and the median one since then; the newcomer's TTFT."""
+    """The running answers' largest and median gap from `at` on, and the newcomer's TTFT."""
     ids = [f"default-{i}" for i in range(running)]
     first = served.requests[f"default-{running}"].first_token
     gaps = [gap for id in ids for gap in served.gaps(id, at)]

@@ -39,7 +39,7 @@ def joins() -> dict[str, tuple[str, Join]]:
 
 
 def groups_of(served: Served) -> float:
-    """Mean size of what started together."""
+    """Mean number of requests that started together."""
     begun: dict[int, int] = {}
     for row in served.requests.values():
         begun[row.first_scheduled] = begun.get(row.first_scheduled, 0) + 1

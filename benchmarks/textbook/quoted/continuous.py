@@ -81,7 +81,7 @@ def spread(ratio: float, size: int) -> float:
 
 
 def unused() -> Part:
-    """Slots' steps that nobody uses in groups of 64: 1 - mean / longest."""
+    """Slots' steps left unused in groups of 64: 1 - mean / longest."""
     figures, rows = dict[str, float](), list[list[str]]()
     even, memoryless = uniform(200), exponential(100)
     gains = {

@@ -17,7 +17,7 @@ SHARE_OF_DAY = 0.3  # of full load, over a day
 
 
 def power() -> Part:
-    """How a decode step grows, beside the sixth tenth of the batch's order."""
+    """How a decode step grows with the batch, beside batch^0.6."""
     figures, rows = dict[str, float](), list[list[str]]()
     alone = decoding(1, CONTEXT)
     for before, size in zip((0, *SIZES), SIZES, strict=False):

@@ -41,8 +41,8 @@ def tripling() -> Part:
 
 
 def hits(prompts: list[Request]) -> tuple[float, float]:
-    """Share of prompt tokens found in the cache when each asks after the last has ended, and the
-    share of requests that find any. The scheduler's own count, in blocks of 16."""
+    """Share of prompt tokens found in the cache when each request comes after the last has ended,
+    and the share of requests that find any. The scheduler's own count, in blocks of 16."""
     rows = counted(prompts, Policies(Continuous(1), step_tokens=ROOM), cost=STEPS).requests
     cached = sum(row.cached for row in rows.values())
     total = sum(row.prompt for row in rows.values())
@@ -93,7 +93,7 @@ def agents() -> list[Request]:
 
 
 def constructed() -> Part:
-    """Prompts made up to the forms that the three uses have. Nobody recorded them."""
+    """Prompts constructed in the form that each of the three uses has; none is recorded."""
     figures, rows = dict[str, float](), list[list[str]]()
     for key, words, requests in (
         ("chat", "chat sessions: 10 turns", chat()),
@@ -112,9 +112,9 @@ def found(arrivals: list[Arrival], room: float = inf) -> list[int]:
     """Tokens of each prompt that a cache holds: its leading blocks that were asked before.
 
     The last token is never matched, and the last block may be partial. room: blocks that are kept,
-    those that were asked last; of one prompt the last blocks are the first to go.
+    the most recently asked ones; of one prompt, the last blocks are evicted first.
     """
-    seen, cached = dict[int, None](), list[int]()  # in the order in which they go
+    seen, cached = dict[int, None](), list[int]()  # in the order of eviction
     for arrival in arrivals:
         leading = 0
         for block in arrival.blocks:

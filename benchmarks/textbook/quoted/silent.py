@@ -1,4 +1,4 @@
-"""Code that does nothing: a generator that nobody reads, and an answer that nobody cancels."""
+"""Code that does nothing: a generator that is never read, an answer that is never cancelled."""
 
 from collections.abc import Iterator
 
@@ -15,13 +15,13 @@ TOKENS, LEAVES, PROMPT = 500, 10, 32
 
 
 def answered(started: list[int]) -> Iterator[int]:
-    """A generator: its body begins when somebody asks for the first value."""
+    """A generator: its body begins when the first value is asked for."""
     started.append(1)
     yield 1
 
 
 def computed(cancelling: bool) -> tuple[int, int]:
-    """Answer tokens computed for a caller who leaves after ten, and its blocks afterwards."""
+    """Answer tokens computed for a caller that leaves after ten, and its blocks afterwards."""
     scheduler = Scheduler(Settings(200, policies=Policies()))
     executor = PricedExecutor(STEPS, VirtualClock())
     scheduler.apply([Add(ask(0, PROMPT, TOKENS)), Close()], 0)

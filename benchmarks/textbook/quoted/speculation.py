@@ -19,7 +19,7 @@ def expected(rate: float, guesses: int) -> float:
 
 
 def verifying(batch: int, guesses: int) -> int:
-    """Nanoseconds of a step in which so many sequences have this many guesses checked."""
+    """Nanoseconds of a step in which `batch` sequences each have `guesses` guesses checked."""
     row, step = row_features(CONTEXT, guesses + 1, logits=guesses + 1), NONE
     for _ in range(batch):
         step += row

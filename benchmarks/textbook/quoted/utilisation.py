@@ -47,7 +47,7 @@ def utilisation() -> Part:
 
 
 def decoding(batch: int, context: int) -> int:
-    """Nanoseconds of a step in which so many decode, each with this much context."""
+    """Nanoseconds of a step in which `batch` sequences decode, each with `context` tokens."""
     row, step = row_features(context, 1, logits=1), NONE
     for _ in range(batch):
         step += row

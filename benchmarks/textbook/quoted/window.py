@@ -9,7 +9,7 @@ from headway.core.request import Request
 
 WINDOW, SIZE, COUNT = 20 * MS, 64, 4_096
 RATES = (10, 50, 100, 200)  # requests a second
-QUICK = StepCost.of(MS // 100)  # 10 us a step: nobody waits behind a group
+QUICK = StepCost.of(MS // 100)  # 10 us a step: no request waits behind a group
 SLOW = StepCost.of(10 * MS)  # 10 ms a step, whatever is in it
 
 
@@ -30,11 +30,11 @@ def groups(rate: float, window: int, cost: StepCost) -> tuple[float, float, floa
 
 
 def collecting() -> Part:
-    """A group has the one that opens the window and those that come in it: 1 + rate x window."""
+    """A group is the request that opens the window and those that come in it: 1 + rate x window."""
     figures, rows = dict[str, float](), list[list[str]]()
     for rate in RATES:
         law = 1 + rate * WINDOW / SECOND
-        # the first waits for the whole window, the others half of it on average
+        # the first waits the whole window, the others half of it on average
         wait = WINDOW / MS * (1 + (law - 1) / 2) / law
         size, waited, _ = groups(rate, WINDOW, QUICK)
         figures |= {f"size_{rate}": size, f"law_{rate}": law}
