@@ -2,16 +2,17 @@
 
 A function that takes 5 ms and 0.2 ms an item, at most 32 at once, so 2,807 items a second at best.
 One asyncio client in the batcher's own process offers items at 80 % and at 150 % of that rate, by
-Poisson arrivals that are the same for all, and times each from its scheduled arrival. Each
-contender is a row for each of its windows: `batched` (its asyncio decorator; its own is 5 ms), Ray
-Serve (`@serve.batch` behind a handle; its own is 10 ms) and headway.Batcher, as it comes (none) and
-with 5 ms. Each run is a process of its own, in turn; a contender that cannot be had is a row that
-says so. At 80 % its p95 counts, at 150 % its rate; headway refuses what it has no place for, the
-others hold all in memory, so their p95 there grows with the length of the run.
+Poisson arrivals that are the same for all, and times each item from its scheduled arrival. Each
+contender has a row for each of its windows: `batched` (its asyncio decorator; its default is 5 ms),
+Ray Serve (`@serve.batch` behind a handle; its default is 10 ms) and headway.Batcher, by default
+(none) and with 5 ms. Each run is a process of its own, in turn; a contender that cannot be
+installed has a row that says so. At 80 % the p95 counts, at 150 % the rate. headway refuses items
+that it has no place for; the others hold all in memory, so their p95 there grows with the length of
+the run.
 
-`p95_vs_best` is headway's p95 at 80 %, as it comes, over that of the best row of the others. Who is
-refused is in no p95, so `refused_at_80`, the share of the worst round, has an aim of its own. The
-exit status is 1 if headway is missing.
+`p95_vs_best` is headway's p95 at 80 %, by default, over that of the best row of the others. A
+refused item is in no p95, so `refused_at_80`, the share of the worst round, has an aim of its own.
+The exit status is 1 if headway is missing.
 
     python -m benchmarks.batcher [--seconds 8] [--rounds 3] [--check]
 """
@@ -68,7 +69,7 @@ def run(setting: Setting, load: float, seconds: float, seed: int) -> dict[str, f
 
 
 def measured(rounds: int, seconds: float) -> tuple[Results, dict[Setting, str]]:
-    """Of each contender and load its rounds, and why those are missing that are."""
+    """The rounds of each contender and load, and why the missing contenders are missing."""
     results = defaultdict[tuple[Setting, float], list[dict[str, float]]](list)
     missing = dict[Setting, str]()
     for turn in range(rounds):
@@ -103,8 +104,8 @@ def table(results: Results, missing: dict[Setting, str]) -> Table:
 
 
 def figures(results: Results, missing: dict[Setting, str]) -> list[Figure]:
-    """Those that are missing, if only in a later round, are compared with nobody. Ends the process
-    if that is headway."""
+    """Contenders that are missing, if only in a later round, are left out of the comparison. Ends
+    the process if headway is missing."""
     if OURS in missing:
         raise SystemExit(f"headway is missing: {missing[OURS]}")
     shares = [each["rate"] / IDEAL for each in results[OURS, HIGH]]

@@ -35,9 +35,9 @@ def function(items: list[int]) -> list[int]:
 
 
 async def offer(ask: Ask, rate: float, seconds: float, seed: int) -> dict[str, float]:
-    """Poisson arrivals. Times count from the scheduled arrival, of those that come after WARM.
+    """Poisson arrivals. Times count from the scheduled arrival, for items that come after WARM.
 
-    Ends the process where none of them was answered: their p95 would be no number.
+    Ends the process if none of these was answered: their p95 would be no number.
     """
     draw, loop = random.Random(seed), asyncio.get_running_loop()
     begin = loop.time() + 0.1

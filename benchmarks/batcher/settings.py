@@ -8,7 +8,7 @@ from benchmarks.batcher.contender import LOADS
 from benchmarks.report import Figure
 
 LOW, HIGH = LOADS
-# Of the items at LOW, in the worst round. Who is refused has no time, so the p95 of the others is
+# Of the items at LOW, in the worst round. A refused item has no time, so the p95 of the others is
 # the p94.5 of all at worst. A pause of the machine of some 150 ms fills a line of 256 once and
 # costs about as much.
 LEFT_OUT = 0.005

@@ -1,16 +1,16 @@
 """How many calls of a batched function does our front answer over HTTP, beside those of others?
 
 The function takes 5 ms and 0.2 ms an item, at most 32 at once, so 2,807 items a second at best. A
-client of its own process offers items at 80 % and at 150 % of that rate, one for each request, by
+client in its own process offers items at 80 % and at 150 % of that rate, one for each request, by
 the same Poisson arrivals, and times each from its scheduled arrival. `headway serve`, litserve and
-Ray Serve have a front in Python, mosec has one in Rust. Each of the three others is a row for each
-of its windows, by its own batching: 1 ms, 5 ms and its own, which is 10 ms for mosec and Ray Serve
-and none for litserve. `headway-ledger` is ours with a row of the ledger for each item, in SQLite.
-Server and client share the machine's cores. The servers run one after the other, in turn. One that
-cannot be had is a row that says so.
+Ray Serve have a front in Python, mosec has one in Rust. Each of the three others has a row for each
+of its batching windows: 1 ms, 5 ms and its default, which is 10 ms for mosec and Ray Serve and none
+for litserve. `headway-ledger` is ours with a row of the ledger for each item, in SQLite. Server and
+client share the machine's cores. The servers run one after the other, in turn. A server that cannot
+be installed has a row that says so.
 
-The aims are 0.9 of mosec's rate at 150 % and 1.1 of its p95 at 80 %, each beside the row of mosec
-that is best in it. Who is refused is in no p95, nor is an item that the client could not send since
+The aims are 0.9 of mosec's rate at 150 % and 1.1 of its p95 at 80 %, each against mosec's best row
+for that figure. Neither a refused item is in a p95, nor one that the client could not send because
 all its connections were taken: `refused_at_80` and `not_sent_at_80`, the shares of the worst round,
 have aims of their own. What the ledger costs is printed, and has no aim. The exit status is 1 if
 headway is missing.
@@ -94,7 +94,7 @@ def command(name: str, port: int) -> list[str]:
 
 
 def new_ledger() -> Path:
-    """Where there is none yet."""
+    """A path where there is no ledger yet."""
     path = BUILD / "ledger-http.db"
     for each in BUILD.glob(f"{path.name}*"):  # with SQLite's own files
         each.unlink()
@@ -178,7 +178,7 @@ def main() -> int:
 def measured(
     chosen: Sequence[Setting], rounds: int, seconds: float
 ) -> tuple[Results, dict[Setting, str]]:
-    """Of each setting and load its rounds, and why those are missing that are."""
+    """The rounds of each setting and load, and why the missing settings are missing."""
     results = defaultdict[tuple[Setting, float], list[dict[str, float]]](list)
     missing = dict[Setting, str]()
     for turn in range(rounds):
@@ -217,8 +217,8 @@ def table(chosen: Sequence[Setting], results: Results, missing: dict[Setting, st
 def figures(
     chosen: Sequence[Setting], results: Results, missing: dict[Setting, str]
 ) -> list[Figure]:
-    """Those that are missing, if only in a later round, are compared with nobody. Ends the process
-    if that is headway."""
+    """Servers that are missing, if only in a later round, are left out of the comparison. Ends the
+    process if headway is missing."""
     ours, kept = settings([OURS, KEPT])
     if ours in missing:
         raise SystemExit(f"headway is missing: {missing[ours]}")

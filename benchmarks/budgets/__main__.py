@@ -1,29 +1,29 @@
 """What is each part of scheduling by budgets worth, on recorded traffic?
 
 Simulated: the real scheduler in virtual time, with the data-sheet cost model of an 8B model on one
-H100; or, with --machine embedded, with the measured one of the embedded model on this machine
-(machine.py says how a mix is made to fit it). Three mixes (mixes.py), six windows of the traces
-each, at several loads: a load divides the times of arrival. All variants (variants.py) are offered
-the same requests. First come has the chunk that is best for it at that load; first come with a
-queue timeout the best timeout and chunk. Shares are of the requests whose lane has a budget, all
-windows together; lower bounds are 95 %, by a paired bootstrap over windows, and are judged where
-there are five windows or more. Each step takes as long as predicted and each answer is as long as
-its max_tokens, so no figure has a wrong prediction in it, but for `slower`: there the machine takes
-1.3 times as long as the cost model says, until the drift is learned.
+H100; or, with --machine embedded, with the measured cost model of the embedded model on this
+machine (machine.py says how a mix is made to fit it). Three mixes (mixes.py), six windows of the
+traces each, at several loads: a load divides the times of arrival. All variants (variants.py) are
+offered the same requests. First come has the chunk that is best for it at that load; first come
+with a queue timeout has the best timeout and chunk. Shares are of the requests whose lane has a
+budget, all windows together. Lower bounds are 95 %, by a paired bootstrap over windows, and are
+judged where there are five windows or more. Each step takes as long as predicted and each answer is
+as long as its max_tokens, so no figure contains a wrong prediction, except for `slower`: there the
+machine takes 1.3 times as long as the cost model says, until the drift is learned.
 
 Then the flood (flood.py): offline answers hold all slots when interactive requests come.
 
-With --live nothing of that: the embedded model itself serves one short bursty window and the flood
-(live.py).
+With --live none of that is run: the embedded model itself serves one short bursty window and the
+flood (live.py).
 
     python -m benchmarks.budgets                     an hour and a half on two cores
     python -m benchmarks.budgets --machine embedded  a quarter of an hour
     python -m benchmarks.budgets --live              ten minutes, on a machine that is idle
     python -m benchmarks.budgets --write             also brings docs/strategies.md up to date
 
---quick, with each of them: at most two windows, at loads 1 and 1.5; five minutes or less.
---whole: the windows have all of the traces. Those of the tables are shorter, with pauses between
-them; two minutes of a trace that comes in bursts are either busy or quiet.
+--quick, with each of them: at most two windows, at loads 1 and 1.5; five minutes or less. --whole:
+the windows cover all of the traces. Those of the tables are shorter, with pauses between them; two
+minutes of a trace that comes in bursts are either busy or quiet.
 """
 
 import argparse
@@ -96,7 +96,7 @@ def parsed() -> argparse.Namespace:
 
 
 def check_machine(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Refuse what would be ignored."""
+    """Refuse options that would be ignored."""
     is_embedded = given.live or given.machine == EMBEDDED
     if given.cost and not is_embedded:
         parser.error("--cost is of the embedded model: say --machine embedded or --live")
@@ -108,7 +108,7 @@ def check_machine(parser: argparse.ArgumentParser, given: argparse.Namespace) ->
 
 
 def offered(given: argparse.Namespace, folder: Path | None) -> dict[str, Mix]:
-    """The mixes whose traces are there."""
+    """The mixes whose traces are available."""
     found = dict[str, Mix]()
     for name in given.mixes:
         try:

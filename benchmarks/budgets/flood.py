@@ -1,10 +1,10 @@
 """What do interactive requests see when offline answers hold every slot?
 
-Long offline answers take all slots; a second later interactive traffic comes at half of what the
-machine can bear of it. The same requests are served without the flood, and the flood without them.
-An engine is busy whenever anybody decodes, so by the clock interactive traffic at half its capacity
-already takes all of the time (`flood_interactive_busy`). What offline is to keep goes by the share
-of its capacity instead: 0.85 of what the other half gives.
+Long offline answers take all slots; a second later interactive traffic comes at half of the rate
+that the machine can bear. The same requests are served without the flood, and the flood without
+them. An engine is busy whenever any sequence decodes, so by the clock interactive traffic at half
+its capacity already takes all of the time (`flood_interactive_busy`). So the aim for offline goes
+by the share of its capacity instead: 0.85 of what the other half gives.
 """
 
 from collections.abc import Sequence
@@ -83,7 +83,7 @@ def offline(mix: Mix) -> list[Request]:
 
 
 def capacity(mix: Mix, recorded: Sequence[Request], ours: Variant) -> float:
-    """Interactive requests a second, of which 95 % are inside their budget; simulated."""
+    """The interactive requests a second of which 95 % are inside their budget; simulated."""
 
     def serve(rate: float) -> dict[str, float]:
         rows = simulated(mix, interactive(recorded, rate, SEARCHED / rate), ours).requests
@@ -101,7 +101,7 @@ def p95(rows: Sequence[RequestRow]) -> float:
 def flood(
     window: Source, place: Place | None = None, serve: Serve = simulated, seconds: float = SECONDS
 ) -> list[Figure]:
-    """One step: the median step of the flooded run in which somebody interactive is served.
+    """One step: the median step of the flooded run in which an interactive request is served.
 
     seconds: of interactive traffic. HeadwayError if the flood takes longer.
     """

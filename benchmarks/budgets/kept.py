@@ -23,9 +23,9 @@ def window_of(source: Source) -> Window:
 class Kept:
     """By mix, load and variant: a score for each window."""
 
-    path: Path | None = None  # where each is written as it comes, and read from at the beginning
-    machine: str = DATA_SHEET  # that served them; rows of the file from others are left out
-    asked: Mapping[str, Sequence[Source]] | None = None  # by mix; rows of others are left out, too
+    path: Path | None = None  # each score is written here as it comes; read at the start
+    machine: str = DATA_SHEET  # that served them; other machines' rows in the file are left out
+    asked: Mapping[str, Sequence[Source]] | None = None  # by mix; others' rows are left out
     scores: dict[tuple[str, float, str], dict[Window, Score]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -53,7 +53,7 @@ class Kept:
                     file.write(json.dumps(row | asdict(score)) + "\n")
 
     def lacks(self, job: Job) -> Job:
-        """What of the job has not been done yet."""
+        """The part of the job that has not been done yet."""
         lacking = [
             each
             for each in job.variants
@@ -62,15 +62,15 @@ class Kept:
         return replace(job, variants=tuple(lacking))
 
     def has(self, mix: str, load: float, variant: str) -> bool:
-        """Whether there is any score of it."""
+        """Whether there is any score of the variant."""
         return (mix, load, variant) in self.scores
 
     def has_all(self, mix: str, load: float, variant: str, windows: Iterable[Source]) -> bool:
-        """Whether there is a score of it for each of these windows, and for no other."""
+        """Whether the variant has a score for each of these windows, and for no other."""
         return self.scores.get((mix, load, variant), {}).keys() == set(map(window_of, windows))
 
     def windows(self, mix: str, load: float, variant: str) -> list[Score]:
-        """In their order, which is the same for all variants."""
+        """The variant's scores in the order of the windows, which is the same for all variants."""
         found = self.scores[mix, load, variant]
         return [found[window] for window in sorted(found)]
 
@@ -79,7 +79,7 @@ class Kept:
         return [each[2] for each in self.scores if each[:2] == (mix, load)]
 
     def share(self, mix: str, load: float, variant: str) -> float:
-        """Of the requests of all windows, those inside their budget."""
+        """The share of the requests of all windows that are inside their budget."""
         return pooled(self.windows(mix, load, variant))
 
     def best(self, mix: str, load: float, prefix: str) -> str:

@@ -68,7 +68,7 @@ def live(model: EmbeddedModel, window: Source, is_quick: bool, console: Console)
 
 
 def bursty(window: Source, model: EmbeddedModel, serve: Serve, console: Console) -> list[Figure]:
-    """Shares inside budget. First come and its queue timeout are those that simulate best."""
+    """Shares inside budget. First come and its queue timeout have the best simulated settings."""
     mix = MIXES[MIX].on(place(MIXES[MIX], window, model.calibration))
     offered = mix.requests(window, LOAD)
 

@@ -47,7 +47,7 @@ class Source:
     def specs(self, trace: str, lane: str, context: int, times: int = 1) -> list[RequestSpec]:
         """The requests of a trace in this window, with times from its beginning.
 
-        times: how often its own time a trace takes; no request is left out for that.
+        times: the factor by which the trace is slowed; no request is left out for that.
         """
         recorded = RecordedTrace(arrivals(self.folder, trace), trace, scale=1)
         begin, end = self.begin * SECOND, (self.begin + self.seconds) * SECOND
@@ -90,7 +90,7 @@ class Place:
 
     def judged(self, lane: Lane) -> Lane:
         """A lane with the budget that it has there. A step takes about as long on all machines, so
-        that the TPOT stays."""
+        the TPOT stays the same."""
         budget = lane.budget
         ttft, e2e = (
             time if time == NEVER else round(time * self.pace) for time in (budget.ttft, budget.e2e)
@@ -123,9 +123,9 @@ class Mix:
         return self.place.priced if self.place else _calibration(self.slots, self.context)
 
     def windows(self, folder: Path | None, count: int, is_whole: bool = False) -> list[Source]:
-        """So many windows from the beginning of the traces, with a pause between them.
+        """The first `count` windows of the traces, with a pause between them.
 
-        is_whole: they have all of the traces, without a pause.
+        is_whole: they cover all of the traces, without a pause.
         """
         last = {trace: arrivals(folder, trace)[-1].at for trace in self.traces}
         ends = min(at * self.slowed.get(trace, 1) for trace, at in last.items()) / SECOND
@@ -156,7 +156,7 @@ def _calibration(slots: int, context: int) -> Calibration:
 
 
 def _prompt(spec: RequestSpec, number: int) -> tuple[int, ...]:
-    """Tokens that nobody else has, behind the blocks that are recorded as shared."""
+    """The recorded shared blocks, then tokens that no other prompt has."""
     shared = list[int]()
     for block in spec.blocks:
         shared += [DAY + block] * spec.block

@@ -14,7 +14,7 @@ from headway.core.view import View
 class BySlidingDeadline:
     """By deadline + alpha x work (Niyama, 2025); alpha grows with the work that waits.
 
-    Those that are late or have no budget follow as under ByDeadline.
+    Requests that are late or have no budget follow as under ByDeadline.
     """
 
     needs_cost: ClassVar[bool] = True
@@ -30,7 +30,7 @@ class BySlidingDeadline:
 
 
 def _due(sequence: Sequence, view: View) -> int:
-    """As ByDeadline has it: its next token, or the beginning of the rest of its answer."""
+    """As ByDeadline has it: when the next token is due, or the rest of the answer must begin."""
     if sequence.done_by == NEVER:
         return sequence.next_by
     left = sequence.limit - len(sequence.tokens)

@@ -51,7 +51,7 @@ def _key(mix: str, title: str, load: float) -> str:
 
 
 def _row(found: Ablation, mix: str, title: str) -> list[str]:
-    """Where several were tried, the best is named."""
+    """One variant's row. Where several were tried, the best is named."""
     cells = list[str]()
     for load in found.loads:
         name = found.name(mix, load, title)
@@ -104,7 +104,7 @@ def pair(found: Ablation, mix: str, load: float, title: str) -> Pair | None:
 
 
 def _lanes(found: Ablation) -> Table:
-    """Who pays: each lane of the judged mix at one load."""
+    """Which lanes pay: each lane of the judged mix at one load."""
     load, rows, lanes = found.detailed, list[list[str]](), list[str]()
     for title in (*BASELINES, *LADDER):
         if not (name := found.name(JUDGED_MIX, load, title)):
@@ -122,8 +122,8 @@ def _lanes(found: Ablation) -> Table:
 
 
 def judged(found: Ablation) -> list[Figure]:
-    """What is asked of budgets holds for lower 95 % bounds over the windows. It falls short where
-    a variant that is judged was not run on all of them."""
+    """The aims hold for lower 95 % bounds over the windows. A figure falls short where a variant
+    that is judged was not run on all of them."""
     figures = list[Figure]()
     for mix, windows in found.windows.items():
         for title in BASELINES:

@@ -109,7 +109,7 @@ def score(
 
 
 def impatient(mix: Mix, offered: Sequence[Request], share: float) -> list[Request]:
-    """Each is dropped when it has queued for this share of its TTFT budget."""
+    """The same requests; each is dropped when it has queued for this share of its TTFT budget."""
     limits = {lane.name: lane.budget.ttft for lane in mix.lanes}
     return [
         replace(each, start_by=each.arrived + int(share * limit))

@@ -17,7 +17,7 @@ from headway.core.policies.relegate import Hopeless, Keep
 from headway.strategies.registry import by_budgets
 
 CHUNKS = (256, 512, 1_024, 2_048, 4_096)  # tokens
-SMALLER = 4  # times smaller are they on the embedded model, whose steps take as long
+SMALLER = 4  # times smaller on the embedded model, whose steps take equally long
 SHARES = (0.3, 0.5, 0.7, 0.9)  # of the TTFT budget, that a request may queue before it is dropped
 GAINS = (10.0, 100.0, 1_000.0)
 FIRST_COME, TIMEOUT, SLIDING = "first come", "queue timeout", "sliding alpha"

@@ -4,11 +4,11 @@ A server in a process of its own computes nothing and answers by a schedule that
 request's lengths, so the true latency of every request is known. `headway bench`'s client asks it
 for SECONDS, first with 200 streams at once and then with 1,000, as a Poisson process. An error is
 the measured percentile minus the true one, over the requests after the first tenth, counted from
-the scheduled arrivals. It has in it how late server and client are woken: each up to a millisecond,
+the scheduled arrivals. It includes how late server and client are woken: each up to a millisecond,
 because asyncio waits in whole milliseconds.
 
 `cores` is the share of one core that the client used, and `lag` how late it sent. Both processes
-run on the same machine. Anything else that runs there makes the errors larger.
+run on the same machine. Any other work on it makes the errors larger.
 
     python -m benchmarks.client_accuracy
 """

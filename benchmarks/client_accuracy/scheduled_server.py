@@ -2,7 +2,7 @@
 
 It speaks as much of OpenAI's API as a load generator uses. What it answers follows from the request
 alone (Plan), so the true latency of every request is known. Each piece is due at a time that counts
-from the receipt of the request, so that a late one makes no other late.
+from the receipt of the request, so a late piece delays no other.
 
     python -m benchmarks.client_accuracy.scheduled_server PORT     0: any free port, which it prints
 """

@@ -3,13 +3,13 @@
 Ten faults of scheduling, load, traffic and machine are planted into a simulated service: recorded
 conversations and completions (Azure 2023) on the data sheet of an H100 with a model of 8B, through
 a journal, as a user has it. Three must be real: a client that reads slowly and grammars that take
-long, at `headway serve` with the embedded model, and a neighbour that delays the steps of a real
+long, with `headway serve` and the embedded model, and a neighbour that delays the steps of a real
 engine. A noisy neighbour is planted both ways, so there are thirteen faults of twelve kinds.
 
 The rules were chosen on windows 0, 2 and 4 of the traffic, and are judged on 3, 7 and 9. (On 1, 5
 and 8 they were judged before two faults, which did not hurt there, were made larger.) A case is one
-fault in one window. The table shows what was named; "-" is nothing. Figures: `named_kinds`, kinds
-that were named first in more than half of their cases; `named_cases`, the share of all cases;
+fault in one window. The table shows which cause was named; "-" is none. Figures: `named_kinds`,
+kinds that were named first in more than half of their cases; `named_cases`, the share of all cases;
 `healthy_named`, causes named in healthy runs, of which there are nine simulated ones (three windows
 at three loads) and three real ones.
 

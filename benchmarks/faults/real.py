@@ -86,7 +86,7 @@ def slow_client(pause: float = 8.0, clients: int = 4) -> Said:
     """pause: 0 is a client that reads at once."""
     config = {"engine": {"slots": SLOTS}, "lanes": {"standard": {"ttft": "30s", "tpot": "5s"}}}
     with TemporaryDirectory() as folder, serving(config, Path(folder)) as server:
-        _raw_stream(server, 0.0, 50)  # what is done once is done
+        _raw_stream(server, 0.0, 50)  # one-time work is done before the measurement
         threads = [
             threading.Thread(target=_raw_stream, args=(server, pause, 180)) for _ in range(clients)
         ]
@@ -130,7 +130,7 @@ def _complete(server: Served, body: Said) -> int:
 
 
 def grammar_compile(fields: int = 700, requests: int = 30) -> Said:
-    """Every third request brings a schema that nobody has sent before. fields: 0 is none."""
+    """Every third request brings a schema that was never sent before. fields: 0 is none."""
     with TemporaryDirectory() as name:
         folder = Path(name)
         config = {
@@ -180,7 +180,7 @@ def _arrivals(seconds: float, gap: float, seed: int) -> Sequence[Request]:
 
 
 def noisy_neighbour(delay: float = 0.08, seconds: float = 12.0, seed: int = 1) -> Diagnosis:
-    """delay: of a step in a burst; 0 is a machine without that neighbour."""
+    """delay: how much longer a step in a burst takes; 0 is a machine without that neighbour."""
     loaded = load_model(None, SLOTS, "float32")
     set_thread_count(1)  # as `headway serve` has it for a small model
     executor = Delayed(loaded.executor, delay, 1.5, 5.0)

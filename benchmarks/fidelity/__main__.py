@@ -1,33 +1,33 @@
 """How far is the simulator from the machine, on the same traffic?
 
 Serves a window of recorded traffic live, simulates the same window, and prints signed errors of
-TTFT and TPOT (below 0: simulated too short), by endpoint and of all, at 50, 80 and 95 % of the live
-capacity, and of the capacity itself. Beside each stands the spread of two live runs. Judged are
-p50 and p90 up to 80 % load: TPOT within the larger of 5 % and the spread, TTFT within the larger of
-10 % and the spread. An error is infinite where nothing was served. A load is judged by all lanes
-together at least, and by each lane that has requests enough. The capacity is judged within 5 %. The
-rest is only reported.
+TTFT and TPOT (below 0: simulated too short), for each endpoint and for all, at 50, 80 and 95 % of
+the live capacity, and of the capacity itself. Beside each stands the spread of two live runs.
+Judged are p50 and p90 up to 80 % load: TPOT within the larger of 5 % and the spread, TTFT within
+the larger of 10 % and the spread. An error is infinite where nothing was served. A load is judged
+by all lanes together at least, and by each lane that has enough requests. The capacity is judged
+within 5 %. The rest is only reported.
 
 A machine's speed changes within seconds, and a simulator cannot know what it was a minute ago. So a
 live run and its clock are halted every few dozen steps. For as long, a second engine serves traffic
 that cost models learn from: azure2023-conv too, at another scale and load, in chunks of four sizes,
 the run's own among them. Both then meet the same slow and quick moments. Designed batches are
-measured once, at the start; what was learned in a run's pauses gives the level and the spread of
-the cost model that simulates that run. The two live runs are rounds that alternate. Each round has
-its own window of the traces, the same one in both runs, so that an error is about many arrivals and
-not about one burst that every round repeats. `speed_at80` says how much longer than predicted the
-steps of the live runs took. `spread_levels` says by how much the runs' cost models disagree about
-the same step: that is how far the machine moved.
+measured once, at the start. What was learned in a run's pauses gives the level and the spread of
+the cost model that simulates that run. The two live runs consist of rounds that alternate. Each
+round has its own window of the traces, the same one in both runs, so that an error is about many
+arrivals and not about one burst that every round repeats. `speed_at80` says how much longer than
+predicted the steps of the live runs took. `spread_levels` says by how much the runs' cost models
+disagree about the same step: that is how far the machine's speed moved.
 
-For a second table each load is simulated once more, on a machine as fast around each moment as the
-nearby pauses say (fidelity.pace). It shows which part of an error is due only to when slow moments
-came. It is reported, not judged.
+For a second table each load is simulated once more, on a machine whose speed at each moment is what
+the nearby pauses say (fidelity.pace). It shows which part of an error is due only to when slow
+moments came. It is reported, not judged.
 
     python -m benchmarks.fidelity --part tiny       the embedded model, 25 to 60 minutes
     python -m benchmarks.fidelity --part half-b     random weights of 0.5B, 55 to 200 minutes
 
-With `--executor vllm`, in vLLM's environment, the embedded model is in vLLM's workers, of which
-there are two sets, and the live run has two steps in flight. Steps are learned one by one.
+With `--executor vllm`, in vLLM's environment, vLLM's workers run the embedded model. There are two
+sets of workers, and the live run has two steps in flight. Steps are learned one by one.
 """
 
 import sys
@@ -79,9 +79,9 @@ class Bench:
         return search_capacity(serve, begin, 64 * begin, GUESSED).rate
 
     def capacities(self, guess: float) -> tuple[Grid, Grid, Grid]:
-        """Live, and simulated at one level a run and at the machine's pace: each rate and turn from
-        what was learned in that live run, or in that turn's nearest if that rate had none. Two
-        turns serve a window, one in either half."""
+        """The capacity live, simulated at one level a run, and simulated at the machine's pace.
+        Each rate and turn uses what was learned in that live run, or in that turn's nearest if that
+        rate had none. Two turns serve a window, one in either half."""
         stage, runs = self.stage, dict[tuple[float, int], Lived]()
 
         def asked(rate: float, turn: int) -> Mapping[str, float]:
@@ -128,7 +128,7 @@ class Bench:
         return self.lived[-1]
 
     def tell(self, part: str, runs: Sequence[Lived]) -> None:
-        """How much longer than foretold the steps took, in each."""
+        """How much longer than predicted the steps took, in each run."""
         ratios = [
             sum(step.nanoseconds for step in lived.steps)
             / sum(step.predicted(lived.level.cost) for step in lived.steps)
@@ -137,7 +137,8 @@ class Bench:
         self.speeds.append(Figure(f"speed_{part}", ratios))
 
     def disagreement(self) -> float:
-        """Of a step of full slots: the most less the least that the runs say, over the mean."""
+        """Of a step of full slots: the most less the least of the runs' predictions, over the
+        mean."""
         reads = self.stage.testbed.context // 8
         step = sum((row_features(reads, 1, logits=1) for _ in range(SLOTS)), start=NONE)
         said = [lived.level.cost.predict(step) for lived in self.lived]
@@ -218,7 +219,7 @@ def of_errors(rows: Sequence[Error], paced: Sequence[Error], loads: Sequence[int
 
 
 def within(rows: Sequence[Error]) -> int:
-    """How many of those that are judged."""
+    """How many of the judged errors are within their limits."""
     return sum(each.holds for each in rows if each.is_judged)
 
 

@@ -65,8 +65,8 @@ def errors(
     live: Sequence[Sequence[Outcome]],
     simulated: Sequence[Outcome],
 ) -> list[Error]:
-    """live: of each of the two, its rounds. Of all their requests together, where there are enough
-    for the percentile. Those that were not served are left out where they are not judged."""
+    """live: the rounds of each of the two runs. Each error is of all their requests together, if
+    they are enough for the percentile. If they were not served, it is kept only if it is judged."""
     found = list[Error]()
     for lane in ("", *lanes):
         for metric in METRICS:
@@ -81,7 +81,7 @@ def errors(
 
 
 def judged(lanes: Iterable[str], loads: Iterable[int]) -> list[str]:
-    """Names of those that are judged where there are enough requests."""
+    """Names of the errors that are judged if there are enough requests."""
     wanted = [
         Error(lane, metric, percent, load, (), 0)
         for load in loads
@@ -93,13 +93,13 @@ def judged(lanes: Iterable[str], loads: Iterable[int]) -> list[str]:
 
 
 def unsaid(lanes: Iterable[str], loads: Iterable[int], rows: Iterable[Error]) -> list[str]:
-    """Names of those that would be judged, and for which there were too few requests."""
+    """Names of the errors that would be judged, but had too few requests."""
     said = {each.name for each in rows}
     return [name for name in judged(lanes, loads) if name not in said]
 
 
 def _percentile(outcomes: Sequence[Outcome], lane: str, metric: str, percent: int) -> int:
-    """Nanoseconds; 0: there are too few; NEVER: it is of those that were not served."""
+    """Nanoseconds; 0: too few requests; NEVER: the request at the percentile was not served."""
     found = percentile(_all(outcomes, lane, metric), percent)
     if found is None and (first := percentile(_all(outcomes, lane, "ttft"), percent)) == NEVER:
         return first  # enough were asked, and too few had a second token

@@ -30,8 +30,8 @@ class Grid:
     asked: dict[int, Kept] = field(default_factory=dict)  # by steps away from the guess
 
     def search(self) -> None:
-        """Each turn asks all rates, upwards and then downwards; then further ones, where the
-        crossing of all turns or of either half of them lies beyond."""
+        """Each turn asks all rates, upwards and then downwards. Then further rates are asked, where
+        the crossing of all turns or of either half of them lies beyond."""
         around = range(-AROUND, AROUND + 1)
         found: dict[int, list[Mapping[str, float]]] = {place: [] for place in around}
         for turn in range(self.turns):
@@ -46,10 +46,10 @@ class Grid:
         return self.guess * STEP**place
 
     def crossing(self, turns: slice = slice(None)) -> float:
-        """The rate up to which SHARE is kept by every lane, on the line between two rates; at a
-        lowest one that is not, or a highest that is, that one."""
+        """The rate up to which every lane keeps REQUIRED_ATTAINMENT, on the line between two rates.
+        If the lowest rate does not keep it, or the highest still does, that rate."""
         places = sorted(self.asked)
-        # What is kept falls with the rate: where it seems to rise, it is taken together.
+        # Attainment falls with the rate: rates where it seems to rise are pooled.
         falls = isotonic_regression([self._least(each, turns) for each in places], increasing=False)
         kept = dict(zip(places, falls.x.tolist(), strict=True))
         top = max(

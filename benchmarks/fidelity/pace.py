@@ -22,7 +22,7 @@ REACH = 3  # standard deviations, beyond which a pause says nothing of a moment
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Of a live run: when it was, and the steps that others took in it."""
+    """A pause of a live run: when it was, and the other traffic's steps in it."""
 
     at: int  # nanoseconds from the run's beginning
     steps: tuple[LiveStep, ...]
@@ -41,7 +41,7 @@ def split(steps: Iterable[LiveStep], ends: Iterable[tuple[int, int]]) -> list[Pa
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """thousandths: that steps took of their price, every FINE nanoseconds of the live run."""
+    """thousandths: of their price that steps took, every FINE nanoseconds of the live run."""
 
     thousandths: tuple[int, ...]
 
@@ -49,7 +49,7 @@ class Pace:
         return self.thousandths[min(time // FINE, len(self.thousandths) - 1)]
 
     def evened(self, pauses: Iterable[Pause]) -> list[LiveStep]:
-        """What their steps would have taken at the price's own pace."""
+        """The pauses' steps as they would have been at the price's own pace."""
         return [
             replace(step, nanoseconds=step.nanoseconds * WHOLE // self.at(pause.at))
             for pause in pauses
@@ -58,7 +58,7 @@ class Pace:
 
 
 def pace(cost: StepCost, pauses: Sequence[Pause], width: int) -> Pace:
-    """Around each moment, what the steps of the pauses took over what they were foretold: the
+    """Around each moment, the time that the pauses' steps took over their predicted time: the
     nearer a pause, the more it weighs (a bell; width: nanoseconds of its standard deviation)."""
     took = [float(sum(step.nanoseconds for step in pause.steps)) for pause in pauses]
     foretold = [float(sum(step.predicted(cost) for step in pause.steps)) for pause in pauses]
@@ -76,8 +76,8 @@ def _bell(distance: float) -> float:
 
 
 class Paced(PricedExecutor):
-    """Prices on a machine whose pace is known. It is the steps': what the host does behind them,
-    and waking, take what they take on average."""
+    """Prices on a machine whose pace is known. The pace is that of the steps: the host's work after
+    them, and waking, take their average time."""
 
     def __init__(self, cost: StepCost, clock: VirtualClock, seed: int, pace: Pace) -> None:
         super().__init__(cost, clock, seed=seed)

@@ -138,12 +138,12 @@ class Stage:
         return conclude(self.testbed, self.kv_bytes, replace(self.first, learned=steps))
 
     def simulated(self, calibration: Calibration, rate: float, window: int, seed: int) -> Outcome:
-        """At one level from beginning to end."""
+        """Simulated at one level from beginning to end."""
         return self._run(simulated_testbed(calibration, seed), rate, window).serve()
 
     def again(self, lived: Lived, rate: float, turn: int, *, paced: bool) -> list[Outcome]:
-        """Simulations of a run's window, priced by what was learned in its pauses; each turn's have
-        seeds of their own, or all would share their luck."""
+        """Simulations of a run's window, priced by what was learned in its pauses. The simulations
+        of each turn have seeds of their own; otherwise all would share the same luck."""
         seeds = range(SEEDS * turn, SEEDS * (turn + 1))
         if not paced:
             return [self.simulated(lived.level, rate, lived.window, seed) for seed in seeds]
@@ -159,7 +159,7 @@ class Stage:
         return Run(testbed, POLICIES, self.lanes, timed, limit)
 
     def counted(self, outcome: Outcome) -> Outcome:
-        """Without those that arrived in the warm-up."""
+        """The outcome without the requests that arrived in the warm-up."""
         last = max(row.arrived for row in outcome.requests)
         return requests_after_warm_up(outcome, round(WARM_UP * last))
 
@@ -169,8 +169,8 @@ class Stage:
 
 
 def staged(name: str, seed: int, rounds: int, requests: int, executor: str) -> Stage:
-    """Loads the model, measures the unloaded latencies that the budgets are made of, and steps.
-    rounds, requests: 0: the scale's own. SettingError: the traces have no more of them."""
+    """Loads the model, and measures steps and the unloaded latencies that the budgets are made of.
+    rounds, requests: 0: the scale's own. SettingError: the traces have too few requests."""
     scale = SCALES[name]
     scale = replace(scale, rounds=rounds or scale.rounds, requests=requests or scale.requests)
     if executor == VLLM:

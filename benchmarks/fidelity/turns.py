@@ -45,9 +45,10 @@ class Turn:
 
 
 def in_turns(first: Turn, second: Turn) -> list[tuple[int, int]]:
-    """Until the first has nothing left; the second is broken off.
+    """Until the first has nothing left to serve; the second is then broken off.
 
-    Of each of the first's pauses: when it was on its clock, and when it ended on the other's.
+    Returns, for each pause of the first: when it was on the first's clock, and when it ended on the
+    second's.
     """
     pauses = list[tuple[int, int]]()
     second.clock.halt()
