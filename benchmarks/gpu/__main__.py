@@ -64,7 +64,7 @@ def step_figures(loaded: LoadedModel, size: Size) -> list[Figure]:
 
 
 def compared(size: Size, device: torch.device) -> list[Figure]:
-    """Tokens a second of both on prompts and answers of one length."""
+    """Tokens a second of headway and transformers, on prompts and answers of one length."""
     prompt, answer, count = size.most_prompt // 4, size.most_answer // 4, 2 * size.slots
     prompts = [tuple((i * 31 + j) % 500 for j in range(prompt)) for i in range(count)]
     loaded = load(size, str(device))
@@ -96,7 +96,7 @@ def free() -> None:
 
 
 def told(figures: list[Figure]) -> list[Figure]:
-    """The same. They are printed as soon as they are there: what comes later may fail."""
+    """The figures, unchanged. They are printed at once, because what comes later may fail."""
     for each in figures:
         print(f"{each.name}: {each.value:.4g} {each.unit}", flush=True)
     return figures

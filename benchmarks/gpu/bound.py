@@ -34,10 +34,10 @@ class Bound:
         return cls(2 * source.nbytes / copied, 2 * side**3 / multiplied)
 
     def step(self, config: ModelConfig, itemsize: int, spans: list[tuple[int, int]]) -> float:
-        """Seconds that a step of these (past, tokens) needs at least: the sum over its products
-        and attentions of the larger of bytes / copy and FLOPs / product.
+        """Seconds that a step of these (past, tokens) needs at least: the sum over its products and
+        attentions of the larger of bytes / copy and FLOPs / product.
 
-        Norms, rotations and activations count nothing, as if they were all fused.
+        Norms, rotations and activations count nothing, as if all of them were fused.
         """
         tokens = sum(count for _, count in spans)
         layer = sum(self._product(tokens, *each, itemsize) for each in linears(config))

@@ -75,7 +75,7 @@ class Steps:
         return perf_counter() - began
 
     def _end(self, sequences: list[int]) -> None:
-        """Sequences end with the next step that is run: one of a token in the scratch block."""
+        """End sequences with the next step: a step of one token in the scratch block."""
         number = next(self._numbers)
         row, begun = Row(number, 0, (1,), (0,), Want.LAST), Begun(number, 1, Sampling())
         self.executor.collect(

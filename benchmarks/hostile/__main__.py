@@ -19,10 +19,10 @@ about the caller's own requests.
 
 Three more have servers and figures of their own:
 
-- refusals: a key is refused 300 times; how long is another then told to wait, over what the line
-  takes?
-- killed: the engine process is killed while eight answers stream; when do they hear of it, and
-  when is it back?
+- refusals: a key is refused 300 times; how much longer is another key then told to wait than the
+  line takes to drain?
+- killed: the engine process is killed while eight answers stream; when do their callers hear of it,
+  and when is the engine back?
 - disk: the journal's disk is full. It is left out where no small file system can be mounted.
 
     python -m benchmarks.hostile --check            all of them, five minutes
@@ -53,7 +53,7 @@ HEALTH, GROWN, LINES = 1_000.0, 50.0, 10  # aims: milliseconds, MB, lines
 
 
 def lines_in(log: Path) -> int:
-    """But for those about the caller's own requests."""
+    """Lines of the log, without those about the caller's own requests."""
     return sum("/v1/completions" not in line for line in log.read_text().splitlines())
 
 
@@ -89,7 +89,7 @@ def attacked(name: str, folder: Path) -> list[Figure]:
     ]
 
 
-# Those that need more of a server than its address.
+# Attacks that need more of a server than its address.
 SCENES: dict[str, Callable[[Path], list[Figure]]] = {
     "refusals": refusals,
     "killed": killed,

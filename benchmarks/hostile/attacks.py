@@ -19,7 +19,7 @@ EACH = 0.2  # seconds between two bytes on one connection
 
 
 def streams(target: Target, count: int, head: bytes, size: int) -> None:
-    """Then they stay, and say no more."""
+    """Open these connections; then they stay, and send no more."""
     made = [each for _ in range(count) if (each := target.connect())]
     send(target, {each: pieces(head, size) for each in made})
     target.wait()
@@ -47,7 +47,7 @@ def crowd(target: Target) -> None:
 
 
 def trickle(target: Target) -> None:
-    """A byte on each connection at a time; one that is closed is made anew."""
+    """A byte on each connection at a time; a connection that is closed is opened again."""
     made: list[socket.socket | None] = [None] * CONNECTIONS
     sent, at = [0] * CONNECTIONS, 0
     while monotonic() < target.ends:

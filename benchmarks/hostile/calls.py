@@ -10,15 +10,15 @@ from benchmarks.hostile.target import MIB, Target, head_of, send
 PATIENCE = 90.0  # seconds for the scored call's answer, which no clock of the attack ends
 LEAVE = 3.0  # seconds after which the clients of `texts` go, their answers unread
 CALLS = 9
-TEXT = 2 * MIB  # bytes; that one text may have
-# A special token and all characters for private use: what once stood for special tokens.
+TEXT = 2 * MIB  # bytes that one text may have
+# A special token and all characters for private use: the ones that once stood for special tokens.
 PRIVATE = "<|pad|>" + "".join(map(chr, range(0xE000, 0xF900)))
 # 128 prompts x 186 tokens x (its own and 20 rivals) = 499,968 of the 500,000 that one call may ask.
 PROMPTS, TOKENS, RIVALS = 128, 186, 20
 
 
 def filled(before: bytes, after: bytes) -> bytes:
-    """A body whose text has just under what one may have."""
+    """A body whose text is just shorter than the limit for one text."""
     piece = PRIVATE.encode()
     return before + piece * (TEXT // len(piece)) + after
 

@@ -13,13 +13,13 @@ from benchmarks.report import Figure
 from benchmarks.server_overhead.served import Served, children, serving
 
 STREAMS = 8
-BACK = 60.0  # seconds after which nobody waits for it any more
+BACK = 60.0  # seconds after which the wait for it is given up
 HEARD, HEALTH = 1.0, 1_000.0  # aims: seconds, milliseconds
 ASKED = {"prompt": "The json module", "max_tokens": 1_900, "ignore_eos": True, "stream": True}
 
 
 class Listener(threading.Thread):
-    """One caller that streams. It has heard once its answer has ended, in whatever way."""
+    """One streaming caller. It has heard once its answer has ended, in whatever way."""
 
     def __init__(self, served: Served) -> None:
         super().__init__(daemon=True)

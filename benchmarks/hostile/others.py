@@ -9,13 +9,13 @@ from time import monotonic
 
 from benchmarks.server_overhead.served import PAGE, Served, children
 
-PATIENCE = 30.0  # seconds for one answer; who has none by then has waited for so long
+PATIENCE = 30.0  # seconds for one answer; without one, this counts as the wait
 PAUSE = 0.1  # seconds between two
 ASKED = {"prompt": "The json module", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
 
 
 def asked(served: Served, method: str, path: str, body: str = "") -> bytes:
-    """On a new connection; empty where it was not answered with 200."""
+    """Ask on a new connection; empty if the answer is not a 200."""
     line = HTTPConnection(served.host, served.port, timeout=PATIENCE)
     try:
         line.request(method, path, body or None, {"Content-Type": "application/json"})
@@ -43,7 +43,7 @@ def text(served: Served) -> str:
 
 
 class Others:
-    """What they have met with so far."""
+    """What the probe and the caller have met with so far."""
 
     def __init__(self, served: Served) -> None:
         self.served, self.right = served, text(served)
@@ -61,15 +61,15 @@ class Others:
         self.same.append(self.is_right(text(self.served)))
 
     def is_right(self, said: str) -> bool:
-        """As before the attack. Nothing is, if there was no answer then."""
+        """Whether the answer is as before the attack. None is, if there was no answer then."""
         return bool(self.right) and said == self.right
 
     def at_work(self) -> AbstractContextManager[None]:
-        """Both again and again, until the block is left."""
+        """Probe and caller both ask again and again, until the block is left."""
         return self._working(self.probe, self.call)
 
     def probing(self) -> AbstractContextManager[None]:
-        """Likewise, the probe alone."""
+        """Likewise, with the probe alone."""
         return self._working(self.probe)
 
     @contextmanager

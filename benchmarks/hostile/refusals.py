@@ -12,13 +12,13 @@ from benchmarks.report import Figure
 from benchmarks.server_overhead.served import Served, serving
 
 WAITING, REFUSALS = 16, 300
-FLOODERS = 4  # beside those who fill the line
-SECONDS = 60.0  # that anything here goes on for, at most
-TRIES = 20  # of a caller who is to be refused and finds a place
+FLOODERS = 4  # beside the callers that fill the line
+SECONDS = 60.0  # at most, for anything here
+TRIES = 20  # of a caller that is to be refused but finds a place
 KEYS = ("flood", "other")
 ASKED = {"prompt": "The json module", "max_tokens": 1_000, "ignore_eos": True}
 SHORT = ASKED | {"max_tokens": 1}
-RATIO = 2.0  # the jitter makes up to 1.5 of it, and the line drains while it is asked
+RATIO = 2.0  # jitter adds up to a factor of 1.5, and the line drains meanwhile
 
 
 def config() -> dict[str, object]:
@@ -28,7 +28,7 @@ def config() -> dict[str, object]:
 
 
 def ask(served: Served, key: str, method: str, path: str, body: object = None) -> tuple[int, str]:
-    """Its status; and Retry-After, or what was said where there is none."""
+    """The status, and Retry-After; or, where there is none, the body."""
     line = HTTPConnection(served.host, served.port, timeout=PATIENCE)
     try:
         about = {"Content-Type": "application/json", "Authorization": f"Bearer {key}"}
@@ -42,7 +42,7 @@ def ask(served: Served, key: str, method: str, path: str, body: object = None) -
 
 
 class Flood:
-    """Callers of one key, who ask again at once: until enough were refused, and then at leisure."""
+    """Callers of one key. They ask again at once until enough were refused, and then at leisure."""
 
     def __init__(self, served: Served) -> None:
         self.served, self.refused = served, 0
@@ -64,7 +64,7 @@ class Flood:
 
 
 def drained_in(served: Served) -> float:
-    """Seconds in which the line drains, by its own account, as soon as it is full."""
+    """Seconds in which the line drains, as the server says, as soon as it is full."""
     ends = monotonic() + SECONDS
     while monotonic() < ends:
         (lane,) = json.loads(ask(served, KEYS[0], "GET", "/v1/lanes")[1])["data"]
@@ -75,7 +75,7 @@ def drained_in(served: Served) -> float:
 
 
 def told(served: Served) -> tuple[float, float]:
-    """Seconds, of one who finds the line full, and in how many it drains."""
+    """Seconds that a caller who finds the line full is told to wait, and until the line drains."""
     for _ in range(TRIES):
         line = drained_in(served)
         status, said = ask(served, KEYS[1], "POST", "/v1/completions", SHORT)

@@ -5,20 +5,20 @@ import socket
 from collections.abc import Iterator
 from time import monotonic, sleep
 
-SECONDS = 15.0  # that an attack goes on for, at most
+SECONDS = 15.0  # that an attack may last
 PIECE = b"y" * 65_536
 MIB = 1 << 20
-BODY = 8 * MIB  # bytes; that a body may have
+BODY = 8 * MIB  # bytes that a body may have
 
 
 class Target:
-    """Where it goes."""
+    """The server's address, and when the attack ends."""
 
     def __init__(self, host: str, port: int) -> None:
         self.place, self.ends = (host, port), monotonic() + SECONDS
 
     def connect(self) -> socket.socket | None:
-        """None: it is not taken."""
+        """Open a connection; None if it is not accepted."""
         try:
             made = socket.create_connection(self.place, timeout=1.0)
         except OSError:
@@ -31,7 +31,7 @@ class Target:
 
 
 def send(target: Target, sends: dict[socket.socket, Iterator[bytes]]) -> None:
-    """To each what it is to have, as fast as it is taken, until all have had it or closed."""
+    """Send each socket its bytes as fast as it takes them, until all are sent or it is closed."""
     left: dict[socket.socket, memoryview] = {}
     with selectors.DefaultSelector() as ready:
         for each in sends:
@@ -53,7 +53,7 @@ def send(target: Target, sends: dict[socket.socket, Iterator[bytes]]) -> None:
 
 
 def head_of(path: bytes) -> bytes:
-    """Of a request with a body, without its end."""
+    """The head of a request with a body, without its end."""
     return b"POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" % path
 
 

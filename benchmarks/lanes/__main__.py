@@ -3,17 +3,18 @@
 `headway serve` with the embedded model and three lanes. The nightly job takes all slots with long
 answers; then voice and chat come. The same requests are offered three times, to a server each:
 
-    before   no cost file: lanes go by priority, and nobody gives a slot back
+    before   no cost file: lanes go by priority, and no slot is given back
     after    with a cost file: by budgets, and the nightly lane keeps one slot
     alone    as after, without the nightly job
 
 The cost file is learned first, in four seconds. Each line of the picture is one request. Its first
-token stands at the time it was sent plus the engine's own time to it. Who is not answered with 200
-counts as told no, and has waited for ever. In `before`, where many are, `ttft_p95` is of those that
-were served. Voice and chat must be inside their budgets in `after` and `alone`: 95 % of each, and
-all of them answered. The `flooded_` figures are of the requests that were due before the last
-nightly answer ended in `after`. Each server keeps a journal; `after_step` is its median step while
-the nightly job ran and others might come, since who comes waits for the end of one.
+token stands at the time it was sent plus the engine's own time to it. A request that is not
+answered with 200 counts as told no, with an infinite wait. In `before`, where this happens to many,
+`ttft_p95` is of the requests that were served. Voice and chat must be inside their budgets in
+`after` and `alone`: 95 % of each, and all of them answered. The `flooded_` figures are of the
+requests that were due before the last nightly answer ended in `after`. Each server keeps a journal;
+`after_step` is its median step while the nightly job ran and other requests might come, since a
+request that arrives waits for the end of a step.
 
     python -m benchmarks.lanes             a minute and a half
     python -m benchmarks.lanes --write     also draws docs/pictures/lanes.svg
@@ -50,7 +51,7 @@ MORE = 0.05  # of the TTFT alone, or one step: what the flood may add to it
 
 
 def config(cost: Path | None, journal: Path) -> dict[str, Any]:
-    """Of the server. cost: by budgets; None: by priority."""
+    """The server's configuration. cost: by budgets; None: by priority."""
     engine: dict[str, Any] = {"slots": SLOTS, "journal": str(journal)}
     if cost is None:
         return {"engine": engine | {"strategy": "priority"}, "lanes": LANES}

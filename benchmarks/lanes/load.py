@@ -80,14 +80,14 @@ class Run:
     def ttft(self, until: float = inf) -> float:
         """95th percentile, nearest rank, of the interactive requests, in seconds.
 
-        Who was not served has waited for ever. until: only those that were due by then; infinite if
-        there are none.
+        A request that was not served has waited for ever. until: only requests that were due by
+        then; infinite if there are none.
         """
         return _p95([each.ttft for each in self.of() if each.ask.due <= until])
 
     @property
     def served_ttft(self) -> float:
-        """Likewise, of those that were served; infinite if none was."""
+        """Likewise, of the requests that were served; infinite if none was."""
         return _p95([each.ttft for each in self.of() if each.status == 200])
 
     @property
@@ -168,8 +168,8 @@ async def offered(served: Served, asked: Collection[Ask]) -> Run:
 
 
 def step_of(run: Run, journal: Path) -> float:
-    """Seconds of the median step while the nightly job runs and others may come. The engine's
-    times in the journal are of the same clock."""
+    """Seconds of the median step while the nightly job runs and other requests may come. The
+    engine's times in the journal are of the same clock."""
     with journal.open() as file:
         scheduler, _ = replay(*read(file))
     begin, end = ((run.start + at) * 1e9 for at in (BEGIN, run.flooded))

@@ -1,14 +1,14 @@
-"""Who is inside its budget when a server with four lanes is offered twice what it can do?
+"""What share of requests is inside budget when four lanes are offered twice what a server can do?
 
-`headway serve` with the embedded model and 16 slots. Voice (first token within 300 ms), chat (1 s)
-and reports (the whole answer within 3 s) and a nightly job without a budget come in equal parts, as
-one Poisson process, with answers of 8, 30 or 80 tokens. The capacity is the answers per second that
+`headway serve` with the embedded model and 16 slots. Voice (first token within 300 ms), chat (1 s),
+reports (the whole answer within 3 s) and a nightly job without a budget come in equal parts, as one
+Poisson process, with answers of 8, 30 or 80 tokens. The capacity is the answers per second that
 twice as many callers as there are slots get from the server by priority, each asking again at once.
 
 Each strategy gets the same requests on a server of its own, the strategies in turn, ROUNDS times.
 By budgets, voice and reports are refused when they are late, which the other strategies cannot do.
-What is counted is the share of the requests with a budget that are inside it, those included that
-were refused. `budgets_over` is of each round, over the better of the others.
+The figure is the share of the requests with a budget, refused ones included, that are inside it.
+`budgets_over` is this share over the better of the others, round by round.
 
 In `budgets-kept` the nightly job also keeps one of the slots. In the other runs it may wait until
 the flood is over.
@@ -58,7 +58,7 @@ def config(strategy: str, cost: Path) -> dict[str, Any]:
 
 
 def arriving(rate: float) -> Iterator[Ask]:
-    """For as long as the flood lasts."""
+    """Poisson arrivals for as long as the flood lasts."""
     prompt, draw, at = prompts(), random.Random(SEED), 0.0
     while (at := at + draw.expovariate(rate)) < FLOOD:
         yield Ask(at, draw.choice(NAMES), draw.choice(ANSWERS), prompt(draw))

@@ -28,7 +28,7 @@ DARK = """
 
 
 def picture(runs: Mapping[str, Run]) -> str:
-    """runs: by what the server goes by, in the order of the panels."""
+    """runs: by the server's strategy, in the order of the panels."""
     span = max(each.end for run in runs.values() for each in run.seen)
     scale = (WIDTH - 2 * EDGE) / span
     parts, y = list[str](), float(TOP)

@@ -1,7 +1,7 @@
 """Does the ledger keep its sums when servers are killed, and what does it cost the requests?
 
 kill: a server under load is ended by SIGKILL at a random moment, fifty times for SQLite and fifty
-times for PostgreSQL, and started again. Its executor is a fake one, so that it is up soon. Rows of
+times for PostgreSQL, and started again. Its executor is a fake one, so that it starts soon. Rows of
 answers that came more than a second before the kill must be there; every row must be whole; every
 nanosecond and all money must be in one account.
 
@@ -12,10 +12,10 @@ there.
 explain: a storm of requests of many kinds, most of which wait, some of which are refused, cancelled
 or left by their clients. The stages of each must sum to its wall time.
 
-overhead: a server with a ledger and a page that is open, and one without, take short turns at the
-same requests. Tokens per second, and processor time per token of front and engine: the second is
-much less noisy, and on a machine that is full it is what the first one must come to. Accounts and
-the page's series are kept by both; `cost` has what they take.
+overhead: a server with a ledger and an open page, and one without, take short turns at the same
+requests. Measured are tokens per second, and processor time per token of front and engine. The
+second is much less noisy, and on a machine that is full the cost in tokens per second comes to it.
+Both servers keep accounts and the page's series; `cost` measures these.
 
 cost: processor time of each part by itself, in microseconds, and their sum as a share of a core.
 

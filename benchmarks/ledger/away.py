@@ -58,7 +58,7 @@ def away(seconds: float) -> list[Figure]:
 @contextmanager
 def stopped(data: Path, seconds: float) -> Iterator[None]:
     """Suspend all of PostgreSQL's processes for so long. Connections hang, as when a network is
-    cut: the worst case, because nothing says so."""
+    cut: the worst case, because no error is reported."""
     first = int((data / "postmaster.pid").read_text().split()[0])
     group = [first, *_children(first)]
     for pid in group:

@@ -1,8 +1,8 @@
 """cost: processor time of each part of the ledger and of the page, one by one, in microseconds.
 
-What is told of a step is measured at 32 and at 256 rows; what is written, as a flush of 30 rows to
-SQLite; a look at the page, with full series of three lanes. `share_of_a_core` is their sum at
-STEPS, REQUESTS and a look every three seconds: what the embedded model does here.
+Recording a step is measured at 32 and at 256 rows; writing, as a flush of 30 rows to SQLite; a view
+of the page, with full series of three lanes. `share_of_a_core` is their sum at STEPS, REQUESTS and
+a view every three seconds: what the embedded model does here.
 """
 
 import time
@@ -65,7 +65,7 @@ def spent(work: Callable[[], object], times: int) -> float:
 
 
 def accounts_of(rows: int) -> list[float]:
-    """Of a step of decoding: with accounts, less without, in turns."""
+    """Cost of a decode step with accounts, less without, in turns."""
     kept, plain = decoding(rows, kept=True), decoding(rows, kept=False)
     now = count(1_000, 1_000)
     return [
@@ -75,7 +75,7 @@ def accounts_of(rows: int) -> list[float]:
 
 
 def decoding(rows: int, kept: bool) -> Scheduler:
-    """So many sequences in three lanes, their prompts computed."""
+    """`rows` sequences in three lanes, their prompts computed."""
     policies = Policies(join=Continuous(rows), step_tokens=8_192)
     made = Scheduler(Settings(rows * 64, 16, tuple(LANES), policies))
     made.accounts = Accounts(made.roster) if kept else NoAccounts()
@@ -100,7 +100,7 @@ def turn(scheduler: Scheduler, now: "count[int]") -> None:
 
 
 def device_time() -> list[float]:
-    """Of a step: where its nanoseconds went."""
+    """Cost of accounting for a step: where its nanoseconds went."""
     device, now = DeviceTime(BEGAN), count(0, 12 * MS)
     device.begin(BEGAN)
     load = engine_at(0).load
@@ -112,7 +112,7 @@ def device_time() -> list[float]:
 
 
 def flushes() -> list[float]:
-    """Of a flush to SQLite, on the disk where temporary files are."""
+    """Cost of a flush to SQLite, on the disk where temporary files are."""
     with TemporaryDirectory() as made:
         database = Database(str(Path(made) / "ledger.db"))
         store, numbers = LedgerStore(database), count(1)
@@ -159,7 +159,7 @@ def request(id: str) -> Row:
 
 
 def looks() -> list[float]:
-    """Of a fetch of the page: a view of full series, and its HTML."""
+    """Cost of a fetch of the page: a view of full series, and its HTML."""
     page, end = filled()
     seen(page, end)  # half minutes that are over are summed up once
     return [spent(lambda: fragment(seen(page, end)), 20) for _ in range(TURNS)]

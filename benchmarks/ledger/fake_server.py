@@ -1,4 +1,4 @@
-"""`headway serve` with the fake executor: a server that is up soon, so that it can be killed often.
+"""`headway serve` with the fake executor: a server that starts fast, to be killed often.
 
 python -m benchmarks.ledger.fake_server serve --config headway.yaml
 """

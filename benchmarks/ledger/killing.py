@@ -51,7 +51,7 @@ def killed(folder: Path, url: str, kills: int, name: str) -> list[Figure]:
         oldest.append(max(gone, default=0.0))
         print(f"{name}: killed {number + 1} of {kills}; {lost} of {answered} lost", file=sys.stderr)
     with serving(config_of(url), folder, log=folder / "log", command=FAKE):
-        pass  # it repairs what the last one has left, and ends well
+        pass  # it repairs what the killed server left, and ends well
     wrong += len(wrong_in(url))
     reader, open = LedgerReader(url), MINUTES.c.account == "open"
     with reader.begin() as connection:

@@ -24,7 +24,7 @@ LANES = ("interactive", "standard", "offline")
 
 
 class Load(threading.Thread):
-    """A caller who asks again and again. answered: X-Request-Ids, and when they were answered."""
+    """A caller that asks again and again. answered: X-Request-Ids, and when they were answered."""
 
     def __init__(self, served: Served, number: int, tokens: int = 24) -> None:
         super().__init__(daemon=True)

@@ -49,7 +49,7 @@ class Side:
 
     served: Served
     client: httpx2.Client
-    looks: bool  # somebody has its page open
+    looks: bool  # its page is open
     pids: Sequence[int]
 
     def suspend(self, stopped: bool) -> None:
@@ -78,8 +78,8 @@ class Side:
 
 
 def overhead(pairs: int, seconds: float) -> list[Figure]:
-    """Both servers stand from beginning to end, and take turns in changing order. So a turn can be
-    short, and the two of a pair meet the machine in the same state."""
+    """Both servers stand from beginning to end, and take turns in alternating order. So a turn can
+    be short, and the two of a pair meet the machine in the same state."""
     turns: dict[bool, list[Turn]] = {True: [], False: []}
     with TemporaryDirectory() as made, ExitStack() as stack:
         kept = config_of(str(Path(made) / "ledger.db"))
@@ -100,7 +100,7 @@ def overhead(pairs: int, seconds: float) -> list[Figure]:
 
 
 def figures_of(kept: Sequence[Turn], without: Sequence[Turn]) -> list[Figure]:
-    """Of pairs, in their order."""
+    """The figures of pairs of turns, in their order."""
     both = list(zip(kept, without, strict=True))
     rates, costs = [1 - a.rate / b.rate for a, b in both], [a.cost / b.cost - 1 for a, b in both]
     return [
@@ -125,9 +125,9 @@ def _interval(name: str, values: Sequence[float]) -> list[Figure]:
 
 
 def median_interval(values: Sequence[float]) -> tuple[float, float]:
-    """Where the median lies, with SURE: between two of the ordered values, by the binomial
-    distribution of how many are below it. Nothing is assumed of how the values are distributed; of
-    too few values it is all of their range."""
+    """Where the median lies, with probability SURE: between two of the ordered values, by the
+    binomial distribution of how many are below it. Nothing is assumed about the distribution of the
+    values; with too few values the interval is their whole range."""
     ordered, count, beyond, cut = sorted(values), len(values), 0.0, 0
     for k in range(count // 2):
         beyond += comb(count, k) / 2**count
@@ -158,7 +158,7 @@ def side(config: dict[str, object], folder: Path, looks: bool) -> Iterator[Side]
 
 @contextmanager
 def page_open(url: httpx2.URL) -> Iterator[None]:
-    """While the block runs, somebody looks at the live page, as its script does."""
+    """While the block runs, the live page is open and fetched as its script does."""
     over = threading.Event()
 
     def look() -> None:

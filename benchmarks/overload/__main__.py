@@ -1,4 +1,4 @@
-"""Does three times the capacity for a minute hurt, and do those who were refused get in afterwards?
+"""Does three times the capacity for a minute hurt, and do refused callers get in afterwards?
 
 `headway serve` with the embedded model and its own defaults; prompts of 20 to 60 words, answers of
 8 to 40 tokens, whole. Capacity is the answers per second that twice as many callers as there are
@@ -8,24 +8,24 @@ changes.
 Before anything is counted, the server goes through a flood like the one to come, because the first
 one takes memory that later ones reuse. `front_mb` and `engine_mb` are resident memory at the end.
 
-Then three times the capacity arrives for a minute, as a Poisson process, however many still wait. A
-caller that is refused comes back once, after `retry-after-ms`. That is done ROUNDS times, with a
-capacity measured in between. `answered_share` is the rate of answers with status 200 over the
-capacity before and after that minute, in windows of ten seconds. Late ones count too.
+Then three times the capacity arrives for a minute, as a Poisson process, however many requests
+still wait. A caller that is refused comes back once, after `retry-after-ms`. That is done ROUNDS
+times, with a capacity measured in between. `answered_share` is the rate of answers with status 200
+over the capacity before and after that minute, in windows of ten seconds. Late answers count too.
 `goodput_share` is the same of the good ones alone: inside the limits that the server has for the
 answer's lane, where the first token counts from when the request was due. It has no aim: a line
 that may be 30 s long keeps no budget of 2 s to the first token. `answer_p50_ms`, counted likewise,
-shows that. `refusals_with_retry_after` is the share of a 429 or 503 with Retry-After among all
-answers of the whole run that are not a 200. A 408 or a broken connection is among those without.
+shows that. `refusals_with_retry_after` is the share, among all answers of the whole run that are
+not a 200, of 429 and 503 with Retry-After. A 408 or a broken connection is among those without.
 `first_retries_served` is about all retries that were due after the minute.
 
-`memory_mb_per_min` is the least-squares slope of what front and engine have resident together,
-twice a second, from SETTLE seconds after the first refusal, when the line has filled, to the
-minute's end; of each minute.
+`memory_mb_per_min` is the least-squares slope of the memory that front and engine have resident
+together, sampled twice a second. It runs from SETTLE seconds after the first refusal, when the line
+has filled, to the minute's end, for each minute.
 
 `late_ms` is how late the client sent its latest request, since it shares the machine. The client
-runs in a process of its own, and `client_core` is the share of a core that it took. The
-whole takes a quarter of an hour.
+runs in a process of its own, and `client_core` is the share of a core that it took. The whole takes
+a quarter of an hour.
 
     python -m benchmarks.overload
 """
@@ -61,7 +61,7 @@ class Answer(NamedTuple):
     sent: float
     ended: float
     status: int  # 0: the connection broke
-    told: float  # seconds to stay away; 0: nothing was said
+    told: float  # seconds that the caller should stay away; 0: not told
     attempt: int  # 0, or 1: it has come back
     lane: str = ""  # as all that follows: empty or 0 where there was no answer
     decode: float = 0.0  # seconds from its first token to its last, as the server has them
@@ -107,7 +107,7 @@ def capacity(server: Served, seed: int, callers: int) -> list[float]:
 
 @dataclass(slots=True)
 class Watch:
-    """Twice a second: when, and MB and processor seconds of front and engine."""
+    """Samples twice a second: the time, and MB and processor seconds of front and engine."""
 
     server: Served
     seen: list[tuple[float, float, float, float, float]] = field(default_factory=list)
@@ -169,14 +169,14 @@ class Round:
         return [each for each in self.asked.answers if each.status != 200]
 
     def shares(self, counts: Callable[[Answer], bool]) -> list[float]:
-        """The answers that count, over the capacity, window by window."""
+        """The rate of the answers that count, over the capacity, window by window."""
         rate = median([*self.before, *self.after])
         windows = [self.begin + i * WINDOW for i in range(int(MINUTE / WINDOW))]
         ended = [self.asked.ended(at, at + WINDOW) for at in windows]
         return [sum(map(counts, each)) / WINDOW / rate for each in ended]
 
     def retries(self, *, later: bool) -> list[Answer]:
-        """That were due after the minute, or in it."""
+        """Retries that were due after the minute, or in it."""
         answers = self.asked.answers
         return [each for each in answers if each.attempt and (each.due > self.end) == later]
 
@@ -224,7 +224,7 @@ def figures(rounds: Sequence[Round]) -> list[Figure]:
 
 
 def shares(rounds: Sequence[Round]) -> list[Figure]:
-    """Of the capacity: of all answers, and of the good ones."""
+    """Rates over the capacity: of all answers, and of the good ones."""
     lanes = ServerConfig().lanes
     answered = [each for turn in rounds for each in turn.shares(lambda got: got.status == 200)]
     good = [each for turn in rounds for each in turn.shares(lambda got: got.is_good(lanes))]

@@ -5,9 +5,9 @@
     python -m benchmarks.overload.client PORT SEED flood SECONDS RATE
 
 closed: each caller asks again as soon as it is answered. open: arrivals are Poisson, however many
-have not been answered; a refused caller comes back once, when it was told to. flood: nobody comes
-back. Prints one JSON object when all are answered. Times are of the machine's monotonic clock, in
-seconds.
+have not been answered; a refused caller comes back once, when it was told to. flood: no caller
+comes back. Prints one JSON object when all are answered. Times are of the machine's monotonic
+clock, in seconds.
 """
 
 import asyncio
@@ -36,7 +36,7 @@ NOTHING: Told = BROKEN, 0.0, "", 0.0, 0.0
 
 
 def told(head: bytes, body: bytes) -> Told:
-    """Of an answer: its status, and for how many seconds the caller should stay away (0: it was not
+    """From an answer: its status; for how many seconds the caller should stay away (0: it was not
     told); its lane, its decode time and its TPOT in seconds, as the server has them."""
     retry, seconds, lane = RETRY.search(head), SECONDS.search(head), LANE.search(head)
     away = int(retry[1]) / 1e3 if retry else float(seconds[1]) if seconds else 0.0
@@ -94,7 +94,7 @@ class Callers:
         self._free: list[Connection] = []
 
     def request(self) -> bytes:
-        """Of a prompt that was not sent before, and an answer of one exact length."""
+        """A request with a prompt that was not sent before, and an answer of one exact length."""
         draw = self.random
         at = draw.randrange(len(self.words) - WORDS[1])
         prompt = f"{draw.getrandbits(32)} {' '.join(self.words[at : at + draw.randint(*WORDS)])}"

@@ -6,7 +6,8 @@ step take by each library at hand, and so the most tokens a second of each workl
 Then each engine in 16 bits and with weights in int8. One stream is answered in turns: the engines
 of a precision stay in memory, and answer one after the other (turns.py). All other workloads have
 rounds: a process of each engine, one after the other, from a warm file cache to the first token, a
-warm-up, ten seconds of rest, all workloads. A peer that cannot be had is a row that says why.
+warm-up, ten seconds of rest, all workloads. A peer that cannot be installed or has failed has a row
+that says why.
 
     python -m benchmarks.peers [--check] [--turns 12] [--rounds 3] [--engines headway,llama-cpp]
                                [--workloads single,batch32] [--bound]
@@ -16,14 +17,14 @@ vLLM is taken from `.venv-vllm`, which `make vllm` makes (--vllm). `--bound` end
 `--quick` is one turn and one round with a tenth of the tokens: it shows that all of it runs.
 
 `..._vs_best` is ours over the peer with the highest median in that column, turn by turn or round by
-round; `..._of_bound` is ours over the bound. Rates are output tokens over the whole time. Memory is
-not read equally fast at all times: two processors of a virtual machine share one path to it in one
-minute and have two in the next. So the bound of one stream is what its own process could read just
-before or just after it, the faster of the two, by the bytes of the weights.
+round; `..._of_bound` is ours over the bound. Rates are output tokens over the whole time. The speed
+of memory varies: in one minute two processors of a virtual machine share one path to it, in the
+next they have two. So the bound of one stream is what its own process could read just before or
+just after it, the faster of the two, by the bytes of the weights.
 `host_headway_...` is the share of the time of batch32 in which our model computes nothing: the
 scheduler, Python, inputs and results.
-`others_at_work` is the most of the cores that other processes took in any run: repeat the
-benchmark where it is more than a few hundredths.
+`others_at_work` is the most of the cores that other processes took in any run: repeat the benchmark
+where it is more than a few hundredths.
 """
 
 import argparse
@@ -82,7 +83,7 @@ def main() -> int:
 def one_round(
     stage: Stage, contestants: Sequence[Contestant], workloads: Sequence[Workload], number: int
 ) -> None:
-    """Everybody once; each round begins with another one."""
+    """Each engine once; each round begins with another one."""
     first = number % len(contestants)
     for each in [*contestants[first:], *contestants[:first]]:
         if each.missing:

@@ -1,4 +1,4 @@
-"""Who reaches how much of the bound, and how ours stands to the best peer of each column."""
+"""How much of the bound each engine reaches, and how ours compares with each column's best peer."""
 
 from collections.abc import Mapping, Sequence
 from statistics import median
@@ -76,7 +76,7 @@ def _has_host(run: Mapping[str, Any]) -> bool:
 
 
 def unmeasured(found: Sequence[Figure]) -> list[str]:
-    """Figures with an aim that are not there."""
+    """Figures with an aim that are missing."""
     names = {figure.name for figure in found}
     wanted = [f"{name}_vs_best" for name, aim in AIMS.items() if aim is not None]
     wanted = ["prefix32_vs_best" if each == "prefix32_16bit_vs_best" else each for each in wanted]
@@ -150,7 +150,7 @@ def print_rows(contestants: Sequence[Contestant], bounds: Bounds) -> None:
 
 
 def _those(contestants: Sequence[Contestant], precision: str) -> list[Contestant]:
-    """Ours first, empty where it is not there, and the peers."""
+    """Ours first (empty if missing), then the peers."""
     same = [each for each in contestants if each.precision == precision]
     ours = [each for each in same if each.engine == OURS] or [Contestant(OURS, precision)]
     return [*ours, *(each for each in same if each.engine != OURS)]

@@ -68,7 +68,7 @@ class Stage:
     vllm: Path  # vLLM's environment
 
     def contestants(self, engines: Sequence[str]) -> list[Contestant]:
-        """All of them, those that cannot be had with the reason."""
+        """All contestants; those that cannot be had have the reason."""
         found = []
         for engine in engines:
             for precision in PRECISIONS:
@@ -81,7 +81,7 @@ class Stage:
         return found
 
     def _prepared(self, engine: str, precision: str) -> tuple[Path, Path]:
-        """Its Python, and the model in its own format. Raises MissingError."""
+        """The engine's Python, and the model in its own format. Raises MissingError."""
         models = self.root / "models"
         checkpoint = write_model(models / "checkpoint")
         if engine == OURS:
@@ -102,7 +102,7 @@ class Stage:
         return python, self._ir(models, checkpoint, precision)
 
     def _ir(self, models: Path, checkpoint: Path, precision: str) -> Path:
-        """OpenVINO's files. The ones in int8 are made of the others."""
+        """OpenVINO's files. Those in int8 are made from the others."""
         plain, small = models / "ir-fp16", models / "ir-int8"
         wanted = small if precision == "int8" else plain
         if not wanted.is_dir():
@@ -127,7 +127,7 @@ class Stage:
     def job(
         self, each: Contestant, workloads: Sequence[Workload], number: int, turns: bool = False
     ) -> Path:
-        """Write what its driver is told, with its files in memory. Where the driver is to write."""
+        """Write what its driver is told, with its files in memory. Returns where it is to write."""
         warm(each.model.parent if each.model.is_file() else each.model)
         stem = f"{each.engine}-{each.precision}-{'turns' if turns else number}"
         out = self.root / "runs" / f"{stem}.json"
@@ -154,7 +154,7 @@ class Stage:
         )
 
     def _driven(self, each: Contestant, out: Path) -> str:
-        """Run the driver. Why it did not end well; empty: it did."""
+        """Run the driver. Returns why it did not end well; empty: it did."""
         with out.with_suffix(".log").open("w+") as log:
             process = self.start(each, out, stdout=log, stderr=subprocess.STDOUT)
             try:
@@ -168,14 +168,14 @@ class Stage:
 
 
 def why_it_ended(status: int, said: str) -> str:
-    """Empty: it ended well."""
+    """Why the driver failed; empty: it ended well."""
     if status < 0:
         said += f"\nit was ended by {signal.Signals(-status).name}"
     return last_words(said) if status else ""
 
 
 def written(out: Path, why: str) -> dict[str, Any]:
-    """What its driver has written. Raises MissingError: nothing."""
+    """What its driver has written. Raises MissingError if that is nothing."""
     if not out.is_file():
         raise MissingError(why or "it has measured nothing")
     found: dict[str, Any] = json.loads(out.read_text())
@@ -188,7 +188,7 @@ def _half() -> str:
 
 
 def end(process: "subprocess.Popen[str]") -> None:
-    """It and the workers that it has started: they are in a session of their own."""
+    """End it and the workers that it has started: they are in a session of their own."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -18,7 +18,7 @@ SECONDS = 3_600.0  # that one command of pip may take
 
 
 class MissingError(Exception):
-    """A peer cannot be had or has failed; its words say why."""
+    """A peer cannot be had or has failed; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ def kits() -> dict[str, Kit]:
 
 
 def environment(root: Path, name: str, kit: Kit) -> Path:
-    """The Python of an environment, which is made if it is not there. Raises MissingError."""
+    """The Python of an environment, which is made if it does not exist. Raises MissingError."""
     folder = root / name
     python, mark = folder / "bin" / "python", folder / "ready"
     wanted = "\n".join([*map(" ".join, kit.installs), *(sorted(cpu_flags()) if kit.native else ())])
@@ -78,7 +78,7 @@ def run_module(python: Path, module: str, words: Sequence[str]) -> None:
 
 
 def offline() -> dict[str, str]:
-    """For processes that load a model: our code is found, and no hub is asked."""
+    """Environment for processes that load a model: our code is found, and no hub is asked."""
     root = Path(__file__).parents[2]
     path = os.pathsep.join([str(root), str(root / "src")])
     return {"PYTHONPATH": path, "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}

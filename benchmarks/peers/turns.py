@@ -1,9 +1,10 @@
 """One stream, in turns: the engines of a precision stay in memory, and answer one after the other.
 
 The speed of the memory bounds one stream, and on a virtual machine it changes within a minute by
-1.7 times. Processes that run one after the other measure that as much as the engines. So all are
-loaded first, and a turn is one answer of each, a few seconds apart; each turn begins with another.
-Who has no turn is stopped by SIGSTOP, so that no idle engine takes a core.
+1.7 times. Processes that run one after the other measure that as much as the engines. So all
+engines are loaded first, and a turn is one answer of each, a few seconds apart; each turn begins
+with another engine. An engine that has no turn is stopped by SIGSTOP, so that no idle engine takes
+a core.
 """
 
 import os
@@ -59,7 +60,7 @@ class Player:
         return ready
 
     def why(self, ready: bool) -> str:
-        """End it. Why it was not ready; empty: it was."""
+        """End it. Returns why it was not ready; empty: it was."""
         ended = None
         if not ready:
             with suppress(subprocess.TimeoutExpired):
@@ -71,7 +72,7 @@ class Player:
         return "" if ready else why_it_ended(ended or 0, self.log.read()) or "it said nothing"
 
     def signal(self, number: signal.Signals) -> None:
-        """To it and the workers that it has started."""
+        """Signal the process and the workers that it has started."""
         with suppress(ProcessLookupError):
             os.killpg(self.process.pid, number)
 
@@ -81,8 +82,8 @@ class Player:
 
 
 def in_turns(stage: Stage, contestants: Sequence[Contestant], one: Workload, turns: int) -> None:
-    """So many answers of each contestant, which are added to its runs. One that fails is missing,
-    or has the turns that it had."""
+    """Add so many answers of each contestant to its runs. A contestant that fails is missing, or
+    keeps the turns that it had."""
     others = Neighbours()
     with ExitStack() as leaving:
         players = list[Player]()
@@ -97,7 +98,7 @@ def in_turns(stage: Stage, contestants: Sequence[Contestant], one: Workload, tur
                     _leave(player, ready=False)
             rates = [f"{each.contestant.name} {_rate(each):.4g}" for each in players]
             print(f"turn {turn}: {', '.join(rates)}", flush=True)
-        # Before they are ended: the time of a worker that is killed with its parent is nobody's.
+        # Before they are ended: no account has the time of a worker killed with its parent.
         share = others.cores() / (os.cpu_count() or 1)
         for player in players:
             _leave(player, ready=True)
@@ -131,7 +132,7 @@ def _rate(player: Player) -> float:
 
 
 def _leave(player: Player, ready: bool) -> None:
-    """End it, and keep what it has measured."""
+    """End it, and keep its measurements."""
     each = player.contestant
     why = player.why(ready)
     try:

@@ -15,7 +15,7 @@ from typing import Any
 
 END = b"0\r\n\r\n"  # of a chunked body
 MOST = 1 << 16  # bytes of a read
-PATIENCE = 120.0  # seconds without a byte from anybody
+PATIENCE = 120.0  # seconds without a byte on any connection
 
 
 class Reader:

@@ -21,7 +21,7 @@ HEADWAY = (sys.executable, "-m", "headway.cli")
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """Who answers, and where."""
+    """The server: its process and its address."""
 
     pid: int  # of the front
     host: str
@@ -43,7 +43,7 @@ class Served:
         return pages * PAGE / 1e6
 
     def answer(self, bodies: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-        """Of benchmarks.server_overhead.client, in a process of its own."""
+        """Answers, by benchmarks.server_overhead.client in a process of its own."""
         command = [sys.executable, "-m", "benchmarks.server_overhead.client"]
         done = subprocess.run(
             [*command, self.host, str(self.port)],

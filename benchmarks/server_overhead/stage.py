@@ -31,7 +31,7 @@ SCALES = {
 
 
 def prompts(count: int, seed: int) -> Iterator[list[str]]:
-    """For ever so many of them, no two of which begin alike."""
+    """Lists of `count` prompts without end, no two of which begin alike."""
     words, at = read_corpus().split(), 101 * seed
     while True:
         made = []

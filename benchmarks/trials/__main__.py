@@ -1,22 +1,21 @@
 """Does a trial take back a slower version, and leave an equal one alone?
 
-Half an hour of recorded traffic (azure2023-code and azure2023-conv, in three lanes) is served at
-60 % of a data sheet's H100 and an 8B model, in virtual time. Steps take their price times a
-residual, drawn as it was measured on a machine (examples/cost.json), slow moments included. The
-trace begins anywhere and goes round; which lane a chat belongs to, and the order of the versions,
-are drawn. The trial is the server's own code: it is handed the clock, the arrivals and the ledger's
-rows.
+Half an hour of recorded traffic (azure2023-code and azure2023-conv, in three lanes) is served at 60
+% of a data sheet's H100 and an 8B model, in virtual time. Steps take their price times a residual,
+drawn as it was measured on a machine (examples/cost.json), slow moments included. The trace begins
+anywhere and wraps around. Which lane a chat belongs to, and the order of the versions, are drawn.
+The trial is the server's own code: it is handed the clock, the arrivals and the ledger's rows.
 
-A/A: both versions are the same. As then no order of the versions changes the run, a run is labelled
-by several orders. By design, each is an independent draw of what a trial may do wrong. Planted: in
-one lane every wait of the new version is a fifth longer, in the rows; its p95 is then, too. It is
-caught if a guardrail of that lane takes the version back within the half hour.
+A/A: both versions are the same. The order of the versions then does not change the run, so a run is
+labelled by several orders. By design, each is an independent draw of what a trial may do wrong.
+Planted: in one lane every wait of the new version is a fifth longer, in the rows, and so is its
+p95. It is caught if a guardrail of that lane takes the version back within the half hour.
 
 Requests wait for seconds in this traffic's bursts, and 60 % of full batches keeps the device nearly
 always at work (`device_busy`), because smaller batches take longer for each token.
 
 Runs that have not ended within --seconds are missing from both counts of trials, which then fall
-short. What was caught in no trial has no figure of minutes.
+short. If no trial caught anything, there is no figure of minutes.
 
 A run is made once more with the trial's own Retune commands in the engine's inbox: the rows must be
 those of the first run, and each must say its version.
@@ -25,11 +24,11 @@ those of the first run, and each must say its version.
 
 Live: `headway serve` as it is, but with a clock for a device, so that several fit on one machine.
 The same traffic comes over HTTP from `headway bench`'s open-loop client, four times as fast as it
-was recorded, and so are the device, slices and limits; a token stands for eight, and the device is
-half of an H100. Version 2 says what version 1 does, and its trial is started, followed and read
-over /v1/versions. In `live-planted` the first tokens of one lane really come a fifth later under
-version 2. A trial is void, and made again, if a request failed, if the client sent 1 % of them
-late by a slice or more, or if the machine was too busy for the device's steps.
+was recorded; device, slices and limits are as much faster. A token stands for eight, and the device
+is half of an H100. Version 2 has the same settings as version 1, and its trial is started, followed
+and read over /v1/versions. In `live-planted` the first tokens of one lane really come a fifth later
+under version 2. A trial is void, and made again, if a request failed, if the client sent 1 % of the
+requests late by a slice or more, or if the machine was too busy for the device's steps.
 
     python -m benchmarks.trials --part live [--trials 20] [--together 4] [--check]
     python -m benchmarks.trials --part live-planted --trials 5
@@ -120,7 +119,7 @@ def live(trials: range, together: int, is_planted: bool, folder: Path | None) ->
 
 
 def _p95(results: Sequence[Result]) -> list[float]:
-    """Of the minutes; empty: there are none."""
+    """95th percentile of the minutes; empty: there are none."""
     ordered = sorted([each.seconds / 60 for each in results])
     return [ordered[-(-len(ordered) * 95 // 100) - 1]] if ordered else []
 

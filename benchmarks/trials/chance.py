@@ -13,8 +13,8 @@ def at_most(most: int, count: int, share: float) -> float:
 
 
 def binomial_bound(count: int, share: float = ALPHA) -> int:
-    """The most false alarms of so many trials that have a probability above ALPHA, if each has
-    this one."""
+    """The most false alarms of so many trials that still have a probability above ALPHA, if each
+    trial has this probability."""
     most = 0
     while 1 - at_most(most, count, share) > ALPHA:
         most += 1
@@ -22,7 +22,7 @@ def binomial_bound(count: int, share: float = ALPHA) -> int:
 
 
 def exact_interval(found: int, count: int) -> tuple[float, float]:
-    """Of a share, 95 %, for independent trials (Clopper and Pearson, Biometrika, 1934)."""
+    """A share's 95 % interval, of independent trials (Clopper and Pearson, Biometrika, 1934)."""
 
     def edge(is_beyond: Callable[[float], bool]) -> float:
         low, high = 0.0, 1.0

@@ -18,7 +18,7 @@ IDLE = 3_600.0  # seconds to sleep while nothing is held
 
 @dataclass(frozen=True, slots=True)
 class Planted:
-    """Under this version, requests of this lane wait so many times as long."""
+    """Under this version, requests of this lane wait longer by this factor."""
 
     lane: str
     version: int

@@ -62,7 +62,7 @@ class LiveTrial:
 
     @property
     def void(self) -> str:
-        """Why it says nothing; empty: it counts."""
+        """Why the trial does not count; empty: it does."""
         if not self.outcome:
             return "it has not ended"
         if self.failed:
@@ -75,7 +75,7 @@ class LiveTrial:
 
     @property
     def lost(self) -> float:
-        """Share of the device's time."""
+        """The share of the device's time that was lost."""
         return self.tally.lost / (self.tally.priced or 1.0)
 
     @property
@@ -118,7 +118,7 @@ def config(store: Path) -> dict[str, Any]:
 
 
 def proposal() -> dict[str, Any]:
-    """It says what is in force by default, so it changes nothing but its own number."""
+    """A version with the default settings, so only its number changes."""
     return {"config": {"engine": {"step_tokens": SLOTS + CHUNK}}, "reason": "equal versions"}
 
 

@@ -50,11 +50,11 @@ class Tally:
 
     steps: int = 0
     priced: float = 0.0
-    lost: float = 0.0  # because it woke so late that the next step began late, in all
+    lost: float = 0.0  # in all, because it woke so late that the next step began late
 
 
 class Paced(Executor):
-    """A step begins where the last one ended, or when it is submitted if that was long ago: the
+    """A step begins where the last one ended or, if that was long ago, when it is submitted: the
     host's time is in the price. It ends when its price is over."""
 
     traits = Traits("a clock", logprobs=False, prompt_logprobs=False, grammars=False)

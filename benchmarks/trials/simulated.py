@@ -19,7 +19,7 @@ from headway.rollout.trial import Outcome, Trial
 from headway.sim.simulate import simulate
 
 JOBS = 2
-PLANTED = 1.2  # times the wait of the other version
+PLANTED = 1.2  # times as long as the other version's wait
 SHORT = 6  # a run that is made twice has one of so many parts
 
 
@@ -132,8 +132,8 @@ def switched(run: int, folder: Path | None) -> int:
 def measured(
     runs: range, orders: int, count: int, seconds: float, folder: Path | None
 ) -> Iterator[Run]:
-    """As they come; no run that ends after so many seconds counts. count: of trials with something
-    planted, whose lanes are dealt out to the runs."""
+    """Results as they come; no run that ends after so many seconds counts. count: trials with
+    something planted; their lanes are dealt out to the runs."""
     lanes = [NAMES[n % len(NAMES)] for n in range(count)]
     with ProcessPoolExecutor(JOBS) as pool:
         tasks = [

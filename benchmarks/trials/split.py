@@ -1,9 +1,9 @@
 """Does a trial on two engines that share the traffic find a slower version, and blame no machine?
 
-Recorded traffic as in benchmarks.trials, twice as much of it: workflows are tossed to two engines,
-each at 60 % of a data sheet's H100 with an 8B model, in virtual time. Steps have the noise of a
-measured machine. The second machine is a fifth slower: every wait on it is, in the rows. The trial
-is the server's own code.
+Recorded traffic as in benchmarks.trials, twice as much of it: workflows are assigned at random to
+two engines, each at 60 % of a data sheet's H100 with an 8B model, in virtual time. Steps have the
+noise of a measured machine. The second machine is a fifth slower: every wait on it is, in the rows.
+The trial is the server's own code.
 
 A/A: both versions are the same, and a run is labelled by several orders. Planted: in one lane every
 wait of the new version is a fifth longer, on whichever machine it is. Fixed: A/A as well, but the

@@ -1,9 +1,9 @@
 """Recorded traffic in three lanes, cut so that it is a stated load of a device.
 
 azure2023-code is the lane `completion`; a request of azure2023-conv is `chat`, or `batch` one time
-in three. Each trace begins anywhere and goes round. The window ends where its work is as much as
+in three. Each trace begins anywhere and wraps around. The window ends where its work is as much as
 the device is to have, and its times are then stretched to the length of a trial. So one set of
-requests is scaled, and its load is met to a request.
+requests is scaled, and its load is exact to one request.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,8 +59,8 @@ class Window:
 
 @cache
 def device() -> Calibration:
-    """The data sheet's accelerator, whose steps vary as those of a machine that was measured: by
-    its residuals, and with its echoes of slow moments. A data sheet says nothing of that."""
+    """The data sheet's accelerator. A data sheet says nothing of noise, so its steps vary as those
+    of a measured machine: by its residuals, and with its echoes of slow moments."""
     shape, sheet = read_shape(MODEL), read_accelerator(ACCELERATOR)
     made = analytical_calibration(shape, sheet, MODEL, SLOTS, CONTEXT)
     noise = read_cost_file(NOISE).cost

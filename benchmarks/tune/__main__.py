@@ -10,8 +10,8 @@ more than 500 configurations) on the same windows, with the same requests and re
 are compared on two held-out windows, which neither has seen. Data sheets have no residuals, so a
 seed alone would change next to nothing: each seed also takes later windows of the traces.
 
-- sweep's choice: the configuration with the highest capacity on the tuning windows. Below the rate
-  that decides, configurations are dropped after one simulation, as the higher rate was not kept.
+- sweep's choice: the configuration with the highest capacity on the tuning windows. Configurations
+  below the rate that decides are dropped after one simulation, as they do not keep that rate.
 - in hindsight: the highest capacity that any configuration has on the held-out windows themselves.
   No method can know it beforehand, so it has no aim.
 
@@ -61,7 +61,7 @@ summaries:
 """
 THREE_LANES = TWO_LANES + SUMMARIES
 AIM = 0.97
-LATER = 320  # arrivals by which each seed's traces begin later: its windows are others
+LATER = 320  # arrivals by which each seed's traces begin later, so its windows differ
 DOWN = 1.03  # by which the rate is lowered until some configuration keeps every lane
 
 

@@ -7,16 +7,16 @@ SCALE for both servers, so that a run takes minutes on two cores. Both have the 
 blocks, KV memory and options of vLLM's engine, and neither compiles the model.
 
 `vllm_throughput_ratio`: all requests at once; output tokens a second, headway's over vLLM's, pair
-by pair. Both take whoever came first, with the same bound on a step's tokens.
+by pair. Both go first come, first served, with the same bound on a step's tokens.
 
-`vllm_goodput_ratio`: the requests arrive as recorded, at 1.2 times what vLLM's server answers at
-once. Budgets are fixed before that: five times each lane's p50 of TTFT and TPOT on vLLM's idle
-server (no TPOT where most answers have one token). Requests inside budget, headway's over vLLM's,
-where vLLM's setting is the best of one sweep: first come and either lane first, with
-max-num-batched-tokens of STEPS, and both orders with callers who hang up when their first token has
-not come after 0.5, 0.7 or 0.9 of its budget. The sweep has 13 runs, and says how long it took.
-headway goes by budgets, with a cost file that it has measured beforehand. In every other pair
-headway is first.
+`vllm_goodput_ratio`: the requests arrive as recorded, at 1.2 times the rate that vLLM's server
+answers when all come at once. Budgets are fixed before that: five times each lane's p50 of TTFT and
+TPOT on vLLM's idle server (no TPOT where most answers have one token). The figure is the requests
+inside budget, headway's over vLLM's, where vLLM's setting is the best of one sweep: first come and
+either lane first, with max-num-batched-tokens of STEPS, and both orders with callers that hang up
+when their first token has not come after 0.5, 0.7 or 0.9 of its budget. The sweep has 13 runs, and
+says how long it took. headway goes by budgets, with a cost file that it has measured beforehand. In
+every other pair headway is first.
 
     .venv-vllm/bin/python -m benchmarks.vllm [--check] [--pairs 3] [--part throughput|goodput]
 

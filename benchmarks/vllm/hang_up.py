@@ -1,7 +1,7 @@
-"""Callers of vLLM's server that give up waiting: middleware that says so in their place.
+"""Callers of vLLM's server that give up waiting: middleware that hangs up in their place.
 
-`headway bench` has no such callers. To the server it is the same: it hears of a disconnect, and
-aborts the request.
+`headway bench` has no such callers. To the server it is the same: it sees a disconnect, and aborts
+the request.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ class Caller:
             message = await self._receive()
             self._asked = not message.get("more_body", False)
             return message
-        leaves = asyncio.ensure_future(self._receive())  # of itself, at any time
+        leaves = asyncio.ensure_future(self._receive())  # it leaves by itself, at any time
         try:
             if not (self._has_token or self._has_left):
                 await asyncio.wait([leaves], timeout=max(0.0, self._until - self._loop.time()))
@@ -64,7 +64,7 @@ class Caller:
         await self._send(message)
 
     async def end(self) -> None:
-        """Frees the real caller, if it counts as gone."""
+        """Release the real caller, if it counts as gone."""
         if not self._has_left:
             return
         if not self._begun:

@@ -78,8 +78,8 @@ class Servers:
 
     @contextmanager
     def headway(self, step_tokens: int, budgets: Budgets, cost: str = "") -> Iterator[str]:
-        """The URL of `headway serve`. step_tokens: of a step, for whoever came first, which is what
-        vLLM's server does; 0: headway's own choice, by budgets with a cost file."""
+        """The URL of `headway serve`. step_tokens: of a step, first come, as vLLM's server does; 0:
+        headway's own choice, by budgets with a cost file."""
         lanes: dict[str, Any] = {}
         for lane in LANES:
             limits = {name: f"{ms:.3f}ms" for name, ms in budgets.get(lane, {}).items()}

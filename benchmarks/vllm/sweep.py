@@ -33,7 +33,7 @@ def sweep(steps: Sequence[int], inside: Callable[[Setting], int]) -> Setting:
     """The best setting. inside: requests inside budget, with a setting.
 
     First come and the first lane first are tried with each step, the other lane first with the
-    better step. Callers who hang up are tried with the best of either order, so that a sweep of
+    better step. Callers that hang up are tried with the best of either order, so that a sweep of
     three steps has 13 runs, not 36.
     """
     one, other = LANES
@@ -50,5 +50,5 @@ def sweep(steps: Sequence[int], inside: Callable[[Setting], int]) -> Setting:
 
 
 def best(found: Mapping[Setting, int], settings: Iterable[Setting]) -> Setting:
-    """Of those that are equal, the first in the order of a Setting's fields."""
+    """The best of these settings; of equal ones, the first in the order of a Setting's fields."""
     return min(settings, key=lambda each: (-found[each], each))

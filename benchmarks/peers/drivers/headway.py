@@ -15,8 +15,8 @@ SLOTS = 32
 
 
 class Computing:
-    """Seconds in which the model computes: its layers, its head and the likeliest tokens. All else
-    that a workload takes is the host's."""
+    """Seconds in which the model computes: its layers, its head and the likeliest tokens. All other
+    time of a workload is the host's."""
 
     def __init__(self, model: Any) -> None:
         self.seconds = 0.0

@@ -94,7 +94,7 @@ def _turns(engine: Engine, job: Job, found: dict[str, Any], out: Path) -> None:
 
 
 def bytes_read(threads: int) -> float:
-    """A second, from memory, by so many threads at once: the most of some turns."""
+    """Bytes read from memory in a second by so many threads at once: the most of some turns."""
     numbers = [np.ones(READ // 8) for _ in range(threads)]
     best = 0.0
     for _ in range(TURNS):
@@ -109,7 +109,7 @@ def bytes_read(threads: int) -> float:
 
 
 def _counted(engine: Engine, workload: Workload) -> Mapping[int, list[int]]:
-    """The answers; an engine that left one out or cut it short is not measured."""
+    """The answers. An engine that left one out or cut it short is not measured."""
     answers = engine.run(workload)
     lengths = [len(answers.get(number, ())) for number in range(len(workload.requests))]
     if lengths != [each.answer for each in workload.requests]:

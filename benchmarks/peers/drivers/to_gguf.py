@@ -1,7 +1,7 @@
 """python -m benchmarks.peers.drivers.to_gguf CHECKPOINT OUT TYPE: a GGUF file for llama.cpp.
 
-TYPE: bf16, f16 or q8_0. Of the checkpoint's format only what this model needs is read, so that
-neither torch nor safetensors need be here. The file has no vocabulary: token ids go in and out.
+TYPE: bf16, f16 or q8_0. Of the checkpoint's format only what this model needs is read, so neither
+torch nor safetensors is needed. The file has no vocabulary: token ids go in and out.
 """
 
 import json
