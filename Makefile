@@ -13,7 +13,7 @@ PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 # vLLM's environment: its own, because it wants one build of torch.
 VLLM := .venv-vllm/bin
 
-.PHONY: help demo serve test soak check bench docs clean vllm test-vllm
+.PHONY: help demo serve test evidence soak check bench docs clean vllm test-vllm
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
 
@@ -28,8 +28,12 @@ test: .venv/ready  ## the whole suite; branch coverage of core/ and sim/ by thei
 	$(PYTEST) --cov --cov-report=term tests/core tests/sim
 	$(PYTEST) $(RERUNS) --ignore tests/core --ignore tests/sim
 
+# Figures of the pages, closed forms, error rates, kernels by the interpreter: slow, and rarely moved.
+evidence: .venv/ready  ## the tests that compute what the pages and the code claim, five minutes
+	$(PYTEST) -m evidence tests
+
 soak: .venv/ready  ## the random tests of core/ and sim/ on 3,000 new examples each, ten minutes
-	HYPOTHESIS_PROFILE=soak $(PYTEST) $$(grep -l "@given" tests/core/*.py tests/sim/*.py)
+	HYPOTHESIS_PROFILE=soak $(PYTEST) $$(grep -rl "@given" tests/core tests/sim --include="*.py")
 
 check: .venv/ready  ## formatting, lint and types
 	$(BIN)/ruff format --check .

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.diagrams import pictures
+from benchmarks.diagrams.drawings import pictures
 from benchmarks.report import Figure, finish
 from benchmarks.textbook import kept, lengths, load, memory, quoted, roofline, stall, windows
 from benchmarks.textbook.document import DOCUMENTS, refreshed

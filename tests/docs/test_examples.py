@@ -94,6 +94,7 @@ def test_what_tune_wrote_is_a_servers_configuration_with_its_figures(name):
         assert f"{rate:.3g}" in README
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("name", FOLDERS)
 def test_the_settings_attain_what_is_written(name):
     """Not to the request: another version of the scheduler may decide otherwise here and there."""

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.diagrams import FOLDER, STRATEGIES, bars, draw, drawings, run
+from benchmarks.diagrams.drawings import FOLDER, STRATEGIES, bars, draw, drawings, run
 from benchmarks.textbook.canvas import KINDS
 from benchmarks.textbook.document import NUMBER, TABLE, named, refreshed
 from benchmarks.textbook.part import ARITHMETIC, Part, Table
@@ -50,6 +50,7 @@ def test_every_command_is_known_or_run_here():
     assert all(f"`{command}`" in TEXT for command in BENCHMARKS)
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("part", sorted(named(TEXT) - CLOCKED - ELSEWHERE))
 def test_the_page_has_the_figures_that_the_command_gives_now(part, written):
     text, figures = written(part, TEXT)
@@ -62,6 +63,7 @@ def test_the_page_has_the_figures_that_the_command_gives_now(part, written):
 FITTED = {"curve.fixed_ms", "curve.each_ms", "curve.knee", "curve.each_share"}
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("part", sorted(CLOCKED))
 def test_a_measured_part_runs(part):
     said = ran(f"python -m benchmarks.textbook --part {part}", "--quick")

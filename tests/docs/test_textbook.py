@@ -62,6 +62,7 @@ def test_every_claim_is_on_the_page_and_every_part_has_its_command():
     assert named(TEXT) <= CERTAIN.keys() | BESIDE.keys() | CLOCKED.keys() | {"strategies"}
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("part", RUN_HERE)
 def test_the_page_has_the_figures_that_the_command_gives_now(part, written):
     text, figures = written(part, TEXT)

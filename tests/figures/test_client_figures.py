@@ -108,6 +108,7 @@ def test_tokens_per_second_are_over_the_seconds_to_the_last_end():
     assert (found.lag[0], found.most_lag) == (MS, MS)
 
 
+@pytest.mark.evidence
 @given(st.lists(st.integers(0, 10**9), min_size=100, max_size=3_000), st.randoms())
 def test_an_interval_lies_around_its_percentile_where_blocks_are_alike(values, random):
     random.shuffle(values)

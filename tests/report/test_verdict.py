@@ -14,6 +14,7 @@ from headway.report.verdict import limited, standings, verdict
 from tests.commands.small_comparison import compared
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("repeats", [1, 2, 3])
 def test_the_median_of_repeats_has_no_interval_of_one_of_them(tmp_path, repeats):
     wishes = {"strategies": "static,continuous-chunk-64", "repeat": repeats, "seconds": 40.0}

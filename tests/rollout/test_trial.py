@@ -76,6 +76,7 @@ def busy(rate, seconds):
     return found
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("rate, seconds", [(20, 330), (100, 330), (500, 130)])
 def test_a_slower_version_is_taken_back_at_any_rate_of_requests(rate, seconds):
     """A pair is judged a minute after its end: many more have arrived by then."""

@@ -56,6 +56,7 @@ def test_over_all_orders_of_equal_versions_the_mean_e_value_is_one(figure, seed)
     assert mean(exp(each.gain) for each in ended) == pytest.approx(1, rel=1e-6)
 
 
+@pytest.mark.evidence
 def test_a_false_alarm_of_a_guardrail_is_as_rare_as_promised():
     """200 trials of 30 pairs between equal versions, looked at after each pair."""
     random, alarms = Random(4), 0
@@ -72,6 +73,7 @@ def test_a_false_alarm_of_a_guardrail_is_as_rare_as_promised():
     assert alarms <= 15, "the binomial bound of 5 %"
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
 def test_equal_versions_with_few_good_requests_are_as_rarely_taken_back(share):
     """200 trials of 40 pairs. share: of the requests, the good ones; many slices have none."""

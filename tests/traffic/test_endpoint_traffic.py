@@ -160,6 +160,7 @@ PAUSE = "arrival_s,input_tokens,output_tokens\n" + "".join(
 )
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("demand", [Demand(rate=1.0), Demand(load=0.2)])
 @given(times=st.floats(1.001, 9.0))
 def test_a_rate_decides_when_requests_come_but_not_which(paused, demand, times):

@@ -72,6 +72,7 @@ def test_the_fit_finds_prices_where_the_executor_rounds_tokens_up():
     assert max(off(plain, rounded)) > 0.02
 
 
+@pytest.mark.evidence
 def test_the_fit_finds_the_price_of_a_tile():
     rounding = Rounding(tile=32)
     tiled = points(replace(COST, tile=400_000_000, rounding=rounding))

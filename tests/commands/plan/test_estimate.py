@@ -116,6 +116,7 @@ def test_the_expected_longest_lies_between_the_mean_and_the_maximum(lengths, siz
 
 
 # The corners of the range, and its middle.
+@pytest.mark.evidence
 @pytest.mark.parametrize(
     "base, rho",
     [(200_000, 0.1), (200_000, 0.9), (1_000_000, 0.5), (5_000_000, 0.1), (5_000_000, 0.9)],
@@ -130,6 +131,7 @@ def test_inoues_bound_holds_for_batch_service(base, rho):
     assert -0.01 <= value.value * 1e6 / run.ttft - 1 <= WITHIN
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("cooling", [0, 8_000_000])
 @pytest.mark.parametrize("base, rho", [(200_000, 0.1), (200_000, 0.9), (5_000_000, 0.5)])
 def test_a_request_that_finds_batch_service_asleep_waits_for_it_to_wake(base, rho, cooling):
@@ -140,6 +142,7 @@ def test_a_request_that_finds_batch_service_asleep_waits_for_it_to_wake(base, rh
     assert -0.06 <= value.value * 1e6 / run.ttft - 1 <= WITHIN
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(
     "prompt, answer, rho",
     [(100, 20, 0.2), (100, 20, 0.7), (300, 60, 0.45), (1_000, 30, 0.2), (1_000, 30, 0.7)],
@@ -156,6 +159,7 @@ def test_the_fluid_law_holds_for_poisson_arrivals(prompt, answer, rho):
     assert ttft.estimate.outside or near(ttft)
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("rho", [0.2, 0.5])
 def test_the_fluid_law_holds_where_an_executor_rounds_tokens_up(rho):
     cost = replace(COST, rounding=Rounding(least=4, digits=5))
@@ -181,6 +185,7 @@ def test_decoding_requests_also_wait_for_the_hosts_work_after_a_step():
     assert near(tpot) and near(batch) and near(held)
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize(
     "prompt, answer, load",
     [(600, 1, 0.2), (600, 1, 0.75), (300, 10, 0.5), (600, 30, 0.2), (600, 30, 0.75)],
@@ -193,6 +198,7 @@ def test_a_prompt_waits_as_in_m_g_1(prompt, answer, load):
     near(checks.check_ttft(machine, steady(rate, prompt, answer)))
 
 
+@pytest.mark.evidence
 def test_the_wait_grows_with_the_second_moment_of_prompt_lengths():
     draw = Random(2)
     lengths = tuple((draw.choice((80, 80, 80, 1_500)), 5) for _ in range(500))
@@ -204,6 +210,7 @@ def test_the_wait_grows_with_the_second_moment_of_prompt_lengths():
     near(checks.check_ttft(machine, PlannedTraffic("two", lengths, rate)))
 
 
+@pytest.mark.evidence
 def test_the_highest_rate_for_a_large_budget_is_near_the_formulas(monkeypatch):
     monkeypatch.setattr(checks, "MOST", 1_500)
     traffic, machine = steady(1, 600, 10), Machine(COST, 64)
@@ -233,6 +240,7 @@ def test_dispersion_shows_bursts():
     assert dispersion(code, 60 * SECOND) > 20 * dispersion(conv, 60 * SECOND)
 
 
+@pytest.mark.evidence
 def test_the_formula_underprovisions_a_bursty_trace_but_not_a_poisson_one(monkeypatch):
     """Up to twenty arrive at once; the mean rate does not show their waits."""
     monkeypatch.setattr(checks, "MOST", 600)

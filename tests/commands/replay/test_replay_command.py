@@ -189,6 +189,7 @@ def test_the_what_if_of_a_simulated_run_is_the_run_itself(case):
     assert set(rerun.ends) == refused and not priced.ran_out
 
 
+@pytest.mark.evidence
 @settings(deadline=None)
 @given(cases(), cases())
 def test_any_change_completes_and_gives_no_request_another_answer(case, other):

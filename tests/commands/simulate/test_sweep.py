@@ -250,6 +250,7 @@ def test_a_point_has_the_figures_of_a_single_simulation(ran, tmp_path):
             assert figures["engine"]["busy"] == found.engine[name][repeat].busy
 
 
+@pytest.mark.evidence
 def test_the_json_is_the_same_with_one_worker(ran, tmp_path):
     swept(tmp_path, "rate=4,10,16", repeat=2, workers=1)
     for name in ("sweep.json", "sweep.html"):
@@ -334,6 +335,7 @@ def test_a_capacity_of_too_few_requests_is_no_number_and_says_how_many_it_needs(
     assert more in html and 'class="dots line mark' not in html
 
 
+@pytest.mark.evidence
 def test_drawn_lanes_are_not_judged_by_their_lowest_rate(tmp_path):
     path = tmp_path / "drawn.yaml"
     path.write_text("chat: {arrivals: poisson, prompt: 40, answer: 4, budget: {ttft: 900}}\n")

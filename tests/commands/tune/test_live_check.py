@@ -86,6 +86,7 @@ def test_a_model_that_is_slower_is_said_to_break_its_lanes(tmp_path, few, monkey
     assert min(found["live"]["attainment"]["recommended"]["simulated"].values()) >= 0.95
 
 
+@pytest.mark.evidence
 def test_the_search_is_the_same_with_and_without_it(tmp_path, few, monkeypatch):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir(), two.mkdir()

@@ -94,6 +94,7 @@ def test_what_it_is_compared_with_has_no_more_slots_than_the_cost_file():
         assert {each.slots for each in tuning.Tuning.others.fget(made).values()} == {slots}
 
 
+@pytest.mark.evidence
 def test_the_number_of_processes_does_not_change_the_answer(tmp_path, few):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir(), two.mkdir()

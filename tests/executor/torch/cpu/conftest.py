@@ -1,7 +1,5 @@
 """The kernels, as they are built for this machine, and for lesser ones."""
 
-import os
-
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
@@ -19,8 +17,9 @@ PROCESSORS = {  # flags that are needed, and what their like is built with
 
 
 @pytest.fixture(scope="session", params=["native", *PROCESSORS])
-def built(request, tmp_path_factory):
-    """For this processor, for one without AMX and for one that has no more than AVX2."""
+def built(request):
+    """For this processor, for one without AMX and for one that has no more than AVX2. Each is built
+    once, into the user's cache."""
     if kernels() is None:
         pytest.skip("there are no kernels here")
     if request.param == "native":
@@ -30,9 +29,7 @@ def built(request, tmp_path_factory):
         pytest.skip("it would be the native one")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build, "FLAGS", (*OTHERS, *flags))
-        file = tmp_path_factory.mktemp("kernels") / f"{request.param}.so"
-        build._build(os.environ.get("CXX", "g++"), file)
-    return Kernels(file)
+        return Kernels(build.compiled())
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ import sys
 import pytest
 
 
+@pytest.mark.evidence
 def test_the_fused_kernels_compile_without_a_gpu():
     pytest.importorskip("triton")
     env = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}

@@ -173,6 +173,7 @@ def test_equals_of_the_last_that_a_filter_keeps_stay(wish):
 HALVES = logits_of(1, 49_152, spread=2.0).bfloat16().float()  # many are equal
 
 
+@pytest.mark.evidence
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("mate", [{"top_k": 1500}, {"top_p": 0.999, "temperature": 3.0}])
 @pytest.mark.parametrize("wish", [{"top_k": 20}, {"top_k": 100}, {"top_k": 950}, {"top_p": 0.5}])

@@ -14,7 +14,8 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from headway.errors import HeadwayError
@@ -101,19 +102,25 @@ def _files(pattern: str) -> list[Path]:
 
 
 def _build(compiler: str, file: Path) -> None:
-    """Build the library in a temporary folder and rename it when it is complete."""
+    """Build the library in a temporary folder and rename it when it is complete. As many sources
+    are compiled at a time as there are processors."""
     with tempfile.TemporaryDirectory(dir=file.parent) as work:
         library = Path(work, file.name)
         parts = {path: Path(work, f"{path.stem}.o") for path in _files("*.cpp")}
-        for command in (
-            *([compiler, *FLAGS, "-c", str(path), "-o", str(part)] for path, part in parts.items()),
-            [compiler, "-shared", *map(str, parts.values()), "-o", str(library)],
-        ):
-            try:
-                done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
-            except subprocess.TimeoutExpired as error:
-                raise NoKernelsError(f"{compiler} took more than {SECONDS} s") from error
-            if done.returncode:
-                said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
-                raise NoKernelsError(f"{compiler} failed: {said[0]}")
+        asked = [
+            [compiler, *FLAGS, "-c", str(path), "-o", str(part)] for path, part in parts.items()
+        ]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            list(pool.map(_compile, asked))  # raises the error of the first that failed
+        _compile([compiler, "-shared", *map(str, parts.values()), "-o", str(library)])
         library.replace(file)
+
+
+def _compile(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired as error:
+        raise NoKernelsError(f"{command[0]} took more than {SECONDS} s") from error
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or [f"status {done.returncode}"]
+        raise NoKernelsError(f"{command[0]} failed: {said[0]}")

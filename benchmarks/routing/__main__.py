@@ -17,173 +17,48 @@ ensemble: five members, a quorum of three, and waiting for all.
     python -m benchmarks.routing [--part cascade|speculate|fallback|ensemble] [--check]
 """
 
-import asyncio
 import math
-import random
 import sys
 from argparse import ArgumentParser
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from benchmarks.report import Figure, finish
+from benchmarks.routing.score import Make, Score, play
+from benchmarks.routing.targets import (
+    LARGE,
+    LARGE_MEAN,
+    LARGE_RATE,
+    REQUESTS,
+    SLOTS,
+    SMALL,
+    Task,
+    large,
+    mean_tokens,
+    small,
+    tasks_of,
+    tokens,
+)
 from headway.routing import (
     Cascade,
     CircuitSettings,
     Confident,
-    DecisionRow,
     Ensemble,
     Fallback,
     Labelled,
     Majority,
-    Route,
     RouteAnswer,
     RouteRequest,
     SimulatedTarget,
     calibrate_cascade,
 )
 from headway.routing.targets.simulated import line
-from headway.sim.loop import run
 
-SEED, SEEDS, REQUESTS = 1, 5, 600
-SLOTS = 8  # of a target; its requests share the device
-TOKENS = 100.0  # of the mean answer
-SMALL, LARGE = (0.02, 0.002), (0.1, 0.010)  # seconds of an answer, and of each token in a slot
-LARGE_MEAN = LARGE[0] + TOKENS * LARGE[1]
-LARGE_RATE = SLOTS / LARGE_MEAN  # requests a second that the large target can serve
+SEED, SEEDS = 1, 5
 QUALITY = 0.9  # that the cascade must reach
 LOADS = 0.5, 0.9, 1.5
 DEADLINE = 4.0  # seconds; of `speculate`, shares of the mean large answer
 TIGHT = 1.6, 2.0
 CHANCE = 1.645  # standard errors
-
-Make = Callable[[Callable[[DecisionRow], object]], Route]
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """One request, with all its draws."""
-
-    at: float  # seconds
-    tokens: int  # of the small target's and the large one's answer alike
-    stall: float  # of the small target's time, where it stalls
-    score: float  # mean log-probability of the small target's answer
-    small_is_right: bool
-    large_is_right: bool
-    stretches: tuple[float, ...]  # of the time of each member of an ensemble
-    rights: tuple[bool, ...]  # whether each member is right
-
-
-def tasks_of(seed: int, rate: float, count: int = REQUESTS) -> list[Task]:
-    """Poisson arrivals. Answers are of exponential length, 20 tokens at least. The small target is
-    right with probability exp(score), the large one with 0.97; members are right in 0.75."""
-    draw, at, tasks = random.Random(seed), 0.0, list[Task]()
-    for _ in range(count):
-        at += draw.expovariate(rate)
-        score = -draw.expovariate(2.0)
-        tasks.append(
-            Task(
-                at,
-                20 + round(draw.expovariate(1 / (TOKENS - 20))),
-                10.0 if draw.random() < 0.1 else 1.0,
-                score,
-                draw.random() < math.exp(score),
-                draw.random() < 0.97,
-                tuple([draw.lognormvariate(-0.32, 0.8) for _ in range(5)]),
-                tuple([draw.random() < 0.75 for _ in range(5)]),
-            )
-        )
-    return tasks
-
-
-def tokens(request: RouteRequest) -> int:
-    task: Task = request.input
-    return task.tokens
-
-
-def mean_tokens(request: RouteRequest) -> int:
-    """The length expected beforehand: the answer's own length is not known yet."""
-    return round(TOKENS)
-
-
-def small(stalls: bool = False) -> SimulatedTarget:
-    def takes(request: RouteRequest) -> int:
-        task: Task = request.input
-        return round((task.stall if stalls else 1) * line(*SMALL, tokens)(request))
-
-    def answer(request: RouteRequest) -> RouteAnswer:
-        task: Task = request.input
-        return RouteAnswer(task.small_is_right, "", task.score, task.tokens)
-
-    return SimulatedTarget(
-        "small",
-        takes,
-        answer,
-        expected=line(*SMALL, mean_tokens),
-        slots=SLOTS,
-        max_waiting=10_000,
-    )
-
-
-def large() -> SimulatedTarget:
-    def answer(request: RouteRequest) -> RouteAnswer:
-        task: Task = request.input
-        return RouteAnswer(task.large_is_right, "", -0.1, task.tokens)
-
-    return SimulatedTarget(
-        "large",
-        line(*LARGE, tokens),
-        answer,
-        expected=line(*LARGE, mean_tokens),
-        slots=SLOTS,
-        max_waiting=10_000,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Score:
-    """What a route has made of a run. Shares are of all requests that were offered."""
-
-    attained: float  # answered within the deadline, by an answer that was accepted
-    answered: float  # answered within the deadline
-    right: float
-    right_accepted: float  # share of the accepted answers
-    cost: float  # device seconds of a request
-    times: Sequence[float]  # seconds of each, answered or not, sorted
-
-    @property
-    def p95(self) -> float:
-        return self.times[int(0.95 * len(self.times))]
-
-
-def play(make: Make, tasks: Sequence[Task], deadline: float) -> Score:
-    """Run a route over the tasks."""
-    rows, right, accepted = list[DecisionRow](), list[bool](), list[bool]()
-
-    async def call(route: Route, task: Task) -> None:
-        await asyncio.sleep(task.at)
-        try:
-            answer = await route.ask(RouteRequest(task, timeout=deadline))
-            right.append(bool(answer.value))
-            if answer.accepted:
-                accepted.append(bool(answer.value))
-        except Exception:  # the row says why
-            right.append(False)
-
-    async def main() -> None:
-        async with make(rows.append) as route:
-            await asyncio.gather(*[call(route, task) for task in tasks])
-
-    run(main())
-    assert len(rows) == len(right) == len(tasks)
-    n = len(tasks)
-    return Score(
-        sum([row.good and row.accepted for row in rows]) / n,
-        sum([row.good for row in rows]) / n,
-        sum(right) / n,
-        sum(accepted) / len(accepted),
-        sum([row.nanoseconds for row in rows]) / n / 1e9,
-        sorted([row.e2e / 1e9 for row in rows]),
-    )
 
 
 def threshold() -> float:

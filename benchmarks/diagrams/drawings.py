@@ -1,19 +1,10 @@
-"""What does each strategy do with the same eight requests? Drawn from real steps.
+"""The eight requests, the strategies that serve them, and a drawing of each run."""
 
-The real scheduler serves eight requests in four slots in virtual time (a step takes 4 ms and
-0.25 ms a token: a toy price, so that padding is seen). Every bar is a row of a batch that the
-executor was handed, or a time of the ledger; nothing is drawn by hand. A test draws them again.
-
-    python -m benchmarks.diagrams            writes docs/diagrams/*.svg
-"""
-
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.report import Figure, finish
 from benchmarks.textbook.canvas import Canvas
 from benchmarks.textbook.part import SIMULATED, Part, Table
 from benchmarks.textbook.runs import MS, ROOM, Served, serve
@@ -202,19 +193,3 @@ def drawings() -> dict[str, str]:
     runs = {name: run(policies) for name, (_, policies) in STRATEGIES.items()}
     span = max(served.nanoseconds for served in runs.values())
     return {f"{name}.svg": draw(STRATEGIES[name][0], runs[name], span) for name in STRATEGIES}
-
-
-def main() -> int:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    drawn = drawings()
-    for name, text in drawn.items():
-        (FOLDER / name).write_text(text)
-    figures = []
-    for name, (_, policies) in STRATEGIES.items():
-        served = run(policies)
-        figures.append(Figure(f"{name}_ms", [served.nanoseconds / MS], unit="ms"))
-    return finish("diagrams", __doc__ or "", 0, figures)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

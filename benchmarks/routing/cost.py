@@ -6,7 +6,7 @@ and through routes that ask one model, in turns, so that the machine's state aff
 figure is the processor time of the whole process, engine threads included, that a request takes
 beyond the direct one. A vote of three shows what three attempts take.
 
-    python -m benchmarks.route_cost [--rounds 9] [--requests 100] [--profile] [--check]
+    python -m benchmarks.routing.cost [--rounds 9] [--requests 100] [--profile] [--check]
 """
 
 import argparse

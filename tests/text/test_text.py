@@ -21,7 +21,7 @@ from headway.executor.tokenizer_beside import tokenizer_beside
 from headway.text.text_stream import TextStream
 from headway.text.tokenizer import Tokenizer
 
-TINY = Path(__file__).parent.parent / "src" / "headway" / "models" / "headway-tiny"
+TINY = Path(__file__).parents[2] / "src" / "headway" / "models" / "headway-tiny"
 VOCAB = 4096
 
 
