@@ -92,6 +92,7 @@ def covered_share(ratios, every, span=1_000_000):
     return covered / len(ratios)
 
 
+@pytest.mark.evidence
 @given(st.floats(0.05, 20), st.integers(0, 99), st.floats(0.02, 3))
 def test_whatever_the_bias_nine_of_ten_are_covered(bias, seed, every):
     """From the first one on: the long answers that still run count as well."""
@@ -100,6 +101,7 @@ def test_whatever_the_bias_nine_of_ten_are_covered(bias, seed, every):
     assert 0.84 < covered_share(ratios, every * bias) < 0.97
 
 
+@pytest.mark.evidence
 @given(st.floats(0.3, 3), st.integers(0, 99))
 def test_nine_of_ten_are_covered_while_answers_take_ever_longer_or_shorter(trend, seed):
     random = Random(seed)

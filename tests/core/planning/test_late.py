@@ -66,6 +66,16 @@ def test_who_waits_and_cannot_be_in_time_is_told_once_and_served_behind_the_othe
     assert rows == {"runs": False, "hopeful": False, "late": True}
 
 
+def test_one_that_went_behind_stays_there_under_other_settings():
+    scheduler = made(RELEGATE)
+    scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)
+    step(scheduler, 0)
+    assert scheduler.apply([], 21) == [Event("late", relegated=True)]
+    lane = Lane("default", IN_TIME, late=RELEGATE, priority=7)
+    assert scheduler.apply([Retune(1, scheduler.settings.policies, (lane,))], 22) == []
+    assert scheduler.load(22).lanes["default"].relegated == 1
+
+
 def test_where_the_lane_refuses_them_those_that_wait_end_at_once():
     scheduler = made(REFUSE)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)

@@ -225,7 +225,7 @@ def test_who_is_only_imagined_is_not_in_the_way_of_the_others():
 
 
 def test_where_many_wait_they_are_looked_at_less_often():
-    count = 3 * MANY
+    count = MANY + 200
     asked = [other(f"r{i}", 4, 2, arrived=MS * (i // 2)) for i in range(count)]
     rows, events = served(*asked, blocks=9_999)
     late = [rows[f"r{i}"] for i in range(count - 50, count)]
