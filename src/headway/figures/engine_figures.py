@@ -38,6 +38,14 @@ class EngineFigures:
         """Share of the computed tokens that were padding or for finished slots."""
         return self.held + self.padding
 
+    def kv_mean(self, blocks: int) -> float:
+        """Share of the KV blocks in use, in the mean; 0 if no step was counted. blocks: all."""
+        return 1 - self.free_mean / blocks if self.busy else 0.0
+
+    def kv_peak(self, blocks: int) -> float:
+        """As `kv_mean`, at most."""
+        return 1 - self.free_least / blocks if self.busy else 0.0
+
     @property
     def unserved(self) -> int:
         """Offered requests that were not served."""

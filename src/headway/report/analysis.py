@@ -188,7 +188,7 @@ class Analysis:
         return {
             "device time per answered token": spent / tokens if tokens else 0.0,
             "waste": engine.waste,
-            "KV in use": 1 - engine.free_mean / self.num_blocks if self.num_blocks else 0.0,
+            "KV in use": engine.kv_mean(self.num_blocks) if self.num_blocks else 0.0,
         }
 
     def first(self, name: str) -> Outcome:

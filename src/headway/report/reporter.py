@@ -10,6 +10,7 @@ from rich.text import Text
 
 from headway import __version__
 from headway.costing.machine import cores, describe_machine
+from headway.figures.medians import median_figures
 from headway.report import report_json, terminal_tables, workload_summary
 from headway.report.analysis import Analysis
 from headway.report.formatting import pressed
@@ -106,10 +107,11 @@ class Reporter:
             self._complain(others)
 
     def _print(self, found: Analysis, folder: Path) -> None:
-        """Print the verdict, the latency and throughput tables, and where the report is."""
+        """Print the verdict, the latency and throughput tables, and where the report is. With
+        several repeats the tables give medians; the page has the range, too."""
         print_, tail = self.console.print, found.tail
         first = {
-            name: {lane: each[0] for lane, each in lanes.items()}
+            name: {lane: median_figures(each) for lane, each in lanes.items()}
             for name, lanes in found.latency.items()
         }
         print_()
@@ -122,7 +124,7 @@ class Reporter:
         if any(found.tenants.values()):
             print_(terminal_tables.tenants_table(found.tenants))
             print_()
-        engine = {name: each[0] for name, each in found.engine.items()}
+        engine = {name: median_figures(each) for name, each in found.engine.items()}
         print_(terminal_tables.engine_table(engine))
         print_()
         if promised := found.promised:
@@ -136,6 +138,8 @@ class Reporter:
             compared = f" against {each.other}: {pressed(each.card)}."
             print_(Text.assemble((each.name, "bold"), compared))
         notes = [*terminal_tables.latency_notes(first, tail), terminal_tables.ENGINE_NOTE]
+        if (repeats := len(next(iter(found.engine.values()), ()))) > 1:
+            notes.append(f"Latency and throughput: medians of {repeats} repeats. Else: the first.")
         terminal_tables.print_notes(self.console, notes)
         print_(Text(f"The report is {folder / 'report.html'}; its rows, report.json."))
 

@@ -110,8 +110,8 @@ def figures_of(name: str, repeat: int, outcome: Outcome, work: Workload, blocks:
         lanes=lanes,
         goodput={lane: goodput(counted, lane) for lane in lanes},
         engine=engine,
-        kv_mean=1 - engine.free_mean / blocks,
-        kv_peak=1 - engine.free_least / blocks,
+        kv_mean=engine.kv_mean(blocks),
+        kv_peak=engine.kv_peak(blocks),
         tallies=tally_blocks(counted, work.warm_up, work.window),
     )
 

@@ -145,8 +145,8 @@ def resources(found: Analysis) -> Table:
             for kind in ("padding", "held", "discarded", "recomputed")
         ]
         shares += [
-            [1 - each.free_mean / blocks for each in engine],
-            [1 - each.free_least / blocks for each in engine],
+            [each.kv_mean(blocks) for each in engine],
+            [each.kv_peak(blocks) for each in engine],
         ]
         rows.append(
             [
