@@ -272,10 +272,32 @@ def test_a_trace_whose_clock_does_not_begin_at_0_counts_from_its_first_arrival(l
 
 
 def test_seconds_before_the_first_arrival_of_a_coarse_trace_are_refused_with_the_remedy(lanes):
-    """Its two arrivals of a tick come anywhere in that tick of an hour."""
-    text = TRACE.splitlines()[0] + "\n0,9,9\n0,9,9\n3600,9,9\n3600,9,9\n"
-    with pytest.raises(SettingError, match=r"nobody arrives in the first 20 s of a: take more"):
-        fixed(lanes("{a: {trace: chat.csv}}", text), Demand(rate=2), 20 * S)
+    """Its two arrivals of a tick come anywhere in that tick of ten seconds."""
+    text = TRACE.splitlines()[0] + "\n0,9,9\n0,9,9\n10,9,9\n10,9,9\n"
+    with pytest.raises(SettingError, match=r"nobody arrives in the first 0.01 s of a: take more"):
+        fixed(lanes("{a: {trace: chat.csv}}", text), Demand(rate=2), S // 100)
+
+
+def test_bursts_a_minute_apart_are_no_coarse_clock(tmp_path):
+    path = tmp_path / "cron.csv"
+    rows = "".join(f"{60 * (k // 5)},8,1\n" for k in range(50))
+    path.write_text("arrival_s,input_tokens,output_tokens\n" + rows)
+    (service,) = endpoints_from_traces([path])
+    assert service.source.tick == 0
+    times = [ask.at for ask in service.source.specs("cron", 0, 2_048)]
+    assert sorted(set(times)) == [60 * S * k for k in range(10)]
+
+
+def test_a_trace_too_short_for_its_own_rate_ends_before_the_window(lanes):
+    """It is not stretched over the window, which would be a lower rate."""
+    text = TRACE.splitlines()[0] + "".join(f"\n{k},9,9" for k in range(20)) + "\n"
+    work = fixed(lanes("{a: {trace: chat.csv, rate: 5}}", text), Demand(), 45 * S)
+    assert len(work.specs) == 20 and work.specs[-1].at < 4 * S
+    beside = (
+        "{a: {trace: chat.csv, rate: 5}, b: {arrivals: poisson, rate: 1, prompt: 9, answer: 9}}"
+    )
+    mixed = fixed(lanes(beside, text), Demand(), 45 * S)
+    assert max(each.at for each in mixed.specs if each.lane == "a") < 4 * S
 
 
 def test_tokens_cut_at_the_context_are_counted(lanes):
@@ -370,7 +392,11 @@ def test_an_invalid_lane_is_refused_with_its_place_in_the_file(lanes, text, said
     "text, demand, said",
     [
         ("a: {trace: chat.csv, weight: 0}", Demand(rate=1), "sum to 0"),
-        ("a: {trace: chat.csv}", Demand(rate=9_999), "lower the rate"),
+        (
+            "a: {arrivals: poisson, prompt: 9, answer: 9}",
+            Demand(rate=9_999),
+            "lower the rate",
+        ),
         ("{a: {trace: chat.csv}, b: {trace: chat.csv, rate: 5}}", Demand(rate=4), "leave nothing"),
     ],
 )

@@ -139,7 +139,9 @@ class Reporter:
             print_(Text.assemble((each.name, "bold"), compared))
         notes = [*terminal_tables.latency_notes(first, tail), terminal_tables.ENGINE_NOTE]
         if (repeats := len(next(iter(found.engine.values()), ()))) > 1:
-            notes.append(f"Latency and throughput: medians of {repeats} repeats. Else: the first.")
+            notes.append(
+                f"Latency and throughput: medians of {repeats} repeats; else the first one."
+            )
         terminal_tables.print_notes(self.console, notes)
         print_(Text(f"The report is {folder / 'report.html'}; its rows, report.json."))
 

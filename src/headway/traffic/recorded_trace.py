@@ -9,6 +9,8 @@ from headway.costing.request_spec import RequestSpec
 from headway.traffic.token_scale import scale_trace
 from headway.traffic.trace import Arrival
 
+COARSEST = 10_000_000_000  # nanoseconds; Mooncake's traces count in steps of 3 s
+
 
 @dataclass(frozen=True, slots=True)
 class RecordedTrace:
@@ -20,11 +22,13 @@ class RecordedTrace:
 
     @property
     def tick(self) -> int:
-        """The resolution of the trace's clock in nanoseconds; 0 if it tells most arrivals apart."""
+        """The resolution of the trace's clock in nanoseconds; 0 if it tells most arrivals apart.
+        No clock is coarser than COARSEST: equal times further apart are bursts."""
         times = sorted({each.at for each in self.arrivals})
         if len(times) < 2 or 2 * len(times) > len(self.arrivals):
             return 0
-        return min(b - a for a, b in pairwise(times))
+        tick = min(b - a for a, b in pairwise(times))
+        return tick if tick <= COARSEST else 0
 
     def specs(self, lane: str, seed: int, context: int) -> Iterator[RequestSpec]:
         """Yield the requests of the trace, by arrival. Times count from its first arrival."""

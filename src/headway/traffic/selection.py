@@ -93,8 +93,12 @@ def select_requests(
             f"nobody arrives in the first {span / 1e9:g} s of {' and '.join(traces)}: "
             "take more --seconds"
         )
-    window = max(1, round(count / left * 1e9)) if weighted else span
-    portions = {each.name: LaneSelection(rates[each.name] * span / 1e9, span) for each in services}
+    portions = {
+        each.name: _portion(each, rates[each.name], span, seed, context) for each in services
+    }
+    window = max([1, *(each.within for each in portions.values())])
+    if weighted:
+        window = max(1, round(count / left * 1e9))
     for name, share in shares.items():
         times = traces.get(name, [])
         is_prefix = not demand.load and round(share * count) == _until(times, span) > 0
@@ -113,9 +117,21 @@ def select_in_window(
 ) -> Selection:
     """Select as many requests as this demand brings in a window of `window` nanoseconds."""
     rates = _rates(services, demand, token_cost, seed, context)
-    return Selection(
-        {name: LaneSelection(rates[name] * window / 1e9, window) for name in rates}, window
-    )
+    portions = {
+        each.name: _portion(each, rates[each.name], window, seed, context) for each in services
+    }
+    return Selection(portions, window)
+
+
+def _portion(
+    service: EndpointTraffic, rate: float, span: int, seed: int, context: int
+) -> LaneSelection:
+    """What comes at this rate in this span. A trace with fewer requests ends before it: stretched
+    over the span, it would come at a lower rate."""
+    count = rate * span / 1e9
+    if service.is_recorded and count > (most := len(_times(service, seed, context))):
+        return LaneSelection(most, round(most / rate * 1e9))
+    return LaneSelection(count, span)
 
 
 def _times(service: EndpointTraffic, seed: int, context: int) -> list[int]:
