@@ -93,3 +93,34 @@ def test_what_is_wrong_names_the_model(tmp_path):
         assert "engine.slots cannot grow to 3" in answer.json()["error"]["message"]
     with served(configured(tmp_path, keys=keys)) as (client, _, _):
         assert client.get("/v1/models").status_code == 401, "keys that name models are no hindrance"
+
+
+def effective(client):
+    return client.get("/v1/config/effective").json()
+
+
+def test_the_only_model_begins_with_its_own_engine_settings(tmp_path):
+    own = {"slots": 4, "strategy": {"join": "continuous", "chunk": 64}}
+    store = {"store": str(tmp_path / "v.db")}
+    config = ServerConfig(models=[{"name": "m", "engine": own}], versions=store)
+    with served(config) as (client, _, _):
+        first = client.get("/v1/versions/1").json()["config"]["engine"]
+        assert first["slots"] == 4 and first["strategy"]["chunk"] == 64
+        assert 'headway_batch_slots{engine="0",model_name="m"} 4.0' in client.get("/metrics").text
+        more = post(client, "", {"config": {"engine": {"slots": 5}}, "reason": "more"})
+        assert "engine.slots cannot grow to 5" in more.json()["error"]["message"]
+        post(client, "", {"config": {"engine": {"slots": 3}}, "reason": "fewer"})
+        post(client, "/2/promote")
+        model, *_ = effective(client)["models"]
+        assert model["engine"]["slots"] == 3 and model["engine"]["strategy"]["chunk"] == 64
+
+
+def test_what_no_version_holds_is_shown_as_before(tmp_path):
+    store = {"store": str(tmp_path / "v.db")}
+    models = [{"name": "m"}, {"function": "mine:f"}]
+    routes = {"r": {"rules": [{"to": "m"}]}}
+    config = ServerConfig(models=models, routes=routes, versions=store)
+    with served(config) as (client, _, _):
+        shown = effective(client)
+        assert [each["name"] for each in shown["models"]] == ["m", "f"]
+        assert list(shown["routes"]) == ["r"]

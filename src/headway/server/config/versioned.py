@@ -19,7 +19,7 @@ def bases(config: ServerConfig) -> dict[str, ServerConfig]:
     """For each checkpoint, by its own name, the configuration that its versions change. With
     several models it has no routes and no keys' `models`, since those may name the other models."""
     if len(config.models) == 1:
-        return {config.model.served_name: config}
+        return {entry.model.served_name: entry for entry in config.entries}
     keys = tuple([key.model_copy(update={"models": ()}) for key in config.keys])
     found = dict[str, ServerConfig]()
     for entry in config.entries:
@@ -65,3 +65,18 @@ def with_version(config: ServerConfig, values: Mapping[str, Any], name: str) -> 
         return ServerConfig(**fields)
     except ValidationError as error:
         raise SettingError(describe_problems(error, lambda where: name)[0]) from None
+
+
+def put_in_force(config: ServerConfig, version: ServerConfig) -> ServerConfig:
+    """The configuration of a server with one checkpoint, with what a version of it holds. Functions
+    and all other settings stay."""
+    held = {name: getattr(version.engine, name) for name in ENGINE}
+    changed: dict[str, Any] = {"lanes": version.lanes}
+    models = list(config.models)
+    at = next(at for at, model in enumerate(models) if not model.function)
+    if (own := models[at].engine).model_fields_set:
+        models[at] = models[at].model_copy(update={"engine": own.model_copy(update=held)})
+        changed["models"] = tuple(models)
+    else:
+        changed["engine"] = config.engine.model_copy(update=held)
+    return config.model_copy(update=changed)

@@ -22,6 +22,7 @@ from headway.server.answering.call import Call
 from headway.server.answering.refusal import Refusal
 from headway.server.answering.routed import Routed
 from headway.server.config.config import ServerConfig
+from headway.server.config.versioned import put_in_force
 from headway.server.engine.handle import EngineHandle, EngineState, FunctionBackend
 from headway.server.intake.access_record import access_record
 from headway.server.intake.admission import draining
@@ -86,9 +87,9 @@ class Service:
         return sum([each.admission.open for each in self.models])
 
     def retune(self, config: ServerConfig) -> None:
-        """Put another version of the configuration in force, with the same lane names. The current
-        keys stay: a version has no keys of its own, and keys may have been reloaded since."""
-        self.config = config.model_copy(update={"keys": self.config.keys})
+        """Put another version of the only checkpoint in force, with the same lane names. All that a
+        version does not hold stays: functions, routes, and keys, which may have been reloaded."""
+        self.config = put_in_force(self.config, config)
         self.lanes = {lane.name: lane for lane in config.core_lanes}
 
     def close(self) -> None:
