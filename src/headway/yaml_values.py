@@ -11,9 +11,21 @@ from headway.errors import SettingError, did_you_mean
 DECIMAL = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)"  # a number before a unit, as a pattern
 MERGE = "tag:yaml.org,2002:merge"  # the type of the key <<
 
+# What yaml passes on for a value that has not the form of its type, such as 2026-02-30.
+FORMLESS = (AttributeError, LookupError, OverflowError, ValueError)
+
 
 class DistinctLoader(yaml.SafeLoader):
-    """A loader that refuses duplicate keys, of which YAML would silently take the last one."""
+    """A loader that refuses duplicate keys, of which YAML would silently take the last one, and
+    values that contain themselves."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        """The node's value, whole. Raises ConstructorError."""
+        try:
+            return super().construct_object(node, deep=True)
+        except FORMLESS:
+            problem = f"the value is not a valid {node.tag.rpartition(':')[2]}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from None
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         """The mapping with its keys as in the file, before anything is merged into it."""
@@ -29,10 +41,18 @@ class DistinctLoader(yaml.SafeLoader):
         return node
 
 
+def load_yaml(text: str, loader: type[DistinctLoader] = DistinctLoader) -> Any:
+    """The value of a text. Raises YAMLError, also if the value is nested too deeply."""
+    try:
+        return yaml.load(text, loader)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None
+
+
 def read_yaml(path: Path) -> Mapping[str, Any]:
     """The mapping in a YAML file. Raises SettingError, naming the file."""
     try:
-        return mapping(yaml.load(path.read_text(encoding="utf-8"), DistinctLoader), path.name)
+        return mapping(load_yaml(path.read_text(encoding="utf-8")), path.name)
     except (OSError, UnicodeDecodeError) as error:
         raise SettingError(f"{path.name} cannot be read: {error}") from error
     except yaml.YAMLError as error:

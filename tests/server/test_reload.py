@@ -32,14 +32,14 @@ def config(*keys, **more):
 
 
 def reloaded(before, after):
-    """The service and what was said. after: a configuration, or why there is none."""
+    """The service and what was said. after: a configuration, or the error instead of it."""
 
     async def go():
         service, log = service_of(before, engine := fake(before)), Said()
 
         def load():
-            if isinstance(after, str):
-                raise SettingError(after)
+            if isinstance(after, Exception):
+                raise after
             return after
 
         Reloading(load, service, log).reload()
@@ -69,7 +69,8 @@ def test_keys_come_and_go_and_what_else_has_changed_is_named():
 @pytest.mark.parametrize(
     "after, why",
     [
-        ("headway.yaml is not YAML", "is not YAML"),
+        (SettingError("headway.yaml is not YAML"), "is not YAML"),
+        (OSError("File name too long"), "File name too long"),
         (config(), "the last key went"),
         (config({**key("a"), "tenant": "other"}, key("b")), "a tenant or a weight has changed"),
         (config(key("a"), lanes={"chat": {}}), "lanes neither come nor go"),

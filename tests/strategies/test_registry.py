@@ -284,6 +284,8 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path):
     for text, said in (
         ("- a", "a mapping"),
         ("a: [", "is not YAML"),
+        ("a: {rule: 2026-02-30}", "the value is not a valid timestamp"),
+        (f"a: {'[' * 3_000}{']' * 3_000}", "is not YAML: it is nested too deeply"),
         ("", "a mapping"),
         ("{}", r"^mine\.yaml has no strategies$"),
         ("static:\nstatic: {join: continuous}", r"mine\.yaml is not YAML: 'static' is there twice"),

@@ -6,6 +6,7 @@ import typer
 import yaml
 
 from headway.errors import SettingError
+from headway.yaml_values import load_yaml
 
 Executor = Annotated[
     str,
@@ -34,7 +35,7 @@ def read_vllm(given: list[str] | None) -> dict[str, Any]:
         if not (name and equals):
             raise SettingError(f"--vllm must be NAME=VALUE, not {each!r}")
         try:
-            arguments[name.replace("-", "_")] = yaml.safe_load(value)
+            arguments[name.replace("-", "_")] = load_yaml(value)
         except yaml.YAMLError:
             raise SettingError(f"--vllm {name}: {value!r} is not a value") from None
     return arguments

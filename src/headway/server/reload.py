@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
-from headway.errors import SettingError
+from headway.errors import SettingError, first_line
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import weights_of
 from headway.server.intake.service import Service
 from headway.server.observe.logs import Log
 
 LOOK = 1.0  # seconds between two looks at the file
+REFUSED = "configuration not reloaded: all stays as it was"
 
 
 class Reloading:
@@ -32,7 +33,10 @@ class Reloading:
             found = self._load()
             self._check(found)
         except SettingError as error:
-            self._log.error("configuration not reloaded: all stays as it was", cause=str(error))
+            self._log.error(REFUSED, cause=str(error))
+            return
+        except Exception as error:  # the edge of the watching, which goes on
+            self._log.error(REFUSED, cause=first_line(error), exc_info=True)
             return
         before, self._loaded = self._loaded, found
         names = [name for name in ServerConfig.model_fields if name != "keys"]

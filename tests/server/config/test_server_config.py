@@ -652,6 +652,12 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ("lanes: {? [a]: {}}", "line 1: found unhashable key"),
         ("- a", "headway.yaml: sections with names are wanted"),
         ("a: [", "headway.yaml is not YAML: line 1: expected the node content"),
+        ("\nserver: {port: 2026-02-30}", "is not YAML: line 2: the value is not a valid timestamp"),
+        ("server: {port: 0x_}", "is not YAML: line 1: the value is not a valid int"),
+        (f"server: {{port: {'9' * 5_000}}}", "line 1: the value is not a valid int"),
+        ("server: {port: !!bool x}", "line 1: the value is not a valid bool"),
+        (f"a: {'[' * 3_000}{']' * 3_000}", "headway.yaml is not YAML: it is nested too deeply"),
+        ("engine: &a {strategy: *a}", "line 1: found unconstructable recursive node"),
         ("engine: {slots: 0}\nserver: {port: -1}", "not 0 (and 1 more)"),
     ],
 )
@@ -795,6 +801,7 @@ def shortened(folder):
     "text, message",
     [
         ("models: [{path: ./nothing}]", "the model ./nothing is not a folder, nor a model's id"),
+        (f"models: [{{path: {'a' * 5_000}}}]", "aaa cannot be read: File name too long"),
         ("models: [{path: TMP}]", "config.json"),
         ("models: [{path: TMP/short}]", "model.safetensors is damaged or cut short"),
         ("models: [{path: TMP/speechless}]", "has no tokenizer.json"),

@@ -29,7 +29,7 @@ from headway.strategies.parts import (
 from headway.strategies.registry import STEP_TOKENS
 from headway.strategies.strategy import SLOTS
 from headway.strategies.strategy_inputs import StrategyInputs
-from headway.yaml_values import known, number, whole
+from headway.yaml_values import known, load_yaml, number, whole
 
 LAST = "step_tokens"  # applied last, because it is checked against the slots
 LONGEST = 1 << 20  # the context in tokens that a strategy gets if the journal has no limit
@@ -71,7 +71,7 @@ def parse_change(strategy: str, sets: Iterable[str]) -> Change:
         if key in keys:
             raise SettingError(f"--set {key} is given twice")
         try:
-            keys[key] = yaml.safe_load(value)
+            keys[key] = load_yaml(value)
         except yaml.YAMLError as error:
             raise SettingError(f"--set {each}: the value is not valid YAML") from error
     return Change(strategy, keys)

@@ -17,7 +17,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 from headway.errors import SettingError, did_you_mean
 from headway.server.config.problems import describe_problems
 from headway.server.config.sections.section import Location, Section
-from headway.yaml_values import MERGE, DistinctLoader
+from headway.yaml_values import MERGE, DistinctLoader, load_yaml
 
 DEFAULT, FLAG = "default", "flag"
 TEXT = "tag:yaml.org,2002:str"  # the tag of a key that YAML reads as text
@@ -97,7 +97,7 @@ def _leaves(value: Any, at: Location) -> Iterator[Location]:
 def read_file(path: Path) -> dict[str, Any]:
     """Read a YAML file's sections, without empty ones. Raises SettingError."""
     try:
-        found = yaml.load(path.read_text(encoding="utf-8"), _Loader)
+        found = load_yaml(path.read_text(encoding="utf-8"), _Loader)
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise SettingError(f"{path.name} cannot be read: {reason}") from error

@@ -156,8 +156,13 @@ def _check_memory(config: ServerConfig, share: int) -> None:
 def checkpoint_folder(path: str) -> Path | None:
     """The checkpoint's folder; None for a hub id. Raises CheckpointError if the path is neither."""
     folder = Path(path).expanduser() if path else EMBEDDED
-    if folder.is_dir():
-        return folder
-    if folder.exists() or not HUB_ID.fullmatch(path):
+    try:
+        if folder.is_dir():
+            return folder
+        exists = folder.exists()
+    except OSError as error:  # a path that is too long, or that may not be looked into
+        why = error.strerror or str(error)
+        raise CheckpointError(f"the model {path} cannot be read: {why}") from None
+    if exists or not HUB_ID.fullmatch(path):
         raise CheckpointError(f"the model {path} is not a folder, nor a model's id on the hub")
     return None

@@ -1,6 +1,7 @@
 """`models`: the checkpoints and functions that are served, and their names."""
 
 import re
+from os.path import isdir  # unlike Path.is_dir, it takes any path
 from pathlib import Path
 from typing import Annotated
 
@@ -90,7 +91,7 @@ class ModelSettings(Section):
         if self.name or not self.path:
             return self.name or EMBEDDED.name
         folder = Path(self.path)
-        return folder.resolve().name if folder.is_dir() else self.path
+        return folder.resolve().name if isdir(folder) else self.path
 
     @property
     def engine_names(self) -> tuple[str, ...]:
