@@ -72,7 +72,7 @@ def test_keys_come_and_go_and_what_else_has_changed_is_named():
         (SettingError("headway.yaml is not YAML"), "is not YAML"),
         (OSError("File name too long"), "File name too long"),
         (config(), "the last key went"),
-        (config({**key("a"), "tenant": "other"}, key("b")), "a tenant or a weight has changed"),
+        (config({**key("a"), "tenant": "other"}, key("b")), "tenant other is new: that needs a re"),
         (config(key("a"), lanes={"chat": {}}), "lanes neither come nor go"),
     ],
 )
@@ -81,6 +81,57 @@ def test_what_cannot_be_reloaded_changes_nothing(after, why):
     assert [asks(service, name) for name in "ab"] == ["a", "b"]
     ((level, text, values),) = said
     assert level == "error" and "all stays as it was" in text and why in values["cause"]
+
+
+def own(name, **more):
+    """A key with a tenant of its own."""
+    return key(name, **{"tenant": "", **more})
+
+
+UNFAIR = {"engine": {"strategy": {"fair": False}}}
+OWN_FAIR = {"models": [{"name": "m", "engine": {"strategy": {"fair": True}}}], **UNFAIR}
+
+
+@pytest.mark.parametrize("more", [{}, OWN_FAIR])
+def test_a_key_with_a_tenant_of_its_own_can_be_revoked(more):
+    service, said = reloaded(config(own("a"), own("b"), **more), config(own("a"), **more))
+    assert [asks(service, name) for name in "ab"] == ["a", ""]
+    assert [line[:2] for line in said] == [("info", "keys reloaded")]
+
+
+@pytest.mark.parametrize("more", [{}, OWN_FAIR])
+@pytest.mark.parametrize(
+    "keys, why",
+    [
+        ([own("a"), own("c")], "tenant c is new"),
+        ([own("a", weight=2), own("b")], "the weight of tenant a has changed"),
+        ([own("a", weight=2)], "the weight of tenant a has changed"),
+    ],
+)
+def test_engines_that_share_by_tenant_learn_no_tenant_and_no_weight(more, keys, why):
+    service, ((level, _, values),) = reloaded(
+        config(own("a"), own("b"), **more), config(*keys, **more)
+    )
+    assert [asks(service, name) for name in "ab"] == ["a", "b"]
+    assert level == "error" and f"{why}: that needs a restart" in values["cause"]
+
+
+def test_a_tenant_that_went_can_come_back_and_no_other():
+    """The engines know it still."""
+    both, alone = config(own("a"), own("b")), config(own("a"))
+
+    async def go():
+        service = service_of(both, engine := fake(both))
+        files = [alone, config(own("c")), both]
+        reloading, found = Reloading(lambda: files.pop(0), service, Said()), []
+        for _ in range(3):
+            reloading.reload()
+            found.append("".join(asks(service, name) for name in "abc"))
+        await asyncio.to_thread(engine.live.close)
+        service.close()
+        return found
+
+    assert asyncio.run(go()) == ["a", "a", "ab"]
 
 
 def test_the_default_lane_of_the_server_stays():

@@ -26,6 +26,9 @@ class Reloading:
         """load: reads the file, the environment and the flags again. Raises SettingError."""
         self._load, self._service, self._log = load, service, log
         self._loaded = service.config
+        # What the engines were started with. No version changes it.
+        self._weights = weights_of(service.config.keys, count=True)
+        self._is_fair = any(each.is_fair for each in service.config.entries)
 
     def reload(self) -> None:
         """Read the configuration again. Called on SIGHUP and when the file has changed."""
@@ -58,12 +61,19 @@ class Reloading:
             raise SettingError(f"{what}: that needs a restart")
         for lane in {*found.lanes} ^ {*self._service.lanes}:
             raise SettingError(f"lanes.{lane}: lanes neither come nor go while requests are served")
-        if own.is_fair or found.is_fair:
-            weights = [weights_of(each.keys, count=True) for each in (own, found)]
-            if weights[0] != weights[1]:
+        if self._is_fair or any(each.is_fair for each in found.entries):
+            self._check_weights(found)
+
+    def _check_weights(self, found: ServerConfig) -> None:
+        """Raise SettingError for a tenant that the engines do not know, or whose weight they know
+        otherwise. A tenant that went does not matter to them."""
+        for tenant, weight in weights_of(found.keys, count=True).items():
+            what = f"the weight of tenant {tenant} has changed"
+            if tenant not in self._weights:
+                what = f"tenant {tenant} is new"
+            if self._weights.get(tenant) != weight:
                 raise SettingError(
-                    "tenants share their lanes by weight, and a tenant or a weight has changed: "
-                    "that needs a restart"
+                    f"tenants share their lanes by weight, and {what}: that needs a restart"
                 )
 
     async def watch(self, path: Path) -> None:
