@@ -134,6 +134,34 @@ def test_a_tenant_that_went_can_come_back_and_no_other():
     assert asyncio.run(go()) == ["a", "a", "ab"]
 
 
+CAP = {"caps": {"money_per_day": 1}}
+PAID = {"prices": {"per_million_prompt": 1}, "ledger": {"url": "ledger.db"}}
+TWO = {"models": [{"name": "headway-tiny"}, {"name": "other"}]}
+SCRAPER = {"metrics": {"key": "a"}}
+RENAMED = {"metrics": {"key": "b"}}
+
+
+@pytest.mark.parametrize(
+    "before, after, why",
+    [
+        (config(key("a")), config(key("a", **CAP), **PAID), "a cap on money needs ledger.url"),
+        (
+            config(key("a"), ledger=PAID["ledger"]),
+            config(key("a", **CAP), **PAID),
+            "a cap on money needs prices of tokens",
+        ),
+        (config(key("a"), **SCRAPER), config(key("b"), **RENAMED), "there is no key 'a'"),
+        (config(key("a")), config(key("a", models=["other"]), **TWO), "there is no model 'other'"),
+    ],
+)
+def test_keys_are_judged_beside_the_settings_in_force(before, after, why):
+    """Those of the file need a restart."""
+    service, ((level, _, values),) = reloaded(before, after)
+    assert [asks(service, name) for name in "ab"] == ["a", ""]
+    assert service.config.keys == before.keys
+    assert level == "error" and why in values["cause"] and "restart" in values["cause"]
+
+
 def test_the_default_lane_of_the_server_stays():
     default = {"default_lane": "offline"}
     service, said = reloaded(config(key("a")), config(key("a"), key("b"), server=default))

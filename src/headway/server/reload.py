@@ -1,12 +1,15 @@
 """Reloading: reads the configuration again while serving, and applies its keys."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
+
+from pydantic import ValidationError
 
 from headway.errors import SettingError, first_line
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.keys import weights_of
+from headway.server.config.problems import describe_problems
+from headway.server.config.sections.keys import KeySettings, weights_of
 from headway.server.intake.service import Service
 from headway.server.observe.logs import Log
 
@@ -34,7 +37,7 @@ class Reloading:
         """Read the configuration again. Called on SIGHUP and when the file has changed."""
         try:
             found = self._load()
-            self._check(found)
+            in_force = self._checked(found)
         except SettingError as error:
             self._log.error(REFUSED, cause=str(error))
             return
@@ -47,27 +50,30 @@ class Reloading:
         service = self._service
         service.keys.replace(found.keys, service.lanes, service.config.default_lane)
         service.spend.replace(found.keys)
-        service.config = service.config.model_copy(update={"keys": found.keys})
+        service.config = in_force
         self._log.info("keys reloaded", keys=len(found.keys))
         for name in others:
             by_version = name in ("lanes", "engine")
             how = "propose a version, or restart" if by_version else "restart"
             self._log.warning(f"{name} has changed too, and is not reloaded: {how}")
 
-    def _check(self, found: ServerConfig) -> None:
+    def _checked(self, found: ServerConfig) -> ServerConfig:
+        """The configuration in force, with the keys that were found. Raises SettingError."""
         own = self._service.config
         if bool(found.keys) != bool(own.keys):
             what = "the last key went" if own.keys else "the first key came"
             raise SettingError(f"{what}: that needs a restart")
         for lane in {*found.lanes} ^ {*self._service.lanes}:
             raise SettingError(f"lanes.{lane}: lanes neither come nor go while requests are served")
-        if self._is_fair or any(each.is_fair for each in found.entries):
-            self._check_weights(found)
+        made = _with_keys(own, found.keys)
+        if self._is_fair or any(each.is_fair for each in made.entries):
+            self._check_weights(found.keys)
+        return made
 
-    def _check_weights(self, found: ServerConfig) -> None:
+    def _check_weights(self, keys: Sequence[KeySettings]) -> None:
         """Raise SettingError for a tenant that the engines do not know, or whose weight they know
         otherwise. A tenant that went does not matter to them."""
-        for tenant, weight in weights_of(found.keys, count=True).items():
+        for tenant, weight in weights_of(keys, count=True).items():
             what = f"the weight of tenant {tenant} has changed"
             if tenant not in self._weights:
                 what = f"tenant {tenant} is new"
@@ -84,6 +90,17 @@ class Reloading:
             if (now := _written(path)) != seen and now:
                 seen = now
                 self.reload()
+
+
+def _with_keys(config: ServerConfig, keys: Sequence[KeySettings]) -> ServerConfig:
+    """The configuration with other keys. Raises SettingError if they do not go with the rest, such
+    as a cap on money where there are no prices."""
+    fields = {name: getattr(config, name) for name in ServerConfig.model_fields}
+    try:
+        return ServerConfig(**fields | {"keys": keys})
+    except ValidationError as error:
+        source = "the new keys do not go with the settings in force, which only a restart changes"
+        raise SettingError(describe_problems(error, lambda where: source)[0]) from None
 
 
 def _written(path: Path) -> tuple[int, int]:
