@@ -46,6 +46,11 @@ def test_a_window_is_a_share_of_its_lanes_budget():
     }
 
 
+def test_a_window_is_within_the_queue_and_e2e_limits_too():
+    lanes = [Lane("a", Budget(queue=8 * MS)), Lane("b", Budget(ttft=80 * MS, e2e=40 * MS))]
+    assert windows_from_budgets(lanes) == {"a": 2 * MS, "b": 10 * MS}
+
+
 def test_a_chunk_beside_a_full_batch_fits_the_tightest_budget():
     assert chunk_within_budgets([lane(20, 15), lane(20, 99)], PRICE) == 64, (
         "15 - 16 x 0.3 leaves 102"

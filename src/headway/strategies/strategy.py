@@ -15,9 +15,9 @@ from headway.costing.token_cost import TokenCost
 
 SLOTS = 16  # default slots of the running batch, and the most members of a group
 CHUNKS = (32, 512)  # least and most prompt tokens per step under continuous batching
-WINDOW_SHARE = 0.25  # share of a lane's TTFT budget that Dynamic may hold its oldest request
+WINDOW_SHARE = 0.25  # share of a lane's limits that Dynamic may hold its oldest request
 OFFLINE_WINDOW = (
-    3_600_000_000_000  # ns, for a lane without a TTFT budget: it fills the groups of other lanes
+    3_600_000_000_000  # ns, for a lane without such limits: it fills the groups of other lanes
 )
 
 
@@ -87,12 +87,14 @@ def demo_strategies(
 
 
 def windows_from_budgets(lanes: Iterable[Lane]) -> dict[str, int]:
-    """Nanoseconds that each lane's oldest request may be held: a share of the TTFT budget."""
+    """Nanoseconds that each lane's oldest request may be held: a share of its TTFT, queue and
+    end-to-end limits."""
+    limits = {
+        lane.name: min(lane.budget.ttft, lane.budget.queue, lane.budget.e2e) for lane in lanes
+    }
     return {
-        lane.name: OFFLINE_WINDOW
-        if lane.budget.ttft == NEVER
-        else round(WINDOW_SHARE * lane.budget.ttft)
-        for lane in lanes
+        name: OFFLINE_WINDOW if limit == NEVER else round(WINDOW_SHARE * limit)
+        for name, limit in limits.items()
     }
 
 

@@ -365,6 +365,14 @@ def test_a_window_that_is_used_or_was_never_set_needs_no_warning():
     assert site().unused_windows(Candidate("budgets", 4)) == ()
 
 
+def test_a_window_is_a_share_of_the_least_limit_the_queue_included():
+    place = site(replace(CHAT, budget=Budget(ttft=900 * MS, queue=100 * MS)), BATCH)
+    config = place.config(Candidate("dynamic-lanes", 4, window=50))
+    assert config.policies.join.windows["chat"] == 50 * MS
+    config = place.config(Candidate("length-classes", 4, window=50))
+    assert config.policies.join.window == 50 * MS
+
+
 def test_a_lane_without_a_ttft_and_e2e_has_no_window_to_search():
     groups, classes = (
         Candidate("dynamic-lanes", 4, window=25),

@@ -304,6 +304,63 @@ def test_a_window_may_follow_the_load(load):
     assert config.effective()["engine"]["strategy"]["window"] == between
 
 
+def test_by_default_a_window_is_within_all_limits_of_its_lane(load):
+    config = load("""
+engine: {strategy: dynamic-lanes}
+lanes:
+  queue: {queue: 500ms}
+  patient: {queue: 1h}
+  both: {ttft: 2s, queue: 1s}
+  end: {e2e: 100ms}
+""")
+    windows = {"queue": 125 * MS, "patient": S, "both": 250 * MS, "end": 25 * MS}
+    assert config.policies.join.windows == windows
+    shown = config.effective()["lanes"]
+    assert {name: lane["window"] for name, lane in shown.items()} == {
+        "queue": "125ms",
+        "patient": "1s",
+        "both": "250ms",
+        "end": "25ms",
+    }
+
+
+@pytest.mark.parametrize(
+    "strategy, lane, message",
+    [
+        (
+            "{join: dynamic}",
+            "{queue: 500ms, window: 5s}",
+            "lanes.a: window 5s is not shorter than queue 500ms, so a lone request would always",
+        ),
+        ("{join: dynamic}", "{ttft: 300ms, window: 300ms}", "is not shorter than ttft 300ms"),
+        ("{join: dynamic}", "{e2e: 1s, window: 3s}", "window 3s is not shorter than e2e 1s"),
+        (
+            "{join: dynamic}",
+            "{queue: 1s, window: {between: [1s, 2s]}}",
+            "window 1s is not shorter than queue 1s",
+        ),
+        (
+            "{join: dynamic, window: 7s}",
+            "{queue: 500ms}",
+            "engine.strategy: lane a: window 7s is not shorter than queue 500ms",
+        ),
+        (
+            "{join: dynamic, window: {between: [1s, 2s]}}",
+            "{ttft: 1s}",
+            "engine.strategy: lane a: window 1s is not shorter than ttft 1s",
+        ),
+        (
+            "{join: length-classes, bounds: [64], window: 1s}",
+            "{ttft: 1s}",
+            "engine.strategy: lane a: window 1s is not shorter than ttft 1s",
+        ),
+    ],
+)
+def test_a_window_that_uses_up_a_limit_is_refused(load, strategy, lane, message):
+    with pytest.raises(SettingError, match=re.escape(message)):
+        load(f"engine: {{strategy: {strategy}}}\nlanes: {{a: {lane}}}")
+
+
 def test_the_offline_lane_that_ships_keeps_a_slot_where_lanes_go_by_budgets(load):
     offline = load("engine: {cost: a.json}").effective()["lanes"]["offline"]
     assert offline["slots"] == {"least": 1, "most": "none"}

@@ -25,7 +25,7 @@ class Candidate:
     slots: int
     chunk: int = 0  # prompt tokens per step; 0: the strategy decides
     step_tokens: int = 0  # in addition to one per slot, if no chunk is set; 0: server's default
-    window: int = 0  # of groups: percent of the lane's limit, or of the tightest TTFT limit
+    window: int = 0  # of groups: percent of the lane's limit, or of the tightest of all lanes
     # For single lanes, in ascending order of their names; default values are left out.
     windows: LaneParts = ()  # percent of the lane's budget, in place of `window`
     least: LaneParts = ()  # percent of the slots that other lanes cannot take

@@ -126,7 +126,8 @@ class Site:
         if candidate.strategy == LENGTH_CLASSES:
             parts = {"join": LENGTH_CLASSES, "order": "first-come", "bounds": list(self.bounds)}
             tightest = min(lane.budget.ttft for lane in self.lanes)
-            window = 0 if tightest == NEVER else _part(tightest, candidate.window)
+            least = min(map(_shortest, self.lanes))
+            window = 0 if tightest == NEVER else _part(least, candidate.window)
             return {**parts, "window": format_duration(window)}
         parts = dict(NAMED[candidate.strategy])
         return parts | ({"chunk": candidate.chunk} if candidate.chunk else {})
@@ -158,7 +159,7 @@ class Site:
     def _window(self, lane: Lane, candidate: Candidate) -> Window:
         limit = _limit(lane)
         percent = dict(candidate.windows).get(lane.name, candidate.window)
-        default = NEVER if limit == NEVER else _part(limit, percent)
+        default = NEVER if limit == NEVER else _part(_shortest(lane), percent)
         return self.windows.get(lane.name, Window(default))
 
 
@@ -173,8 +174,13 @@ def prompt_bounds(prompts: Sequence[int]) -> tuple[int, ...]:
 
 
 def _limit(lane: Lane) -> int:
-    """The limit that a lane's window is a percentage of. NEVER: the lane has none."""
+    """The limit that makes a lane's window worth a search. NEVER: the lane has none."""
     return min(lane.budget.ttft, lane.budget.e2e)
+
+
+def _shortest(lane: Lane) -> int:
+    """The least limit of a lane, which a window must not use up. NEVER: the lane has none."""
+    return min(_limit(lane), lane.budget.queue)
 
 
 def _checked(plain: dict[str, Any], name: str) -> ServerConfig:

@@ -111,6 +111,11 @@ def longest(window: int | Between) -> int:
     return window.high if isinstance(window, Between) else window
 
 
+def shortest(window: int | Between) -> int:
+    """The shortest that the window may be, in nanoseconds."""
+    return window.low if isinstance(window, Between) else window
+
+
 _RANGE = {
     "type": "object",
     "properties": {

@@ -8,7 +8,14 @@ from pydantic import Field, StringConstraints
 from headway.core.lane import Budget, Lane
 from headway.core.request import NEVER
 from headway.errors import SettingError
-from headway.server.config.durations import Limit, Window, format_duration
+from headway.server.config.durations import (
+    SECOND,
+    Between,
+    Limit,
+    Window,
+    format_duration,
+    shortest,
+)
 from headway.server.config.sections.section import Count, Number, Section
 from headway.server.config.sections.shares import (
     MOST_COUNT,
@@ -56,6 +63,7 @@ SHIPPED: Mapping[str, Mapping[str, Any]] = {
 }
 STANDARD = "standard"  # the default lane, if a lane has this name
 OFFLINE = "offline"  # the lane of jobs, if a lane has this name
+WINDOW_SHARE = 0.25  # a lane's default window, as a share of its limits
 
 # Valid in headers, in `model@lane`, in metrics' labels and, without hyphens, in variables' names.
 LaneName = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_.-]{0,63}$")]
@@ -83,7 +91,7 @@ class LaneSettings(Section):
         Field(
             description="How long dynamic batching may hold the lane's oldest request: a time, or "
             "between two, by the load. Default: the strategy's window, or a quarter of ttft, or "
-            "1s. Only with a dynamic strategy."
+            "1s without one, and at most a quarter of queue and e2e. Only with a dynamic strategy."
         ),
     ] = NEVER
     priority: Annotated[
@@ -128,6 +136,27 @@ class LaneSettings(Section):
                     f"{name} {format_duration(limit)} can never be used up, because e2e is "
                     f"{format_duration(self.e2e)}"
                 )
+        self.check_window(self.window)
+
+    def check_window(self, window: int | Between, prefix: str = "") -> None:
+        """Raise SettingError if a lone request that is held for the window would miss a limit. A
+        window that follows the load starts with the shorter time. prefix: begins the message."""
+        if (held := shortest(window)) == NEVER:
+            return
+        for name in ("queue", "ttft", "e2e"):
+            if held >= (limit := getattr(self, name)):
+                raise SettingError(
+                    f"{prefix}window {format_duration(held)} is not shorter than {name} "
+                    f"{format_duration(limit)}, so a lone request would always miss it"
+                )
+
+    def window_in_force(self, shared: int | Between) -> int | Between:
+        """The lane's own window, else the one that the lanes share, else a default."""
+        for given in (self.window, shared):
+            if given != NEVER:
+                return given
+        default = SECOND if self.ttft == NEVER else round(WINDOW_SHARE * self.ttft)
+        return min(default, round(WINDOW_SHARE * min(self.queue, self.e2e)))
 
     def to_lane(self, name: str) -> Lane:
         """The lane as a value of the core."""

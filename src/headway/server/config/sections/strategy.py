@@ -50,7 +50,6 @@ NAMED: dict[str, dict[str, Any]] = {
 CHUNKED = "continuous-chunk-"  # a prefix, followed by a number of tokens
 STEP = 2_048  # tokens of a step with whole prompts; the last prompt may exceed it
 LONG_STEP = 2_048  # most prompt tokens of a step that is sized by slack
-WINDOW_SHARE = 0.25  # a lane's default window, as a share of its ttft
 MEMORIES: dict[str, Memory] = {"now": Now(), "ahead": Ahead(), "filler-ahead": FILLER_AHEAD}
 WHOLE, SLACK = "whole", "slack"
 BY_SLACK = -1  # stands for a chunk sized by slack, in place of a number of tokens
@@ -257,11 +256,13 @@ class StrategySettings(Section):
 
     def windows(self, lanes: Mapping[str, LaneSettings]) -> dict[str, int | Between]:
         """Each lane's window: its own, else the strategy's, else a default."""
-        return {name: _window(lane, self.window) for name, lane in lanes.items()}
+        return {name: lane.window_in_force(self.window) for name, lane in lanes.items()}
 
     def _join(self, slots: int, lanes: Mapping[str, LaneSettings]) -> Join:
         if self.join == "continuous":
             return Continuous(slots)
+        for name, window in self.windows(lanes).items():
+            lanes[name].check_window(window, f"lane {name}: ")
         if self.join == "length-classes":
             window = min(map(longest, self.windows(lanes).values()))
             return LengthClasses(slots, self.bounds, window, self.pad_to_bound)
@@ -278,13 +279,6 @@ class StrategySettings(Section):
         lows |= {n: each.low for n, each in windows.items() if isinstance(each, Between)}
         highs = {name: longest(each) for name, each in windows.items()}
         return Dynamic(slots, shared, highs, self.buckets, lows=lows)
-
-
-def _window(lane: LaneSettings, window: int | Between) -> int | Between:
-    for given in (lane.window, window):
-        if given != NEVER:
-            return given
-    return SECOND if lane.ttft == NEVER else round(WINDOW_SHARE * lane.ttft)
 
 
 class _NameOrParts:
