@@ -20,6 +20,7 @@ from headway.store.files import Files, StoredFile
 from headway.store.items import MOST_ATTEMPTS, GivenBack, Items, NewItem, Result, add_item
 from headway.store.jobs import IN_PROGRESS, Job, Jobs, lock_jobs
 from headway.store.lines import unanswered_line
+from headway.store.shown_url import without_password
 from headway.store.tables import FILES, ITEMS, METADATA, WORKERS
 from tests.server.running_server import until
 
@@ -149,6 +150,25 @@ def test_a_server_that_is_away_is_named_without_its_password():
     with pytest.raises(SettingError, match="cannot be opened") as told:
         Database("postgresql://me:secret@127.0.0.1:9/name")
     assert "secret" not in str(told.value)
+    with pytest.raises(SettingError, match="cannot be opened") as told:
+        Database("postgresql://me@127.0.0.1:9/name?connect_timeout=1&password=s%40cret")
+    assert "cret" not in str(told.value) and "me@127.0.0.1:9/name?connect" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "where, shown",
+    [
+        ("postgresql://me:p@host/name", "postgresql://me@host/name"),
+        ("postgresql://me:p?@host/name", "postgresql://me@host/name"),
+        ("postgresql://me:p@w@host/name", "postgresql://me@host/name"),
+        ("postgresql://me@host/name?password=p@w", "postgresql://me@host/name"),
+        ("postgresql:///name?a=1&%70assword=p&b=2", "postgresql:///name?a=1&b=2"),
+        ("postgresql://h/n?sslpassword=p&passfile=/f", "postgresql://h/n?passfile=/f"),
+        ("/a/b@c:d?password=p.db", "/a/b@c:d?password=p.db"),
+    ],
+)
+def test_a_url_is_shown_without_its_passwords(where, shown):
+    assert without_password(where) == shown
 
 
 def test_a_file_that_is_no_database(tmp_path):

@@ -11,6 +11,7 @@ from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
 from headway.errors import HeadwayError, SettingError, first_line
 from headway.store.file_lock import FileLock
 from headway.store.migrate import upgrade
+from headway.store.shown_url import without_password
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 PATIENCE = 10  # seconds to wait for another process's transaction, or to connect to PostgreSQL
@@ -29,7 +30,7 @@ class Database:
 
     def __init__(self, where: str, *, alone: bool = True) -> None:
         url = url_of(where)
-        self.name = url.render_as_string(hide_password=True)
+        self.name = without_password(url.render_as_string(hide_password=False))
         self.is_file = url.get_backend_name() == SQLITE
         self._lock = FileLock(Path(f"{url.database}.lock")) if self.is_file and alone else None
         try:

@@ -1011,7 +1011,7 @@ HOOK = {"url": "https://x/", "secret": SECRET}
 
 def test_secrets_of_jobs_are_shown_to_nobody():
     hook = {"url": "https://example.com/hook", "secret": SECRET}
-    store = "postgresql://me:password@host/name"
+    store = "postgresql://me:password@host/name?password=password&sslpassword=password"
     config = ServerConfig(jobs={"store": store, "webhooks": [hook]})
     shown = config.effective()["jobs"]
     assert shown["store"] == "postgresql://me@host/name"

@@ -13,6 +13,7 @@ from headway.errors import SettingError
 from headway.store.database import PATIENCE, StoreError, cause, url_of
 from headway.store.ledger.ledger_tables import REQUESTS
 from headway.store.ledger.stored_call import latest_call
+from headway.store.shown_url import without_password
 
 PIECE = 10_000  # rows in memory at a time
 
@@ -22,7 +23,7 @@ class LedgerReader:
 
     def __init__(self, where: str) -> None:
         url = url_of(where)
-        self.name = url.render_as_string(hide_password=True)
+        self.name = without_password(url.render_as_string(hide_password=False))
         self._engine = _reading_engine(url, self.name)
         try:
             found = inspect(self._engine).has_table("ledger_requests")

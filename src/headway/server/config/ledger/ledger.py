@@ -6,8 +6,9 @@ from pydantic import Field, PlainSerializer
 
 from headway.errors import SettingError
 from headway.server.config.durations import SECOND, Duration, Limit
-from headway.server.config.sections.jobs import DAY, without_password
+from headway.server.config.sections.jobs import DAY
 from headway.server.config.sections.section import Count, Section
+from headway.store.shown_url import without_password
 
 
 class LedgerSettings(Section):

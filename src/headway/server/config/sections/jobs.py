@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, PlainSerializer, StringConstraints
 from headway.errors import SettingError, first_line
 from headway.server.config.durations import SECOND, Limit
 from headway.server.config.sections.section import Count, Section, SettingAtError, Some
+from headway.store.shown_url import without_password
 
 DAY = 86_400 * SECOND
 PREFIX = "whsec_"  # Standard Webhooks
@@ -40,13 +41,6 @@ def _secret(value: object) -> str:
 def new_secret() -> str:
     """A new random secret."""
     return PREFIX + b64encode(token_bytes(32)).decode()
-
-
-def without_password(where: str) -> str:
-    """A store's URL without its password, to show."""
-    scheme, mark, rest = where.partition("://")
-    user, at, host = rest.rpartition("@")
-    return f"{scheme}{mark}{user.partition(':')[0]}{at}{host}" if at else where
 
 
 class WebhookSettings(Section):
