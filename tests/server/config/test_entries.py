@@ -9,6 +9,7 @@ from rich.console import Console
 from headway.commands.check_together import run_check_together
 from headway.core.policies.chunk import Fixed
 from headway.errors import CheckpointError, MemoryPlanError, SettingError
+from headway.server.config import validate
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.config.sections.lanes import LaneSettings
@@ -200,6 +201,23 @@ def test_validate_names_the_entry_that_is_wrong(file):
         "headway.yaml is sound: models a, f, lanes interactive, standard, offline, 0 keys",
         "what mine:f is, is seen at the start",
     ]
+
+
+def test_validate_plans_the_memory_of_the_strategys_largest_step(file, monkeypatch):
+    monkeypatch.setattr(validate, "free_on_host", lambda: 4 << 30)
+    engine = {"slots": 1_024, "context": 2_048}
+    assert "is sound" in validate_file(file({"engine": engine}))
+    with pytest.raises(MemoryPlanError, match=r"^engine.slots 1024: .* or split prompts"):
+        validate_file(file({"engine": {**engine, "strategy": "dynamic-lanes"}}))
+
+
+def test_validate_refuses_a_device_that_there_cannot_be_and_too_many_threads(file):
+    for sound in ("cpu", "cuda:1"):
+        assert "is sound" in validate_file(file({"models": [{"device": sound}]}))
+    with pytest.raises(SettingError, match="a device is cpu, cuda or cuda:N, not 'cudaa'"):
+        validate_file(file({"models": [{"device": "cudaa"}]}))
+    with pytest.raises(SettingError, match=r"engine.threads should be less than or equal to 1024"):
+        validate_file(file({"engine": {"threads": 100_000}}))
 
 
 def test_what_does_not_fit_together_is_refused_by_name(file, capsys):

@@ -3,6 +3,7 @@
 It imports no torch, fetches nothing and writes nothing.
 """
 
+import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -38,6 +39,7 @@ from headway.server.config.memory import memory_shares, named
 from headway.vectors.model_card import read_card
 
 TOKENIZER = "tokenizer.json"
+DEVICE = re.compile(r"(cpu|cuda)(:[0-9]+)?")  # of the executor torch
 
 
 def check_files(config: ServerConfig) -> tuple[str, ...]:
@@ -76,7 +78,9 @@ def _check_function(target: str) -> str:
 
 
 def _check_entry(config: ServerConfig) -> tuple[str, ...]:
-    engine = config.engine
+    engine, device = config.engine, config.model.device
+    if device and engine.executor == TORCH and not DEVICE.fullmatch(device):
+        raise SettingError(f"a device is cpu, cuda or cuda:N, not {device!r}")
     if engine.journal:
         check_journal(Path(engine.journal), new=False)
     folder = checkpoint_folder(config.model.path)
@@ -88,8 +92,8 @@ def _check_entry(config: ServerConfig) -> tuple[str, ...]:
     if engine.cost:
         cost = read_cost_file(Path(engine.cost))
         cost.check_model(display_name(config.model.path or None), executor=engine.executor)
-        if config.model.device and not cost.analytical:
-            cost.check_device(config.model.device)
+        if device and not cost.analytical:
+            cost.check_device(device)
         if config.policies.predicting and not cost.cost.is_known:
             raise SettingError(f"{engine.cost} prices every step at nothing: calibrate again")
     if engine.executor != TORCH:
@@ -144,8 +148,8 @@ def _check_memory(config: ServerConfig, share: int) -> None:
             f"the weights take {human_bytes(weights)}, and {human_bytes(free)} are free"
         )
     engine = config.engine
-    step = config.policies.step_tokens
-    limits = Limits(engine.slots, step, engine.context, engine.tokens_per_block, memory=share)
+    sizes = engine.slots, engine.context, engine.tokens_per_block, share
+    limits = Limits.of(config.policies, *sizes)
     try:
         plan = plan_memory(model, limits, itemsize, weights, free - weights, gather_budget("cpu"))
     except MemoryPlanError as error:

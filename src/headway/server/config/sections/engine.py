@@ -10,6 +10,7 @@ from headway.server.config.sections.section import Count, Number, Section
 from headway.server.config.sections.strategy import Strategy
 
 MOST_SLOTS = 4_096  # each slot holds a row of every step's tables
+MOST_THREADS = 1_024  # more than cores help nothing, and 100,000 end the process
 
 
 class EngineSettings(Section):
@@ -63,8 +64,9 @@ class EngineSettings(Section):
         int,
         Field(
             ge=0,
-            description="Threads that compute; 0: one for a model of less than 64 MiB of "
-            "weights, otherwise as many as torch chooses.",
+            le=MOST_THREADS,
+            description="Threads that compute, 1024 at most; 0: one for a model of less than 64 "
+            "MiB of weights, otherwise as many as torch chooses.",
         ),
         Number,
     ] = 0
