@@ -203,6 +203,18 @@ def test_validate_names_the_entry_that_is_wrong(file):
     ]
 
 
+def test_validate_finds_functions_and_imports_no_package(file, tmp_path):
+    for name in ("outer", "outer/inner", "spread/deep"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("outer/__init__", "outer/inner/__init__", "outer/inner/own", "spread/deep/own"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('validate imports nothing')\n")
+    for module in ("outer", "outer.inner", "outer.inner.own", "spread.deep.own", "os.path"):
+        assert "is sound" in validate_file(file({"models": [{"function": f"{module}:f"}]}))
+    for module in ("outer.other", "outer.inner.own.more", "spread.more", "mine.more", "__main__"):
+        with pytest.raises(SettingError, match=f"there is no module {module}$"):
+            validate_file(file({"models": [{"function": f"{module}:f"}]}))
+
+
 def test_validate_plans_the_memory_of_the_strategys_largest_step(file, monkeypatch):
     monkeypatch.setattr(validate, "free_on_host", lambda: 4 << 30)
     engine = {"slots": 1_024, "context": 2_048}

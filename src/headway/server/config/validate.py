@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -68,13 +69,22 @@ def _check_function(target: str) -> str:
     module = target.partition(":")[0]
     if (here := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, here)
-    try:
-        found = find_spec(module)
-    except ModuleNotFoundError:
-        found = None
-    if found is None:
+    if not _is_found(module):
         raise SettingError(f"there is no module {module}")
     return f"what {target} is, is seen at the start"
+
+
+def _is_found(module: str) -> bool:
+    """Whether there is a module. find_spec() of a module in a package would import the package."""
+    package, *inner = module.split(".")
+    if package == "__main__" or module in sys.modules:
+        return package != "__main__"
+    found = find_spec(package)
+    for name in inner:
+        if found is None or found.submodule_search_locations is None:
+            return False
+        found = PathFinder.find_spec(name, [*found.submodule_search_locations])
+    return found is not None
 
 
 def _check_entry(config: ServerConfig) -> tuple[str, ...]:
