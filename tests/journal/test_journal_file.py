@@ -134,6 +134,7 @@ def test_an_impossible_place_is_reported_before_it_is_needed(tmp_path):
         (tmp_path, "it is a folder"),
         (tmp_path / "no" / "a.jsonl", "there is no such folder"),
         (tmp_path / "file" / "a.jsonl", "file is not a folder"),
+        (tmp_path / ("a" * 300) / "a.jsonl", "File name too long"),
     ):
         with pytest.raises(JournalError, match=f"cannot be written: {words}"):
             check(path, new=False)

@@ -157,19 +157,27 @@ def check(path: Path, *, new: bool) -> None:
     new: the journal is this file itself. Otherwise journals with stamps in their names are created
     in its folder.
     """
-    problem = ""
-    if not path.name or path.is_dir():
-        problem = "it is a folder"
-    elif not path.parent.exists():
-        problem = "there is no such folder"
-    elif not path.parent.is_dir():
-        problem = f"{path.parent.name} is not a folder"
-    elif not os.access(path.parent, os.W_OK | os.X_OK):
-        problem = "its folder cannot be written to"
+    try:
+        problem = _problem(path)
+    except OSError as error:  # such as a folder above it that this user may not enter
+        raise _refused(path, error) from error
     if problem:
         raise JournalError(f"the journal {path} cannot be written: {problem}")
     if new and os.path.lexists(path):
         raise _refused(path, FileExistsError())
+
+
+def _problem(path: Path) -> str:
+    """Why no journal can be created here; empty: it can. Raises OSError."""
+    if not path.name or path.is_dir():
+        return "it is a folder"
+    if not path.parent.exists():
+        return "there is no such folder"
+    if not path.parent.is_dir():
+        return f"{path.parent.name} is not a folder"
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        return "its folder cannot be written to"
+    return ""
 
 
 def _refused(path: Path, error: OSError) -> JournalError:

@@ -857,6 +857,7 @@ def shortened(folder):
 @pytest.mark.parametrize(
     "text, message",
     [
+        (f"models: [{{path: {'a' * 300}}}]", "aaa cannot be read: File name too long"),
         ("models: [{path: ./nothing}]", "the model ./nothing is not a folder, nor a model's id"),
         (f"models: [{{path: {'a' * 5_000}}}]", "aaa cannot be read: File name too long"),
         ("models: [{path: TMP}]", "config.json"),

@@ -15,7 +15,7 @@ from pathlib import Path
 from headway.errors import CheckpointError, MemoryPlanError, SettingError
 
 try:
-    from headway.executor.torch.loading.checkpoint import HUB_ID, Checkpoint
+    from headway.executor.torch.loading.checkpoint import Checkpoint, local_folder
 except ModuleNotFoundError as missing:
     raise SettingError(
         f"looking into a checkpoint needs {missing.name}: pip install 'headway[torch]'"
@@ -168,15 +168,6 @@ def _check_memory(config: ServerConfig, share: int) -> None:
 
 
 def checkpoint_folder(path: str) -> Path | None:
-    """The checkpoint's folder; None for a hub id. Raises CheckpointError if the path is neither."""
-    folder = Path(path).expanduser() if path else EMBEDDED
-    try:
-        if folder.is_dir():
-            return folder
-        exists = folder.exists()
-    except OSError as error:  # a path that is too long, or that may not be looked into
-        why = error.strerror or str(error)
-        raise CheckpointError(f"the model {path} cannot be read: {why}") from None
-    if exists or not HUB_ID.fullmatch(path):
-        raise CheckpointError(f"the model {path} is not a folder, nor a model's id on the hub")
-    return None
+    """The checkpoint's folder; None for a hub id. Raises CheckpointError if the path is neither, or
+    if the folder cannot be read."""
+    return local_folder(path or EMBEDDED)

@@ -36,7 +36,7 @@ from headway.executor.guarded import GuardedExecutor
 from headway.executor.load import load
 from headway.executor.loaded import Loaded, settings_of
 from headway.executor.tokenizer_beside import tokenizer_beside
-from headway.executor.torch.loading.checkpoint import locate
+from headway.executor.torch.loading.checkpoint import local_folder, locate
 from headway.journal.file import JournalFile, begun, check
 from headway.live.clock import WallClock, date
 from headway.live.inbox import LiveInbox
@@ -245,7 +245,7 @@ class EngineProcess:
     def _found(self) -> Path:
         """The model's folder. A missing model is reported before torch is loaded."""
         source = self.options.model or EMBEDDED
-        if not Path(source).is_dir():
+        if local_folder(source) is None:
             self.channel.send(Progress(f"looking for {source} on the hub"))
         return locate(source)
 

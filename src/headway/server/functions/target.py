@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
+from os.path import exists  # unlike Path's, it never raises
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ class Target:
 
 def names_a_function(text: str) -> bool:
     """Whether a command's argument is module:function, and not a folder or a hub id."""
-    return bool(FUNCTION.fullmatch(text)) and not Path(text).exists()
+    return bool(FUNCTION.fullmatch(text)) and not exists(text)
 
 
 def find(text: str) -> Target:

@@ -1,6 +1,7 @@
 """Complete checkpoints are read, from one file or many; faults of others are named."""
 
 import json
+import os
 import shutil
 
 import pytest
@@ -125,6 +126,24 @@ def test_a_missing_folder_is_named(tmp_path):
         locate(tmp_path / "file")
     with pytest.raises(CheckpointError, match=r"config\.json is missing"):
         load(tmp_path)
+
+
+def test_a_folder_that_cannot_be_looked_at_is_named():
+    with pytest.raises(CheckpointError, match="a cannot be read: File name too long"):
+        locate("a" * 300)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read anything")
+def test_a_folder_and_weights_without_permission_are_not_damaged(folder):
+    (folder / "model.safetensors").chmod(0)
+    with pytest.raises(CheckpointError, match="safetensors cannot be read: Permission denied"):
+        load(folder)
+    for mode in (0o600, 0):
+        folder.chmod(mode)
+        for path in (folder, folder / "inner"):
+            with pytest.raises(CheckpointError, match="cannot be read: Permission denied"):
+                locate(str(path))
+    folder.chmod(0o700)
 
 
 def test_a_hub_id_that_cannot_be_fetched_is_named(monkeypatch, tmp_path):

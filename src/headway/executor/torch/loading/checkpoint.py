@@ -3,6 +3,8 @@
 Only safetensors are read. Pickles are never opened, because opening one can run any code.
 """
 
+import errno
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -32,11 +34,8 @@ def locate(source: str | Path, wanted: Sequence[str] = PATTERNS) -> Path:
     HF_HUB_OFFLINE forbids it. wanted: name patterns of the files. Raises CheckpointError if there
     is neither such a folder nor such an id.
     """
-    folder = Path(source).expanduser()
-    if folder.is_dir():
+    if (folder := local_folder(source)) is not None:
         return folder
-    if isinstance(source, Path) or folder.exists() or not HUB_ID.fullmatch(source):
-        raise CheckpointError(f"{source} is not a folder, nor a model's id on the hub")
     try:
         from huggingface_hub import errors, snapshot_download
     except ImportError:
@@ -46,11 +45,28 @@ def locate(source: str | Path, wanted: Sequence[str] = PATTERNS) -> Path:
     # The hub's own errors are OSErrors and ValueErrors. Its HTTP client's are neither.
     network: type[Exception] = getattr(errors, "HTTPError", OSError)
     try:
-        return Path(snapshot_download(source, allow_patterns=list(wanted)))
+        return Path(snapshot_download(str(source), allow_patterns=list(wanted)))
     except (OSError, ValueError, network) as error:
         raise CheckpointError(
             f"{source} is not a folder here and cannot be fetched: {first_line(error)}"
         ) from None
+
+
+def local_folder(source: str | Path) -> Path | None:
+    """The checkpoint's folder; None for a hub id. Raises CheckpointError if the source is neither,
+    or if this user may not enter the folder."""
+    folder = Path(source).expanduser()
+    try:
+        is_folder, is_there = folder.is_dir(), folder.exists()
+    except OSError as error:  # such as a folder above it that this user may not enter
+        raise CheckpointError(f"the model {source} cannot be read: {error.strerror}") from None
+    if is_folder and not os.access(folder, os.R_OK | os.X_OK):
+        raise CheckpointError(f"the model {source} cannot be read: {os.strerror(errno.EACCES)}")
+    if is_folder:
+        return folder
+    if is_there or not HUB_ID.fullmatch(str(source)) or isinstance(source, Path):
+        raise CheckpointError(f"the model {source} is not a folder, nor a model's id on the hub")
+    return None
 
 
 class Checkpoint:
@@ -122,6 +138,8 @@ class Checkpoint:
             path = self.folder / file
             if not path.is_file():
                 raise CheckpointError(f"{path} is missing: the download may be incomplete")
+            if not os.access(path, os.R_OK):
+                raise CheckpointError(f"{path} cannot be read: {os.strerror(errno.EACCES)}")
             try:
                 handle: Any = safe_open(path, framework=self._framework, device="cpu")
             except (SafetensorError, OSError) as error:

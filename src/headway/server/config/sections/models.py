@@ -1,7 +1,7 @@
 """`models`: the checkpoints and functions that are served, and their names."""
 
 import re
-from os.path import isdir  # unlike Path.is_dir, it takes any path
+from os.path import isdir  # unlike Path's, it never raises
 from pathlib import Path
 from typing import Annotated
 
