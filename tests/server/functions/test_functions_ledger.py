@@ -126,9 +126,21 @@ def test_what_is_refused_has_a_row(tmp_path):
             assert begun.result().status_code == line.result().status_code == 200
         until(lambda: len(stored(tmp_path)) == 15)
     found = Counter((row["finish"], row["code"]) for row in stored(tmp_path))
-    refused = ("invalid_label", "not_supported", "rate_limit_exceeded")
+    refused = ("invalid_label", "no_such_lane", "rate_limit_exceeded")
     assert found == {("computed", ""): 12, **{("refused", code): 1 for code in refused}}
     assert {row["tenant"] for row in stored(tmp_path)} == {"ci"} and exact(tmp_path)
+
+
+@pytest.mark.parametrize("lane", ["none", "x" * 300])
+def test_an_unknown_lane_is_not_kept(tmp_path, lane):
+    """A name of 256 characters would not fit into PostgreSQL's columns."""
+    with serving("shout", config_of(tmp_path)) as (url, _):
+        refused = post(url, {"text": "a"}, **{"x-headway-lane": lane})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "no_such_lane")
+        until(lambda: stored(tmp_path))
+    (row,) = stored(tmp_path)
+    assert (row["lane"], row["code"]) == ("", "no_such_lane")
+    assert lane not in {each["lane"] for each in stored(tmp_path, MINUTES)} and exact(tmp_path)
 
 
 def test_an_item_whose_client_has_left(tmp_path):

@@ -370,13 +370,20 @@ def test_a_database_that_does_not_answer_is_away(tmp_path, monkeypatch):
     assert exact(tmp_path)
 
 
-def test_rows_that_the_database_never_takes_hold_up_no_others(tmp_path, monkeypatch):
+@pytest.mark.parametrize("refused", ["row", "lane"])
+def test_what_the_database_never_takes_holds_up_no_later_rows(tmp_path, monkeypatch, refused):
+    """refused: what of a flush is not valid; a lane's name is also in its minutes."""
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         writer, write = front.ledger.writers[0], front.ledger.writers[0]._store.write
+        wrong = set()
 
         def picky(who, flush, alive_until):
-            if any(row["workflow"] == "bad" for row in flush.requests):
-                raise StoreError("a row is not valid")
+            has_bad = any(row["workflow"] == "bad" for row in flush.requests)
+            if has_bad:
+                wrong.add(flush.number)
+            has_lane = flush.number in wrong and any(key.lane for key in flush.minutes)
+            if has_bad or (refused == "lane" and has_lane):
+                raise StoreError(f"a {refused} is not valid")
             write(who, flush, alive_until)
 
         monkeypatch.setattr(writer._store, "write", picky)

@@ -23,6 +23,7 @@ from headway.server.functions.messages import Ask, Wishes
 from headway.server.functions.target import Target
 from headway.server.intake.access_record import access_record
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.model_and_lane import lane_of
 from headway.server.protocol.deadlines import result_time
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
@@ -51,8 +52,7 @@ class FunctionService(FunctionCalls):
             self.book.ready()
             self.metrics.listeners.append(self._measure)
         lanes = list(self.batcher.settings.lanes)
-        self._first = lanes[0]
-        self.keys = KeyRing(_checked(keys), lanes, self._first)
+        self.keys = KeyRing(_checked(keys), lanes, lanes[0])
         self.open = 0  # requests that are being answered
         self.draining = False
 
@@ -76,7 +76,8 @@ class FunctionService(FunctionCalls):
 
     def wishes(self, headers: Mapping[str, str], tenant: Tenant) -> Wishes:
         """The lane and the deadline of items with these headers. Raises Problem."""
-        lane = access_record().lane = headers.get(LANE, "")
+        lanes = self.batcher.settings.lanes
+        lane = access_record().lane = lane_of(headers.get(LANE, ""), "", "", tenant, lanes)
         limit = result_time(headers, self.about.streams)
         return Wishes(lane, 0 if limit == NEVER else limit / SECOND)
 
@@ -96,7 +97,7 @@ class FunctionService(FunctionCalls):
         if not (call and self.book and self._staged):
             yield None
             return
-        self.book.asked(call, ask.wishes.lane or self._first)
+        self.book.asked(call, ask.wishes.lane)
         accounts = ItemAccounts(self._staged, partial(self.book.told, call))
         try:
             yield accounts

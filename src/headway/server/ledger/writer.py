@@ -189,26 +189,24 @@ class LedgerWriter:
 
     def _lighten(self, flush: Flush) -> None:
         """Give up the rows of a flush that the database keeps refusing although it answers, so that
-        later flushes can be stored. Their device time becomes unrecorded."""
+        later flushes can be stored. Their device time becomes unrecorded.
+
+        The lanes' minutes go with them, because a lane's name may be what is refused.
+        """
         try:
             self._store.open_pids(self._writer.host)
         except StoreError:
             return
         self._stubborn += 1
-        if self._stubborn < STUBBORN or not flush.requests:
+        parts = dict(flush.minutes)
+        lanes = [parts.pop(key) for key in flush.minutes if key.account is Account.REQUESTS]
+        if self._stubborn < STUBBORN or not (flush.requests or lanes):
             return
         self.given_up += len(flush.requests)
         self._log.critical("ledger: rows given up", rows=len(flush.requests))
-        lost = sum([row["device_ns"] for row in flush.requests])
-        minute = flush.until // MINUTE
-        parts = dict(flush.minutes)
-        for row in flush.requests:
-            key = MinuteKey(row["minute"], Account.REQUESTS, row["lane"])
-            part = parts.setdefault(key, MinutePart())
-            part.nanoseconds -= row["device_ns"]
-            part.requests -= 1
-        unrecorded = parts.setdefault(MinuteKey(minute, Account.UNRECORDED), MinutePart())
-        unrecorded.nanoseconds += lost
+        minute = MinuteKey(flush.until // MINUTE, Account.UNRECORDED)
+        unrecorded = parts.setdefault(minute, MinutePart())
+        unrecorded.nanoseconds += sum([part.nanoseconds for part in lanes])
         unrecorded.requests += len(flush.requests)
         divide_money(parts, self._writer.per_hour, self._stored_ns)
         self._pending = replace(flush, requests=(), minutes=parts)
