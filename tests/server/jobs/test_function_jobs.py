@@ -13,6 +13,7 @@ import httpx2
 import msgpack
 import numpy as np
 import pytest
+from openai import BadRequestError
 
 from tests.server.jobs.test_jobs import begun, client_of, ended, lines, results
 from tests.server.running_server import until
@@ -93,6 +94,18 @@ def test_arrays_later(tmp_path):
         until(lambda: httpx2.get(place).json()["status"] == "completed")
         answer = httpx2.get(f"{place}/result").content
         assert np.load(io.BytesIO(answer)).tolist() == [0.0, 2.0, 4.0]
+
+
+def test_a_batch_has_no_streams(tmp_path):
+    path = "/v1/functions/count"
+    with serving("count", tmp_path / "jobs.db") as (url, _), client_of(url) as client:
+        with pytest.raises(BadRequestError, match="a batch has no streams") as refused:
+            begun(client, lines(2, 3, url=path), path)
+        assert refused.value.param == "endpoint"
+        later = httpx2.post(f"{url}{path}", json=2, headers={"prefer": "respond-async"})
+        place = f"{url}{later.raise_for_status().headers['location']}"
+        until(lambda: httpx2.get(place).json()["status"] == "completed")
+        assert httpx2.get(f"{place}/result").text.endswith("data: [DONE]\n\n")
 
 
 def moved(client, batch, seen, before):

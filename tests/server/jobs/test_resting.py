@@ -1,14 +1,16 @@
 """Who rests when an item is refused for now: its tenant, its job, or everybody."""
 
 import asyncio
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
 
 from headway.server.intake.access_record import access_record
+from headway.server.jobs.in_process import Answer
 from headway.server.jobs.metrics import JobMetrics
-from headway.server.jobs.runner import Runner, RunnerSettings
+from headway.server.jobs.runner import Runner, RunnerSettings, result_of
 from headway.store.items import Item
 
 ITEM = Item("job_1", 0, "", "t", "k", "/v1/x", False, 0, 0, b"{}", "application/json", "*/*")
@@ -51,6 +53,16 @@ def test_who_rests(model, code, wanted):
         return store.asked
 
     assert asyncio.run(main()) == [wanted]
+
+
+def test_a_batchs_item_that_is_answered_with_a_stream_has_failed():
+    """Its batch was sent before the function was loaded, so that nobody knew that it streams."""
+    stream = Answer(200, {"content-type": "text/event-stream; charset=utf-8"}, b"data: 1\n\n")
+    result = result_of(replace(ITEM, is_batch=True), stream)
+    said = json.loads(result.output)
+    assert (result.status_code, said["response"]) == (400, None)
+    assert said["error"] == {"code": "not_supported", "message": "a batch has no streams"}
+    assert result_of(ITEM, stream).output == b"data: 1\n\n", "a later call may be a stream"
 
 
 @pytest.mark.parametrize("left, said", [(3_600, "3600000"), (-5, "1"), (30 * 86_400, "1000000000")])

@@ -285,6 +285,14 @@ def test_jobs_run_against_all_of_them(served, client):
     assert first["model"] == "small" and len(second["data"]) == 1 and third == "HI"
 
 
+def test_no_batch_is_for_a_function_that_streams(served):
+    asked = {"input_file_id": "file-none", "completion_window": "24h"}
+    path = "/v1/functions/counting"
+    refused = post(served.url, "/v1/batches", {**asked, "endpoint": path})
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "endpoint")
+    assert "a batch has no streams" in refused.text
+
+
 def test_an_engine_that_is_killed_touches_no_other(served):
     pid = served.said["engine_pids"]["small"]
     asked = {**LONG, "model": "large", "stream": True}

@@ -117,8 +117,13 @@ class FunctionsPart:
 
     def with_jobs(self, host: JobHost) -> JobHost:
         """The host with the functions' paths."""
-        paths = {f"{AT}/{name}": KINDS for name in self._functions}
-        return replace(host, endpoints={**host.endpoints, **paths})
+        functions = {f"{AT}/{name}": each for name, each in self._functions.items()}
+        endpoints = {**host.endpoints, **dict.fromkeys(functions, KINDS)}
+
+        def streams(path: str) -> bool:  # looked up when asked: unknown until it is loaded
+            return path in functions and functions[path].about.streams
+
+        return replace(host, endpoints=endpoints, streams=streams)
 
     async def views(self, tenant: Tenant, now: int) -> list[ModelView]:
         """What the live page shows of the functions that the tenant may use."""

@@ -143,7 +143,9 @@ class _Server:
             raise SettingError(f"jobs.lane: {target.name} has no lane {lane!r}")
         keys = self.service.keys
         most = lanes[lane].lane.max_waiting
-        return JobHost(keys, {f"{AT}/{target.name}": KINDS}, lane, most, objects=frozenset())
+        paths = {f"{AT}/{target.name}": KINDS}
+        streams = self.service.about.streams
+        return JobHost(keys, paths, lane, most, objects=frozenset(), streams=lambda path: streams)
 
     def _greet(self, listening: socket.socket) -> None:
         target, url = self.service.target, self._url(listening)

@@ -1,6 +1,6 @@
 """JobHost: what jobs need from the server that answers their items."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from headway.server.intake.keys import KeyRing
@@ -12,7 +12,7 @@ class JobHost:
 
     endpoints: the paths that items may have, each with its content types. lane: the items' lane.
     max_waiting: requests that may wait in that lane. objects: paths whose bodies must be JSON
-    objects.
+    objects. streams: whether a path's answers are always streams, as far as it is known.
     """
 
     keys: KeyRing
@@ -20,6 +20,7 @@ class JobHost:
     lane: str
     max_waiting: int
     objects: frozenset[str]
+    streams: Callable[[str], bool] = lambda path: False
 
     @property
     def room(self) -> int:

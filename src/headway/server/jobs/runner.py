@@ -15,7 +15,7 @@ from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
 from headway.server.observe.logs import Log
 from headway.server.protocol.deadlines import DUE, MOST_MS
-from headway.server.protocol.problem import Problem
+from headway.server.protocol.problem import Problem, wrong
 from headway.store.database import StoreError
 from headway.store.items import GivenBack, Item, Result
 from headway.store.lines import answered_line, unanswered_line
@@ -191,6 +191,8 @@ def result_of(item: Item, answer: Answer) -> Result:
     """An item's answer as the store keeps it."""
     output = answer.body
     if item.is_batch:
+        if answer.content_type.startswith("text/event-stream"):  # not known when it was sent
+            return failed(item, wrong("a batch has no streams", code="not_supported"))
         made = item.job, item.number, item.custom_id, answer.status
         output = answered_line(*made, answer.headers.get("x-request-id", ""), answer.body)
     about = item.job, item.number, answer.status, answer.content_type

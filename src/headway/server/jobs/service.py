@@ -104,6 +104,13 @@ class JobService:
             why = f"this key may not use the lane {self.host.lane!r}, in which jobs run"
             raise Problem(403, why, code="lane_not_allowed")
 
+    def may_batch(self, tenant: Tenant, endpoint: str) -> None:
+        """As `may_add`, for a batch."""
+        self.may_add(tenant, endpoint)
+        if self.host.streams(endpoint):
+            why = f"{endpoint} answers with a stream, and a batch has no streams"
+            raise wrong(why, "endpoint", "invalid_value")
+
     async def add(self, job: Job, then: Callable[[Connection], object] | None = None) -> Job:
         """Store a new job, or find the one sent with the same Idempotency-Key. then: as in
         Jobs.add. Raises Problem."""

@@ -67,7 +67,7 @@ def batch_routes(jobs: JobService, bodies: BodyReader) -> APIRouter:
         tenant = jobs.caller(request)
         async with bodies.read(request, MOST_BODY) as raw:
             body, hashed = read(BatchBody, raw), sha256(raw).hexdigest()
-        jobs.may_add(tenant, body.endpoint)
+        jobs.may_batch(tenant, body.endpoint)
         await jobs.file(tenant, body.input_file_id, "input_file_id")
         job = await jobs.add(_new(jobs, request, tenant, body, hashed))
         return JSONResponse(batch_object(job))
