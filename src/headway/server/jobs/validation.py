@@ -13,6 +13,8 @@ from headway.store.items import NewItem
 
 MOST_ERRORS = 100
 MOST_ID = 512  # characters of a custom_id
+# A body must not become longer than it was in its line: a request's body has the same limit.
+_COMPACT = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 KNOWN = frozenset({"custom_id", "method", "url", "body"})
 
 
@@ -99,7 +101,7 @@ class InputReader:
             if not self.model and isinstance(model := body.get("model"), str):
                 self.model = model[:200].replace(NUL, "")
         try:
-            written = json.dumps(body, allow_nan=False).encode()
+            written = _COMPACT.encode(body).encode()
         except ValueError:  # a number such as 1e999 was read as infinity
             name = _infinite(body, "body")[:200]
             why = f"{name!r} is a number that is too large"

@@ -1,0 +1,37 @@
+"""The lines of a batch's input file, read in pieces."""
+
+import json
+
+import pytest
+
+from headway.server.jobs.validation import InputReader
+
+PATH = "/v1/functions/shout"
+
+
+def line(number, body):
+    """A line of the file. body: JSON."""
+    head = {"custom_id": f"c{number}", "method": "POST", "url": PATH}
+    return json.dumps(head)[:-1].encode() + b', "body": ' + body + b"}\n"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ['{"text":"漢字 é 😀","n":[1,2.5,null,true]}', '"\\n\\u0000\\u001f"', '{"a":[],"b":{}}'],
+)
+def test_a_body_becomes_no_longer(body):
+    reader = InputReader(PATH, 10, 1_000, takes_objects=False)
+    [item] = reader.read(line(0, body.encode()))
+    assert (item.body.decode(), reader.errors) == (body, [])
+
+
+def test_escapes_of_other_characters_are_undone():
+    reader = InputReader(PATH, 10, 1_000, takes_objects=False)
+    [item] = reader.read(line(0, rb'"\u6f22 \ud83d\ude00"'))
+    assert item.body.decode() == '"漢 😀"'
+
+
+def test_half_a_surrogate_pair_is_a_wrong_line():
+    reader = InputReader(PATH, 10, 1_000, takes_objects=False)
+    assert reader.read(line(0, rb'"\ud83d"')) == []
+    assert [each["code"] for each in reader.errors] == ["invalid_json_line"]
