@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from headway.server.intake.access_record import access_record
-from headway.server.jobs.in_process import Answer
+from headway.server.jobs.in_process import DAY, Answer
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.runner import Runner, RunnerSettings, result_of
 from headway.store.items import Item
@@ -35,6 +35,7 @@ class Store:
         ("small", "loading", (4, set(), {"job_1"}, [ITEM])),
         ("", "loading", (0, set(), set(), [ITEM])),
         ("small", "rate_limit_exceeded", (4, {"t"}, set(), [ITEM])),
+        ("small", "spend_limit_reached", (4, {"t"}, set(), [ITEM])),
     ],
 )
 def test_who_rests(model, code, wanted):
@@ -53,6 +54,14 @@ def test_who_rests(model, code, wanted):
         return store.asked
 
     assert asyncio.run(main()) == [wanted]
+
+
+@pytest.mark.parametrize("now, pause", [(20 * DAY, 300), (20 * DAY - 300, 300), (20 * DAY - 7, 7)])
+def test_a_spent_cap_is_asked_again_when_the_day_ends(monkeypatch, now, pause):
+    monkeypatch.setattr("headway.server.clock.unix", lambda: now)
+    final = {"x-should-retry": "false"}
+    assert Answer(429, final, code="spend_limit_reached").retry_after == pause
+    assert Answer(429, final, code="another").retry_after == 0
 
 
 def test_a_batchs_item_that_is_answered_with_a_stream_has_failed():

@@ -10,10 +10,17 @@ from dataclasses import dataclass, field
 
 from starlette.types import ASGIApp, Message
 
+from headway.server import clock
 from headway.server.config.tenant import Tenant
 from headway.server.intake.access_record import recording
 from headway.server.intake.keys import acting_as
 from headway.server.protocol.retry_after import SOON
+
+SPENT = "spend_limit_reached"
+# Seconds to wait when a key may spend no more today, or less if the day ends. Open requests hold
+# the most that they may cost, so there may be more to spend once they have ended.
+SPENT_PAUSE = 300
+DAY = 86_400  # seconds; a day begins at 00:00 UTC
 
 
 @dataclass(slots=True)
@@ -34,6 +41,8 @@ class Answer:
     @property
     def retry_after(self) -> float:
         """Seconds after which to retry a temporary refusal; 0: it is not one."""
+        if self.code == SPENT:  # final for a client, but a job can wait
+            return float(min(SPENT_PAUSE, DAY - clock.unix() % DAY))
         if self.status not in (429, 503) or self.headers.get("x-should-retry") == "false":
             return 0.0
         return float(self.headers.get("retry-after-ms", SOON * 1_000)) / 1_000

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp
 from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.tenant import Tenant
-from headway.server.jobs.in_process import Answer, post
+from headway.server.jobs.in_process import SPENT, Answer, post
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
 from headway.server.observe.logs import Log
@@ -25,7 +25,7 @@ PAUSE = 1.0  # seconds before a store that failed is used again
 ATTEMPTS = 3  # at an item on which the engine fails
 ENGINE_FAULTS = frozenset({"engine_error", "engine_down"})
 MOST_RESTING = 1_000  # jobs
-LIMITS_OF_KEYS = frozenset({"rate_limit_exceeded", "concurrency_limit_exceeded"})
+LIMITS_OF_KEYS = frozenset({"rate_limit_exceeded", "concurrency_limit_exceeded", SPENT})
 
 
 @dataclass(frozen=True, slots=True)
