@@ -95,6 +95,10 @@ def strange_at_seven(items: list[int]):
     return [object() if each == 7 else each for each in items]
 
 
+def digits(items: list[int]) -> list[int]:
+    return [10**each for each in items]
+
+
 class Adder:
     def __init__(self, by):
         self.by = by

@@ -96,6 +96,18 @@ def test_arrays_later(tmp_path):
         assert np.load(io.BytesIO(answer)).tolist() == [0.0, 2.0, 4.0]
 
 
+def test_a_later_calls_answer_comes_as_it_was(tmp_path):
+    """Python reads no integer of so many digits."""
+    with serving("digits", tmp_path / "jobs.db") as (url, _):
+        path, later = f"{url}/v1/functions/digits", {"prefer": "respond-async"}
+        place = f"{url}{httpx2.post(path, json=5_000, headers=later).headers['location']}"
+        answer = httpx2.get(place, headers={"prefer": "wait=20"}, timeout=30)
+        assert answer.headers["content-type"] == "application/json"
+        about = '"result": {"status_code": 200, "content_type": "application/json", '
+        assert about + '"body": 1' + 5_000 * "0" + "}}" in answer.text
+        assert httpx2.get(f"{place}/result").text == "1" + 5_000 * "0"
+
+
 def test_a_batch_has_no_streams(tmp_path):
     path = "/v1/functions/count"
     with serving("count", tmp_path / "jobs.db") as (url, _), client_of(url) as client:

@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server import clock
-from headway.server.http.body import BodyReader
+from headway.server.http.body import JSON, BodyReader
 from headway.server.http.errors import error_response
 from headway.server.http.openapi import responses
 from headway.server.intake.keys import acting_tenant
-from headway.server.jobs.routes.objects import job_object, list_object
+from headway.server.jobs.routes.objects import job_bytes, job_object, list_object
 from headway.server.jobs.routes.query import page_of
 from headway.server.jobs.service import JobService
 from headway.server.protocol.deadlines import DUE, SUPERSEDE, TIMEOUT, TPOT, TTFT
@@ -98,7 +98,7 @@ class LaterCalls:
         found = await jobs.add(job, partial(add_item, job=job, item=item))
         url = f"{JOBS}/{found.id}"
         given = {"location": url, "retry-after": "1", "preference-applied": LATER}
-        return JSONResponse(job_object(found, None), 202, given)
+        return JSONResponse(job_object(found), 202, given)
 
 
 def _kept(headers: Mapping[str, str], lane: str) -> dict[str, str]:
@@ -128,16 +128,16 @@ def call_routes(jobs: JobService) -> APIRouter:
             await jobs.find(tenant, after, is_batch=False, param="after")
         page = partial(store.jobs.page, tenant.name, after, limit + 1, batches=False)
         rows = await store.ask(page)
-        data = [job_object(each, None) for each in rows[:limit]]
+        data = [job_object(each) for each in rows[:limit]]
         return JSONResponse(list_object(data, has_more=len(rows) > limit))
 
     @router.get(f"{JOBS}/{{id}}", responses=responses(401, 404, 503))
-    async def job(request: Request, id: str) -> JSONResponse:
+    async def job(request: Request, id: str) -> Response:
         """How far it is. `Prefer: wait=20` waits for its end, for 20 s at most."""
         found = await _ended(jobs, request, id)
         result = await store.ask(store.items.result, id) if found.has_ended else None
         headers = {} if found.has_ended else {"retry-after": "1"}
-        return JSONResponse(job_object(found, result), headers=headers)
+        return Response(job_bytes(found, result), headers=headers, media_type=JSON)
 
     @router.get(f"{JOBS}/{{id}}/result", responses=responses(401, 404, 409, 503))
     async def result(request: Request, id: str) -> Response:
@@ -153,9 +153,8 @@ def call_routes(jobs: JobService) -> APIRouter:
     @router.post(f"{JOBS}/{{id}}/cancel", responses=responses(401, 404, 503))
     async def cancel(request: Request, id: str) -> JSONResponse:
         """End it. One that has ended stays as it is."""
-        return JSONResponse(
-            job_object(await jobs.cancel(jobs.caller(request), id, is_batch=False), None)
-        )
+        found = await jobs.cancel(jobs.caller(request), id, is_batch=False)
+        return JSONResponse(job_object(found))
 
     return router
 

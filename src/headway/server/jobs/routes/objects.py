@@ -57,16 +57,8 @@ def batch_object(job: Job) -> dict[str, Any]:
     }
 
 
-def job_object(job: Job, result: Result | None) -> dict[str, Any]:
-    """The object of a call that is answered later. The result's body is included if it is JSON."""
-    found: dict[str, Any] | None = None
-    if result:
-        is_json = result.content_type.partition(";")[0] == "application/json"
-        found = {
-            "status_code": result.status_code,
-            "content_type": result.content_type,
-            "body": json.loads(result.output) if is_json and result.output else None,
-        }
+def job_object(job: Job) -> dict[str, Any]:
+    """The object of a call that is answered later, without its result."""
     return {
         "id": job.id,
         "object": "job",
@@ -74,9 +66,23 @@ def job_object(job: Job, result: Result | None) -> dict[str, Any]:
         "status": job.status,
         "created_at": job.created_at,
         **{name: getattr(job, name) for name in STAMPS if not name.startswith("finalizing")},
-        "result": found,
+        "result": None,
         "result_url": f"/v1/jobs/{job.id}/result",
     }
+
+
+def job_bytes(job: Job, result: Result | None) -> bytes:
+    """The object of a call that is answered later, as JSON. The result's body is included if it is
+    JSON, as it was stored: reading a large one would hold up the server."""
+    whole = job_object(job)
+    if result is None:
+        return json.dumps(whole).encode()
+    del whole["result"]
+    is_json = result.content_type.partition(";")[0] == "application/json"
+    body = result.output if is_json and result.output else b"null"
+    about = {"status_code": result.status_code, "content_type": result.content_type}
+    head, inner = (json.dumps(each)[:-1].encode() for each in (whole, about))
+    return b"".join((head, b', "result": ', inner, b', "body": ', body, b"}}"))
 
 
 def list_object(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
