@@ -657,7 +657,10 @@ def test_an_answer_that_comes_too_slowly(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     "path",
-    ["x://y", "/other/1", "/mine/../other", "/mine/%2E%2e/other", "/mine/..\\other", "/mine"],
+    [
+        *("x://y", "/other/1", "/mine/../other", "/mine/%2E%2e/other", "/mine/..\\other", "/mine"),
+        *("/mine/..%2fother", "/mine/a/..%5C..%5cother"),
+    ],
 )
 def test_a_callback_that_the_operator_did_not_allow(tmp_path, path):
     allowed = [{"url": "http://127.0.0.1:9/mine/*", "secret": SECRET}]

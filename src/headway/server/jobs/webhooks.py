@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
+from urllib.parse import unquote
 
 from httpx2 import AsyncClient, Response
 from sqlalchemy import Connection
@@ -77,8 +78,8 @@ class Endpoints:
         found = self.of(url) if url.isascii() and url.isprintable() and " " not in url else None
         if found is None or not found.is_chosen:
             raise wrong(f"{name}: this server's jobs.webhooks let nobody choose this URL", name)
-        rest = url.removeprefix(found.url.removesuffix(ANY)).lower().replace("%2e", ".")
-        if ".." in rest.replace("\\", "/").split("/") or len(url) > 2_000:
+        rest = unquote(url.removeprefix(found.url.removesuffix(ANY))).replace("\\", "/")
+        if ".." in rest.split("/") or len(url) > 2_000:
             raise wrong(f"{name}: the path must not lead upward, nor be very long", name)
         return url
 
