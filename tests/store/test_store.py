@@ -267,6 +267,60 @@ def test_calls_go_before_batches_and_tenants_share(database):
     assert len(store.workers[1].exchange([], [], 99)) == 21 - 4 - 6 - 2
 
 
+def test_a_free_place_goes_to_the_tenant_with_the_fewest_running_items(database):
+    store = Store(database)
+    for tenant in "tuv":
+        store.batch(9, f"batch_{tenant}", tenant)
+    a, b = store.workers
+    held = a.exchange([], [], 5)
+    assert [each.tenant for each in held] == ["v", "t", "t", "u", "u"]
+    assert len(b.exchange([], [], 9)) == 9  # what others run does not count
+    turns = ""
+    for which in (1, 0, 1, 2, 0):  # one ends, and there is one place
+        [more] = a.exchange([answered(held.pop(which))], [], 1)
+        held, turns = [*held, more], turns + more.tenant
+    assert turns == "vtuvt"
+
+
+def test_tenants_take_turns_at_the_only_place(database):
+    store = Store(database)
+    store.batch(6, "batch_1", "t")
+    store.batch(3, "batch_2", "u")
+    a, turns, done = store.workers[0], "", []
+    for _ in range(9):
+        [item] = a.exchange(done, [], 1)
+        turns, done = turns + item.tenant, [answered(item)]
+    assert turns == "tutututtt"
+
+
+def test_a_place_that_one_tenant_cannot_use_goes_to_the_others(database):
+    store = Store(database)
+    store.batch(9, "batch_1", "t")
+    store.batch(1, "batch_2", "u")
+    store.batch(9, "batch_3", "v")
+    taken = store.workers[0].exchange([], [], 9)
+    assert [each.tenant for each in taken] == list("tttuvvvtv")
+    assert sorted(each.number for each in taken if each.tenant == "t") == [0, 1, 2, 3]
+
+
+def test_taking_reads_no_more_than_it_takes(tmp_path):
+    database = Database(str(tmp_path / "jobs.db"))
+    store, steps = Store(database), []
+    store.batch(1, "batch_0", "u")
+    store.batch(3_000, "batch_1")
+    store.batch(2, "batch_2")
+    a = store.workers[0]
+    assert {each.job for each in a.exchange([], [], 2)} == {"batch_0", "batch_1"}
+    with database.begin() as connection:
+        driver = connection.connection.driver_connection
+    driver.set_progress_handler(lambda: steps.append(1), 100)
+    assert [each.job for each in a.exchange([], [], 1)] == ["batch_1"]
+    assert [each.job for each in a.exchange([], [], 2, (), {"batch_1"})] == ["batch_2"] * 2
+    driver.set_progress_handler(None, 100)
+    assert len(steps) < 100  # hundreds of SQLite's instructions
+    database.close()
+
+
 def test_what_was_given_back_is_taken_again_behind_the_others(database):
     store = Store(database)
     store.batch(3)

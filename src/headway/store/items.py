@@ -4,25 +4,25 @@ import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import (
     ColumnElement,
     Connection,
+    Row,
     and_,
     delete,
     func,
     insert,
     select,
-    text,
-    true,
     update,
 )
 
 from headway.store.database import Database
 from headway.store.jobs import IN_PROGRESS, VALIDATING, Job, change_job, lock_jobs
 from headway.store.tables import ITEMS, JOBS, WORKERS, ItemState
+from headway.store.taking import MOST_ATTEMPTS, Place, Taking, waiting
 
-MOST_ATTEMPTS = 10  # attempts at an item before it is given up, if the process ended during them
 Finish = Callable[[Connection, set[str]], None]  # ends each of these jobs whose items have ended
 
 
@@ -94,6 +94,7 @@ class Items:
 
     def __init__(self, database: Database, worker: str, finish: Finish) -> None:
         self._database, self._worker, self._finish = database, worker, finish
+        self._taking = Taking(worker)
 
     # For a batch that this worker validates. Each returns False if another worker holds the batch
     # now, because this worker seemed to be dead, or if the batch is no longer in validation.
@@ -148,8 +149,10 @@ class Items:
                 attempts = ITEMS.c.attempts - (0 if each.counts else 1)
                 given = update(ITEMS).where(self._mine(each.item))
                 connection.execute(given.values(worker=None, attempts=attempts))
-            open_ = ITEMS.c.job.not_in(resting_jobs) if resting_jobs else true()
-            return self._take(connection, most, resting, open_) if most > 0 else []
+            if most <= 0:
+                return []
+            chosen = self._taking.choose(connection, most, resting, resting_jobs)
+            return self._claim(connection, chosen) if chosen else []
 
     def leave(self) -> None:
         """Give back all items that this worker holds, without counting attempts."""
@@ -189,15 +192,24 @@ class Items:
 
     def count_waiting(self) -> int:
         """The number of waiting items of all jobs, without those that a worker holds."""
-        wanted = select(func.count()).select_from(ITEMS).where(_waiting())
+        wanted = select(func.count()).select_from(ITEMS).where(waiting())
         with self._database.begin() as connection:
             return connection.execute(wanted).scalar_one()
 
     def crashed(self) -> list[Item]:
         """Take up to 64 waiting items with MOST_ATTEMPTS attempts: the process kept ending."""
-        often = _waiting() & (ITEMS.c.attempts >= MOST_ATTEMPTS)
+        often = waiting() & (ITEMS.c.attempts >= MOST_ATTEMPTS)
+        wanted = (
+            select(ITEMS.c.job, ITEMS.c.number)
+            .join(JOBS, JOBS.c.id == ITEMS.c.job)
+            .where(often, JOBS.c.status == IN_PROGRESS)
+            .order_by(ITEMS.c.rank, ITEMS.c.attempts, ITEMS.c.job, ITEMS.c.number)
+            .limit(64)
+            .with_for_update(of=ITEMS, skip_locked=True)  # left out for SQLite: it has one writer
+        )
         with self._database.begin() as connection:
-            return self._claim(connection, often, 64)
+            places = [(job, number) for job, number in connection.execute(wanted)]
+            return self._claim(connection, places) if places else []
 
     # -- within a transaction
 
@@ -223,46 +235,25 @@ class Items:
             connection.execute(update(JOBS).where(JOBS.c.id == job).values(more))
         self._finish(connection, set(counts))
 
-    def _take(
-        self,
-        connection: Connection,
-        most: int,
-        resting: Collection[str],
-        open_: ColumnElement[bool],
-    ) -> list[Item]:
-        """Take an equal share of items of each tenant. Within a tenant the order is: calls before
-        batches, then fewer attempts first, then older jobs."""
-        open = select(JOBS.c.tenant).where(JOBS.c.status == IN_PROGRESS).distinct()
-        found = connection.execute(open.order_by(JOBS.c.tenant)).scalars()
-        tenants, taken = [each for each in found if each not in resting], list[Item]()
-        fresh = _waiting() & (ITEMS.c.attempts < MOST_ATTEMPTS) & open_
-        for left, tenant in zip(range(len(tenants), 0, -1), tenants, strict=True):
-            share = -(-(most - len(taken)) // left)
-            taken += self._claim(connection, fresh & (ITEMS.c.tenant == tenant), share)
-        if tenants and len(taken) < most:  # some tenants had fewer items than their share
-            mine = fresh & ITEMS.c.tenant.in_(tenants)
-            taken += self._claim(connection, mine, most - len(taken))
-        return taken
-
-    def _claim(self, connection: Connection, wanted: ColumnElement[bool], most: int) -> list[Item]:
+    def _claim(self, connection: Connection, places: Sequence[Place]) -> list[Item]:
+        """Take these items, which this transaction has locked."""
         columns = [ITEMS.c[name] for name in ("job", "number", "custom_id", "tenant", "attempts")]
         columns += [ITEMS.c[name] for name in ("body", "content_type", "accept")]
         of_job = "key", "endpoint", "is_batch", "expires_at", "details"
         columns += [JOBS.c[name] for name in of_job]
-        found = (
-            select(*columns)
-            .join(JOBS, JOBS.c.id == ITEMS.c.job)
-            .where(wanted, JOBS.c.status == IN_PROGRESS)
-            .order_by(ITEMS.c.rank, ITEMS.c.attempts, ITEMS.c.job, ITEMS.c.number)
-            .limit(most)
-            .with_for_update(of=ITEMS, skip_locked=True)  # left out for SQLite: it has one writer
-        )
-        taken = [Item(**row._mapping) for row in connection.execute(found)]
-        for each in taken:
-            mine = and_(ITEMS.c.job == each.job, ITEMS.c.number == each.number)
+        wanted = select(*columns).join(JOBS, JOBS.c.id == ITEMS.c.job)
+        by_job, rows = dict[str, list[int]](), dict[Place, Row[*tuple[Any, ...]]]()
+        for job, number in places:
+            by_job.setdefault(job, []).append(number)
+        for job, numbers in by_job.items():
+            these = (ITEMS.c.job == job) & ITEMS.c.number.in_(numbers)
+            found = connection.execute(wanted.where(these)).all()
+            rows |= {(job, row.number): row for row in found}
+        for job, number in places:
+            mine = and_(ITEMS.c.job == job, ITEMS.c.number == number)
             values = {"worker": self._worker, "attempts": ITEMS.c.attempts + 1}
             connection.execute(update(ITEMS).where(mine).values(values))
-        return taken
+        return [Item(**rows[each]._mapping) for each in places]
 
     def _validates(self, connection: Connection, job: str) -> bool:
         mine = (JOBS.c.id == job) & (JOBS.c.worker == self._worker) & (JOBS.c.status == VALIDATING)
@@ -284,11 +275,6 @@ def item_row(job: str, tenant: str, item: NewItem, *, rank: int) -> dict[str, ob
     values = {name: getattr(item, name) for name in NewItem.__slots__}
     state = {"state": ItemState.WAITING, "attempts": 0}
     return {"job": job, "tenant": tenant, "rank": rank, **values, **state}
-
-
-def _waiting() -> ColumnElement[bool]:
-    """Match waiting items that no worker holds, worded like the partial index."""
-    return and_(ITEMS.c.state == text("0"), ITEMS.c.worker.is_(None))
 
 
 def _free(connection: Connection, dead: ColumnElement[bool]) -> None:
