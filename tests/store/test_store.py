@@ -64,9 +64,9 @@ class Store:
     def _announce(self, connection, job, now):
         self.announced.append((job.id, job.status))
 
-    def batch(self, count, id="batch_1", tenant="t", **values):
+    def batch(self, count, id="batch_1", tenant="t", key="k", **values):
         made = {"window": 60, "created_at": NOW, "expires_at": NOW + 60, **values}
-        self.jobs.add(Job(id, tenant, "k", True, "/v1/x", **made, worker="a"))
+        self.jobs.add(Job(id, tenant, key, True, "/v1/x", **made, worker="a"))
         new = [NewItem(each, f"c{each}", b'{"n": %d}' % each) for each in range(count)]
         if new:
             self.workers[0].add(id, tenant, new)
@@ -260,9 +260,9 @@ def test_calls_go_before_batches_and_tenants_share(database):
     call = store.call("job_1")
     taken = store.workers[0].exchange([], [], 4)
     assert [each.job for each in taken] == [call, "batch_1", "batch_2", "batch_2"]
-    rest = store.workers[1].exchange([], [], 6, {"u"})
+    rest = store.workers[1].exchange([], [], 6, {("u", "k"): 0})
     assert {each.job for each in rest} == {"batch_1"} and len(rest) == 6
-    others = store.workers[1].exchange([], [], 2, (), {"batch_1"})
+    others = store.workers[1].exchange([], [], 2, {}, {"batch_1"})
     assert [each.job for each in others] == ["batch_2"] * 2
     assert len(store.workers[1].exchange([], [], 99)) == 21 - 4 - 6 - 2
 
@@ -303,6 +303,23 @@ def test_a_place_that_one_tenant_cannot_use_goes_to_the_others(database):
     assert sorted(each.number for each in taken if each.tenant == "t") == [0, 1, 2, 3]
 
 
+def test_a_key_gets_as_many_items_as_it_has_room_for(database):
+    store = Store(database)
+    store.batch(4, "batch_1", key="one")
+    store.batch(4, "batch_2", key="two")
+    store.batch(4, "batch_3", key="one")
+    store.batch(4, "batch_4", "u", key="one")  # another tenant's key
+    a, rooms = store.workers[0], {("t", "one"): 5, ("u", "one"): 0}
+    taken = [(each.job, each.number) for each in a.exchange([], [], 3, rooms)]
+    assert taken == [("batch_1", 0), ("batch_1", 1), ("batch_1", 2)]
+    rooms["t", "one"] = 2
+    taken = a.exchange([], [], 99, rooms)
+    assert [each.job for each in taken] == ["batch_1", *["batch_2"] * 4, "batch_3"]
+    rooms["t", "one"] = 0
+    assert a.exchange([], [], 99, rooms) == []
+    assert len(a.exchange([], [], 99)) == 3 + 4
+
+
 def test_taking_reads_no_more_than_it_takes(tmp_path):
     database = Database(str(tmp_path / "jobs.db"))
     store, steps = Store(database), []
@@ -315,7 +332,8 @@ def test_taking_reads_no_more_than_it_takes(tmp_path):
         driver = connection.connection.driver_connection
     driver.set_progress_handler(lambda: steps.append(1), 100)
     assert [each.job for each in a.exchange([], [], 1)] == ["batch_1"]
-    assert [each.job for each in a.exchange([], [], 2, (), {"batch_1"})] == ["batch_2"] * 2
+    assert [each.job for each in a.exchange([], [], 2, {}, {"batch_1"})] == ["batch_2"] * 2
+    assert a.exchange([], [], 2, {("t", "k"): 0}) == []
     driver.set_progress_handler(None, 100)
     assert len(steps) < 100  # hundreds of SQLite's instructions
     database.close()

@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from sqlalchemy import (
@@ -21,8 +22,9 @@ from sqlalchemy import (
 from headway.store.database import Database
 from headway.store.jobs import IN_PROGRESS, VALIDATING, Job, change_job, lock_jobs
 from headway.store.tables import ITEMS, JOBS, WORKERS, ItemState
-from headway.store.taking import MOST_ATTEMPTS, Place, Taking, waiting
+from headway.store.taking import MOST_ATTEMPTS, Place, Taking, Who, waiting
 
+NO_LIMITS: Mapping[Who, int] = MappingProxyType({})
 Finish = Callable[[Connection, set[str]], None]  # ends each of these jobs whose items have ended
 
 
@@ -54,6 +56,11 @@ class Item:
     content_type: str
     accept: str
     details: str = "{}"  # the job's, as JSON
+
+    @property
+    def who(self) -> Who:
+        """Whose limits its request counts against."""
+        return self.tenant, self.key
 
     @property
     def headers(self) -> dict[str, str]:
@@ -137,11 +144,14 @@ class Items:
         results: Sequence[Result],
         back: Sequence[GivenBack],
         most: int,
-        resting: Collection[str] = (),
+        rooms: Mapping[Who, int] = NO_LIMITS,
         resting_jobs: Collection[str] = (),
     ) -> list[Item]:
         """In one transaction, store these results, give these items back, and take up to `most`
-        others, none from the resting tenants or jobs."""
+        others, none from the resting jobs.
+
+        rooms: how many of each key; a key that is not named may have any number.
+        """
         with self._database.begin() as connection:
             lock_jobs(connection, {one.job for one in results} | {one.item.job for one in back})
             self._record(connection, results)
@@ -151,7 +161,7 @@ class Items:
                 connection.execute(given.values(worker=None, attempts=attempts))
             if most <= 0:
                 return []
-            chosen = self._taking.choose(connection, most, resting, resting_jobs)
+            chosen = self._taking.choose(connection, most, rooms, resting_jobs)
             return self._claim(connection, chosen) if chosen else []
 
     def leave(self) -> None:

@@ -2,11 +2,12 @@
 
 Each free place goes to the tenant with the fewest items running on this worker. Of several such
 tenants, it goes to the one whose last turn is longest ago, then to the first by name. Within a
-tenant the order is: calls before batches, then fewer attempts first, then older jobs.
+tenant the order is: calls before batches, then fewer attempts first, then older jobs. The items of
+a key that may have no more are left out.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import heapify, heapreplace
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, text, tuple_
@@ -18,6 +19,7 @@ MOST_ATTEMPTS = 10  # attempts at an item before it is given up, if the process 
 PAGE = 256  # items read at once where some rest
 LAST = 2**31 - 1  # no number of an item is higher
 Place = tuple[str, int]  # an item's job, and its number in it
+Who = tuple[str, str]  # a tenant, and the name of its key
 
 
 class Taking:
@@ -31,16 +33,23 @@ class Taking:
         self,
         connection: Connection,
         most: int,
-        resting: Collection[str],
+        rooms: Mapping[Who, int],
         resting_jobs: Collection[str],
     ) -> list[Place]:
-        """Lock up to `most` waiting items, none of the resting tenants or jobs."""
+        """Lock up to `most` waiting items, none of the resting jobs.
+
+        rooms: how many of each key; a key that is not named may have any number.
+        """
         found = connection.execute(
             select(JOBS.c.tenant).where(JOBS.c.status == IN_PROGRESS).distinct()
         )
-        tenants = [each for each in found.scalars() if each not in resting]
+        tenants, left = list(found.scalars()), dict[str, dict[str, int]]()
+        for (tenant, key), room in rooms.items():
+            left.setdefault(tenant, {})[key] = room
         self._turns = {each: self._turns.get(each, 0) for each in tenants}
-        lines = {each: _Line(connection, each, resting_jobs) for each in tenants}
+        lines = {
+            each: _Line(connection, each, left.get(each, {}), resting_jobs) for each in tenants
+        }
         running, chosen = self._running(connection), list[Place]()
         while lines and len(chosen) < most:
             dealt = self._deal(list(lines), running, most - len(chosen))
@@ -78,11 +87,19 @@ class Taking:
 class _Line:
     """The waiting items of a tenant in their order, read as far as they are needed.
 
-    A job that rests is stepped over as a whole, however many items of it wait.
+    A job that rests, or whose key may have no more, is stepped over as a whole, however many items
+    of it wait. rooms: as in `choose`, by the key's name; what is taken is subtracted.
     """
 
-    def __init__(self, connection: Connection, tenant: str, resting_jobs: Collection[str]) -> None:
-        self._connection, self._tenant, self._resting_jobs = connection, tenant, resting_jobs
+    def __init__(
+        self,
+        connection: Connection,
+        tenant: str,
+        rooms: dict[str, int],
+        resting_jobs: Collection[str],
+    ) -> None:
+        self._connection, self._tenant = connection, tenant
+        self._rooms, self._resting_jobs = rooms, resting_jobs
         self._after = (-1, -1, "", -1)  # the last item that was read: rank, attempts, job, number
 
     def take(self, most: int) -> list[Place]:
@@ -90,9 +107,11 @@ class _Line:
         found, count = list[Place](), most
         while len(found) < most:
             rows = self._read(count)
-            for rank, attempts, job, number in rows:
-                if is_open := job not in self._resting_jobs:
+            for rank, attempts, job, number, key in rows:
+                if is_open := self._rooms.get(key, 1) > 0 and job not in self._resting_jobs:
                     found.append((job, number))
+                    if key in self._rooms:
+                        self._rooms[key] -= 1
                 self._after = (rank, attempts, job, number if is_open else LAST)
                 if len(found) == most:
                     break
@@ -101,13 +120,15 @@ class _Line:
             count = PAGE
         return found
 
-    def _read(self, most: int) -> Sequence[Row[int, int, str, int]]:
+    def _read(self, most: int) -> Sequence[Row[int, int, str, int, str]]:
         order = ITEMS.c.rank, ITEMS.c.attempts, ITEMS.c.job, ITEMS.c.number
+        shut = [key for key, room in self._rooms.items() if room <= 0]
+        is_read = (ITEMS.c.rank > 0) | JOBS.c.key.not_in(shut)  # stepping over calls saves nothing
         wanted = (
-            select(*order)
+            select(*order, JOBS.c.key)
             .join(JOBS, JOBS.c.id == ITEMS.c.job)
             .where(waiting(), ITEMS.c.tenant == self._tenant, ITEMS.c.attempts < MOST_ATTEMPTS)
-            .where(tuple_(*order) > self._after, JOBS.c.status == IN_PROGRESS)
+            .where(tuple_(*order) > self._after, JOBS.c.status == IN_PROGRESS, is_read)
             .order_by(*order)
             .limit(most)
             .with_for_update(of=ITEMS, skip_locked=True)  # left out for SQLite: it has one writer

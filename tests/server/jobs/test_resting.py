@@ -1,4 +1,4 @@
-"""Who rests when an item is refused for now: its tenant, its job, or everybody."""
+"""Who rests when an item is refused for now: its key, its job, or everybody."""
 
 import asyncio
 import json
@@ -24,18 +24,18 @@ class Store:
     def __init__(self):
         self.asked = []
 
-    async def ask(self, what, results, back, room, tenants, jobs):
-        self.asked.append((room, set(tenants), set(jobs), [each.item for each in back]))
+    async def ask(self, what, results, back, room, rooms, jobs):
+        self.asked.append((room, rooms, set(jobs), [each.item for each in back]))
         return []
 
 
 @pytest.mark.parametrize(
     "model, code, wanted",
     [
-        ("small", "loading", (4, set(), {"job_1"}, [ITEM])),
-        ("", "loading", (0, set(), set(), [ITEM])),
-        ("small", "rate_limit_exceeded", (4, {"t"}, set(), [ITEM])),
-        ("small", "spend_limit_reached", (4, {"t"}, set(), [ITEM])),
+        ("small", "loading", (4, {}, {"job_1"}, [ITEM])),
+        ("", "loading", (0, {}, set(), [ITEM])),
+        ("small", "rate_limit_exceeded", (4, {("t", "k"): 0}, set(), [ITEM])),
+        ("small", "spend_limit_reached", (4, {("t", "k"): 0}, set(), [ITEM])),
     ],
 )
 def test_who_rests(model, code, wanted):

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 from starlette.types import ASGIApp
 
@@ -19,6 +20,7 @@ from headway.server.protocol.problem import Problem, wrong
 from headway.store.database import StoreError
 from headway.store.items import GivenBack, Item, Result
 from headway.store.lines import answered_line, unanswered_line
+from headway.store.taking import Who
 
 LOOK = 1.0  # seconds between two queries for items, if no new item wakes the runner
 PAUSE = 1.0  # seconds before a store that failed is used again
@@ -26,6 +28,7 @@ ATTEMPTS = 3  # at an item on which the engine fails
 ENGINE_FAULTS = frozenset({"engine_error", "engine_down"})
 MOST_RESTING = 1_000  # jobs
 LIMITS_OF_KEYS = frozenset({"rate_limit_exceeded", "concurrency_limit_exceeded", SPENT})
+Rests = TypeVar("Rests", Who, str)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,7 @@ class Runner:
 
     The transaction that stores results also takes new items, so memory stays bounded while the
     store is slow or away. An item that is refused temporarily is given back. For the time that the
-    refusal names, its tenant rests if a limit of the key was reached; its job, if one of several
+    refusal names, its key rests if a limit of the key was reached; its job, if one of several
     models refused it; otherwise all items.
     """
 
@@ -59,7 +62,7 @@ class Runner:
         self.running: dict[asyncio.Task[None], Item] = {}
         self._results: list[Result] = []
         self._back: list[GivenBack] = []
-        self._resting: dict[str, int] = {}  # by tenant: the end of its rest, in nanoseconds
+        self._resting: dict[Who, int] = {}  # by key: the end of its rest, in nanoseconds
         self._resting_jobs: dict[str, int] = {}  # likewise, by job
         self._everybody_rests = 0  # the end of the rest of all items, in nanoseconds
         self._is_unsure = False  # whether the store may have assigned items without reporting them
@@ -100,10 +103,11 @@ class Runner:
         results, self._results = self._results, []
         back, self._back = self._back, []
         room = self._settings.at_once - len(self.running) if now >= self._everybody_rests else 0
-        resting, jobs = _after(self._resting, now), _after(self._resting_jobs, now)
+        rooms = dict.fromkeys(_after(self._resting, now), 0)
+        jobs = _after(self._resting_jobs, now)
         exchange = self._store.items.exchange
         try:
-            taken = await self._store.ask(exchange, results, back, room, resting, jobs)
+            taken = await self._store.ask(exchange, results, back, room, rooms, jobs)
         except BaseException:  # nothing was stored, or storing it again does no harm
             self._results, self._back = results + self._results, back + self._back
             raise
@@ -163,7 +167,7 @@ class Runner:
         self._back.append(GivenBack(item))
         until = clock.now() + round(seconds * SECOND)
         if answer.code in LIMITS_OF_KEYS:
-            self._resting[item.tenant] = until
+            self._resting[item.who] = until
         elif answer.model and len(self._resting_jobs) < MOST_RESTING:  # other models may be free
             self._resting_jobs[item.job] = until
         else:
@@ -180,8 +184,8 @@ class Runner:
             self._log.error("jobs could not be given back", cause=str(error))
 
 
-def _after(resting: dict[str, int], now: int) -> set[str]:
-    """The names that still rest; the ended rests are removed."""
+def _after(resting: dict[Rests, int], now: int) -> set[Rests]:
+    """Those that still rest; the ended rests are removed."""
     for name in [name for name, until in resting.items() if until <= now]:
         del resting[name]
     return set(resting)
