@@ -139,6 +139,7 @@ def test_limits_are_the_keys_own():
 
 def test_a_key_is_limited_in_concurrent_requests():
     made = ring(entry("one", concurrent=2), entry("two"))
+    assert made.rooms() == {("one", "one"): 2}
     one, two = (made.authenticate(f"Bearer {key}") for key in ("one", "two"))
     assert [made.begin(one) for _ in range(3)] == [True, True, False]
     assert all(made.begin(two) for _ in range(9))

@@ -749,6 +749,15 @@ def test_an_input_file_that_is_deleted_meanwhile(tmp_path):
         assert (batch.status, batch.errors.data[0].code) == ("failed", "no_such_file")
 
 
+def test_a_key_is_sent_no_more_items_than_it_may_have_at_once(tmp_path):
+    keys = [{"name": "x", "sha256": digest("x").hex(), "concurrent": 2}]
+    config = ServerConfig(jobs={"store": str(tmp_path / "jobs.db"), "at_once": 8}, keys=keys)
+    with serving(config, fake) as (url, front), client_of(url) as client:
+        batch = begun(client, lines(*[chat(f"{i}") for i in range(12)]))
+        assert ended(client, batch).request_counts.completed == 12
+        assert front.jobs.metrics.items["again"] == 0
+
+
 def test_results_wait_for_a_store_that_is_away(tmp_path):
     executor = Permitted()
     with (

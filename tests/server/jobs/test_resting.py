@@ -74,6 +74,31 @@ def test_a_batchs_item_that_is_answered_with_a_stream_has_failed():
     assert result_of(ITEM, stream).output == b"data: 1\n\n", "a later call may be a stream"
 
 
+def test_a_full_key_goes_on_when_one_of_its_items_ends():
+    codes = iter(["concurrency_limit_exceeded", ""])
+
+    async def answering(scope, receive, send):
+        access_record().code = code = next(codes)
+        headers = [(b"retry-after-ms", b"60000")]
+        status = 429 if code else 200
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"{}"})
+
+    async def main():
+        store, rooms = Store(), {("t", "k"): 2, ("t", "other"): 1}
+        settings = RunnerSettings(
+            "offline", 4, lambda *who: SimpleNamespace(name="t"), lambda: rooms
+        )
+        runner = Runner(answering, store, settings, JobMetrics(), None)
+        for _ in range(2):
+            await runner._answer(ITEM)
+            await runner._exchange()
+        return [rooms for _, rooms, _, _ in store.asked]
+
+    full, open_ = {("t", "k"): 0, ("t", "other"): 1}, {("t", "k"): 2, ("t", "other"): 1}
+    assert asyncio.run(main()) == [full, open_]
+
+
 @pytest.mark.parametrize("left, said", [(3_600, "3600000"), (-5, "1"), (30 * 86_400, "1000000000")])
 def test_an_item_is_due_when_its_job_expires(monkeypatch, left, said):
     heard = {}

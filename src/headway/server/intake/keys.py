@@ -117,6 +117,12 @@ class KeyRing:
         """As RateLimit.begin. A key without a limit is counted too, since it may get one later."""
         return self._limits.setdefault(tenant.key, RateLimit(0, 0)).begin()
 
+    def rooms(self) -> dict[tuple[str, str], int]:
+        """How many more requests may begin now, by tenant and key; a key without such a limit is
+        left out."""
+        found = {(each.name, each.key): self._limits[each.key].room for _, each in self._known}
+        return {who: room for who, room in found.items() if room != NEVER}
+
     def end(self, tenant: Tenant) -> None:
         """As RateLimit.end."""
         self._limits[tenant.key].end()

@@ -1,7 +1,7 @@
 """Runner: takes items from the store, answers them in the jobs' lane, and stores the results."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
@@ -27,7 +27,7 @@ PAUSE = 1.0  # seconds before a store that failed is used again
 ATTEMPTS = 3  # at an item on which the engine fails
 ENGINE_FAULTS = frozenset({"engine_error", "engine_down"})
 MOST_RESTING = 1_000  # jobs
-LIMITS_OF_KEYS = frozenset({"rate_limit_exceeded", "concurrency_limit_exceeded", SPENT})
+RATE, CONCURRENCY = "rate_limit_exceeded", "concurrency_limit_exceeded"  # the limits of keys
 Rests = TypeVar("Rests", Who, str)
 
 
@@ -38,6 +38,7 @@ class RunnerSettings:
     lane: str
     at_once: int
     tenant_of: Callable[[str, str], Tenant | None]  # by a key's name and its tenant's
+    rooms: Callable[[], Mapping[Who, int]] = dict  # requests that limited keys may still begin
 
 
 class Runner:
@@ -46,7 +47,8 @@ class Runner:
     The transaction that stores results also takes new items, so memory stays bounded while the
     store is slow or away. An item that is refused temporarily is given back. For the time that the
     refusal names, its key rests if a limit of the key was reached; its job, if one of several
-    models refused it; otherwise all items.
+    models refused it; otherwise all items. A key that has as many requests at once as it may also
+    goes on when one of its own items ends.
     """
 
     def __init__(
@@ -63,6 +65,7 @@ class Runner:
         self._results: list[Result] = []
         self._back: list[GivenBack] = []
         self._resting: dict[Who, int] = {}  # by key: the end of its rest, in nanoseconds
+        self._full: dict[Who, int] = {}  # likewise, of keys that had as many requests as they may
         self._resting_jobs: dict[str, int] = {}  # likewise, by job
         self._everybody_rests = 0  # the end of the rest of all items, in nanoseconds
         self._is_unsure = False  # whether the store may have assigned items without reporting them
@@ -103,7 +106,8 @@ class Runner:
         results, self._results = self._results, []
         back, self._back = self._back, []
         room = self._settings.at_once - len(self.running) if now >= self._everybody_rests else 0
-        rooms = dict.fromkeys(_after(self._resting, now), 0)
+        resting = _after(self._resting, now) | _after(self._full, now)
+        rooms = {**self._settings.rooms(), **dict.fromkeys(resting, 0)}
         jobs = _after(self._resting_jobs, now)
         exchange = self._store.items.exchange
         try:
@@ -117,6 +121,7 @@ class Runner:
             self.running[task] = item
             task.add_done_callback(self._ended)
         self._metrics.running = len(self.running)
+        await asyncio.sleep(0)  # they count against their keys before `rooms` is asked again
 
     async def _free_lost(self) -> None:
         items = [*self.running.values(), *[each.item for each in self._back]]
@@ -158,7 +163,9 @@ class Runner:
             return
         if wait := answer.retry_after:
             self._rest(item, answer, wait)
-        elif answer.code in ENGINE_FAULTS and item.attempts + 1 < ATTEMPTS:
+            return
+        self._full.pop(item.who, None)
+        if answer.code in ENGINE_FAULTS and item.attempts + 1 < ATTEMPTS:
             self._back.append(GivenBack(item, counts=True))
         else:
             self._results.append(result_of(item, answer))
@@ -166,8 +173,10 @@ class Runner:
     def _rest(self, item: Item, answer: Answer, seconds: float) -> None:
         self._back.append(GivenBack(item))
         until = clock.now() + round(seconds * SECOND)
-        if answer.code in LIMITS_OF_KEYS:
+        if answer.code in (RATE, SPENT):
             self._resting[item.who] = until
+        elif answer.code == CONCURRENCY:
+            self._full[item.who] = until
         elif answer.model and len(self._resting_jobs) < MOST_RESTING:  # other models may be free
             self._resting_jobs[item.job] = until
         else:

@@ -60,7 +60,7 @@ class JobService:
             await store.ask(store.items.free_all)
         tenant_of = host.keys.tenant_of
         at_once = min(self.settings.at_once, host.room)
-        answering = RunnerSettings(host.lane, at_once, tenant_of)
+        answering = RunnerSettings(host.lane, at_once, tenant_of, host.keys.rooms)
         self.runner = Runner(app, store, answering, self.metrics, log)
         self.validator = Validator(store, self._reader, self.runner.wake, log)
         self.keeper = Keeper(store, self.runner, self.settings, self.metrics, log)

@@ -74,6 +74,11 @@ class RateLimit:
         """Whether any request of the key is running."""
         return self._open > 0
 
+    @property
+    def room(self) -> int:
+        """How many more requests may begin now; NEVER: no limit."""
+        return max(0, self._concurrent - self._open) if self._concurrent else NEVER
+
     def ask(self, now: int) -> int:
         """Take one request, before its body is read. Returns 0; or takes nothing and returns the
         nanoseconds to wait. A key that owes tokens waits until it has one again."""
