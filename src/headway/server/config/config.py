@@ -19,6 +19,7 @@ from headway.server.config.durations import format_window
 from headway.server.config.ignored import (
     check_lanes,
     check_most,
+    check_overridden,
     check_set,
     check_unkept,
     is_read,
@@ -41,7 +42,7 @@ from headway.server.config.sections.section import (
     placed_at,
     refuse_unknown,
 )
-from headway.server.config.sections.strategy import StrategySettings
+from headway.server.config.sections.strategy import StrategySettings, parts_of
 from headway.server.config.sources import (
     DEFAULT,
     FLAG,
@@ -82,15 +83,17 @@ class ServerConfig(ConfigValues):
         """
         path = path or (Path(os.environ[FILE]) if os.environ.get(FILE) else None)
         file = read_file(path) if path else {}
-        layers = Layers()
+        layers = Layers(named={("engine", "strategy"): parts_of})
         if "lanes" not in file:
             layers.add({"lanes": SHIPPED}, lambda where: DEFAULT)
         layers.add(file, lambda where: path.name if path else DEFAULT)
         environment = read_environment(cls, (FILE, *ELSEWHERE))
         refuse_new(cls, "lanes", layers.values)
         layers.add(environment, lambda where: variable_name(cls, where))
-        layers.add(without_none(flags), lambda where: FLAG)
+        given = without_none(flags)
+        layers.add(given, lambda where: FLAG)
         config = layers.build(cls)
+        check_overridden(config, [environment, given], layers.origin)
         check_set(config.lanes, config.strategies, layers.origins)
         entries = config.entries
         check_most(config.lanes, [each.policies for each in entries], layers.origins)

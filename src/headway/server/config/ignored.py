@@ -1,6 +1,6 @@
 """Refuse or leave out settings without effect, mostly those of lanes."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from headway.core.policies.chunk import Whole
@@ -112,6 +112,27 @@ def check_most(
                     f"{origin}: lanes.{name}.{setting}.{field}: {most} is more than all "
                     f"{setting}: there are {wholes[setting]}"
                 )
+
+
+def check_overridden(
+    config: ConfigValues,
+    sources: Iterable[Mapping[str, Any]],
+    origin: Callable[[Location], str],
+) -> None:
+    """Raise SettingError for a setting of the section `engine` that every entry overrides with
+    another value.
+
+    sources: the variables and the flags. They override the file, but not what an entry sets.
+    """
+    for name in [name for each in sources for name in each.get("engine") or ()]:
+        entries = [each.engine for each in config.models if not each.function or name == "restart"]
+        inherits = any(name not in each.model_fields_set for each in entries)
+        value = getattr(config.engine, name)
+        if not inherits and any(getattr(each, name) != value for each in entries):
+            raise SettingError(
+                f"{origin(('engine', name))}: engine.{name} changes nothing: every entry of "
+                "models sets its own"
+            )
 
 
 def check_unkept(

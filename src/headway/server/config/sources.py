@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsError
 
 from headway.errors import SettingError, did_you_mean
-from headway.server.config.problems import describe_problems
+from headway.server.config.problems import describe_problems, dotted_path
 from headway.server.config.sections.section import Location, Section
 from headway.yaml_values import MERGE, DistinctLoader, load_yaml
 
@@ -31,6 +31,8 @@ class Layers:
 
     values: dict[str, Any] = field(default_factory=dict)
     origins: dict[Location, str] = field(default_factory=dict)  # source of each value
+    # Where a name may stand for a mapping: what gives the mapping. Raises SettingError.
+    named: Mapping[Location, Callable[[str], Mapping[str, Any]]] = field(default_factory=dict)
 
     def add(self, source: Mapping[str, Any], origin: Callable[[Location], str]) -> None:
         """Merge a source, which overrides earlier ones. origin: names the source of a location."""
@@ -47,20 +49,38 @@ class Layers:
             here = (*at, str(key))
             if isinstance(value, Mapping) and value:
                 if not isinstance(values.get(key), dict):
-                    self._forget(here)
-                    values[key] = {}
+                    self._expand(values, key, here)
                 self._add(values[key], value, origin, here)
             else:
                 self._forget(here)
                 values[key] = value
                 self.origins.update(dict.fromkeys(_leaves(value, here), origin(here)))
 
+    def _expand(self, values: dict[str, Any], key: str, here: Location) -> None:
+        """Replace a value by a mapping that a source can change in parts: the mapping that a name
+        stands for, else an empty one."""
+        name, origin, parts = values.get(key), self.origin(here), dict[str, Any]()
+        if here in self.named and isinstance(name, str):
+            try:
+                parts = dict(self.named[here](name))
+            except SettingError as error:
+                raise SettingError(f"{origin}: {dotted_path(here)}: {error}") from None
+        self._forget(here)
+        values[key] = parts
+        self.origins.update(dict.fromkeys(_leaves(parts, here), origin) if parts else {})
+
     def _forget(self, where: Location) -> None:
         for each in [one for one in self.origins if one[: len(where)] == where]:
             del self.origins[each]
 
     def origin(self, where: Location) -> str:
-        """The source of a value, or the sources of a section's values; DEFAULT if none set it."""
+        """The source of a value, or the sources of a section's values; DEFAULT if none set it.
+
+        What an entry of `models` leaves out of its `engine` has the source of the section's value.
+        """
+        is_entrys = where[:1] == ("models",) and where[2:3] == ("engine",) and len(where) > 3
+        if is_entrys and not any(one[:4] == where[:4] for one in self.origins):
+            where = where[2:]
         for length in range(len(where), 0, -1):
             if (found := self.origins.get(where[:length])) is not None:
                 return found
@@ -131,6 +151,7 @@ def read_environment(kind: type[BaseSettings], others: Iterable[str]) -> dict[st
     SettingError."""
     _refuse_unknown(kind, set(others))
     _refuse_twice(str(kind.model_config["env_prefix"]), set(others))
+    _refuse_parts(kind)
     try:
         return EnvSettingsSource(kind)()
     except SettingsError as error:
@@ -206,6 +227,22 @@ def _refuse_twice(prefix: str, others: set[str]) -> None:
                 raise
             except ValueError:  # not JSON
                 continue
+
+
+def _refuse_parts(kind: type[BaseSettings]) -> None:
+    """Raise SettingError for a variable that sets a part of another variable's value if that is no
+    mapping, such as a part beside a strategy's name; the part would be dropped silently."""
+    nested = str(kind.model_config["env_nested_delimiter"])
+    given = {name.upper(): value for name, value in os.environ.items()}
+    for name in given:
+        whole = name.rpartition(nested)[0]
+        if name.startswith(str(kind.model_config["env_prefix"])) and whole in given:
+            try:
+                is_mapping = isinstance(json.loads(given[whole]), dict)
+            except ValueError:
+                is_mapping = False
+            if not is_mapping:
+                raise SettingError(f"{name}: {whole} is set too, and has no parts")
 
 
 def _names(kind: type[BaseSettings]) -> list[str]:

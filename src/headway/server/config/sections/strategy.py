@@ -55,22 +55,20 @@ WHOLE, SLACK = "whole", "slack"
 BY_SLACK = -1  # stands for a chunk sized by slack, in place of a number of tokens
 
 
-def _expand_name(value: Any) -> Any:
-    """Replace a strategy's name by its parts."""
-    if not isinstance(value, str):
-        return value
-    if value in NAMED:
-        return NAMED[value]
-    size = value.removeprefix(CHUNKED)
-    if size != value and size.isdecimal():
+def parts_of(name: str) -> dict[str, Any]:
+    """The parts that a strategy's name stands for. Raises SettingError for an unknown name."""
+    if name in NAMED:
+        return NAMED[name]
+    size = name.removeprefix(CHUNKED)
+    if size != name and size.isdecimal():
         return {"order": "first-come", "chunk": int(size)}
-    if value.startswith("static"):
+    if name.startswith("static"):
         raise SettingError(
-            f"{value} waits until its group is full, but a server never knows whether more will "
+            f"{name} waits until its group is full, but a server never knows whether more will "
             "come: use dynamic-lanes"
         )
     raise SettingError(
-        f"there is no strategy {value!r}{did_you_mean(value, [*NAMED, f'{CHUNKED}256'])}"
+        f"there is no strategy {name!r}{did_you_mean(name, [*NAMED, f'{CHUNKED}256'])}"
     )
 
 
@@ -290,5 +288,6 @@ class _NameOrParts:
         return {"anyOf": [{"type": "string", "examples": list(NAMED)}, handler(core)]}
 
 
-Strategy = Annotated[StrategySettings | None, BeforeValidator(_expand_name), _NameOrParts()]
+Named = BeforeValidator(lambda given: parts_of(given) if isinstance(given, str) else given)
+Strategy = Annotated[StrategySettings | None, Named, _NameOrParts()]
 BY_BUDGETS = StrategySettings.model_validate(NAMED["budgets"])
