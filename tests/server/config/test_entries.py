@@ -348,3 +348,41 @@ def test_what_versions_are_of_says_nothing_of_other_models():
     default = LaneSettings()
     assert own["a"].window == default.window and own["b"].slots == default.slots
     assert own["b"].window == config.lanes["x"].window and own["a"].slots == config.lanes["x"].slots
+
+
+@pytest.mark.parametrize(
+    "more, said",
+    [
+        ({"lanes": {"a": {"tpot": "1ms"}}}, "lanes.a.tpot: it is for models"),
+        ({"lanes": {"a": {"max_waiting_tokens": 1}}}, "lanes.a.max_waiting_tokens: it is for"),
+        ({"lanes": {"a": {"ttft": "1s", "late": "refuse"}}}, "lanes.a.late: it is for models"),
+        ({"lanes": {"a": {"slots": {"least": 1}}}}, "lanes.a.slots.least: it is for models"),
+        ({"lanes": {"a": {"blocks": {"least": 1}}}}, "lanes.a.blocks.least: it is for models"),
+        ({"prices": {"per_million_prompt": 5}}, "prices: functions have no tokens"),
+        (
+            {"keys": [{"name": "ann", "sha256": HASH, "tokens_per_minute": 1}]},
+            "keys[0].tokens_per_minute: ann: it may call functions alone, and they have no tokens",
+        ),
+        (
+            {"models": [{"function": "mine:f", "memory": "1GiB"}]},
+            "models[0].memory: it keeps memory free beside checkpoints",
+        ),
+    ],
+)
+def test_what_only_models_read_is_refused_for_functions_alone(file, more, said):
+    with pytest.raises(SettingError) as caught:
+        ServerConfig.load(file({"models": [{"function": "mine:f"}], **more}))
+    assert str(caught.value).startswith(f"headway.yaml: {said}")
+    by_budgets = {"engine": {"strategy": "budgets", "cost": "cost.json"}}
+    ServerConfig.load(file({**more, **BOTH, **by_budgets}))
+
+
+def test_a_priority_that_functions_obey_is_accepted_and_shown(file):
+    lanes = {"a": {"priority": 7}, "b": {}}
+    for models in ([{"function": "mine:f"}], BOTH["models"]):
+        config = {"models": models, "lanes": lanes}
+        if len(models) > 1:
+            config["engine"] = {"strategy": "first-come"}
+        path = file(config)
+        shown = json.loads(show_settings(path, True))["config"]
+        assert [each["priority"] for each in shown["lanes"].values()] == [7, 0]

@@ -489,6 +489,8 @@ def test_the_command_serves_until_a_signal_and_drains(tmp_path):
             lines.append(process.stdout.readline())
             assert lines[-1], "".join(lines)
         url = re.search(r"url=(\S+)", lines[-1])[1]
+        process.send_signal(signal.SIGHUP)
+        assert "SIGHUP is ignored" in process.stdout.readline()
         with ThreadPoolExecutor(1) as pool:
             last = pool.submit(post, url, 1)
             while "called" not in process.stdout.readline():
@@ -530,11 +532,13 @@ def test_a_function_that_never_ends_does_not_keep_the_server(tmp_path):
         (["mine_of_errors:none"], "mine_of_errors has no 'none'"),
         (["mine_of_errors:f", "--quantize", "int8"], "are for models, not functions"),
         (["mine_of_errors:f", "--config", "lanes.yaml"], "a function has no lanes"),
+        (["mine_of_errors:f", "--config", "lane.yaml"], "server.default_lane: a function's"),
     ],
 )
 def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, capsys, arguments, said):
     (tmp_path / "mine_of_errors.py").write_text("def f(items):\n    return items\n")
     (tmp_path / "lanes.yaml").write_text("lanes:\n  a: {ttft: 1s}\n")
+    (tmp_path / "lane.yaml").write_text("server: {default_lane: offline}\n")
     for name in [name for name in os.environ if name.startswith("HEADWAY")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)

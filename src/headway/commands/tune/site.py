@@ -187,7 +187,8 @@ def _checked(plain: dict[str, Any], name: str) -> ServerConfig:
     layers = Layers()
     layers.add(plain, lambda where: name)
     config = layers.build(ServerConfig)
-    check_set(config.lanes, config.strategies, layers.origins)
+    functions = bool(config.functions)
+    check_set(config.lanes, config.strategies, layers.origins, functions=functions)
     check_most(config.lanes, [config.policies], layers.origins)
     return config
 

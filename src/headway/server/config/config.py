@@ -26,7 +26,8 @@ from headway.server.config.ignored import (
     leave_out_ignored,
 )
 from headway.server.config.references import (
-    check_function_caps,
+    check_function_keys,
+    check_functions_alone,
     check_keys,
     check_models,
     no_lane,
@@ -94,7 +95,8 @@ class ServerConfig(ConfigValues):
         layers.add(given, lambda where: FLAG)
         config = layers.build(cls)
         check_overridden(config, [environment, given], layers.origin)
-        check_set(config.lanes, config.strategies, layers.origins)
+        functions = bool(config.functions)
+        check_set(config.lanes, config.strategies, layers.origins, functions=functions)
         entries = config.entries
         check_most(config.lanes, [each.policies for each in entries], layers.origins)
         check_unkept(config, [each.engine for each in entries], layers.origin)
@@ -134,10 +136,9 @@ class ServerConfig(ConfigValues):
         for at, key in enumerate(self.keys):
             check_caps(key, at, self.prices, self.ledger)
         functions = [model.served_name for model in self.functions]
-        check_function_caps(self.keys, functions, [each for each in names if each not in functions])
+        check_function_keys(self.keys, functions, [each for each in names if each not in functions])
         if len(functions) == len(self.models):
-            for name in sorted(self.engine.model_fields_set - {"restart"}):
-                raise SettingAtError(("engine", name), "is for checkpoints, not for functions")
+            check_functions_alone(self.engine, self.models, self.prices)
         for at, model in enumerate(self.models):
             if not model.function:
                 self._entry(at)._check_entry(at, model.engine.model_fields_set)
@@ -251,7 +252,7 @@ class ServerConfig(ConfigValues):
         windows = next(iter(readers), self.strategy).windows(self.lanes)
         for name, lane in settings["lanes"].items():
             lane["window"] = format_window(windows[name])
-            leave_out_ignored(lane, strategies)
+            leave_out_ignored(lane, strategies, functions=bool(self.functions))
         for key, own in zip(self.keys, settings["keys"], strict=True):
             tenant = key.to_tenant(self.lanes, self.default_lane)
             own["tenant"], own["default_lane"] = tenant.name, tenant.default_lane

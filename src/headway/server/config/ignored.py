@@ -19,12 +19,16 @@ from headway.server.config.sources import DEFAULT
 from headway.server.config.values import ConfigValues
 
 GROUPLESS = ("slots", "blocks", "step_tokens", "chunk")  # no effect if whole groups run
+# of a lane: a function's items have no tokens, no slots and no KV blocks
+OF_MODELS = ("tpot", "max_waiting_tokens", "late", "slots.least", "blocks.least")
 Strategies = Sequence[StrategySettings]  # of the engines that share the lanes
 
 
-def is_read(setting: str, strategies: Strategies) -> bool:
-    """Whether this setting of a lane has an effect in at least one engine."""
-    return any(_reads(each, setting) for each in strategies)
+def is_read(setting: str, strategies: Strategies, *, functions: bool = False) -> bool:
+    """Whether this setting of a lane has an effect in at least one engine. functions: whether there
+    are functions, too, which go by budgets and then by priority."""
+    is_functions = functions and setting == "priority"
+    return is_functions or any(_reads(each, setting) for each in strategies)
 
 
 def _reads(strategy: StrategySettings, setting: str) -> bool:
@@ -65,12 +69,14 @@ def check_lanes(lanes: Mapping[str, LaneSettings], strategies: Strategies) -> No
 
 
 def check_set(
-    lanes: Mapping[str, LaneSettings], strategies: Strategies, origins: Mapping[Location, str]
+    lanes: Mapping[str, LaneSettings],
+    strategies: Strategies,
+    origins: Mapping[Location, str],
+    *,
+    functions: bool,
 ) -> None:
     """Raise SettingError for a setting that was given explicitly and has no effect. A shipped
-    lane's own values are allowed, because other strategies read them."""
-    if not strategies:  # functions only, which go by budgets and then by priority
-        return
+    lane's own values are allowed, because other strategies read them. functions: as in is_read."""
     taken = "the strategy takes nothing from a lane; use engine.strategy: budgets"
     orders = " and ".join(dict.fromkeys(each.order for each in strategies))
     why = {
@@ -80,10 +86,12 @@ def check_set(
         "slots.least": taken,
         "blocks.least": taken,
     }
+    if not strategies:
+        why = dict.fromkeys(OF_MODELS, "it is for models, and only functions are served")
     for name in lanes:
         for setting, reason in why.items():
             origin = origins.get(("lanes", name, *setting.split(".")), DEFAULT)
-            if origin != DEFAULT and not is_read(setting, strategies):
+            if origin != DEFAULT and not is_read(setting, strategies, functions=functions):
                 raise SettingError(f"{origin}: lanes.{name}.{setting}: {reason}")
 
 
@@ -184,8 +192,10 @@ def own_lanes(
     return {name: lane.model_copy(update=unset) for name, lane in lanes.items()}
 
 
-def leave_out_ignored(lane: dict[str, Any], strategies: Strategies) -> None:
-    """Remove settings without effect from a lane's JSON."""
+def leave_out_ignored(lane: dict[str, Any], strategies: Strategies, *, functions: bool) -> None:
+    """Remove settings without effect from a lane's JSON. functions: as in is_read."""
+    if not strategies:
+        del lane["tpot"], lane["max_waiting_tokens"]
     for share in ("slots", "blocks"):
         if not is_read(f"{share}.least", strategies):
             del lane[share]["least"]
@@ -194,5 +204,5 @@ def leave_out_ignored(lane: dict[str, Any], strategies: Strategies) -> None:
     if lane["ttft"] == lane["e2e"] == NONE or not is_read("late", strategies):
         del lane["late"]
     for each in ("window", "priority", *GROUPLESS):
-        if not is_read(each, strategies):
+        if not is_read(each, strategies, functions=functions):
             del lane[each]

@@ -4,8 +4,10 @@ from collections.abc import Collection, Sequence
 
 from headway.errors import did_you_mean
 from headway.server.config.ledger.caps import CapSettings
+from headway.server.config.sections.engine import EngineSettings
 from headway.server.config.sections.keys import KeySettings, weights_of
 from headway.server.config.sections.models import ModelSettings
+from headway.server.config.sections.prices import PriceSettings
 from headway.server.config.sections.section import SettingAtError
 
 
@@ -46,10 +48,10 @@ def check_keys(
                 raise SettingAtError(("keys", at, "models"), why)
 
 
-def check_function_caps(
+def check_function_keys(
     keys: Sequence[KeySettings], functions: Collection[str], others: Collection[str]
 ) -> None:
-    """Raise SettingAtError for caps that could not limit calls of functions, which have no tokens
+    """Raise SettingAtError for limits that could not limit calls of functions, which have no tokens
     and no price. functions: the functions' names. others: the names of models and routes."""
     for at, key in enumerate(keys):
         usable = [each for each in functions if each in key.models or not key.models]
@@ -65,6 +67,24 @@ def check_function_caps(
         if key.caps != CapSettings() and not has_others:
             why = f"{key.name}: it may call functions alone, and they have no max_tokens and no n"
             raise SettingAtError(("keys", at, "caps"), why)
+        if key.tokens_per_minute and not has_others:
+            why = f"{key.name}: it may call functions alone, and they have no tokens"
+            raise SettingAtError(("keys", at, "tokens_per_minute"), why)
+
+
+def check_functions_alone(
+    engine: EngineSettings, models: Sequence[ModelSettings], prices: PriceSettings
+) -> None:
+    """Raise SettingAtError for settings that have no effect because all entries are functions."""
+    for name in sorted(engine.model_fields_set - {"restart"}):
+        raise SettingAtError(("engine", name), "is for checkpoints, not for functions")
+    for at, model in enumerate(models):
+        if model.memory is not None:
+            why = "it keeps memory free beside checkpoints, and only functions are served"
+            raise SettingAtError(("models", at, "memory"), why)
+    if prices.charges_tokens:
+        why = "functions have no tokens: of the prices, only per_hour applies"
+        raise SettingAtError(("prices",), why)
 
 
 def check_models(models: Sequence[ModelSettings]) -> None:

@@ -57,6 +57,8 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
             f"a function has no {', '.join(sorted(strange))}: how it is batched is said with "
             "@headway.batch"
         )
+    if config.server.default_lane:
+        raise SettingError("server.default_lane: a function's lanes are its decorator's")
     if any(key.caps != NO_CAPS for key in config.keys):
         raise SettingError("a function has no tokens, and its keys no caps")
     if config.prices.charges_tokens:
@@ -115,6 +117,7 @@ class _Server:
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self._leave)
+        loop.add_signal_handler(signal.SIGHUP, self._stay)
         web = loop.create_task(self.web.serve([listening]))
         self._greet(listening)
         try:
@@ -162,6 +165,10 @@ class _Server:
 
     def _url(self, listening: socket.socket) -> str:
         return served_at(self.config.server.host, listening.getsockname()[1])
+
+    def _stay(self) -> None:
+        """SIGHUP, which would end the process without a drain."""
+        self.logs.log.warning("SIGHUP is ignored: a function that is served alone keeps its keys")
 
     def _leave(self) -> None:
         if self._leaving is None:
