@@ -63,7 +63,13 @@ def test_the_files_agree_with_headways_settings():
     idle = ConnectionSettings().idle_time / SECOND
     assert int(re.search(r"keepalive_timeout (\d+)s", NGINX)[1]) < idle
     assert int(re.search(r"keepalive (\d+)s", CADDY)[1]) < idle
-    assert f"client_max_body_size {most}m;" in NGINX and f"max_size {most}MiB" in CADDY
+    assert f"client_max_body_size {most}m;" in NGINX
+    assert re.search(
+        rf"@others not path /v1/files\s+request_body @others {{\s+max_size {most}MiB", CADDY
+    )
+    whole = (ServerConfig().jobs.file_bytes >> 20) + 1  # the form has more than the file
+    assert re.search(rf"location = /v1/files {{\s+client_max_body_size {whole}m;", NGINX)
+    assert re.search(rf"request_body @files {{\s+max_size {whole}MiB", CADDY)
     for file in (UNIT, DOCKER):
         names = set(re.findall(r"HEADWAY_[A-Z_]+", file))
         assert names <= {"HEADWAY_SERVER__HOST", "HEADWAY_LOGS__FORMAT"}
