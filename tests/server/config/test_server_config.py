@@ -665,6 +665,10 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ),
         ("prices: {per_hour: -1}", "prices.per_hour should be greater than or equal to 0, not -1"),
         ("server: {cors_origins: [shop.example]}", "server.cors_origins[0] should match pattern"),
+        (
+            "server: {cors_origins: ['https://*.example.com']}",
+            "server.cors_origins[0]: https://*.example.com: a * stands alone, for all origins",
+        ),
         (f"keys: [{{name: a, sha256: '{HASH}', lanes: [b]}}]", "keys[0]: a: there is no lane 'b'"),
         (
             f"keys: [{{name: a, sha256: '{HASH}', lanes: []}}]",

@@ -95,6 +95,20 @@ def test_configured_origins_are_allowed():
         assert post(url, Origin="https://evil.example").status_code == 200
 
 
+def test_configured_origins_are_read_as_browsers_send_them():
+    config = ServerConfig(
+        server={
+            "cors_origins": ["https://Shop.example", "https://b.example:443", "http://c.example:80"]
+        },
+    )
+    with serving(config, fake) as (url, _):
+        for origin in ("https://shop.example", "https://b.example", "http://c.example"):
+            answer = post(url, Origin=origin)
+            assert answer.headers["access-control-allow-origin"] == origin
+    server = ServerConfig(server={"cors_origins": ["http://d.example:443"]}).server
+    assert server.cors_origins == ("http://d.example:443",), "the port is not the scheme's own"
+
+
 def test_configured_names_are_allowed_beside_those_of_loopback():
     with serving(ServerConfig(server={"hosts": ["gpu.lan", "10.1.1.1"]}), fake) as (url, _):
         for host in ("gpu.lan:8000", "10.1.1.1", "localhost"):

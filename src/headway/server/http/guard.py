@@ -47,7 +47,7 @@ class HostCheck:
         server = config.server
         self._is_active = bool(server.hosts or not config.keys)
         self._hosts = {each.lower() for each in (*server.hosts, server.host, *LOOPBACK)}
-        self._origins = {each.lower() for each in server.cors_origins}
+        self._origins = set(server.cors_origins)
         self._takes_any_address = server.host in ALL_INTERFACES
 
     def __call__(self, scope: Scope) -> None:

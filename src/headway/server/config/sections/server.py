@@ -10,6 +10,7 @@ from headway.server.config.sections.connections import ConnectionSettings
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.sections.section import Number, Section
 
+DEFAULT_PORTS = {"http": ":80", "https": ":443"}
 LOOPBACK = ("localhost", "::1")  # and 127.0.0.0/8
 
 
@@ -24,7 +25,17 @@ def _address(text: str) -> str:
     return text
 
 
-Origin = Annotated[str, StringConstraints(pattern=r"^(\*|https?://[^/\s]+)$")]
+def _as_sent(origin: str) -> str:
+    """The origin as browsers send it: in lower case, without its scheme's own port."""
+    if "*" in origin[1:]:
+        raise SettingError(f"{origin}: a * stands alone, for all origins; name each one in full")
+    scheme = origin.partition(":")[0]
+    return origin.lower().removesuffix(DEFAULT_PORTS.get(scheme, ""))
+
+
+Origin = Annotated[
+    str, StringConstraints(pattern=r"^(\*|https?://[^/\s]+)$"), AfterValidator(_as_sent)
+]
 Host = Annotated[str, StringConstraints(pattern=r"^(\*|[A-Za-z0-9._-]+|[0-9A-Fa-f:.]+)$")]
 
 
