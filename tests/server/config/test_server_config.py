@@ -608,6 +608,14 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
             "headway.yaml: lanes.a.slots: it is for join continuous, not dynamic",
         ),
         ("engine: {slots: 8, step_tokens: 4}", "engine: step_tokens 4 is less than slots 8"),
+        (
+            "engine: {step_tokens: 64, strategy: {chunk: 1000}}",
+            "engine: chunk 1000 is more than step_tokens 64, which a step may compute at most",
+        ),
+        (
+            "models: [{engine: {step_tokens: 64}}]\nengine: {strategy: continuous-chunk-65}",
+            "models[0].engine: chunk 65 is more than step_tokens 64",
+        ),
         ("engine: {strategy: priorty}", "no strategy 'priorty'; did you mean priority?"),
         ("engine: {strategy: static}", "never knows whether more will come: use dynamic-lanes"),
         ("engine: {strategy: continuous-chunk-0}", "strategy.chunk: a chunk is whole, slack or 1"),
@@ -827,6 +835,15 @@ def test_the_settings_in_force_can_be_loaded_again(load):
     config = load("engine: {strategy: dynamic-lanes}\nlanes: {a: {ttft: 2s}}")
     again = ServerConfig(**config.effective())
     assert again.effective() == config.effective() and again.policies == config.policies
+
+
+def test_the_chunk_in_force_is_no_more_than_a_step(load):
+    for strategy, chunk in (("{}", 64), ("{chunk: 64}", 64), ("{chunk: slack}", "slack")):
+        text = f"engine: {{cost: cost.json, step_tokens: 64, strategy: {strategy}}}"
+        shown = load(text).effective()
+        assert shown["engine"]["strategy"]["chunk"] == chunk
+        assert ServerConfig(**shown).effective() == shown
+    load("engine: {step_tokens: 64, strategy: {join: dynamic, chunk: 100}}")
 
 
 def test_the_schema_describes_every_key_in_force():

@@ -267,6 +267,8 @@ class ServerConfig(ConfigValues):
         engine["step_tokens"] = self.policies.step_tokens
         engine["block_size"] = self.engine.tokens_per_block
         mix, chunk = strategy.effective_mix, strategy.effective_chunk
+        if strategy.join == "continuous":
+            chunk = min(chunk, engine["step_tokens"])
         effective = {"mix": mix, "chunk": chunk, "fair": self.is_fair}
         engine["strategy"] = strategy.model_copy(update=effective).model_dump(mode="json")
         return engine

@@ -120,6 +120,12 @@ class EngineSettings(Section):
                 f"step_tokens {self.step_tokens} is less than slots {self.slots}: in a full batch "
                 "some sequences would never get their next token"
             )
+        chunk = (self.strategy and self.strategy.join == "continuous" and self.strategy.chunk) or 0
+        if 0 < self.step_tokens < chunk:
+            raise SettingError(
+                f"chunk {chunk} is more than step_tokens {self.step_tokens}, which a step may "
+                "compute at most"
+            )
 
 
 class OwnEngineSettings(EngineSettings):
