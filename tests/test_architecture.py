@@ -58,6 +58,7 @@ TORCH_ROOMS = {
 SERVER_FLOORS = (  # lowest first: each imports only from itself and from those before it
     "clock",
     "heap",
+    "store_thread",
     "protocol",
     "config",
     "engine",

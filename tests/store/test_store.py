@@ -171,6 +171,15 @@ def test_a_url_is_shown_without_its_passwords(where, shown):
     assert without_password(where) == shown
 
 
+def test_a_connection_asks_whether_its_host_is_there(postgres):
+    database = Database(f"{postgres}&keepalives_idle=7")
+    with database.begin() as connection:
+        said = connection.connection.driver_connection.info.get_parameters()
+    database.close()
+    assert (said["keepalives_idle"], said["keepalives_count"]) == ("7", "2")
+    assert said["tcp_user_timeout"] == "20000"
+
+
 def test_a_file_that_is_no_database(tmp_path):
     (tmp_path / "jobs.db").write_text("no database " * 100)
     with pytest.raises(SettingError, match="not a database"):

@@ -15,6 +15,13 @@ from headway.store.shown_url import without_password
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
 PATIENCE = 10  # seconds to wait for another process's transaction, or to connect to PostgreSQL
+# How a connection to PostgreSQL notices within 20 s that its host is gone, unless the URL says it.
+KEPT_ALIVE = {
+    "keepalives_idle": 10,  # seconds without data before TCP asks the host
+    "keepalives_interval": 5,  # seconds between two such questions
+    "keepalives_count": 2,  # questions without an answer
+    "tcp_user_timeout": 20_000,  # milliseconds without an acknowledgement of what was sent
+}
 
 
 class StoreError(HeadwayError):
@@ -83,7 +90,8 @@ def url_of(where: str) -> URL:
 def _engine(url: URL) -> Engine:
     """An engine with one connection."""
     if url.get_backend_name() == POSTGRESQL:
-        arguments = {"connect_timeout": PATIENCE}
+        kept = {name: each for name, each in KEPT_ALIVE.items() if name not in url.query}
+        arguments = {"connect_timeout": PATIENCE, **kept}
         try:
             return create_engine(
                 url, pool_size=1, max_overflow=0, pool_pre_ping=True, connect_args=arguments

@@ -215,7 +215,7 @@ def held(front, asked):
     begun.wait(60)
     with ThreadPoolExecutor(asked) as callers:
         yield callers
-        until(lambda: thread._work_queue.qsize() == asked)
+        until(lambda: thread.calls.qsize() == asked)
         go.set()
 
 
@@ -227,7 +227,7 @@ def test_of_changes_at_once_the_second_one_finds_what_the_first_one_did(tmp_path
         longest = {**SHORT, "longest": "60s"}
         with held(front, 2) as callers:  # both have been let in, and neither has begun
             first = callers.submit(post, client, "/2/start", longest)
-            until(lambda: front.versions.store._thread._work_queue.qsize() == 1)
+            until(lambda: front.versions.store._thread.calls.qsize() == 1)
             body = longest if second == "start" else {}
             late = callers.submit(post, client, f"/3/{second}", body)
         assert first.result().status_code == 200

@@ -62,7 +62,7 @@ def test_a_change_goes_on_when_its_caller_leaves(
         with monkeypatch.context() as patched:
             patched.setattr(Versions, store, cut.waits(getattr(Versions, store)))
             cut.off(change(cut.keeper))
-        until(lambda: front.versions.store._thread._work_queue.empty())
+        until(lambda: front.versions.store._thread.calls.empty())
 
         def told():
             found = client.get("/v1/versions").json()

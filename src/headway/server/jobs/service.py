@@ -83,7 +83,8 @@ class JobService:
     async def close(self) -> None:
         """Drain and close the store. Call it once no more requests come."""
         await self.drain()
-        await self.store.close()
+        if not await self.store.close():
+            self._log.error("the store of jobs does not answer: it is left behind")
 
     # -- what routes ask
 

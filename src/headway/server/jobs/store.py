@@ -1,8 +1,6 @@
 """JobStore: the parts of the jobs' store, and the one thread that uses them."""
 
-import asyncio
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sqlalchemy import Connection
@@ -10,6 +8,7 @@ from sqlalchemy import Connection
 from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.jobs import JobSettings
+from headway.server.store_thread import StoreThread
 from headway.store.database import Database
 from headway.store.deliveries import Announce, Deliveries
 from headway.store.endings import Endings
@@ -43,12 +42,11 @@ class JobStore:
         self.endings = Endings(self._database, self._end, clock.unix, keep)
         self.worker = new_id("worker-", clock.unix())
         self.items = Items(self._database, self.worker, self.endings.finish)
-        self._thread = ThreadPoolExecutor(1, "store")
+        self._thread = StoreThread(self._database, "store")
 
     async def ask(self, function: Callable[..., Found], *given: object) -> Found:
         """Call a function in the store's thread. Raises StoreError."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._call, function, *given)
+        return await self._thread.ask(self._call, function, *given)
 
     def _call(self, function: Callable[..., Found], *given: object) -> Found:
         self._ended.clear()
@@ -65,7 +63,7 @@ class JobStore:
         """The next piece of a file; empty at its end. Raises StoreError."""
         return await self.ask(next, pieces, b"")
 
-    async def close(self) -> None:
-        """Close the database and the thread, once the store is unused."""
-        await self.ask(self._database.close)
-        self._thread.shutdown()
+    async def close(self) -> bool:
+        """Close the database and the thread, once the store is unused. False: the database does
+        not answer, and both are left behind."""
+        return await self._thread.close()

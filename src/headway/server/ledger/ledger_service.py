@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from headway.errors import SettingError
@@ -15,6 +14,7 @@ from headway.server.ledger.rows.request_rows import Row
 from headway.server.ledger.writer import LedgerWriter
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import Problem
+from headway.server.store_thread import StoreThread
 from headway.store.database import Database, StoreError, url_of
 from headway.store.ids import NUL
 from headway.store.ledger.outcomes import REQUEST, Outcome, Outcomes
@@ -44,9 +44,9 @@ class LedgerService:
                 each.close()
             raise SettingError(str(error)) from error
         self.books = Books(books)
-        self._asked = Database(settings.url, alone=False)
-        self._outcomes = Outcomes(self._asked)
-        self._thread = ThreadPoolExecutor(1, "ledger-reader")
+        asked = Database(settings.url, alone=False)
+        self._outcomes = Outcomes(asked)
+        self._thread = StoreThread(asked, "ledger-reader")
 
     def start(self) -> None:
         """Start the writers."""
@@ -57,8 +57,7 @@ class LedgerService:
         """Write what is left, and close. Call it once the engine is closed and no requests come."""
         self.books.close()
         await asyncio.gather(*[asyncio.to_thread(each.close) for each in self.writers])
-        self._thread.shutdown(wait=False)
-        self._asked.close()
+        await self._thread.close()
 
     # -- what routes ask
 
@@ -102,8 +101,7 @@ class LedgerService:
         """Run a query in the reader's thread. Raises Problem if the store cannot be used now. It
         leaves out the cause's text, which may name hosts or paths."""
         try:
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._thread, ask, *given)
+            return await self._thread.ask(ask, *given)
         except StoreError as error:
             what = "the ledger cannot be used now"
             raise Problem(503, what, code="store_down", retry=5.0) from error

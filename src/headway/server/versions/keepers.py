@@ -24,7 +24,7 @@ class VersionKeepers(Collector):
     """
 
     def __init__(self, config: ServerConfig, log: Log) -> None:
-        self.store = VersionStore(config.versions.store)
+        self.store, self._log = VersionStore(config.versions.store), log
         self._by_model = {
             name: VersionKeeper(name, base, self.store, log) for name, base in bases(config).items()
         }
@@ -79,7 +79,8 @@ class VersionKeepers(Collector):
         """End all trials, which takes the candidates back, and close the store."""
         for each in self:
             await each.close()
-        await self.store.close()
+        if not await self.store.close():
+            self._log.error("the store of versions does not answer: it is left behind")
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of all keepers."""

@@ -1,10 +1,9 @@
 """The store of a server's versions, and the thread that uses it (VersionStore)."""
 
-import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
+from headway.server.store_thread import StoreThread
 from headway.store.database import Database
 from headway.store.versions import Versions
 
@@ -16,15 +15,15 @@ class VersionStore:
     Raises SettingError if it cannot be opened."""
 
     def __init__(self, url: str) -> None:
-        self._database = Database(url, alone=False)
-        self.versions = Versions(self._database)
-        self._thread = ThreadPoolExecutor(1, "versions")
+        database = Database(url, alone=False)
+        self.versions = Versions(database)
+        self._thread = StoreThread(database, "versions")
 
     async def ask(self, function: Callable[..., Found], *given: Any) -> Found:
         """Call a function in the store's thread. Raises StoreError."""
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function, *given)
+        return await self._thread.ask(function, *given)
 
-    async def close(self) -> None:
-        """Close the store and end its thread. Nothing may be asked afterwards."""
-        await self.ask(self._database.close)
-        self._thread.shutdown()
+    async def close(self) -> bool:
+        """Close the store and end its thread. Nothing may be asked afterwards. False: the database
+        does not answer, and both are left behind."""
+        return await self._thread.close()
