@@ -293,6 +293,26 @@ def test_old_rows_go_piece_by_piece_and_the_others_sums_stay(where, database):
     assert count(database, WRITERS) == count(database, REQUESTS) == 0
 
 
+def test_a_server_that_was_down_for_longer_than_rows_are_kept(where, database):
+    store = LedgerStore(database)
+    run, late = Run(store), BEGAN + 90 * MINUTE
+    run.write(run.flush(10, 50, [10]))
+    assert store.close_dead(True, "here", {}, late) == 1 and problems(where) == []
+    assert not store.forget(late - MINUTE)
+    assert count(database, MINUTES) == 0 and count(database, WRITERS) == 1
+    assert problems(where) == []
+
+
+def test_minutes_that_are_missing_though_others_as_old_are_there(where, database):
+    runs = [Run(LedgerStore(database), id) for id in "ab"]
+    for run in runs:
+        run.write(run.flush(10, 50, [10]))
+    with database.begin() as connection:
+        for table in (MINUTES, REQUESTS):
+            connection.execute(table.delete().where(table.c.writer == "b"))
+    assert problems(where) == ["b: accounts of 0 ns in 60 ns"]
+
+
 def test_outcomes_are_idempotent(where, database):
     outcomes = Outcomes(database)
     run = Run(LedgerStore(database))

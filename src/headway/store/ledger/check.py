@@ -2,6 +2,7 @@
 
 import json
 from collections import Counter
+from math import inf
 from typing import Any
 
 from sqlalchemy import Row, func, select
@@ -20,7 +21,8 @@ def problems_of(reader: LedgerReader) -> list[str]:
     - A request's stages sum to its wall time.
 
     Rows older than ledger.keep are deleted. A server's accounts are therefore checked only while
-    its first minute is still there.
+    its first minute is still there. If all its minutes are gone, they are checked only while the
+    ledger has minutes as old, because the oldest minutes are deleted first.
     """
     with reader.begin() as connection:
         found: list[str] = []
@@ -49,13 +51,15 @@ def problems_of(reader: LedgerReader) -> list[str]:
                 ).group_by(MINUTES.c.writer)
             )
         }
+        oldest = min([first for _, _, first in sums.values()], default=inf)
         for writer in connection.execute(select(WRITERS)):
-            found += _problems_of_writer(writer, *sums.get(writer.id, (0, 0, 0)))
+            found += _problems_of_writer(writer, *sums.get(writer.id, (0, 0, oldest)))
         return found
 
 
-def _problems_of_writer(row: Row[Any], nanoseconds: int, cost: int, first: int) -> list[str]:
-    """One line per wrong sum of a server. first: the earliest minute left of its accounts."""
+def _problems_of_writer(row: Row[Any], nanoseconds: int, cost: int, first: float) -> list[str]:
+    """One line per wrong sum of a server. first: the earliest minute left of its accounts;
+    if none is left, of all accounts."""
     found = []
     if row.until - row.began != row.device_ns:
         found.append(f"{row.id}: {row.device_ns} ns in {row.until - row.began} ns")
