@@ -16,9 +16,9 @@ from headway.store import endings, migrate
 from headway.store.database import Database, StoreError, url_of
 from headway.store.deliveries import Deliveries, add_deliveries, delivery_id
 from headway.store.endings import Endings
-from headway.store.files import Files, StoredFile
+from headway.store.files import Files, StoredFile, bytes_of
 from headway.store.items import MOST_ATTEMPTS, GivenBack, Items, NewItem, Result, add_item
-from headway.store.jobs import IN_PROGRESS, Job, Jobs, lock_jobs
+from headway.store.jobs import IN_PROGRESS, Job, Jobs, lock_jobs, open_of
 from headway.store.lines import unanswered_line
 from headway.store.shown_url import without_password
 from headway.store.tables import FILES, ITEMS, METADATA, WORKERS
@@ -191,6 +191,8 @@ def test_a_file_is_there_once_it_is_whole(database):
     id = files.begin("t", NOW)
     files.append(id, 0, b"ab")
     files.append(id, 1, b"c")
+    with database.begin() as connection:
+        assert bytes_of(connection, "t") == 3
     assert files.get("t", id) is None
     whole = StoredFile(id, "t", "batch", "in.jsonl", 3, NOW, NOW + 9)
     files.finish(whole)
@@ -570,7 +572,8 @@ def test_the_same_idempotency_key_is_the_same_job(database):
     other = store.jobs.add(Job("batch_3", "u", "", True, "/", **values, request_hash="2"))
     assert (first.id, again, other.id) == ("batch_1", first, "batch_3")
     assert [each.id for each in store.jobs.page("t", "", 9, batches=True)] == ["batch_1"]
-    assert store.jobs.count_open("t") == 1
+    with database.begin() as connection:
+        assert open_of(connection, "t") == (1, 0)
 
 
 def test_a_batch_is_validated_by_one_worker(database):

@@ -1,6 +1,6 @@
 """Files: uploads, and the results of batches."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
@@ -11,6 +11,7 @@ from headway.store.tables import FILES, ITEMS, PARTS, ItemState
 
 PAGE = 64  # results read at a time
 FAILED = ItemState.FAILED, ItemState.UNANSWERED
+Then = Callable[[Connection], object] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,24 +31,33 @@ class StoredFile:
 
 
 class Files:
-    """The files of all tenants. `now` is always in Unix seconds."""
+    """The files of all tenants. `now` is always in Unix seconds.
+
+    then: called within the transaction, once the change is stored. If it raises, it is not.
+    """
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def begin(self, tenant: str, now: int) -> str:
+    def begin(self, tenant: str, now: int, then: Then = None) -> str:
         """Begin a file, and return its id. The file stays hidden until `finish`."""
         file = StoredFile(new_id("file-", now), tenant, "", "", 0, now, None, is_whole=False)
         with self._database.begin() as connection:
             add_file(connection, file)
+            if then:
+                then(connection)
         return file.id
 
-    def append(self, id: str, number: int, data: bytes) -> None:
+    def append(self, id: str, number: int, data: bytes, then: Then = None) -> None:
         """Store a part of the file. number: from 0, without gaps."""
         with self._database.begin() as connection:
             connection.execute(insert(PARTS).values(file=id, number=number, data=data))
+            more = {"bytes": FILES.c.bytes + len(data)}
+            connection.execute(update(FILES).where(FILES.c.id == id).values(more))
+            if then:
+                then(connection)
 
-    def finish(self, file: StoredFile) -> None:
+    def finish(self, file: StoredFile, then: Then = None) -> None:
         """Mark the file as whole, which makes it visible."""
         values = {
             "purpose": file.purpose,
@@ -58,6 +68,8 @@ class Files:
         }
         with self._database.begin() as connection:
             connection.execute(update(FILES).where(FILES.c.id == file.id).values(values))
+            if then:
+                then(connection)
 
     def get(self, tenant: str, id: str) -> StoredFile | None:
         """One of the tenant's files; None: the tenant has none with this id."""
@@ -79,12 +91,6 @@ class Files:
         order = FILES.c.id if oldest_first else FILES.c.id.desc()
         with self._database.begin() as connection:
             return [_file(row) for row in connection.execute(wanted.order_by(order).limit(limit))]
-
-    def bytes_of(self, tenant: str) -> int:
-        """The bytes of all the tenant's files."""
-        wanted = select(func.coalesce(func.sum(FILES.c.bytes), 0)).where(FILES.c.tenant == tenant)
-        with self._database.begin() as connection:
-            return int(connection.execute(wanted).scalar_one())
 
     def delete(self, id: str) -> None:
         """Delete a file and its content."""
@@ -134,6 +140,12 @@ def add_file(connection: Connection, file: StoredFile) -> None:
     """Add a file, within a transaction."""
     values = {name: getattr(file, name) for name in StoredFile.__slots__}
     connection.execute(insert(FILES).values(values))
+
+
+def bytes_of(connection: Connection, tenant: str) -> int:
+    """The bytes of all the tenant's files, also of unfinished ones. Runs within a transaction."""
+    wanted = select(func.coalesce(func.sum(FILES.c.bytes), 0)).where(FILES.c.tenant == tenant)
+    return int(connection.execute(wanted).scalar_one())
 
 
 def drop_file(connection: Connection, id: str) -> None:

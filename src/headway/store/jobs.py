@@ -43,6 +43,7 @@ class Job:
     worker: str | None = None
     model: str = ""
     input_file: str | None = None
+    input_bytes: int = 0  # of its requests; a batch's are those of its input file
     output_file: str | None = None
     error_file: str | None = None
     output_expires_after: int | None = None
@@ -91,7 +92,7 @@ class Jobs:
     def add(self, job: Job, then: Callable[[Connection], object] | None = None) -> Job:
         """Store a job and return it, or return the tenant's job with the same idempotency key.
 
-        then: called within the transaction, once the job is stored.
+        then: called within the transaction, once the job is stored. If it raises, it is not.
         """
         try:
             with self._database.begin() as connection:
@@ -140,13 +141,6 @@ class Jobs:
             connection.execute(update(JOBS).where(JOBS.c.id == row.id).values(worker=worker))
             return _job(row)
 
-    def count_open(self, tenant: str) -> int:
-        """The tenant's jobs that have not ended."""
-        mine = JOBS.c.status.in_(OPEN) & (JOBS.c.tenant == tenant)
-        with self._database.begin() as connection:
-            wanted = select(func.count()).select_from(JOBS).where(mine)
-            return connection.execute(wanted).scalar_one()
-
     def cancel(self, id: str, now: int) -> None:
         """Begin to cancel a job that is validating or in progress."""
         values = {"status": CANCELLING, "ends_as": CANCELLED, "cancelling_at": now}
@@ -185,6 +179,28 @@ def add_job(connection: Connection, job: Job) -> None:
     """Add a job, within a transaction."""
     values = {name: getattr(job, name) for name in Job.__slots__}
     connection.execute(insert(JOBS).values(values))
+
+
+def set_input_bytes(connection: Connection, job: Job) -> bool:
+    """Give a batch the size of its input file, within a transaction. False: its tenant has no such
+    file."""
+    size = select(FILES.c.bytes).where(
+        FILES.c.id == job.input_file, FILES.c.tenant == job.tenant, FILES.c.is_whole
+    )
+    found = connection.execute(size).scalar()
+    if found is not None:
+        mine = JOBS.c.id == job.id
+        connection.execute(update(JOBS).where(mine).values(input_bytes=found))
+    return found is not None
+
+
+def open_of(connection: Connection, tenant: str) -> tuple[int, int]:
+    """How many of the tenant's jobs have not ended, and the bytes of their requests. Runs within a
+    transaction."""
+    mine = JOBS.c.status.in_(OPEN) & (JOBS.c.tenant == tenant)
+    wanted = select(func.count(), func.coalesce(func.sum(JOBS.c.input_bytes), 0)).where(mine)
+    count, size = connection.execute(wanted).one()
+    return count, int(size)
 
 
 def job_of(connection: Connection, id: str, *, locked: bool = False) -> Job | None:

@@ -53,7 +53,7 @@ FILES = Table(
     Column("tenant", NAME, nullable=False),
     Column("purpose", String(32), nullable=False),
     Column("filename", Text, nullable=False),
-    Column("bytes", BigInteger, nullable=False),
+    Column("bytes", BigInteger, nullable=False),  # during the upload: those that are stored
     Column("created_at", BigInteger, nullable=False),
     Column("expires_at", BigInteger),
     Column("is_whole", Boolean, nullable=False),  # the upload is complete
@@ -82,6 +82,7 @@ JOBS = Table(
     Column("worker", ID),  # the worker that validates it
     Column("window", BigInteger, nullable=False),  # seconds from creation to expiry
     Column("input_file", ID),
+    Column("input_bytes", BigInteger, nullable=False, server_default="0"),  # of its requests
     Column("output_file", ID),
     Column("error_file", ID),
     Column("output_expires_after", BigInteger),

@@ -24,9 +24,9 @@ from headway.server.jobs.webhooks import Endpoints, WebhookSender
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import SOON, jittered
-from headway.store.files import StoredFile
+from headway.store.files import StoredFile, bytes_of
 from headway.store.ids import is_id
-from headway.store.jobs import Job
+from headway.store.jobs import Job, open_of
 
 MOST_OPEN = 10_000  # jobs of a tenant that have not ended
 MOST_KEY = 255  # characters of an Idempotency-Key
@@ -50,6 +50,7 @@ class JobService:
         self.runner: Runner | None = None
         self.validator: Validator | None = None
         self.keeper: Keeper | None = None
+        self._opened_at = clock.unix()
         self._tasks: list[asyncio.Task[None]] = []
         self.is_closing = False
 
@@ -58,6 +59,8 @@ class JobService:
         store, host, log = self.store, self.host, self._log
         if store.is_alone:
             await store.ask(store.items.free_all)
+            opened = self._opened_at  # earlier uploads were cut off, and count for nothing
+            await store.ask(store.files.delete_expired, opened, opened)
         tenant_of = host.keys.tenant_of
         at_once = min(self.settings.at_once, host.room)
         answering = RunnerSettings(host.lane, at_once, tenant_of, host.keys.rooms)
@@ -115,17 +118,34 @@ class JobService:
     async def add(self, job: Job, then: Callable[[Connection], object] | None = None) -> Job:
         """Store a new job, or find the one sent with the same Idempotency-Key. then: as in
         Jobs.add. Raises Problem."""
-        jobs = self.store.jobs
-        if await self.store.ask(jobs.count_open, job.tenant) >= MOST_OPEN:
-            why = f"{MOST_OPEN} jobs have not ended yet"
-            raise Problem(429, why, code="too_many_jobs", retry=jittered(SOON))
-        found = await self.store.ask(jobs.add, job, then)
+
+        def checked(connection: Connection) -> None:
+            if then:
+                then(connection)
+            self._check_open(connection, job.tenant)
+
+        found = await self.store.ask(self.store.jobs.add, job, checked)
         if found.request_hash != job.request_hash:
             why = "another request was sent with this Idempotency-Key"
             raise Problem(409, why, code="idempotency_key_used", final=True)
         if self.runner and self.validator:
             (self.validator if job.is_batch else self.runner).wake()
         return found
+
+    def check_bytes(self, tenant: str, connection: Connection) -> None:
+        """Raise Problem if the tenant now holds more than it may. Runs within the transaction that
+        stores more, which this undoes."""
+        most = self.settings.tenant_bytes
+        if (held := bytes_of(connection, tenant) + open_of(connection, tenant)[1]) > most:
+            why = f"your files and open jobs would have {held} bytes, and may have {most}"
+            raise Problem(429, f"{why}: delete some first", code="storage_full", final=True)
+
+    def _check_open(self, connection: Connection, tenant: str) -> None:
+        """Raise Problem if the tenant's open jobs, with a new one, are more than it may have."""
+        if open_of(connection, tenant)[0] > MOST_OPEN:
+            why = f"{MOST_OPEN} jobs have not ended yet"
+            raise Problem(429, why, code="too_many_jobs", retry=jittered(SOON))
+        self.check_bytes(tenant, connection)
 
     async def find(self, tenant: Tenant, id: str, *, is_batch: bool, param: str = "id") -> Job:
         """One of the caller's jobs. param: the parameter that names it. Raises Problem."""

@@ -123,7 +123,11 @@ class JobSettings(Section):
     ] = 64
     file_bytes: Annotated[Count, Field(description="Size of one file.")] = 200 << 20
     tenant_bytes: Annotated[
-        Count, Field(description="Size of all files of a tenant; a further upload gets 429.")
+        Count,
+        Field(
+            description="Size of all files of a tenant and of the requests of its open jobs; what "
+            "would exceed it gets 429."
+        ),
     ] = 10 << 30
     lines: Annotated[Count, Field(description="Requests of one batch.")] = 50_000
     keep: Annotated[

@@ -1,11 +1,13 @@
 """/v1/batches: OpenAI's batches."""
 
 import json
+from functools import partial
 from hashlib import sha256
 from typing import Annotated, Literal
 
 from fastapi import APIRouter
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from sqlalchemy import Connection
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 
@@ -17,14 +19,15 @@ from headway.server.http.body import BodyReader
 from headway.server.http.openapi import request_of, responses
 from headway.server.jobs.routes.objects import batch_object, list_object
 from headway.server.jobs.routes.query import page_of
-from headway.server.jobs.service import JobService
+from headway.server.jobs.service import JobService, no_such_file
 from headway.server.protocol.problem import wrong
 from headway.server.protocol.reading import read
-from headway.store.ids import new_id
-from headway.store.jobs import Job
+from headway.store.ids import is_id, new_id
+from headway.store.jobs import Job, set_input_bytes
 
 BATCHES = "/v1/batches"
 MOST_BODY = 64 << 10
+INPUT = "input_file_id"
 WINDOW = 1, 30 * 86_400  # seconds
 Key = Annotated[str, StringConstraints(max_length=64)]
 Value = Annotated[str, StringConstraints(max_length=512)]
@@ -68,9 +71,10 @@ def batch_routes(jobs: JobService, bodies: BodyReader) -> APIRouter:
         async with bodies.read(request, MOST_BODY) as raw:
             body, hashed = read(BatchBody, raw), sha256(raw).hexdigest()
         jobs.may_batch(tenant, body.endpoint)
-        await jobs.file(tenant, body.input_file_id, "input_file_id")
-        job = await jobs.add(_new(jobs, request, tenant, body, hashed))
-        return JSONResponse(batch_object(job))
+        if not is_id(body.input_file_id, "file-"):
+            raise no_such_file(body.input_file_id, INPUT)
+        job = _new(jobs, request, tenant, body, hashed)
+        return JSONResponse(batch_object(await jobs.add(job, partial(_find_input, job=job))))
 
     @router.get(BATCHES, responses=responses(400, 401, 404, 503))
     async def batches(request: Request) -> JSONResponse:
@@ -100,6 +104,13 @@ def batch_routes(jobs: JobService, bodies: BodyReader) -> APIRouter:
         return JSONResponse(batch_object(job))
 
     return router
+
+
+def _find_input(connection: Connection, job: Job) -> None:
+    """Find the input file of a new batch, within the transaction that adds it. A batch that was
+    already stored does not need it. Raises Problem."""
+    if not set_input_bytes(connection, job):
+        raise no_such_file(job.input_file or "", INPUT)
 
 
 def _new(jobs: JobService, request: Request, tenant: Tenant, body: BatchBody, hashed: str) -> Job:

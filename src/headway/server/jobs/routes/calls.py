@@ -93,6 +93,7 @@ class LaterCalls:
             idempotency_key=jobs.idempotency_key(headers),
             request_hash=sha256(f"{endpoint} {kinds} ".encode() + body).hexdigest(),
             total=1,
+            input_bytes=len(body),
         )
         item = NewItem(0, "", body, *kinds)
         found = await jobs.add(job, partial(add_item, job=job, item=item))

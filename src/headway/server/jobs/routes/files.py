@@ -12,7 +12,7 @@ from headway.server.jobs.routes.objects import file_object, list_object
 from headway.server.jobs.routes.query import one_of, page_of
 from headway.server.jobs.routes.upload import Upload
 from headway.server.jobs.service import JobService, no_such_file
-from headway.server.protocol.problem import Problem, wrong
+from headway.server.protocol.problem import wrong
 from headway.store.files import StoredFile
 from headway.store.ids import NUL, is_id
 
@@ -83,12 +83,8 @@ def _add_lists(router: APIRouter, jobs: JobService) -> None:
     async def upload(request: Request) -> JSONResponse:
         """Upload the input of a batch."""
         tenant = jobs.caller(request)
-        if (
-            held := await store.ask(store.files.bytes_of, tenant.name)
-        ) > jobs.settings.tenant_bytes:
-            why = f"your files have {held} bytes: delete some first"
-            raise Problem(429, why, code="storage_full", final=True)
-        form = Upload(store, tenant.name, jobs.settings.file_bytes, jobs.stall)
+        check = partial(jobs.check_bytes, tenant.name)
+        form = Upload(store, tenant.name, jobs.settings.file_bytes, jobs.stall, check)
         return JSONResponse(file_object(await form.read(request, jobs.keep)))
 
     @router.get(FILES, responses=responses(400, 401, 404, 503), openapi_extra=LISTED)

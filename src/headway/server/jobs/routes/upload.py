@@ -1,11 +1,12 @@
 """Upload: a multipart form whose file is stored in parts while it arrives."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING
 
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
+from sqlalchemy import Connection
 from starlette.requests import Request
 
 from headway.core.request import NEVER
@@ -29,8 +30,17 @@ ANCHOR = "created_at"
 class Upload:
     """One form. Two parts bound its memory, however large the file is."""
 
-    def __init__(self, store: JobStore, tenant: str, most: int, stall: int) -> None:
-        """most: bytes of the file. stall: the longest pause in the upload, in nanoseconds."""
+    def __init__(
+        self,
+        store: JobStore,
+        tenant: str,
+        most: int,
+        stall: int,
+        check: Callable[[Connection], None],
+    ) -> None:
+        """most: bytes of the file. stall: the longest pause in the upload, in nanoseconds. check:
+        raises Problem if the tenant now holds too much, within the transaction that stores more."""
+        self._check = check
         self._store, self._tenant, self._most = store, tenant, most
         self._stall = None if stall == NEVER else stall / SECOND
         self._fields: dict[str, str] = {}
@@ -53,11 +63,11 @@ class Upload:
         except FormParserError as error:
             raise _unreadable(error) from error
         now = clock.unix()
-        id = await self._store.ask(self._store.files.begin, self._tenant, now)
+        id = await self._store.ask(self._store.files.begin, self._tenant, now, self._check)
         try:
             await self._receive(request, parser, id)
             file = self._file(id, now, keep)
-            await self._store.ask(self._store.files.finish, file)
+            await self._store.ask(self._store.files.finish, file, self._check)
         except BaseException:
             await asyncio.shield(self._store.ask(self._store.files.delete, id))
             raise
@@ -95,7 +105,7 @@ class Upload:
     async def _put(self, id: str) -> None:
         part = bytes(self._held[:PART])
         del self._held[:PART]
-        await self._store.ask(self._store.files.append, id, self._number, part)
+        await self._store.ask(self._store.files.append, id, self._number, part, self._check)
         self._number += 1
 
     def _file(self, id: str, now: int, keep: int) -> StoredFile:
