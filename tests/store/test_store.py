@@ -124,6 +124,16 @@ def test_a_file_of_sqlite_belongs_to_one_process(tmp_path):
     Database(where).close()
 
 
+def test_a_link_to_a_file_of_sqlite_is_the_same_store(tmp_path):
+    where, link = tmp_path / "jobs.db", tmp_path / "link.db"
+    link.symlink_to(where)
+    assert url_of(str(link)) == url_of(str(where))
+    first = Database(str(where))
+    with pytest.raises(SettingError, match="in use by another server"):
+        Database(str(link))
+    first.close()
+
+
 def test_nobody_else_may_read_a_file_of_sqlite(tmp_path):
     database = Database(str(tmp_path / "jobs.db"))
     Files(database).begin("t", NOW)

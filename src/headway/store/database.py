@@ -1,5 +1,6 @@
 """Database: the store's one connection, to SQLite or PostgreSQL, with its tables up to date."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -74,7 +75,7 @@ def url_of(where: str) -> URL:
         path = Path(where).expanduser()
         if not path.parent.is_dir():
             raise SettingError(f"the store {where}: there is no folder {path.parent}")
-        return URL.create(SQLITE, database=str(path))
+        return URL.create(SQLITE, database=os.path.realpath(path))  # its lock has one name
     try:
         url = make_url(where)
     except ArgumentError:
