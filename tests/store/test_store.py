@@ -215,6 +215,20 @@ def test_a_file_is_there_once_it_is_whole(database):
     assert files.get("t", id) is None and list(files.content(whole)) == []
 
 
+def test_results_are_read_in_pieces(database, monkeypatch):
+    monkeypatch.setattr("headway.store.files.PIECE", 50)
+    store = Store(database)
+    store.batch(9)
+    a = store.workers[0]
+    a.exchange([answered(each) for each in a.exchange([], [], 9)], [], 0)
+    file = store.files.get("t", store.find().output_file)
+    pieces = list(store.files.content(file))
+    assert [len(each) for each in pieces] == [40, 40, 40, 40, 20]
+    monkeypatch.setattr("headway.store.files.PIECE", 1)
+    assert [len(each) for each in store.files.content(file)] == [20] * 9
+    assert b"".join(pieces) == store.content(file.id)
+
+
 def test_pages_of_files(database):
     files = Files(database)
     ids = []

@@ -10,6 +10,7 @@ from headway.store.ids import new_id
 from headway.store.tables import FILES, ITEMS, PARTS, ItemState
 
 PAGE = 64  # results read at a time
+PIECE = 1 << 20  # bytes of results read at a time; a longer result is read alone
 FAILED = ItemState.FAILED, ItemState.UNANSWERED
 Then = Callable[[Connection], object] | None
 
@@ -125,15 +126,25 @@ class Files:
 
     def _results(self, job: str, is_errors: bool) -> Iterator[bytes]:
         states = FAILED if is_errors else (ItemState.ANSWERED,)
-        wanted = select(ITEMS.c.number, ITEMS.c.output).order_by(ITEMS.c.number).limit(PAGE)
-        wanted, last = wanted.where(ITEMS.c.job == job, ITEMS.c.state.in_(states)), -1
+        mine, last = (ITEMS.c.job == job) & ITEMS.c.state.in_(states), -1
+        size = func.coalesce(func.length(ITEMS.c.output), 0)
+        sizes = select(ITEMS.c.number, size).where(mine).order_by(ITEMS.c.number).limit(PAGE)
+        outputs = select(ITEMS.c.output).where(mine).order_by(ITEMS.c.number)
         while True:
             with self._database.begin() as connection:
-                rows = connection.execute(wanted.where(ITEMS.c.number > last)).all()
-            if not rows:
-                return
-            yield b"".join([row.output for row in rows if row.output is not None])
-            last = rows[-1].number
+                found = connection.execute(sizes.where(ITEMS.c.number > last)).all()
+                if not found:
+                    return
+                until, total = found[0]
+                for number, length in found[1:]:
+                    total += length
+                    if total > PIECE:
+                        break
+                    until = number
+                these = ITEMS.c.number.between(last + 1, until)
+                rows = connection.execute(outputs.where(these)).scalars().all()
+            yield b"".join([row for row in rows if row is not None])
+            last = until
 
 
 def add_file(connection: Connection, file: StoredFile) -> None:
