@@ -1,6 +1,6 @@
 """Who cannot make its first token any more: it goes behind the others, or ends at once."""
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from unittest.mock import patch
 
 import pytest
@@ -151,6 +151,31 @@ def test_what_is_cached_needs_no_time():
     while scheduler.roster.by_id:
         step(scheduler, 62)
     assert [row.cached for row in scheduler.ledger.requests] == [0, 4, 4]
+
+
+@dataclass(frozen=True, slots=True)
+class Counting(Hopeless):
+    asked: list[int] = field(default_factory=list)  # when it was asked who is late
+
+    def relegated(self, view):
+        self.asked.append(view.now)
+        return Hopeless.relegated(self, view)
+
+
+def test_many_who_are_late_at_once_are_looked_up_first_and_judged_together():
+    """All share a block that was computed while they waited. Those with four tokens left are in
+    time, those with five are not."""
+    policy = Counting()
+    scheduler = made(RELEGATE, policy)
+    prompts = [(0, 1, 2, 3, *(10 + i,) * (4 + i % 2)) for i in range(6)]
+    waiting = [Add(ask(f"w{i}", prompt, 1)) for i, prompt in enumerate(prompts)]
+    scheduler.apply([Add(ask("runs", 4, 4)), *waiting], 0)
+    step(scheduler, 0)
+    policy.asked.clear()
+    told = scheduler.apply([], 55)
+    assert [event.id for event in told] == ["w1", "w3", "w5"]
+    assert [each.hit for each in scheduler.roster.lines["default"].waiting] == [4, 4, 4]
+    assert policy.asked == [55, 55], "however many there are"
 
 
 def test_where_the_lane_takes_them_they_keep_their_place():

@@ -1,11 +1,11 @@
 """What becomes of requests that are late (relegate)."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from headway.core.batch import Event
 from headway.core.kv.block_table import cached
 from headway.core.kv.blocks import BlockPool
-from headway.core.policies.relegate import is_late_to_end
+from headway.core.policies.relegate import Relegate, is_late_to_end
 from headway.core.sequences.roster import Roster
 from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
@@ -27,16 +27,27 @@ def relegate(
     policy = settings.policies.relegate
     for early in tuple(policy.restored(view)):
         roster.restore(early)
-    for late in dict.fromkeys((*promised, *policy.relegated(view))):
-        waits = late.number not in roster.running and late not in promised
-        if waits and _finds_more(pool, late) and late not in policy.relegated(view):
-            continue
-        if late in promised or (waits and roster.lines[late.request.lane].lane.refuses_late):
-            refused.append((late, _words(late, view, is_promised=late in promised)))
+    unkept = dict.fromkeys(promised)  # a set in their order
+    for late in dict.fromkeys((*unkept, *_late(policy, roster, pool, view, unkept))):
+        waits = late.number not in roster.running
+        if late in unkept or (waits and roster.lines[late.request.lane].lane.refuses_late):
+            refused.append((late, _words(late, view, is_promised=late in unkept)))
         else:
             roster.relegate(late)
             events.append(Event(late.request.id, relegated=True))
     return events, refused
+
+
+def _late(
+    policy: Relegate, roster: Roster, pool: BlockPool, view: View, unkept: Collection[Sequence]
+) -> Iterable[Sequence]:
+    """The late by the policy. Those that wait are first looked up in the prefix cache, except the
+    `unkept`, which end anyway. If that finds more, the policy is asked once more for all of them: a
+    prompt that many share may make many of them late at once."""
+    found = tuple(policy.relegated(view))
+    waiting = [s for s in found if s.number not in roster.running and s not in unkept]
+    grown = [s for s in waiting if _finds_more(pool, s)]
+    return policy.relegated(view) if grown else found
 
 
 def _words(late: Sequence, view: View, *, is_promised: bool) -> str:
