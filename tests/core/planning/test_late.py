@@ -29,11 +29,11 @@ HOPELESS = Hopeless()
 IN_TIME = Budget(ttft=100)
 
 
-def made(late, relegate=HOPELESS, budget=IN_TIME):
-    """One slot, chunks of four tokens, and first tokens within 100 ns."""
+def made(late, relegate=HOPELESS, budget=IN_TIME, slots=1, blocks=8):
+    """Chunks of four tokens, and mostly one slot and first tokens within 100 ns."""
     lane = Lane("default", budget, late=late)
-    policies = Policies(Continuous(1), chunk=Fixed(4), step_tokens=8, relegate=relegate)
-    return Scheduler(Settings(8, 4, (lane,), policies, cost=COST))
+    policies = Policies(Continuous(slots), chunk=Fixed(4), step_tokens=8, relegate=relegate)
+    return Scheduler(Settings(blocks, 4, (lane,), policies, cost=COST))
 
 
 def step(scheduler, now):
@@ -96,6 +96,22 @@ def test_who_would_end_too_late_is_told_so_where_the_lane_refuses_it():
     words = "its end is not expected within 1e-07 s of its arrival"
     assert scheduler.apply([], 1) == [Event("late", (), Finish.REFUSED, words)]
     scheduler.check()
+
+
+@pytest.mark.parametrize("late", [RELEGATE, REFUSE])
+def test_who_has_begun_to_answer_and_was_preempted_is_served_behind_the_others(late):
+    scheduler = made(late, budget=Budget(e2e=100), slots=2, blocks=4)
+    adds = [Add(ask(id, (number,) * 4, 9)) for number, id in enumerate(["a", "begun"])]
+    scheduler.apply(adds, 0)
+    while not scheduler.roster.preemptions:
+        step(scheduler, 0)
+    (begun,) = scheduler.roster.lines["default"].waiting
+    assert (begun.request.id, begun.generated) == ("begun", 4)
+    assert scheduler.apply([], 99) == [Event("begun", relegated=True)], "it cannot end in time"
+    while scheduler.roster.by_id:
+        step(scheduler, 101)
+    rows = {row.id: (row.finish, row.generated, row.relegated) for row in scheduler.ledger.requests}
+    assert rows["begun"] == (Finish.LENGTH, 9, True)
 
 
 def test_whose_prompt_is_being_computed_is_relegated_even_there():

@@ -6,6 +6,7 @@ from headway.core.batch import Event
 from headway.core.kv.block_table import cached
 from headway.core.kv.blocks import BlockPool
 from headway.core.policies.relegate import Relegate, is_late_to_end
+from headway.core.request import NEVER
 from headway.core.sequences.roster import Roster
 from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
@@ -19,8 +20,8 @@ def relegate(
 
     promised: waiting requests that are not expected in time, in lanes that refuse late ones.
 
-    Returns what callers are to hear, and the requests to end with the words for each: they wait,
-    and their lane refuses late requests.
+    Returns what callers are to hear, and the requests to end with the words for each: they wait
+    for their first token, and their lane refuses late requests.
     """
     events: list[Event] = []
     refused: list[tuple[Sequence, str]] = []
@@ -29,8 +30,9 @@ def relegate(
         roster.restore(early)
     unkept = dict.fromkeys(promised)  # a set in their order
     for late in dict.fromkeys((*unkept, *_late(policy, roster, pool, view, unkept))):
-        waits = late.number not in roster.running
-        if late in unkept or (waits and roster.lines[late.request.lane].lane.refuses_late):
+        # An answer that its caller reads already is not broken off, though it may wait again.
+        may_end = late.number not in roster.running and late.first_seen == NEVER
+        if late in unkept or (may_end and roster.lines[late.request.lane].lane.refuses_late):
             refused.append((late, _words(late, view, is_promised=late in unkept)))
         else:
             roster.relegate(late)
