@@ -11,15 +11,17 @@ from headway.core.batch import Output, Want
 from headway.core.commands import Add, Cancel
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
-from headway.core.planning.candidates import named_first
+from headway.core.planning.candidates import in_order, named_first
+from headway.core.planning.lane_limits import LaneLimits
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.defer import WithoutDeadline
+from headway.core.policies.fairly import Fairly
 from headway.core.policies.join import Continuous
-from headway.core.policies.order import Priority
+from headway.core.policies.order import FirstCome, Priority, ShortestFirst
 from headway.core.policies.policies import Policies
-from headway.core.policies.preempt import ByLane
+from headway.core.policies.preempt import ByLane, Youngest
 from headway.core.policies.relegate import Hopeless
 from headway.core.request import Finish
 from headway.core.scheduler import Scheduler
@@ -209,6 +211,66 @@ def test_what_a_lane_keeps_is_left_while_others_of_the_first_tier_can_give():
         step(scheduler)
     lost = {row.id: row.preemptions for row in scheduler.ledger.requests}
     assert lost["chatb"] > 0 and lost["bulkc"] == lost["chata"] == 0
+
+
+LEASTS = [{"slots": Share(1)}, {"blocks": Share(2)}, {"slots": Share(1), "blocks": Share(2)}]
+FAIR = Fairly(ShortestFirst(), {})
+
+
+@pytest.mark.parametrize("kept", LEASTS, ids=["slots", "blocks", "both"])
+@pytest.mark.parametrize("order", [Priority(), FirstCome(), ShortestFirst(), FAIR, ByDeadline()])
+def test_the_next_free_slot_is_for_a_lane_below_its_least_whatever_the_order(order, kept):
+    scheduler = scheduler_of(32, replace(TAKING, order=order), replace(BULK, **kept), CHAT)
+    add(scheduler, "chata", "chatb", "chatc")
+    step(scheduler)
+    add(scheduler, "bulkd", "bulke", prompt=7)
+    step(scheduler)
+    assert running(scheduler) == ["chata", "chatb"], "nobody loses a slot for it"
+    scheduler.apply([Cancel("chata")], 0)
+    assert step(scheduler) == {"bulkd": 7, "chatb": 1}
+    scheduler.apply([Cancel("chatb")], 0)
+    assert step(scheduler) == {"bulkd": 1, "chatc": 3}, "its lane has what it keeps"
+    assert scheduler.roster.preemptions == 0
+
+
+def test_a_lane_that_lacks_blocks_does_not_go_first_with_more_than_it_keeps():
+    """It would lose them at once: it needs three blocks, and its lane keeps two."""
+    scheduler = scheduler_of(32, TAKING, replace(BULK, blocks=Share(2)), CHAT)
+    add(scheduler, "chata", "chatb")
+    step(scheduler)
+    add(scheduler, "bulkc", prompt=9)
+    add(scheduler, "chatd")
+    scheduler.apply([Cancel("chata")], 0)
+    assert step(scheduler) == {"chatb": 1, "chatd": 3}
+
+
+class ByLetter:
+    """By the last letter of the id, running or not."""
+
+    def rank(self, view, running):
+        waiting = [each for line in view.lines for each in line.waiting]
+        yield from sorted([*running, *waiting], key=lambda each: each.request.id[-1])
+
+
+def test_lanes_below_their_least_go_first_by_the_order_and_who_runs_keeps_its_place():
+    lanes = replace(BULK, slots=Share(2)), replace(CHAT, slots=Share(1)), Lane("rest")
+    policies = replace(TAKING, order=ByLetter(), join=Continuous(3))
+    scheduler = scheduler_of(32, policies, *lanes)
+    add(scheduler, "resta", "reste")
+    step(scheduler)
+    add(scheduler, "restb", "bulkc", "chatd", "bulkf", "bulkg", "chath")
+    runs = [*scheduler.roster.running.values()]
+
+    def ranked(policies):
+        limits = LaneLimits(scheduler.roster, scheduler.pool)
+        order = in_order(policies, scheduler.view(0), runs, limits)
+        return " ".join([each.request.id for each in order])
+
+    assert ranked(policies) == "resta bulkc chatd bulkf restb reste bulkg chath"
+    nobody_keeps = replace(policies, preempt=Youngest())
+    assert ranked(nobody_keeps) == "resta restb bulkc chatd reste bulkf bulkg chath"
+    keeping = replace(nobody_keeps, defer=WithoutDeadline())
+    assert ranked(keeping) == ranked(policies)
 
 
 def test_who_fits_joins_beside_one_in_time_that_does_not():

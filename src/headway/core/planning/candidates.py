@@ -1,5 +1,5 @@
-"""The candidates of a step, in the order policy's order but for named_first and in_time_first;
-which have not fitted (Misfits), and for which memory will suffice (Future)."""
+"""The candidates of a step, in the order policy's order but for in_order, named_first and
+in_time_first; which have not fitted (Misfits), and for which memory will suffice (Future)."""
 
 from collections.abc import Callable, Collection, Iterator
 from itertools import chain
@@ -17,6 +17,39 @@ from headway.core.view import View
 
 MISFITS = 16  # after so many misfits, sequences too large for the free blocks are passed over
 FAR = 512  # after so many that were passed over, the step looks no further
+
+
+def in_order(
+    policies: Policies, view: View, running: Collection[Sequence], limits: LaneLimits
+) -> Iterator[Sequence]:
+    """Rank these running sequences and the waiting ones: by the order policy, but the first of each
+    lane that lacks slots or blocks of its least go before all others that wait. As many go as the
+    lane lacks slots, or one for its blocks, if the lane keeps enough for it. Among them the order
+    stays."""
+    ranked = policies.order.rank(view, running)
+    lacking = limits.lacking(view.lines) if policies.keeps_leasts else {}
+    return _lacking_first(ranked, lacking, limits) if lacking else ranked
+
+
+def _lacking_first(
+    ranked: Iterator[Sequence], lacking: dict[str, int], limits: LaneLimits
+) -> Iterator[Sequence]:
+    """lacking: by lane, how many of its sequences go first."""
+    passed: list[Sequence] = []
+    while any(lacking.values()) and (sequence := next(ranked, None)):
+        runs, lane = sequence.number in limits.roster.running, sequence.request.lane
+        if runs and not passed:  # who waits does not overtake it
+            yield sequence
+        elif runs or not lacking.get(lane):
+            passed.append(sequence)
+        else:
+            lacking[lane] -= 1
+            if limits.is_kept_for(sequence):
+                yield sequence
+            else:
+                passed.append(sequence)
+    yield from passed
+    yield from ranked
 
 
 def named_first(ranked: Iterator[Sequence], start: Start) -> Iterator[Sequence]:

@@ -1,10 +1,10 @@
 """The most that each lane may have of a step, of the slots and of the blocks (LaneLimits)."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from headway.core.kv.blocks import BlockPool
-from headway.core.lane import Lane
+from headway.core.lane import Lane, Line
 from headway.core.sequences.roster import Roster
 from headway.core.sequences.sequence import Sequence
 
@@ -51,11 +51,26 @@ class LaneLimits:
         line = self.roster.lines[sequence.request.lane]
         return line.running + self._joined[line.lane.name] < line.lane.slots.least
 
+    def lacking(self, lines: Iterable[Line]) -> dict[str, int]:
+        """How many waiting sequences a lane keeps slots for, by lane; 1 if it only lacks blocks of
+        its least. Lanes that lack nothing, or in which none waits, are not named."""
+        found: dict[str, int] = {}
+        for line in lines:
+            lane = line.lane
+            lacks = lane.slots.least - line.running - self._joined[lane.name]
+            if lacks <= 0 < lane.blocks.least:
+                lacks = int(self.pool.blocks_of_lane[lane.name] < lane.blocks.least)
+            if lacks > 0 and len(line):
+                found[lane.name] = min(lacks, len(line))
+        return found
+
     def is_kept_for(self, sequence: Sequence) -> bool:
         """Whether the sequence's lane keeps a slot for it, or blocks for its tokens."""
         lane = self.roster.lines[sequence.request.lane].lane
         if self.lacks_slots(sequence):
             return True
+        if not lane.blocks.least:
+            return False
         need = self.pool.blocks_for(len(sequence.tokens))
         return self.pool.blocks_of_lane[lane.name] + need <= lane.blocks.least
 

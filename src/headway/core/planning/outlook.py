@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 from headway.core.cost.features import NONE
 from headway.core.lane import Line
+from headway.core.planning.candidates import in_order
+from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.plan import Plan
 from headway.core.request import NEVER
 from headway.core.sequences.sequence import Sequence
@@ -35,6 +37,7 @@ class Outlook:
     def __init__(self, plan: Plan, lines: tuple[Line, ...]) -> None:
         """plan: of the chosen step. lines: the waiting sequences, and imagined ones."""
         self.policies, self._shares, self._allow = plan.policies, plan.shares, plan.allowance
+        self._limits = LaneLimits(plan.roster, plan.pool)  # after the step
         self.view = view = plan.view._replace(lines=lines, free_blocks=plan.pool.num_free)
         self._decoding = [s for s in view.running if self._will_decode(s)]
         self._empty = view.estimates.predict(NONE)  # nanoseconds of a step without rows
@@ -73,7 +76,7 @@ class Outlook:
         running = {sequence.number for sequence in view.running}
         prompts = [s for s in view.running if len(s.tokens) - s.scheduled > 1]
         seen: set[Sequence] = set()  # an order may name a sequence twice
-        for sequence in self.policies.order.rank(view, prompts):
+        for sequence in in_order(self.policies, view, prompts, self._limits):
             pending = len(sequence.tokens) - sequence.scheduled
             if (left := pending - shares.get(sequence, 0)) <= 0 or sequence in seen:
                 continue

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from headway.core.accounts.rules import Rule
 from headway.core.kv.block_table import grow, reserve
 from headway.core.kv.blocks import BlockPool
-from headway.core.planning.candidates import Future, Misfits, in_time_first, named_first
+from headway.core.planning.candidates import Future, Misfits, in_order, in_time_first, named_first
 from headway.core.planning.lane_limits import LaneLimits
 from headway.core.planning.leasts import Leasts
 from headway.core.planning.prefixes import Prefixes
@@ -106,14 +106,14 @@ class Plan:
     def _candidates(self, others: list[Sequence]) -> Iterator[Sequence]:
         """Rank these running sequences and, if any may join, the waiting; `start.first` lead."""
         view = self.view if self.joins else self.view._replace(lines=())
-        ranked = named_first(self.policies.order.rank(view, others), self.start)
+        ranked = named_first(in_order(self.policies, view, others, self.limits), self.start)
         if not self._victims.across:
             return ranked
         return in_time_first(ranked, view.lines, others, self._would_stay)
 
     def _would_stay(self, sequence: Sequence) -> bool:
         """Whether sequences in time would not take this one's slot back."""
-        return self.limits.lacks_slots(sequence) or self._victims.would_spare(sequence)
+        return self.limits.is_kept_for(sequence) or self._victims.would_spare(sequence)
 
     def _runs(self, sequence: Sequence) -> bool:
         return sequence.number in self.roster.running

@@ -84,6 +84,11 @@ class Policies:
         return across or self.defer != Nobody() or self.relegate != Keep()
 
     @property
+    def keeps_leasts(self) -> bool:
+        """Whether lanes keep slots and blocks (Lane.slots.least), whatever the order."""
+        return getattr(self.preempt, "across", False) or self.defer != Nobody()
+
+    @property
     def inner_order(self) -> Order:
         """The order itself, without the fairness within lanes."""
         return self.order.order if isinstance(self.order, Fairly) else self.order
