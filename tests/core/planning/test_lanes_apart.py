@@ -32,6 +32,7 @@ COST = StepCost.of(10 * MS, per_token=MS)
 BULK = Lane("bulk", priority=1)
 CHAT = Lane("chat", Budget(ttft=10_000 * MS, tpot=1_000 * MS))
 TAKING = Policies(Continuous(2), preempt=ByLane())
+SPARING = replace(TAKING, preempt=Youngest(), order=ByDeadline())  # knows no tiers
 
 
 def scheduler_of(blocks, policies, *lanes):
@@ -271,6 +272,30 @@ def test_lanes_below_their_least_go_first_by_the_order_and_who_runs_keeps_its_pl
     assert ranked(nobody_keeps) == "resta restb bulkc chatd reste bulkf bulkg chath"
     keeping = replace(nobody_keeps, defer=WithoutDeadline())
     assert ranked(keeping) == ranked(policies)
+
+
+@pytest.mark.parametrize("budget", [Budget(), CHAT.budget])
+@pytest.mark.parametrize("policies", [TAKING, SPARING])
+def test_what_a_lane_keeps_is_left_to_it_by_others_of_its_tier(policies, budget):
+    """chatb gives way itself, although keepsc came later."""
+    lanes = Lane("keeps", budget, slots=Share(least=1)), Lane("chat", budget)
+    scheduler = scheduler_of(8, replace(policies, join=Continuous(3)), *lanes)
+    add(scheduler, "chata", "chatb", "keepsc", prompt=7, most=9)
+    while scheduler.roster.by_id:
+        step(scheduler)
+    lost = {row.id: row.preemptions for row in scheduler.ledger.requests}
+    assert lost["chatb"] > 0 and lost["keepsc"] == lost["chata"] == 0
+
+
+@pytest.mark.parametrize("policies", [TAKING, SPARING])
+def test_the_oldest_takes_what_a_lane_of_its_tier_keeps_so_that_it_ends(policies):
+    lanes = Lane("keeps", slots=Share(least=1)), Lane("bulk")
+    scheduler = scheduler_of(4, replace(policies, join=Continuous(3)), *lanes)
+    add(scheduler, "bulka", "keepsb", prompt=7, most=9)
+    while scheduler.roster.by_id:
+        step(scheduler)
+    rows = scheduler.ledger.requests
+    assert [(row.id, row.preemptions) for row in rows] == [("bulka", 0), ("keepsb", 1)]
 
 
 def test_who_fits_joins_beside_one_in_time_that_does_not():

@@ -20,9 +20,10 @@ class Victims:
     with the blocks that it has just lost.
 
     `across`: a sequence takes from later tiers first, down to the least that their lanes keep.
-    In its own tier, all but the oldest may be taken. Only the last running sequence of the first
-    tier may take what lanes keep, so that it ends. Others may join in a step that preempts, but not
-    those of a victim's lane, nor those of a later tier than a victim's.
+    In its own tier, all but the oldest may be taken. There, too, lanes keep their least: if no lane
+    has more, the sequence's own gives way. Only the oldest of the first tier may take what other
+    lanes keep, so that it ends. Others may join in a step that preempts, but not those of a
+    victim's lane, nor those of a later tier than a victim's.
     """
 
     def __init__(self, policies: Policies, roster: Roster, pool: BlockPool, view: View) -> None:
@@ -89,14 +90,14 @@ class Victims:
     def next_for(self, needy: Sequence) -> Sequence | None:
         """The next victim for a running sequence; None: there is none."""
         left = self._remaining()
-        for place, victim in enumerate(left):
-            if self._may_be_taken(victim, needy):
-                return left.pop(place)
-        kept = [each for each in left if each is not needy] if self._must_end(needy) else []
-        if not kept:
-            return None
-        left.remove(kept[0])
-        return kept[0]
+        found = next((each for each in left if self._may_be_taken(each, needy)), None)
+        if not found:
+            found = next((each for each in left if self._may_be_given_up(each, needy)), None)
+        if not found and self._must_end(needy):
+            found = next((each for each in left if each is not needy), None)
+        if found:
+            left.remove(found)
+        return found
 
     def next_of_lane(self, needy: Sequence) -> Sequence | None:
         """The next victim of the sequence's own lane, perhaps itself; None: there is none. The
@@ -155,7 +156,7 @@ class Victims:
         if self._left is None:
             self.view = self.view._replace(shared=frozenset(self.view.shared))  # as it is now
             for each in running:
-                tier = each.tier if across else 0
+                tier = self._tier(each)
                 self._oldest[tier] = min(self._oldest.get(tier, each.number), each.number)
             self._left = self._ranked([s for s in running if s.tier != TIMED]) if across else []
         if not later and not self._is_whole:
@@ -170,22 +171,39 @@ class Victims:
         return [v for v in victims if not v.in_flight and v.number not in spared]
 
     def _may_be_taken(self, victim: Sequence, needy: Sequence) -> bool:
-        if not self.across:
-            return True
-        if victim.tier <= needy.tier:
-            return victim.tier == needy.tier and victim.number != self._oldest[victim.tier]
-        return self._has_to_give(victim)
+        """Whether the victim's lane has more than its least, and the victim gives way."""
+        tier, own = self._tier(victim), self._tier(needy)
+        if tier != own:
+            return tier > own and self._has_to_give(victim)
+        return victim.number != self._oldest[own] and self._has_spare(victim)
+
+    def _may_be_given_up(self, victim: Sequence, needy: Sequence) -> bool:
+        """Whether the victim is of the sequence's own lane and tier, and not the tier's oldest."""
+        own = self._tier(needy)
+        is_beside = victim.request.lane == needy.request.lane and self._tier(victim) == own
+        return is_beside and victim.number != self._oldest[own]
+
+    def _tier(self, sequence: Sequence) -> int:
+        """Its tier, or the first for all if tiers do not matter."""
+        return sequence.tier if self.across else TIMED
+
+    def _has_spare(self, victim: Sequence) -> bool:
+        """Whether the victim's lane has more than its least."""
+        return self._has_more(self.roster.lines[victim.request.lane], 0, 0)
 
     def _has_to_give(self, victim: Sequence) -> bool:
         """Whether an earlier tier may take the victim's slot and blocks."""
-        line = self.roster.lines[victim.request.lane]
-        return not self._spares(victim) and self._has_more(line, 0, 0)
+        return not self._spares(victim) and self._has_spare(victim)
 
     def _must_end(self, needy: Sequence) -> bool:
-        """Whether the sequence is the last running one of the first tier: then it may take what
-        lanes keep."""
-        tiers = [each.tier for each in self.roster.running.values()]
-        return self.across and needy.tier == min(tiers) and tiers.count(needy.tier) == 1
+        """Whether the sequence is the oldest of the first tier, and other lanes keep all that
+        run beside it in that tier: then it may take what they keep."""
+        tier, running = self._tier(needy), self.roster.running.values()
+        is_oldest = needy.number == self._oldest[tier]
+        others = [each for each in running if each is not needy and self._tier(each) <= tier]
+        lane = needy.request.lane
+        kept = [e for e in others if e.request.lane != lane and not self._has_spare(e)]
+        return is_oldest and kept == others and all(self._tier(each) == tier for each in kept)
 
     def _has_more(self, line: Line, gone: int, blocks: int) -> bool:
         """Whether a lane has more than its least, without `gone` sequences and these blocks."""
