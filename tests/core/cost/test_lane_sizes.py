@@ -131,6 +131,48 @@ def test_requests_that_never_ran_or_were_ended_by_others_say_nothing(rest):
     assert after([replace(SLOW, **rest)] * 50, line(9)) == []
 
 
+EARLY = {"finish": Finish.EXPIRED, "finished": 150}
+SILENT = {"generated": 0, "first_token": NEVER, "last_token": NEVER}
+
+
+@pytest.mark.parametrize(
+    "rest, counts",
+    [
+        ({}, False),
+        ({"arrived": -60}, False),
+        ({"arrived": -850}, True),
+        (SILENT | {"arrived": 51}, False),
+        (SILENT | {"arrived": 50}, True),
+        ({"first_token": 150, "last_token": 150}, False),
+        ({"first_token": 151, "last_token": 151, "finished": 160}, True),
+        ({"last_token": 90 + 3 * 21}, True),
+    ],
+    ids=["early", "its wait", "e2e", "no token yet", "no token", "just in time", "ttft", "tpot"],
+)
+def test_a_request_that_expires_counts_only_if_it_has_missed_a_limit_of_its_lane(rest, counts):
+    """Its caller may have chosen a shorter time than the lane's."""
+    expired = row(**EARLY | rest)
+    assert bool(after([expired] * 20, line(20))) == counts
+
+
+@pytest.mark.parametrize(
+    "rest, counts",
+    [
+        ({"arrived": 0}, False),
+        ({"arrived": -11}, True),
+        (SILENT | {"first_scheduled": NEVER, "arrived": 80}, False),
+        (SILENT | {"first_scheduled": NEVER, "arrived": 79}, True),
+    ],
+    ids=["early", "ttft", "not started yet", "not started in time"],
+)
+def test_for_a_window_the_wait_of_a_request_that_expires_counts(rest, counts):
+    sizes, budget = LaneSizes(), replace(BUDGET, queue=70)
+    sizes.windows["chat"] = 100
+    expired = row(**EARLY | rest, budget=budget)
+    changes = [sizes.window_ended(expired, "chat", (10, 200), count=8, waiting=0) for _ in range(8)]
+    assert bool(changes[-1]) == counts
+
+
 # -- in the engine
 
 

@@ -34,7 +34,8 @@ class LaneSizes:
 
     For slots and groups, only requests that started count, and a request keeps the budget if it
     would have kept it without its wait. A wait is no reason to cut: with fewer slots it would be
-    longer. For a window the wait counts: it is what the window costs.
+    longer. For a window the wait counts: it is what the window costs. A request that expired before
+    it had missed a limit of the lane says nothing: its caller chose a shorter time.
     """
 
     def __init__(self) -> None:
@@ -82,6 +83,8 @@ class LaneSizes:
         if row.finish not in (*BY_ITSELF, Finish.EXPIRED):
             return None
         key, waits_count = (size.what, size.lane), size.what == WINDOW
+        if row.finish is Finish.EXPIRED and not _missed(row, waits_count=waits_count):
+            return None
         ended, kept = self._rounds.get(key, (0, 0))
         ended, kept = ended + 1, kept + (row.good if waits_count else keeps(row))
         self._rounds[key] = ended, kept
@@ -107,3 +110,20 @@ def keeps(row: RequestRow) -> bool:
         return False
     late = row.generated > 0 and row.first_token - began > budget.ttft
     return not late and row.tpot <= budget.tpot
+
+
+def _missed(row: RequestRow, *, waits_count: bool) -> bool:
+    """Whether the request had missed a limit of its lane when it expired. Its first token is
+    counted from its start on if waits do not count, and from its arrival if it never came."""
+    budget, arrived = row.budget, row.arrived
+    if row.first_token == NEVER:
+        is_first_late = row.finished >= budget.first_by(arrived)
+    else:
+        since = arrived if waits_count else row.first_scheduled
+        is_first_late = row.first_token > budget.first_by(since)
+    return (
+        is_first_late
+        or row.finished >= budget.done_by(arrived)
+        or min(row.first_scheduled, row.finished) > budget.start_by(arrived)
+        or row.tpot > budget.tpot
+    )
