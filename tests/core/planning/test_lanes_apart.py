@@ -312,6 +312,27 @@ def test_who_fits_joins_beside_one_in_time_that_does_not():
     assert "chata" not in scheduler.roster.by_id
 
 
+@pytest.mark.parametrize("slots", [3, 9])
+def test_one_that_fits_overtakes_many_in_time_that_do_not_into_what_filler_holds(slots):
+    """With three slots it needs bulk's slot, too."""
+    scheduler = scheduler_of(12, replace(TAKING, join=Continuous(slots)))
+    add(scheduler, "bulka", "bulkb", prompt=8, most=20)
+    add(scheduler, "chatc", prompt=24, most=20)
+    step(scheduler)
+    add(scheduler, *[f"chat{name}" for name in "defghijklmnopqrst"], prompt=28, most=1)
+    add(scheduler, "chatu", prompt=12, most=1)
+    assert set(step(scheduler)) == {"chatc", "chatu"}, "bulk's four blocks and a free one"
+
+
+def test_those_that_no_victims_can_make_room_for_are_passed_over_after_many():
+    scheduler = scheduler_of(12, replace(TAKING, join=Continuous(9)))
+    add(scheduler, "bulka", prompt=7, most=20)
+    add(scheduler, "chatb", prompt=35, most=8)
+    step(scheduler)
+    add(scheduler, *[f"chat{name}" for name in "cdefghijklmnopqrstuvwxyz"], prompt=28, most=1)
+    assert set(step(scheduler)) == {"bulka", "chatb"} and scheduler.roster.preemptions == 0
+
+
 def test_the_last_victim_is_not_spared_where_another_would_be_of_an_earlier_tier():
     scheduler = scheduler_of(4, replace(TAKING, join=Continuous(3)))
     add(scheduler, "chata", "chatb", "bulkc", prompt=4, most=8)

@@ -15,7 +15,7 @@ from headway.core.request import NEVER
 from headway.core.sequences.sequence import TIMED, UNTIMED, Sequence
 from headway.core.view import View
 
-MISFITS = 16  # after so many misfits, sequences too large for the free blocks are passed over
+MISFITS = 16  # after so many misfits, those too large for the blocks to be had are passed over
 FAR = 512  # after so many that were passed over, the step looks no further
 
 
@@ -106,23 +106,26 @@ def _in_time_first(
 class Misfits:
     """Waiting sequences that did not fit in this step. Others overtake them, but not for ever."""
 
-    def __init__(self, pool: BlockPool) -> None:
-        self._pool = pool
+    def __init__(self, pool: BlockPool, behind: Callable[[int], int]) -> None:
+        """behind: how many blocks sequences of a tier may take from later tiers."""
+        self._pool, self._behind = pool, behind
         self._found: list[Sequence] = []
         self._passed = 0
 
-    def add(self, sequence: Sequence, places: int) -> bool:
-        """Note a sequence that does not fit. places: slots that are left. Returns whether others
-        may be tried; if not, blocks that come free are kept for this sequence."""
+    def add(self, sequence: Sequence, has_place: bool) -> bool:
+        """Note a sequence that does not fit. has_place: whether there may be a slot, left or taken
+        from later tiers. Returns whether others may be tried; if not, blocks that come free are
+        kept for this sequence."""
         self._found.append(sequence)
-        return sequence.overtaken < PATIENCE and (places > 0 or len(self._found) < MISFITS)
+        return sequence.overtaken < PATIENCE and (has_place or len(self._found) < MISFITS)
 
     def pass_over(self, sequence: Sequence) -> bool:
         """Whether to skip a sequence: many have not fitted, and its tokens need more blocks than
-        are free. The prefix cache is not asked."""
+        are free or held by victims of later tiers. The prefix cache is not asked."""
         if len(self._found) < MISFITS:
             return False
-        is_large = self._pool.blocks_for(len(sequence.tokens)) > self._pool.num_free
+        lacks = self._pool.blocks_for(len(sequence.tokens)) - self._pool.num_free
+        is_large = lacks > 0 and lacks > self._behind(sequence.tier)
         self._passed += is_large
         return is_large
 

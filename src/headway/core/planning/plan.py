@@ -40,7 +40,7 @@ class Plan:
         self._singles: set[Sequence] = set()  # the deferred sequences that decode
         self._leasts = Leasts(roster, policies.order, view)
         self._prefixes = Prefixes(pool, roster, view)
-        self._misfits = Misfits(pool)
+        self._misfits = Misfits(pool, self._victims.blocks_behind)
         self.refused: dict[Sequence, Rule] = {}  # waiting ones that were tried and did not join
         self._open = True  # waiting sequences may be tried
         self._in_turns = False  # more sequences run than the step has tokens
@@ -66,8 +66,7 @@ class Plan:
             return
         if not (self.joins and self.view.waiting) and self._give_at_once(others):
             return
-        if self._leasts.any:
-            others = self._keep_leasts(others)
+        others = self._keep_leasts(others) if self._leasts.any else others
         self._consider(self._candidates(others), len(others))
         if self._singles and not self.rest.time_is_up:  # a full chunk is no reason to miss a step
             self._give_singles([s for s in others if s in self._singles and s not in self.shares])
@@ -284,8 +283,9 @@ class Plan:
 
     def _is_worth_trying(self, misfit: Sequence) -> bool:
         """Whether to try others after this one; if not, blocks that come free are kept for it."""
-        may_join = self.places > 0 or not self._victims.are_none
-        return self._misfits.add(misfit, self.places) and may_join and not self._future.is_full
+        has_place = self.places > 0 or self._victims.may_give_to(misfit)
+        may_join = has_place or not self._victims.are_none
+        return self._misfits.add(misfit, has_place) and may_join and not self._future.is_full
 
     def _makes_room(self, sequence: Sequence) -> bool:
         """Reserve the sequence's blocks, and return whether it worked. If need be, preempts later

@@ -1,6 +1,7 @@
 """Which sequences may be preempted in this step, and for which others (Victims)."""
 
 from collections import Counter
+from collections.abc import Iterator
 
 from headway.core.kv.block_table import demand
 from headway.core.kv.blocks import BlockPool
@@ -37,6 +38,7 @@ class Victims:
         self._robbed: set[str] = set()  # lanes that have lost a sequence in this step
         self._first = UNTIMED  # the earliest tier that has
         self._oldest: dict[int, int] = {}  # number, by tier
+        self._behind: dict[int, int] = {}  # blocks that later tiers have to give, by tier
         self._bare = UNTIMED  # no victims for waiting sequences of this tier or a later one
 
     @property
@@ -62,6 +64,7 @@ class Victims:
         """Note that the victim is preempted now."""
         self._robbed.add(victim.request.lane)
         self._first = min(self._first, victim.tier)
+        self._behind.clear()
 
     def would_spare(self, waits: Sequence) -> bool:
         """Whether a waiting sequence has its turn to join, and those in time would spare it."""
@@ -124,20 +127,12 @@ class Victims:
         found: list[Sequence] = []
         tables: list[list[int]] = []
         freed = 0
-        gone, held = Counter[str](), Counter[str]()
-        for victim in self._remaining(later=True):
+        for victim in self._later_than(needy.tier):
             if len(found) >= slots and freed >= need:
                 break
-            lane = victim.request.lane
-            line = self.roster.lines[lane]
-            if victim.tier <= needy.tier or self._spares(victim):
-                continue
-            if self._has_more(line, gone[lane], held[lane]):
-                found.append(victim)
-                tables.append(victim.blocks)
-                gone[lane] += 1
-                held[lane] += len(victim.blocks)
-                freed = self.pool.freed_by(tables, shared)
+            found.append(victim)
+            tables.append(victim.blocks)
+            freed = self.pool.freed_by(tables, shared)
         if not found:
             self._bare = needy.tier
         if len(found) < slots or freed < need:
@@ -149,6 +144,27 @@ class Victims:
                 found = others
         self._left = [each for each in self._remaining(later=True) if each not in found]
         return found
+
+    def blocks_behind(self, tier: int) -> int:
+        """How many blocks later tiers have to give to waiting sequences of this tier."""
+        if not self.across or tier >= self._bare:
+            return 0
+        if tier not in self._behind:
+            tables = [each.blocks for each in self._later_than(tier)]
+            self._behind[tier] = self.pool.freed_by(tables, ())
+        return self._behind[tier]
+
+    def _later_than(self, tier: int) -> Iterator[Sequence]:
+        """The victims of later tiers, down to the least that their lanes keep."""
+        gone, held = Counter[str](), Counter[str]()
+        for victim in self._remaining(later=True):
+            lane = victim.request.lane
+            if victim.tier <= tier or self._spares(victim):
+                continue
+            if self._has_more(self.roster.lines[lane], gone[lane], held[lane]):
+                gone[lane] += 1
+                held[lane] += len(victim.blocks)
+                yield victim
 
     def _remaining(self, *, later: bool = False) -> list[Sequence]:
         """The victims that are left. later: the first tier, mostly a large one, may be missing."""
