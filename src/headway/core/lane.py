@@ -178,6 +178,12 @@ class Line:
         """Whether as many sequences run as may, so that no other can join."""
         return self.running >= self.most_running
 
+    def lacks_blocks(self, sequence: Sequence, held: int, block_size: int) -> bool:
+        """Whether the lane, which holds so many blocks, may not have those that the sequence needs
+        to join. A lane that holds none may."""
+        need = -(-len(sequence.tokens) // block_size)
+        return held > 0 and held + need > self.lane.blocks.most
+
     @property
     def later(self) -> list[Sequence]:
         """The sequences that wait behind requests in time: all, if the lane has no budget."""

@@ -134,10 +134,10 @@ class Scheduler:
     def view(self, now: int) -> View:
         """What policies see. Its `now` is when the step that they decide about can begin."""
         begins = self._in_flight.all_back(now, self.committed)
-        roster, pool = self.roster, self.pool
+        roster, pool, held = self.roster, self.pool, self.pool.blocks_of_lane
         counts = pool.num_free, pool.num_blocks, pool.block_size, self.steps, pool.shared
         known = self.prefilled, roster.last_victim, roster.turns.since, self.estimates, *counts
-        rest = self._closing or self._enough, *known, begins - now, self._in_flight.finishing
+        rest = self._closing or self._enough, *known, held, begins - now, self._in_flight.finishing
         return View(begins, tuple(roster.lines.values()), roster.running.values(), *rest)
 
     def schedule(self, now: int) -> Batch:

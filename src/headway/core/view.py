@@ -1,6 +1,7 @@
 """What policies may see of the scheduler (View). Everything outside the engine reads a Load."""
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
@@ -9,6 +10,7 @@ from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Line
 from headway.core.sequences.sequence import Sequence
 
+NO_BLOCKS: Mapping[str, int] = Counter()
 UNKNOWN = Estimates(StepCost())
 
 
@@ -29,6 +31,7 @@ class View(NamedTuple):
     block_size: int = 1
     step: int = 0  # steps scheduled so far
     shared: Collection[int] = ()  # blocks that several sequences use
+    blocks_of_lane: Mapping[str, int] = NO_BLOCKS  # that its sequences use; a missing one uses none
     ahead: int = 0  # nanoseconds from the present to `now`, as far as can be foreseen
     finishing: int = 0  # running sequences whose last row is in flight: they leave their slots
 

@@ -13,6 +13,7 @@ from headway.core.cost.lengths import ENOUGH, KEPT
 from headway.core.cost.promise import Promise
 from headway.core.cost.step_cost import Rates, StepCost
 from headway.core.fairness.turns import Turns
+from headway.core.kv.blocks import BlockPool
 from headway.core.lane import TAKE, Budget, Lane, Line, Share
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
@@ -211,8 +212,21 @@ def test_who_waits_for_a_slot_of_its_lane_takes_nobodys_turn():
     turns, joining = Turns(), lines[0].relegated[0]
     turns.since = [9, 9]
     full.running = 1
-    turns.joins(joining, lines)
+    turns.joins(joining, lines, BlockPool(9, BLOCK))
     assert turns.since == [0, 10]
+
+
+def test_who_waits_for_blocks_of_its_lane_takes_nobodys_turn():
+    order, other = ByDeadline(patience=100, turn=4), replace(VOICE, blocks=Share(0, 3))
+    stuck = line(other, one(0, "voice", first_by=5, prompt=2 * BLOCK + 1), running=1)
+    lines = line(CHAT, one(1, tier=RELEGATED), one(2, first_by=9_000 * MS)), stuck
+    view = seen(*lines, now=100, since=3, running=[decoding(7)])._replace(block_size=BLOCK)
+    pool, joining = BlockPool(9, BLOCK), lines[0].relegated[0]
+    for held, first in ((1, 1), (0, 0)):
+        assert numbers(order.rank(view._replace(blocks_of_lane={"voice": held}), ()))[0] == first
+        pool.blocks_of_lane["voice"], turns = held, Turns()
+        turns.joins(joining, lines, pool)
+        assert turns.since == [first ^ 1, 1]
 
 
 def test_an_old_answer_without_a_budget_does_not_take_the_turn_of_a_prompt_with_one():

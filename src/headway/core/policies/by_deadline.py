@@ -1,6 +1,7 @@
 """An order for lanes with budgets (ByDeadline)."""
 
 from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from heapq import heappush, heappushpop
 from itertools import accumulate
@@ -77,9 +78,9 @@ class ByDeadline:
     def _aged(self, view: View, running: Collection[Sequence]) -> list[Sequence]:
         """The oldest request with a budget and the oldest without, if older than `patience`.
 
-        A waiting request counts in its turn, unless its lane is full. While only sequences in time
-        run, requests that wait behind those in time count out of turn, too. Running sequences count
-        in every `turn`-th step.
+        A waiting request counts in its turn, unless its lane lacks a slot or blocks for it. While
+        only sequences in time run, requests that wait behind those in time count out of turn, too.
+        Running sequences count in every `turn`-th step.
         """
         timed, untimed = (count >= self.turn - 1 for count in view.since_oldest)
         alone = not any(map(_tier, view.running))
@@ -87,12 +88,23 @@ class ByDeadline:
         parts = [line.relegated for line in lines if timed or alone]
         parts += [line.waiting for line in lines if timed and line.is_timed]
         behind = [line.waiting for line in lines if not line.is_timed and (untimed or alone)]
-        found = [[part[0] for part in each if part] for each in (parts, behind)]
+        found = [_heads(each, view) for each in (parts, behind)]
         if view.step % self.turn == 0:
             found[0] += [s for s in running if s.tier != UNTIMED]
             found[1] += [s for s in running if s.tier == UNTIMED]
         oldest = sorted([min(each, key=_number) for each in found if each], key=_number)
         return [each for each in oldest if each.request.arrived + self.patience <= view.now]
+
+
+def _heads(parts: Collection[Seq[Sequence]], view: View) -> list[Sequence]:
+    """The first of each part, but not those whose lane may not have the blocks that they need."""
+    lanes, held, size = (
+        {line.lane.name: line for line in view.lines},
+        view.blocks_of_lane,
+        view.block_size,
+    )
+    heads = [(part[0], part[0].request.lane) for part in parts if part]
+    return [s for s, name in heads if not lanes[name].lacks_blocks(s, held.get(name, 0), size)]
 
 
 def _below_their_least(view: View) -> list[Sequence]:

@@ -125,7 +125,7 @@ class Roster:
     def join(self, sequences: Iterable[Sequence]) -> None:
         """Move waiting sequences to running. Their blocks are reserved already."""
         for sequence in sequences:
-            self.turns.joins(sequence, self.lines.values())
+            self.turns.joins(sequence, self.lines.values(), self.pool)
             self.lines[sequence.request.lane].join(sequence)
             sequence.hit = 0
             self.running[sequence.number] = sequence
