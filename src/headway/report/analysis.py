@@ -33,8 +33,8 @@ POINTS = 0.005  # of attainment: a loss up to this much does not count
 class Money:
     """A run's cost, at the stated price of an hour of this machine, busy or idle."""
 
-    per_million: float  # output tokens; 0: no output tokens
-    per_good: float  # request; 0: no good requests
+    per_million: float | None  # output tokens; None: no output tokens
+    per_good: float | None  # request; None: no good requests
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +168,7 @@ class Analysis:
             tokens = answered_tokens(outcome)
             good = sum(row.good for row in outcome.ended)
             costs.append(
-                Money(paid / tokens * 1e6 if tokens else 0.0, paid / good if good else 0.0)
+                Money(paid / tokens * 1e6 if tokens else None, paid / good if good else None)
             )
         return costs
 

@@ -128,8 +128,8 @@ def throughput(found: Analysis) -> Table:
                 spread_of([each.slots for each in engine], "{:.1f}".format),
                 spread_of([each.busy for each in engine], share),
                 f"{found.used(name)['device time per answered token'] / 1e6:.3g}",
-                spread_of([each.per_million for each in money], price),
-                spread_of([1_000 * each.per_good for each in money], price),
+                price([each.per_million for each in money]),
+                price([each.per_good for each in money], 1_000),
             ]
         )
     return THROUGHPUT, rows
@@ -177,9 +177,12 @@ def _milliseconds(value: float) -> str:
     return milliseconds(NEVER if value >= NEVER else round(value))
 
 
-def price(value: float) -> str:
-    """Format a price. 0 means there was nothing to price, and gives NOT_SAID."""
-    return f"{value:,.3g}" if 0 < value < 1_000 else f"{value:,.0f}" if value else NOT_SAID
+def price(values: Sequence[float | None], times: int = 1) -> str:
+    """So many times a cost, of several runs. NOT_SAID if a run had nothing to price; 0 is said."""
+    known = [times * value for value in values if value is not None]
+    if len(known) < len(values):
+        return NOT_SAID
+    return spread_of(known, lambda cost: f"{cost:,.3g}" if cost < 1_000 else f"{cost:,.0f}")
 
 
 # -- a pressure card, line by line
