@@ -1,14 +1,20 @@
 """The first screen of report.html: a sentence, a chart and a table, whatever was compared."""
 
+from itertools import combinations
+
 import pytest
 
 from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.page.first_screen import ROWS, first_names
+from headway.report.page.page_charts import PHONE
 from headway.report.verdict import limited, order, standings
+from headway.traffic.from_yaml import read_endpoints
 from tests.commands.small_comparison import FEW, compared
 
 FIRSTS = "rows => rows.map(row => row.cells[0].textContent)"
+LONG = {"customer-support-assistant": (100, 300), "document-summarisation-service": (300, 600)}
+BOXES = "all => all.map(each => each.getBBox()).map(box => [box.x, box.y, box.width, box.height])"
 MANY = FEW + ",priority,continuous-chunk-128,static-buckets,continuous-mixed"
 
 
@@ -62,3 +68,32 @@ def test_the_sentence_has_a_share_and_its_interval(found):
     (best, *_) = standings(found)
     assert best.interval.low <= best.attainment <= best.interval.high
     assert best.sure.startswith(f"n {best.offered}, 95 % interval ")
+
+
+@pytest.fixture(scope="module")
+def long_names(tmp_path_factory):
+    made, asked = tmp_path_factory.mktemp("long-names"), ""
+    for name, (least, most) in LONG.items():
+        asked += f"{name}: {{arrivals: poisson, prompt: [{least}, {most}], answer: [20, 60], "
+        asked += "budget: {ttft: 300, tpot: 60}}\n"
+    (made / "lanes.yaml").write_text(asked)
+    assert compared(made, services=read_endpoints(made / "lanes.yaml"), rate=8.0)[0] == 0
+    return made
+
+
+def test_the_charts_on_a_phone_have_room_for_long_names(open_page, long_names):
+    page = open_page(long_names / "report.html", 390)
+    page.locator("#verdict details summary").click()
+    for chart in page.locator("#verdict .on-phone svg.attainment").all():
+        bars = chart.locator("rect").evaluate_all(BOXES)
+        assert all(width > 0 for *_, width, _ in bars)
+        texts = chart.locator("text").evaluate_all(BOXES)
+        assert [box for box in texts if box[0] < -0.5 or box[0] + box[2] > PHONE] == []
+        assert not [pair for pair in combinations(texts, 2) if _overlap(*pair)]
+
+
+def _overlap(one, other):
+    """Whether texts overprint each other; lines may touch."""
+    across = min(one[0] + one[2], other[0] + other[2]) - max(one[0], other[0])
+    down = min(one[1] + one[3], other[1] + other[3]) - max(one[1], other[1])
+    return across > 0 and down > 4

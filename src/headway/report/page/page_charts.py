@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from html import escape
+from typing import Literal
 
 from headway.core.ledger import StepRow
 from headway.core.request import NEVER
@@ -18,10 +19,16 @@ POINTS = 80  # of a distribution's line
 DOTS = 200  # per scatter and kind: with more steps, every second, third or n-th is drawn
 ROW, HEAD, FOOT = 21, 24, 30  # heights in the first chart: of a row, above and below the rows
 LETTER = 7.3  # width of a letter of a strategy's name, in a wide font
+BOLD = 8.3  # width of a letter of a panel's title
+NAME = 15  # height of a strategy's name above its bar
+PHONE = 360  # width of the first chart on a phone
+LEAST = 80  # the least width of 100 %, and what the ticks 0, 50 and 100 % need
+EDGE = 12  # left of bars with their names above, for half of a tick's text
 KINDS = ("decode", "prompt", "padding", "held")
 
 
 Bar = tuple[str, float, str]  # a strategy, its share in budget, and the share as text
+Names = Literal["", "beside", "above"]  # where the bars' names are; "": the panel has none
 
 
 def kept_share(found: Analysis, name: str, lane: str) -> float:
@@ -34,29 +41,31 @@ def attainment(found: Analysis, lanes: Sequence[str], names: Sequence[str], acro
 
     across: panels side by side; 1 for a phone.
     """
-    width = 360 if across == 1 else 1_080
+    if across == 1:
+        return _attainment_on_phone(found, lanes, names)
     across = min(across, len(lanes))
     label = _label(found, names)
-    panel = (width - (label if across > 1 else 0)) / across
-    down = -(-len(lanes) // across)
+    panel = (1_080 - (label if across > 1 else 0)) / across
     tall = HEAD + len(names) * ROW + FOOT
     parts = []
     for number, lane in enumerate(lanes):
         top, left = number // across * tall, (number % across) * panel
-        begin = label if across == 1 else label + left
-        labelled = across == 1 or number % across == 0
         counted, bars = _bars_of(found, lane, names)
-        words = max(46, 6 + LETTER * max(len(text) for _, _, text in bars))
-        room = panel - 20 - words - (label if across == 1 else 0)
-        parts.append(
-            _bars(
-                (lane, counted),
-                bars,
-                (begin, top, room),
-                label if labelled else 0,
-            )
-        )
-    return _picture(found, (width, down * tall), parts)
+        room = panel - 20 - max(46, 6 + _widest(bars)) - (label if across == 1 else 0)
+        where: Names = "" if number % across else "beside"
+        parts.append(_bars((lane, counted), bars, (label + left, top, room), where))
+    return _picture((1_080, -(-len(lanes) // across) * tall), found.noun, parts)
+
+
+def _attainment_on_phone(found: Analysis, lanes: Sequence[str], names: Sequence[str]) -> str:
+    panels = [(lane, *_bars_of(found, lane, names)) for lane in lanes]
+    left, room, where = _room([bar for *_, bars in panels for bar in bars])
+    tall = HEAD + len(names) * _tall(where) + FOOT
+    parts = [
+        _bars((lane, counted), bars, (left, number * tall, room), where)
+        for number, (lane, counted, bars) in enumerate(panels)
+    ]
+    return _picture((PHONE, len(panels) * tall), found.noun, parts)
 
 
 def _bars_of(found: Analysis, lane: str, names: Sequence[str]) -> tuple[str, list[Bar]]:
@@ -78,10 +87,33 @@ def least_kept(found: Analysis, lanes: Sequence[str], names: Sequence[str]) -> s
     for name in names:
         part, lane = min((kept_share(found, name, lane), lane) for lane in lanes)
         bars.append((found.title(name), part, f"{share(part)} {lane}"))
-    label, words = _label(found, names), LETTER * max(len(text) for _, _, text in bars)
-    room = 360 - label - words - 12
-    parts = [_bars(("", ""), bars, (label, -HEAD + 6, room), label)]
-    return _picture(found, (360, 6 + len(names) * ROW + FOOT - 10), parts)
+    left, room, where = _room(bars)
+    parts = [_bars(("", ""), bars, (left, -HEAD + 6, room), where)]
+    return _picture((PHONE, 6 + len(names) * _tall(where) + FOOT - 10), found.noun, parts)
+
+
+def _room(bars: Sequence[Bar]) -> tuple[float, float, Names]:
+    """A phone's left edge of the bars, width of 100 %, and place of the names: beside the bars if
+    that leaves them LEAST, else above."""
+    label = LETTER * max(len(name) for name, _, _ in bars) + 10
+    words = max(46, _widest(bars)) + EDGE
+    if (room := PHONE - label - words) >= LEAST:
+        return label, room, "beside"
+    return EDGE, max(LEAST, PHONE - EDGE - words), "above"
+
+
+def _tall(where: Names) -> int:
+    return ROW + (NAME if where == "above" else 0)
+
+
+def _widest(bars: Sequence[Bar]) -> float:
+    return LETTER * max(len(text) for _, _, text in bars)
+
+
+def cut(text: str, width: float) -> str:
+    """A text in the charts' letters that is no wider: its end gives way to an ellipsis."""
+    letters = int(width / LETTER)
+    return text if len(text) <= letters else f"{text[: max(0, letters - 1)]}\u2026"
 
 
 def _label(found: Analysis, names: Sequence[str]) -> float:
@@ -89,12 +121,11 @@ def _label(found: Analysis, names: Sequence[str]) -> float:
     return LETTER * max(len(found.title(name)) for name in names) + 10
 
 
-def _picture(found: Analysis, size: tuple[float, float], parts: Sequence[str]) -> str:
+def _picture(size: tuple[float, float], noun: str, parts: Sequence[str]) -> str:
     return "".join(
         [
             f'<svg class="chart attainment" viewBox="0 0 {size[0]} {size[1]}" role="img" '
-            "aria-label=\"Share of each endpoint's requests inside its budget, by "
-            f'{found.noun}">',
+            f'aria-label="Share of each endpoint\'s requests inside its budget, by {noun}">',
             *parts,
             "</svg>",
         ]
@@ -105,40 +136,51 @@ def _bars(
     title: tuple[str, str],
     bars: Sequence[Bar],
     place: tuple[float, float, float],
-    label: float,
+    where: Names,
 ) -> str:
     """Draw one panel. title: an endpoint and its number of requests. place: the left edge of the
-    bars, the panel's top and the width of 100 %. label: the width of the strategies' names at the
-    left, 0 for no names."""
+    bars, the panel's top and the width of 100 %. where: the place of the strategies' names."""
     left, top, room = place
-    end = top + HEAD + len(bars) * ROW
-    widest = max(46, LETTER * max(len(text) for _, _, text in bars))
+    end = top + HEAD + len(bars) * _tall(where)
+    if where == "above":
+        most = PHONE - EDGE - left - room
+        bars = [(cut(name, PHONE), part, cut(text, most)) for name, part, text in bars]
+    widest, named = max(46, _widest(bars)), list[str]()
+    heading = max(0, min(left, left + room + widest - BOLD * len(" ".join(title))))
     parts = [
-        f'<text class="title" x="{left:.1f}" y="{top + 13}">{escape(title[0])} '
+        f'<text class="title" x="{heading:.1f}" y="{top + 13}">{escape(title[0])} '
         f'<tspan class="dim">{title[1]}</tspan></text>'
         if title[0]
         else ""
     ]
-    for part in (0, 0.5, 1):
+    for part in (0, 0.5, 1) if room >= LEAST else (0, 1):
         x = left + part * room
         parts.append(
             f'<path class="grid" d="M{x:.1f} {top + HEAD - 4}V{end}"/><text text-anchor="middle" '
             f'x="{x:.1f}" y="{end + 14}">{share(part)}</text>'
         )
     for row, (name, part, text) in enumerate(bars):
-        y, kind = top + HEAD + row * ROW, "kept" if part >= REQUIRED_ATTAINMENT else "missed"
-        if label:
-            parts.append(
-                f'<text class="name" text-anchor="end" x="{left - 8:.1f}" y="{y + 14}">'
-                f"{escape(name)}</text>"
-            )
+        y, kind = (
+            top + HEAD + row * _tall(where),
+            "kept" if part >= REQUIRED_ATTAINMENT else "missed",
+        )
+        if where == "beside":
+            named.append(_name(name, left - 8, y + 14, ' text-anchor="end"'))
+        elif where == "above":
+            named.append(_name(name, 0, y + 12))
+            y += NAME
         parts.append(
             f'<rect class="{kind}" x="{left:.1f}" y="{y + 3}" width="{max(1, part * room):.1f}" '
             f'height="{ROW - 7}" rx="1.5"/><text class="value {kind}" '
             f'text-anchor="end" x="{left + room + widest:.1f}" y="{y + 14}">{escape(text)}</text>'
         )
     x = left + REQUIRED_ATTAINMENT * room
-    return "".join([*parts, f'<path class="limit" d="M{x:.1f} {top + HEAD - 4}V{end}"/>'])
+    limit = f'<path class="limit" d="M{x:.1f} {top + HEAD - 4}V{end}"/>'
+    return "".join([*parts, limit, *named])
+
+
+def _name(name: str, x: float, y: float, anchor: str = "") -> str:
+    return f'<text class="name"{anchor} x="{x:.1f}" y="{y}">{escape(name)}</text>'
 
 
 def distribution(found: Analysis, lane: str, metric: str, series: dict[str, str]) -> str:
