@@ -1,5 +1,7 @@
 """The page of two reports' differences in a real browser."""
 
+from dataclasses import replace
+
 import pytest
 
 from headway.commands.report.report import read_report
@@ -44,3 +46,18 @@ def test_the_answer_is_on_the_first_screen(open_page, made, width, height, schem
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     place = page.locator("#shares").bounding_box()
     assert place["y"] + place["height"] <= height
+
+
+def test_a_phone_shows_the_figures_beside_long_names(open_page, made):
+    _, pairing = made
+    lanes = [replace(each, lane=f"{each.lane}-of-the-customers") for each in pairing.lanes]
+    file = made[0].with_name("long.html")
+    file.write_text(difference_page(replace(pairing, lanes=lanes)))
+    page = open_page(file, 390)
+    first = page.locator("#shares tbody td:first-child")
+    assert all(each.bounding_box()["width"] <= 390 / 2 for each in first.all())
+    assert page.locator("#shares tbody td:nth-child(3)").first.bounding_box()["x"] < 390
+    names = page.locator(".on-phone text.name")
+    assert len({*names.all_text_contents()}) == names.count() == first.count()
+    lefts = names.evaluate_all("all => all.map(each => each.getBBox().x)")
+    assert min(lefts) >= -0.5

@@ -7,8 +7,10 @@ from headway.figures.intervals.difference import IN_BUDGET, Difference
 from headway.report.difference.difference_tables import HEAD, cells, how_paired, notes
 from headway.report.difference.pairing import PairedLane, Pairing
 from headway.report.page.html_parts import asset, table
+from headway.report.page.page_charts import LETTER, NAME, cut
 
-ROW, LETTER = 21, 7.3  # height of a row of the chart, and the width of a letter beside it
+ROW = 21  # height of a row of the chart
+LEAST = 12  # letters of a strategy's name that are left of it
 DESK, PHONE = 1_080, 360  # widths of the chart
 SHOWN = 8  # the most rows of the first chart and table: those that differ most
 
@@ -61,8 +63,13 @@ def _first(pairing: Pairing) -> str:
 
 def _chart(shown: Sequence[tuple[PairedLane, Difference]], width: int) -> str:
     """A chart around 0, with a dot and its interval for each strategy and lane."""
-    names = [f"{each.strategy}, {each.lane}" for each, _ in shown]
-    label = min(width / 2, LETTER * max(map(len, names), default=0) + 10)
+    pairs = [(each.strategy, each.lane) for each, _ in shown]
+    names = [_cut(*pair, 0.55 * width) for pair in pairs]
+    label = LETTER * max(map(len, names), default=0) + 10
+    above = NAME if label > 0.6 * width or len({*names}) < len({*pairs}) else 0
+    if above:
+        label, names = 0.0, [_cut(*pair, width) for pair in pairs]
+    tall = ROW + above
     ends = [
         abs(end)
         for _, change in shown
@@ -70,7 +77,7 @@ def _chart(shown: Sequence[tuple[PairedLane, Difference]], width: int) -> str:
     ]
     most = max([*ends, 0.05])
     middle, room = (label + width) / 2, (width - label) / 2 - 24
-    bottom = 8 + ROW * len(shown)
+    bottom = 8 + tall * len(shown)
 
     def at(value: float) -> float:
         return middle + value / most * room
@@ -86,16 +93,26 @@ def _chart(shown: Sequence[tuple[PairedLane, Difference]], width: int) -> str:
             f"{100 * value:+.0f}</text>"
         )
     for row, ((_, change), name) in enumerate(zip(shown, names, strict=True)):
-        y = 8 + ROW * row + ROW / 2
+        y = 8 + tall * row + above + ROW / 2
+        place = (
+            f'x="0" y="{y - 10}"' if above else f'text-anchor="end" x="{label - 8:.1f}" y="{y + 4}"'
+        )
         kind = change.verdict if not change.interval.is_empty else "unclear"
         low, high = change.interval.low, change.interval.high
         line = f"M{at(low):.1f} {y}H{at(high):.1f}" if not change.interval.is_empty else ""
         parts.append(
-            f'<text class="name" text-anchor="end" x="{label - 8:.1f}" y="{y + 4}">'
-            f'{escape(name)}</text><path class="change {kind}" d="{line}"/>'
+            f'<text class="name" {place}>{escape(name)}</text>'
+            f'<path class="change {kind}" d="{line}"/>'
             f'<circle class="change {kind}" cx="{at(change.change):.1f}" cy="{y}" r="4.5"/>'
         )
     return "".join([*parts, "</svg>"])
+
+
+def _cut(strategy: str, lane: str, width: float) -> str:
+    """A row's name within a width. The strategy's end is left out first, so that the lane says
+    which row it is."""
+    room = width - LETTER * len(f", {lane}")
+    return f"{cut(strategy, max(room, LETTER * LEAST))}, {lane}"
 
 
 def _lane(each: PairedLane) -> str:
