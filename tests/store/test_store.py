@@ -17,7 +17,7 @@ from headway.store.database import Database, StoreError, url_of
 from headway.store.deliveries import Deliveries, add_deliveries, delivery_id
 from headway.store.endings import Endings
 from headway.store.files import Files, StoredFile, bytes_of
-from headway.store.items import MOST_ATTEMPTS, GivenBack, Items, NewItem, Result, add_item
+from headway.store.items.items import MOST_ATTEMPTS, GivenBack, Items, NewItem, Result, add_item
 from headway.store.jobs import IN_PROGRESS, Job, Jobs, lock_jobs, open_of
 from headway.store.lines import unanswered_line
 from headway.store.shown_url import without_password

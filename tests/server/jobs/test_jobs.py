@@ -22,7 +22,7 @@ from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
 from headway.store.database import StoreError
 from headway.store.deliveries import add_deliveries, delivery_id
-from headway.store.items import Items
+from headway.store.items.items import Items
 from headway.store.jobs import Job
 from headway.store.tables import WORKERS
 from tests.postgresql import postgresql

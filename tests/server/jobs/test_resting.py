@@ -11,7 +11,7 @@ from headway.server.intake.access_record import access_record
 from headway.server.jobs.in_process import DAY, Answer
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.runner import Runner, RunnerSettings, result_of
-from headway.store.items import Item
+from headway.store.items.items import Item
 
 ITEM = Item("job_1", 0, "", "t", "k", "/v1/x", False, 0, 0, b"{}", "application/json", "*/*")
 

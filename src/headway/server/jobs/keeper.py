@@ -13,8 +13,8 @@ from headway.server.jobs.store import JobStore
 from headway.server.observe.logs import Log
 from headway.server.protocol.problem import Problem
 from headway.store.database import StoreError
+from headway.store.items.taking import MOST_ATTEMPTS
 from headway.store.jobs import CANCELLING, FINALIZING
-from headway.store.taking import MOST_ATTEMPTS
 
 LOOK = 1.0  # seconds between two looks at the store
 LEASE = 30  # seconds without a renewal, after which other servers take over this server's work

@@ -18,9 +18,9 @@ from headway.server.observe.logs import Log
 from headway.server.protocol.deadlines import DUE, MOST_MS
 from headway.server.protocol.problem import Problem, wrong
 from headway.store.database import StoreError
-from headway.store.items import GivenBack, Item, Result
+from headway.store.items.items import GivenBack, Item, Result
+from headway.store.items.taking import Who
 from headway.store.lines import answered_line, unanswered_line
-from headway.store.taking import Who
 
 LOOK = 1.0  # seconds between two queries for items, if no new item wakes the runner
 PAUSE = 1.0  # seconds before a store that failed is used again

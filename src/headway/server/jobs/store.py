@@ -14,7 +14,7 @@ from headway.store.deliveries import Announce, Deliveries
 from headway.store.endings import Endings
 from headway.store.files import Files
 from headway.store.ids import new_id
-from headway.store.items import Items
+from headway.store.items.items import Items
 from headway.store.jobs import Job, Jobs
 
 Found = TypeVar("Found")

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic_core import from_json
 
 from headway.store.ids import NUL
-from headway.store.items import NewItem
+from headway.store.items.items import NewItem
 
 MOST_ERRORS = 100
 MOST_ID = 512  # characters of a custom_id

@@ -26,7 +26,7 @@ from headway.server.protocol.labels import ATTEMPT, PROMPT_VERSION, WORKFLOW, la
 from headway.server.protocol.problem import Problem, wrong
 from headway.store.database import StoreError
 from headway.store.ids import new_id
-from headway.store.items import NewItem, add_item
+from headway.store.items.items import NewItem, add_item
 from headway.store.jobs import IN_PROGRESS, Job
 
 JOBS = "/v1/jobs"

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from headway.store.files import StoredFile
-from headway.store.items import Result
+from headway.store.items.items import Result
 from headway.store.jobs import Job
 
 STAMPS = (

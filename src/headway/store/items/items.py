@@ -20,9 +20,9 @@ from sqlalchemy import (
 )
 
 from headway.store.database import Database
+from headway.store.items.taking import MOST_ATTEMPTS, Place, Taking, Who, waiting
 from headway.store.jobs import IN_PROGRESS, VALIDATING, Job, change_job, lock_jobs
 from headway.store.tables import ITEMS, JOBS, WORKERS, ItemState
-from headway.store.taking import MOST_ATTEMPTS, Place, Taking, Who, waiting
 
 NO_LIMITS: Mapping[Who, int] = MappingProxyType({})
 Finish = Callable[[Connection, set[str]], None]  # ends each of these jobs whose items have ended

@@ -1,0 +1,1 @@
+"""Items of jobs: the requests to send, which are taken next, and their results."""
