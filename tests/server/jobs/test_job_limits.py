@@ -83,6 +83,7 @@ def test_the_input_of_a_batch_counts_until_it_ends(tmp_path):
             with pytest.raises(openai.RateLimitError) as told:
                 client.batches.create(**again, endpoint=CHAT)
             assert told.value.body["code"] == "storage_full"
+            until(lambda: client.batches.retrieve(batch.id).status == "in_progress")
             client.files.delete(batch.input_file_id)  # the batch has a copy
             with pytest.raises(openai.RateLimitError):
                 client.files.create(file=("a", content + b"a"), purpose="batch")
