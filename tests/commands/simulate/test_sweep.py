@@ -335,6 +335,14 @@ def test_a_capacity_of_too_few_requests_is_no_number_and_says_how_many_it_needs(
     assert more in html and 'class="dots line mark' not in html
 
 
+def test_too_few_requests_are_said_whatever_is_swept(tmp_path):
+    path = two_a_second(tmp_path, 400)
+    wishes = {"lanes": path, "rate": 2.0, "strategies": "continuous-mixed"}
+    _, said, _ = swept(tmp_path, "slots=8,16", **wishes)
+    words = " ".join(said.split())
+    assert "Too few requests for p95, which needs 100 after the warm-up: chat 2" in words
+
+
 @pytest.mark.evidence
 def test_drawn_lanes_are_not_judged_by_their_lowest_rate(tmp_path):
     path = tmp_path / "drawn.yaml"

@@ -107,6 +107,8 @@ class SweepRun:
             first = self.sweep.values[0] if self.sweep.values else self.range.low
             options = options_at(self.options, self.sweep.setting, first)
             self._check_amount(simulated_experiment(options, self.calibration, services), services)
+        else:
+            self._remark(simulated_experiment(self.options, self.calibration, services), services)
 
     @property
     def first_options(self) -> CompareOptions:
@@ -123,6 +125,10 @@ class SweepRun:
         refuse_nobody(experiment)
         self.trace_ends = experiment.work.trace_ends
         self.console.print(Text(f"Every rate has {room(experiment.testbed)}."))
+        self._remark(experiment, services)
+
+    def _remark(self, experiment: Experiment, services: Sequence[EndpointTraffic]) -> None:
+        """Print what limits the figures."""
         for remark in (*remarks(experiment), self._too_few(experiment, services)):
             if remark:
                 self.console.print(Text(remark, style="yellow"))
@@ -131,7 +137,8 @@ class SweepRun:
         """Which percentiles will be missing. For drawn lanes only at the lowest rate, since higher
         rates have more requests; a recorded lane has the same number at each rate."""
         few = too_few(experiment)
-        if not few or any(each.is_recorded for each in services):
+        is_of_rates = self.sweep.setting in ("rate", "load")
+        if not few or not is_of_rates or any(each.is_recorded for each in services):
             return few
         if not self.sweep.values:
             return ""  # each capacity states its own n
