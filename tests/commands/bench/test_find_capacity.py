@@ -109,6 +109,15 @@ def test_the_highest_kept_rate_is_bracketed_and_its_run_is_reported(search, tmp_
     assert report["workload"]["requests_per_second"] == found["capacity"]
 
 
+def test_a_trace_that_is_used_up_asks_for_a_longer_one(search, tmp_path):
+    path = tmp_path / "short.csv"
+    rows = "".join(f"{k},80,16\n" for k in range(20))
+    path.write_text("arrival_s,input_tokens,output_tokens\n" + rows)
+    _, said, _ = search(poisson=0.0, traces=(path,), rate=10.0, seconds=60.0)
+    assert "too few requests" in said and "take a longer trace" in said
+    assert "take --seconds" not in said[said.index("capacity at") :]
+
+
 @pytest.mark.parametrize(
     "wishes, source",
     [

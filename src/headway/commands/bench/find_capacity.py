@@ -204,7 +204,8 @@ def _print(searches: dict[str, CapacitySearch], console: Console, folder: Path) 
     found = {name: search.found for name, search in searches.items() if search.tried}
     for name, each in found.items():
         search = searches[name]
-        scope = Scope(UNIT, search.options.seconds, search.end)
+        ends = any(each["trace_ends"] for each in search.work.about["lanes"].values())
+        scope = Scope(UNIT, search.options.seconds, search.end, trace_ends=ends)
         said = capacity_sentence(each, scope)
         console.print(Text(f"{name}: capacity at {goal(search.share)} {said}.", style="bold"))
     numbered = {name: each for name, each in found.items() if has_number(each)}
