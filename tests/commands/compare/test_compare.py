@@ -148,7 +148,7 @@ def test_the_throughput_table_follows_from_the_raw_rows(ran, found):
         assert said["output tok/s"] == f"{tokens / seconds:,.0f}"
         assert said["req/s"] == f"{answers / seconds:.2f}"
         paid = seconds / 3600 * 3.5
-        assert said["cost / M tokens"] == page_tables.price(paid / tokens * 1e6)
+        assert said["cost / M tokens"] == page_tables.price([paid / tokens * 1e6])
         later = [each for each in steps if each["began"] >= warm_up]
         held = sum(each["held"] * each["width"] for each in later)
         padded = sum(

@@ -332,7 +332,7 @@ lanes:
             "{queue: 500ms, window: 5s}",
             "lanes.a: window 5s is not shorter than queue 500ms, so a lone request would always",
         ),
-        ("{join: dynamic}", "{ttft: 300ms, window: 300ms}", "is not shorter than ttft 300ms"),
+        ("{join: dynamic}", "{e2e: 300ms, window: 300ms}", "is not shorter than e2e 300ms"),
         ("{join: dynamic}", "{e2e: 1s, window: 3s}", "window 3s is not shorter than e2e 1s"),
         (
             "{join: dynamic}",
@@ -346,13 +346,13 @@ lanes:
         ),
         (
             "{join: dynamic, window: {between: [1s, 2s]}}",
-            "{ttft: 1s}",
-            "engine.strategy: lane a: window 1s is not shorter than ttft 1s",
+            "{e2e: 1s}",
+            "engine.strategy: lane a: window 1s is not shorter than e2e 1s",
         ),
         (
             "{join: length-classes, bounds: [64], window: 1s}",
-            "{ttft: 1s}",
-            "engine.strategy: lane a: window 1s is not shorter than ttft 1s",
+            "{e2e: 1s}",
+            "engine.strategy: lane a: window 1s is not shorter than e2e 1s",
         ),
     ],
 )

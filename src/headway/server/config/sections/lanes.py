@@ -139,15 +139,16 @@ class LaneSettings(Section):
         self.check_window(self.window)
 
     def check_window(self, window: int | Between, prefix: str = "") -> None:
-        """Raise SettingError if a lone request that is held for the window would miss a limit. A
-        window that follows the load starts with the shorter time. prefix: begins the message."""
+        """Raise SettingError if a lone request that is held for the window would be dropped. Beyond
+        ttft it would only be late, which `headway diagnose` tells. A window that follows the load
+        starts with the shorter time. prefix: begins the message."""
         if (held := shortest(window)) == NEVER:
             return
-        for name in ("queue", "ttft", "e2e"):
+        for name in ("queue", "e2e"):
             if held >= (limit := getattr(self, name)):
                 raise SettingError(
                     f"{prefix}window {format_duration(held)} is not shorter than {name} "
-                    f"{format_duration(limit)}, so a lone request would always miss it"
+                    f"{format_duration(limit)}, so a lone request would always be dropped"
                 )
 
     def window_in_force(self, shared: int | Between) -> int | Between:
