@@ -570,11 +570,11 @@ def test_the_same_server_twice_and_a_trace_with_a_bad_row_are_refused(tmp_path):
         bench(tmp_path, "http://h:1", "http://h:1/v1", poisson=1.0)
     bad = tmp_path / "bad.csv"
     bad.write_text("arrival_s,input_tokens,output_tokens\n0,5,x\n")
-    coarse = tmp_path / "coarse.csv"  # its arrivals come anywhere in a tick of an hour
-    coarse.write_text("arrival_s,input_tokens,output_tokens\n" + "0,5,5\n" * 2 + "3600,5,5\n" * 2)
-    said = "coarse: no request in the first 9 s; take more --seconds"
+    coarse = tmp_path / "coarse.csv"  # its arrivals come anywhere in a tick of ten seconds
+    coarse.write_text("arrival_s,input_tokens,output_tokens\n" + "0,5,5\n" * 2 + "10,5,5\n" * 2)
+    said = "coarse: no request in the first 0.01 s; take more --seconds"
     with scheduled() as url, pytest.raises(SettingError, match=said):
-        bench(tmp_path, url, traces=(coarse,), seconds=9.0)
+        bench(tmp_path, url, traces=(coarse,), seconds=0.01)
     with pytest.raises(SettingError, match=r"bad.csv, line 2: output_tokens is 'x'"):
         bench(tmp_path, "http://127.0.0.1:1", traces=(bad,))
 
