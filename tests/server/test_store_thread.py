@@ -39,6 +39,18 @@ def test_calls_are_made_one_after_another(database):
     Database(database.name.removeprefix("sqlite:///")).close()  # its lock is free
 
 
+def test_a_stop_iteration_reaches_its_caller_too(database):
+    """asyncio takes it for no future: whoever awaits it would wait for ever."""
+
+    async def main():
+        thread = StoreThread(database, "store")
+        with pytest.raises(RuntimeError, match="StopIteration"):
+            await asyncio.wait_for(thread.ask(next, iter(())), 30)
+        assert await thread.close()
+
+    asyncio.run(main())
+
+
 def test_a_call_that_hangs_is_left_behind(database, monkeypatch):
     monkeypatch.setattr(store_thread, "CLOSING", 0.01)
     go = threading.Event()

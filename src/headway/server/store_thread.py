@@ -75,6 +75,8 @@ class StoreThread:
         try:
             found = call()
         except BaseException as error:  # the caller's error, not the thread's
+            if isinstance(error, StopIteration):  # no future of asyncio may end with it
+                error = RuntimeError(f"{error!r} left the store's thread")
             with suppress(InvalidStateError):
                 answer.set_exception(error)
         else:
