@@ -78,7 +78,8 @@ def test_what_a_lane_keeps_needs_no_forecast():
 
 
 def test_those_in_time_join_although_the_filler_may_not():
-    asked = [offline(i, answer=1_400) for i in range(4)]
+    """More of the filler wait than are refused in a step. Memory holds one of them."""
+    asked = [offline(i, prompt=(i,) * 1_400) for i in range(2 * MISFITS)]
     asked += [chat(i, arrived=S + i * 100 * MS) for i in range(8)]
     rows = served(asked, 100, budgets())
     assert all(rows[f"c{i}"].ttft < 100 * MS for i in range(8))

@@ -98,11 +98,8 @@ class ByDeadline:
 
 def _heads(parts: Collection[Seq[Sequence]], view: View) -> list[Sequence]:
     """The first of each part, but not those whose lane may not have the blocks that they need."""
-    lanes, held, size = (
-        {line.lane.name: line for line in view.lines},
-        view.blocks_of_lane,
-        view.block_size,
-    )
+    lanes = {line.lane.name: line for line in view.lines}
+    held, size = view.blocks_of_lane, view.block_size
     heads = [(part[0], part[0].request.lane) for part in parts if part]
     return [s for s, name in heads if not lanes[name].lacks_blocks(s, held.get(name, 0), size)]
 
