@@ -10,6 +10,9 @@ BIN := .venv/bin
 # A file's tests run in their order in one process, and share what the file sets up.
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
 
+# Tests start some hundred processes. Let them find headway and torch compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 # vLLM's environment: its own, because it wants one build of torch.
 VLLM := .venv-vllm/bin
 

@@ -5,21 +5,21 @@ from concurrent.futures import Future
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from threading import Thread
-from typing import Any
 
 from headway.executor.encoder.families import is_encoder
 from headway.executor.load import TORCH
-from headway.text.tokenizer import read_tokenizer
+from headway.text.loaded_tokenizer import LoadedTokenizer
+from headway.text.tokenizer_cache import read_tokenizer
 
 
 class Reading:
-    """A folder's tokenizer, read in a thread while the caller loads weights, because importing
-    transformers takes a second. A context manager: leaving the block waits for the thread, because
-    two imports of transformers at the same time fail."""
+    """A folder's tokenizer, read in a thread while the caller loads weights. The first time, this
+    takes two seconds, as transformers is imported. A context manager: leaving the block waits for
+    the thread, because two imports of transformers at the same time fail."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._found: Future[Any] = Future()
+        self._found: Future[LoadedTokenizer] = Future()
         self._thread = Thread(target=self._run, name="headway-tokenizer", daemon=True)
 
     def __enter__(self) -> "Reading":
@@ -38,7 +38,7 @@ class Reading:
         except BaseException as error:
             self._found.set_exception(error)
 
-    def of(self, folder: Path) -> Any:
+    def of(self, folder: Path) -> LoadedTokenizer | None:
         """What Tokenizer takes as `read`; None for another folder. Raises TokenizerError."""
         return self._found.result() if folder == self.folder else None
 

@@ -21,7 +21,7 @@ from headway.server.functions.remote import RemoteFunction
 from headway.server.intake.model import Model
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.observe.logs import Log
-from headway.text.tokenizer import import_templates
+from headway.text.loaded_tokenizer import import_templates
 
 Said = Callable[[str], object]
 UNNAMEABLE = re.compile(r"[^\w.-]")  # characters not allowed in a file's name

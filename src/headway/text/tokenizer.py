@@ -3,37 +3,26 @@
 transformers loads the tokenizer and renders its chat template.
 """
 
-import json
-import os
 import re
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from random import SystemRandom
-from threading import Lock
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
-from headway.errors import PromptError, TokenizerError, first_line
-from headway.executor.torch.config.config_reader import shortened
-from headway.executor.torch.config.modules import read_transformer
+from headway.errors import PromptError, TokenizerError
 from headway.text.encodable import check_encodable, contents_of
-from headway.text.normalizers import longest_token, lowercase
+from headway.text.loaded_tokenizer import LoadedTokenizer
 from headway.text.pair_template import PairTemplate, read_pair_template
 from headway.text.special_tokens import SpecialTokens, without_special_tokens
+from headway.text.tokenizer_cache import read_tokenizer
 from headway.vectors.model_card import check_prompts
-
-if TYPE_CHECKING:
-    import tokenizers
-
-os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # its threads do not survive a fork
 
 PRIVATE = [
     chr(code) for code in range(0xE000, 0xF900)
 ]  # private-use characters: no template contains or trims them
 ANCHOR = "\n"  # a character that few tokens join with what follows
 MARK_LENGTH = 12  # characters of a mark: 150 bits
-PLAIN = "PreTrainedTokenizerFast", "TokenizersBackend"  # classes without rules for a family
-ONE_AT_A_TIME = Lock()  # threads that import transformers at once find it half imported
 TO_ANSWER = {"add_generation_prompt": True}
 
 
@@ -52,7 +41,7 @@ class Tokenizer:
     not import torch. Any number of threads may use it: nothing changes after __init__.
     """
 
-    def __init__(self, folder: Path, vocab: int, read: Any = None) -> None:
+    def __init__(self, folder: Path, vocab: int, read: LoadedTokenizer | None = None) -> None:
         """Load it from a checkpoint's folder. vocab: rows of the model's embedding. read: what
         read_tokenizer returned for this folder; None: it is read now.
 
@@ -60,32 +49,19 @@ class Tokenizer:
         what check_prompts raises.
         """
         loaded = read_tokenizer(folder) if read is None else read
-        self._fast: tokenizers.Tokenizer = (
-            loaded.backend_tokenizer
-        )  # encodes special tokens as such
-        self._fast.no_truncation()
-        self._fast.no_padding()
-        if read_transformer(folder).get("do_lower_case"):
-            lowercase(self._fast)
+        self._fast = loaded.fast  # encodes special tokens as such
         self._plain = without_special_tokens(self._fast)  # encodes special tokens as plain text
-        known = self._fast.get_vocab()
-        largest = max(known.values())
-        if largest >= vocab:
+        if loaded.largest >= vocab:
             raise TokenizerError(
                 f"{folder}: the tokenizer does not match the model: "
-                f"it has an id {largest}, the embedding {vocab} rows"
+                f"it has an id {loaded.largest}, the embedding {vocab} rows"
             )
         self.vocab = vocab
-        # Characters that a token stands for; 0: any number.
-        self.longest = longest_token(self._fast, known)
+        self.longest = loaded.longest  # characters that a token stands for; 0: any number
         self._special = SpecialTokens(self._fast)
         check_prompts(folder, self._special)
-        template: Any = loaded.chat_template or ""  # one, or several by name
-        template = template.get("default", "") if isinstance(template, dict) else template
-        if not isinstance(template, str):
-            raise TokenizerError(f"{folder}: chat_template = {shortened(template)} is not a text")
-        self._template: str = template
-        self._named: dict[str, str] = loaded.special_tokens_map  # as templates call them
+        self._template = loaded.template
+        self._named = loaded.named  # special tokens as templates call them
         self._pairs = read_pair_template(folder)
         if self._pairs:
             self._check_pairs(self._pairs, folder)
@@ -253,47 +229,3 @@ class Tokenizer:
         """The text of these token ids, by default without special tokens."""
         text: str = self._fast.decode(ids, skip_special_tokens=skip_special)
         return text
-
-
-def import_templates() -> None:
-    """Import now what would make the first chat of a process wait for half a second."""
-    with ONE_AT_A_TIME:
-        from transformers.utils import chat_template_utils
-
-        assert chat_template_utils.render_jinja_template
-
-
-def read_tokenizer(folder: Path) -> Any:
-    """Load a transformers tokenizer that runs on the tokenizers library. Raises TokenizerError."""
-    if not any((folder / name).is_file() for name in ("tokenizer.json", "tokenizer.model")):
-        raise TokenizerError(f"{folder} has no tokenizer.json")
-    try:
-        with ONE_AT_A_TIME:
-            loaded: Any = _loader(folder).from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
-            )
-    except Exception as error:  # transformers and tokenizers raise many kinds
-        raise TokenizerError(
-            f"{folder}: the tokenizer cannot be read: {first_line(error)}"
-        ) from error
-    if not hasattr(loaded, "backend_tokenizer"):
-        raise TokenizerError(f"{folder}: a {type(loaded).__name__} is not run by tokenizers")
-    return loaded
-
-
-def _loader(folder: Path) -> Any:
-    """The transformers class that loads the tokenizer. AutoTokenizer works for every family, but
-    first imports the model's own code, and torch with it, which takes two seconds. A Llama whose
-    tokenizer has no rules for the family does not need that."""
-    model, tokenizer = (
-        json.loads(path.read_bytes()) if (path := folder / name).is_file() else {}
-        for name in ("config.json", "tokenizer_config.json")
-    )
-    plain = tokenizer.get("tokenizer_class") in PLAIN and "auto_map" not in tokenizer
-    if plain and model.get("model_type") == "llama" and (folder / "tokenizer.json").is_file():
-        from transformers import PreTrainedTokenizerFast
-
-        return PreTrainedTokenizerFast
-    from transformers import AutoTokenizer
-
-    return AutoTokenizer

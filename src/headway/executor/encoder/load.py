@@ -25,7 +25,7 @@ from headway.executor.torch.loading.dense import Dense, load_dense
 from headway.executor.torch.loading.devices import device_of
 from headway.executor.torch.memory.memory_plan import Limits, human_bytes
 from headway.executor.traits import OF_DECODERS
-from headway.text.tokenizer import read_tokenizer
+from headway.text.loaded_tokenizer import from_transformers
 from headway.vectors.model_card import read_card
 
 TYPES = "token_type_ids"  # transformers' name
@@ -139,7 +139,7 @@ def read_parts(
 def _separator(folder: Path) -> int:
     """The token before the second text of a pair, whose tokens have type 1; -1: the tokenizer gives
     all tokens the same type. Raises TokenizerError or UnsupportedModelError."""
-    words = read_tokenizer(folder)
+    words = from_transformers(folder)
     if TYPES not in words.model_input_names:
         return -1
     probe = words("a a", "a")

@@ -10,7 +10,6 @@ import hashlib
 import os
 import platform
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
@@ -20,6 +19,7 @@ from pathlib import Path
 
 from headway.errors import HeadwayError
 from headway.executor.torch.config.processor import cpu_flags
+from headway.private_folder import private_folder
 
 SOURCES = Path(__file__).with_name("native")
 # OpenMP is not linked: its functions come from the runtime that torch has loaded. Two runtimes
@@ -61,7 +61,7 @@ def compiled(say: Callable[[str], None] | None = None) -> Path:
     if compiler is None:
         raise NoKernelsError("there is no C++ compiler (g++, or what CXX names)")
     try:
-        folder = _private_folder()
+        folder = private_folder("kernels")
         file = folder / f"kernels-{_fingerprint(compiled_by=compiler)}.so"
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -75,17 +75,6 @@ def compiled(say: Callable[[str], None] | None = None) -> Path:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
-
-
-def _private_folder() -> Path:
-    """The folder of the libraries. They are loaded as code, so only this user may write there."""
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    folder = Path(base) / "headway" / "kernels"
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    found = folder.stat()
-    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o022:
-        raise NoKernelsError(f"{folder} can be written by others: it must be yours alone (0700)")
-    return folder
 
 
 def _fingerprint(compiled_by: str) -> str:
