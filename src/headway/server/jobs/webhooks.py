@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from urllib.parse import unquote
 
@@ -163,7 +164,7 @@ class WebhookSender:
         why = f"status {answer.status_code}"
         if answer.status_code == GONE:
             return replace(delivery, due_at=None, problem=why)
-        due = again(delivery.attempts, now, _retry_after(answer))
+        due = again(delivery.attempts, now, _retry_after(answer, now))
         return replace(delivery, due_at=due, problem=why)
 
 
@@ -188,6 +189,15 @@ def again(attempts: int, now: int, least: int = 0) -> int | None:
     return now + max(least, round(pause))
 
 
-def _retry_after(answer: Response) -> int:
+def _retry_after(answer: Response, now: int) -> int:
+    """The seconds to wait that an answer asks for, whether as a number or as a date. At most the
+    longest pause; 0: none, or one that cannot be read."""
     value = answer.headers.get("retry-after", "")
-    return min(int(value), PAUSES[-1]) if value.isdecimal() and len(value) < 9 else 0
+    if value.isdecimal() and value.isascii():
+        asked = int(value[:9])
+    else:
+        try:
+            asked = round(parsedate_to_datetime(value).timestamp()) - now
+        except (ValueError, OverflowError):
+            return 0
+    return max(0, min(asked, PAUSES[-1]))

@@ -1,0 +1,38 @@
+"""A webhook's endpoint may ask for a longer pause, as a number of seconds or as a date."""
+
+import pytest
+from httpx2 import Response
+
+from headway.server.jobs.webhooks import PAUSES, _retry_after, again
+
+NOW = 1_445_412_480  # Wed, 21 Oct 2015 07:28:00 GMT
+
+
+@pytest.mark.parametrize(
+    "value, seconds",
+    [
+        ("", 0),
+        ("0", 0),
+        ("90", 90),
+        ("9" * 400, PAUSES[-1]),
+        ("-5", 0),
+        ("1.5", 0),
+        ("²", 0),  # isdecimal is false, but isdigit is true
+        ("٣", 0),  # isdecimal is true
+        ("Wed, 21 Oct 2015 07:29:30 GMT", 90),
+        ("Wed, 21 Oct 2015 07:00:00 GMT", 0),
+        ("Fri, 31 Dec 9999 23:59:59 GMT", PAUSES[-1]),
+        ("Wed, 21 Oct 99999 07:29:30 GMT", 0),
+        ("tomorrow", 0),
+    ],
+)
+def test_the_pause_that_is_asked_for(value, seconds):
+    answer = Response(503, headers=[(b"retry-after", value.encode())])
+    assert _retry_after(answer, NOW) == seconds
+
+
+def test_a_pause_is_never_shorter_than_the_schedule_s():
+    first, last = PAUSES[0], PAUSES[-1]
+    assert first <= again(1, NOW, 1) - NOW <= 2 * first
+    assert again(1, NOW, last) - NOW == last
+    assert again(len(PAUSES) + 1, NOW, last) is None
