@@ -138,6 +138,18 @@ def test_without_a_cache_every_start_asks_transformers(
     assert not kept.exists() or not list(kept.iterdir())
 
 
+def test_a_file_that_is_written_while_it_is_read_keeps_nothing(kept, model, monkeypatch):
+    def read(folder):
+        loaded = load_tokenizer(folder)
+        change(folder, chat_template="newer")
+        return loaded
+
+    monkeypatch.setattr(tokenizer_cache, "load_tokenizer", read)
+    assert read_tokenizer(model).template != "newer" and not list(kept.iterdir())
+    monkeypatch.setattr(tokenizer_cache, "load_tokenizer", load_tokenizer)
+    assert read_tokenizer(model).template == "newer"
+
+
 def test_a_token_that_json_cannot_express_is_not_kept(kept, model, monkeypatch):
     odd = replace(load_tokenizer(model), named={"bos_token": object()})
     monkeypatch.setattr(tokenizer_cache, "load_tokenizer", lambda folder: odd)

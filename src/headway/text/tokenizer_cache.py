@@ -28,14 +28,22 @@ def read_tokenizer(folder: Path) -> LoadedTokenizer:
 
     A cache that cannot be read or written costs only the time. Raises TokenizerError.
     """
+    file = _file(folder)
     with suppress(OSError):
-        file = private_folder(FOLDER) / _key(folder)
-        if kept := _read(file):
+        if file and (kept := _read(file)):
             return kept
     loaded = load_tokenizer(folder)
     with suppress(OSError, TypeError):  # TypeError: a special token that JSON cannot express
-        _keep(private_folder(FOLDER) / _key(folder), loaded)
+        if file and file == _file(folder):  # no file was written meanwhile
+            _keep(file, loaded)
     return loaded
+
+
+def _file(folder: Path) -> Path | None:
+    """Where the folder's tokenizer is kept; None: it cannot be."""
+    with suppress(OSError):
+        return private_folder(FOLDER) / _key(folder)
+    return None
 
 
 def _key(folder: Path) -> str:
