@@ -272,6 +272,9 @@ def test_lanes_below_their_least_go_first_by_the_order_and_who_runs_keeps_its_pl
     assert ranked(nobody_keeps) == "resta restb bulkc chatd reste bulkf bulkg chath"
     keeping = replace(nobody_keeps, defer=WithoutDeadline())
     assert ranked(keeping) == ranked(policies)
+    by_deadline = replace(nobody_keeps, order=ByDeadline())
+    assert ranked(by_deadline) == "chatd bulkc bulkf chath resta reste restb bulkg"
+    assert ranked(replace(by_deadline, order=Fairly(ByDeadline()))) == ranked(by_deadline)
 
 
 @pytest.mark.parametrize("budget", [Budget(), CHAT.budget])

@@ -154,16 +154,6 @@ def test_the_tiers_follow_one_another_whatever_their_lanes():
     assert numbers(ByDeadline().rank(seen(*lines, running=runs), runs)) == [5, 2, 4, 1, 3, 0]
 
 
-def test_a_lane_with_fewer_than_its_least_goes_first_with_so_many():
-    bulk = replace(BULK, slots=Share(least=2))
-    waits = [one(i, "bulk", UNTIMED) for i in range(3)]
-    lines = line(CHAT, one(9, first_by=5)), line(bulk, *waits, running=1)
-    assert numbers(ByDeadline().rank(seen(*lines), ())) == [0, 9, 0, 1, 2]
-    chat = replace(CHAT, slots=Share(least=2))
-    lines = line(chat, one(1, first_by=5), one(0, tier=RELEGATED)), line(BULK)
-    assert numbers(ByDeadline().rank(seen(*lines), ())) == [1, 0, 1, 0], "the relegated too"
-
-
 @pytest.mark.parametrize(
     "since, now, first", [(7, 100, 0), (6, 100, 9), (7, 99, 9), (30, 500, 0), (0, 500, 9)]
 )

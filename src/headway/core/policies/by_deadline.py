@@ -44,6 +44,7 @@ class ByDeadline:
     """
 
     needs_cost: ClassVar[bool] = True
+    keeps_leasts: ClassVar[bool] = True
     most_in_time: bool = True
     patience: int = 60 * SECOND
     turn: int = 32
@@ -53,7 +54,6 @@ class ByDeadline:
             raise SettingError(f"patience must be 0 or more and turn 1 or more: {self}")
 
     def rank(self, view: View, running: Collection[Sequence]) -> Iterator[Sequence]:
-        yield from _below_their_least(view)
         yield from self._aged(view, running)
         timed = [s for s in running if s.tier == TIMED]
         for line in view.lines:
@@ -102,15 +102,6 @@ def _heads(parts: Collection[Seq[Sequence]], view: View) -> list[Sequence]:
     held, size = view.blocks_of_lane, view.block_size
     heads = [(part[0], part[0].request.lane) for part in parts if part]
     return [s for s, name in heads if not lanes[name].lacks_blocks(s, held.get(name, 0), size)]
-
-
-def _below_their_least(view: View) -> list[Sequence]:
-    """The first waiting requests of each lane that runs fewer than its least slots."""
-    found: list[Sequence] = []
-    for line in view.lines:
-        if (lacks := line.lane.slots.least - line.running) > 0:
-            found += [*line.waiting[:lacks], *line.relegated[:lacks]][:lacks]
-    return found
 
 
 def _by_due(timed: Collection[Sequence], view: View) -> list[Job]:

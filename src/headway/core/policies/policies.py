@@ -85,8 +85,9 @@ class Policies:
 
     @property
     def keeps_leasts(self) -> bool:
-        """Whether lanes keep slots and blocks (Lane.slots.least), whatever the order."""
-        return getattr(self.preempt, "across", False) or self.defer != Nobody()
+        """Whether lanes keep slots and blocks for their first requests (Lane.slots.least)."""
+        by_order = getattr(self.inner_order, "keeps_leasts", False)
+        return by_order or getattr(self.preempt, "across", False) or self.defer != Nobody()
 
     @property
     def inner_order(self) -> Order:
