@@ -16,6 +16,7 @@ from headway.report.terminal_tables import (
     engine_table,
     latency_notes,
     latency_table,
+    narrow_table,
     promises_table,
     tenants_table,
 )
@@ -127,3 +128,15 @@ def test_the_promises_table_fits_80_columns():
     for name in REGISTRY:
         assert [name, "10000", LONGEST, "99", "%", "10000", "90", "%"] in said
     assert ["few", "3", "-", "-", "0", "-"] in said
+
+
+def test_a_sentence_wraps_and_keeps_all_of_its_words():
+    wrong = "status 429: the lane holds 64 requests already, and its queue is full: try in 3 s"
+    table = narrow_table("What went wrong", ["server", "error"], ["requests"], ["error"])
+    table.add_row("a server with a long name", wrong, "1,234")
+    console = Console(file=StringIO(), width=60)
+    console.print(table)
+    lines = console.file.getvalue().splitlines()
+    assert len(lines[3].split()) > 3 and lines[3].endswith("1,234")
+    said = " ".join(line[26:51].strip() for line in lines[3:])
+    assert " ".join(said.split()) == wrong

@@ -1,6 +1,6 @@
 """The tables of a report, for a terminal of 80 columns or more."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 
 from rich import box
@@ -21,9 +21,11 @@ from headway.report.size_changes import size_changes
 from headway.traffic.endpoint import Endpoint, UnloadedLatency
 
 
-def narrow_table(title: str, left: Iterable[str], right: Iterable[str]) -> Table:
+def narrow_table(
+    title: str, left: Iterable[str], right: Iterable[str], sentences: Collection[str] = ()
+) -> Table:
     """A table with one space between columns, so that ten of them fit into 80 characters. A
-    figure that is too long wraps and is never cut."""
+    figure that is too long wraps and is never cut. sentences: columns at the left that wrap too."""
     table = Table(
         title=title,
         title_justify="left",
@@ -34,7 +36,8 @@ def narrow_table(title: str, left: Iterable[str], right: Iterable[str]) -> Table
         min_width=min(len(title), 80),  # or the title wraps at the table's width
     )
     for column in left:
-        table.add_column(column, no_wrap=True)
+        wraps = column in sentences
+        table.add_column(column, no_wrap=not wraps, overflow="fold" if wraps else "ellipsis")
     for column in right:
         table.add_column(column, justify="right", overflow="fold")
     return table

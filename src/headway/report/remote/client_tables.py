@@ -16,6 +16,7 @@ HEADS = {"ttft": "TTFT", "tpot": "TPOT", "itl": "ITL", "e2e": "E2E"}
 LATENCY = ["n", "p50", "p95", "p99", "p99.9", "max", "mean"]
 BUDGETS = ["n", "good", "in budget", "90 % interval", "good/s", "90 % interval"]
 THROUGHPUT = ["s", "served", "not served", "req/s", "input tok/s", "output tok/s", "total tok/s"]
+WRONG = "what went wrong"
 CLIENT = ["lag p50", "lag p99", "lag max", "cores", "left", "retried", "attempts", "short"]
 
 
@@ -138,4 +139,4 @@ def errors(found: Analysis) -> Table:
             rows += [
                 [found.title(name), lane, what, f"{count:,}"] for what, count in counts.items()
             ]
-    return [found.noun, "endpoint", "what went wrong", "requests"], rows
+    return [found.noun, "endpoint", WRONG, "requests"], rows

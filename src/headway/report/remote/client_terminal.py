@@ -54,7 +54,7 @@ def _print(console: Console, title: str, table: Table, words: int) -> None:
     if at < words and len({row[at] for row in rows}) == 1:
         head, words = head[:at] + head[at + 1 :], words - 1
         rows = [row[:at] + row[at + 1 :] for row in rows]
-    printed = narrow_table(title, head[:words], head[words:])
+    printed = narrow_table(title, head[:words], head[words:], [client_tables.WRONG])
     for row in rows:
         printed.add_row(*row)
     console.print()
