@@ -9,7 +9,7 @@ from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.config.tenant import Tenant
 from headway.server.intake.limits.concurrency import permit
-from headway.server.reload import Reloading
+from headway.server.reload import ModelKeys, Reloading
 from tests.server.running_server import fake, service_of
 
 
@@ -21,6 +21,10 @@ class Said:
 
     def __getattr__(self, level):
         return lambda text, **values: self.lines.append((level, text, values))
+
+
+def reloading(load, service, log):
+    return Reloading(load, service.config, ModelKeys(service).use, log)
 
 
 def key(name, **more):
@@ -42,7 +46,7 @@ def reloaded(before, after):
                 raise after
             return after
 
-        Reloading(load, service, log).reload()
+        reloading(load, service, log).reload()
         await asyncio.to_thread(engine.live.close)
         service.close()
         return service, log.lines
@@ -123,9 +127,9 @@ def test_a_tenant_that_went_can_come_back_and_no_other():
     async def go():
         service = service_of(both, engine := fake(both))
         files = [alone, config(own("c")), both]
-        reloading, found = Reloading(lambda: files.pop(0), service, Said()), []
+        again, found = reloading(lambda: files.pop(0), service, Said()), []
         for _ in range(3):
-            reloading.reload()
+            again.reload()
             found.append("".join(asks(service, name) for name in "abc"))
         await asyncio.to_thread(engine.live.close)
         service.close()
@@ -182,7 +186,7 @@ def test_what_a_key_has_used_does_not_come_back():
         more = config({**limited, "tokens_per_minute": 5}, key("b"))
         faster = config({**limited, "requests_per_minute": 5}, key("b"))
         for after in (before, more, faster):
-            Reloading(lambda after=after: after, service, Said()).reload()
+            reloading(lambda after=after: after, service, Said()).reload()
             assert not service.keys.begin(tenant), "one runs still"
             assert service.keys.ask(tenant, 2) > 0
         service.keys.end(tenant)
@@ -202,7 +206,7 @@ def test_a_key_that_goes_and_comes_back_knows_of_its_requests():
         service = service_of(with_it, engine := fake(with_it))
 
         def reload(after):
-            Reloading(lambda: after, service, Said()).reload()
+            reloading(lambda: after, service, Said()).reload()
 
         tenant = service.keys.authenticate("Bearer hw-a")
         permits = [permit(service.keys, tenant)]
@@ -238,7 +242,7 @@ def test_the_file_is_watched(tmp_path, monkeypatch):
             seen.set()
             return before
 
-        task = asyncio.create_task(Reloading(load, service, Said()).watch(file))
+        task = asyncio.create_task(reloading(load, service, Said()).watch(file))
         await asyncio.sleep(0)
         file.write_text("another one")
         await asyncio.wait_for(seen.wait(), 30)

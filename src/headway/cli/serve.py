@@ -89,7 +89,7 @@ def serve(
     """
     from headway.server.config.config import FILE, ServerConfig
     from headway.server.functions.target import names_a_function
-    from headway.server.run import Reload
+    from headway.server.reload import Reload
     from headway.server.run import serve as run
 
     listen = {"host": host, "port": port, "drain_timeout": drain_timeout}
@@ -102,22 +102,24 @@ def serve(
     if versions is not None:
         flags["versions"] = {"store": versions}
     flags["engine"] = {name: value for name, value in compute.items() if value}
+    file = config or (Path(os.environ[FILE]) if os.environ.get(FILE) else None)
+    if reload and file is None:
+        raise SettingError("--reload watches a file, and there is none: give --config")
+    watched = file if reload else None
     if model is not None and names_a_function(model):
-        if versions is not None or reload:
-            raise SettingError("--versions and --reload are for models, not functions")
+        if versions is not None:
+            raise SettingError("--versions is for models, not functions")
         if flags["engine"] or quantize:
             raise SettingError("--executor, --vllm and --quantize are for models, not functions")
         from headway.server.functions.run import serve_function
 
         ours = {name: each for name, each in flags.items() if name != "engine"}
         found = ServerConfig.load_with_origins(config, ours)
-        raise typer.Exit(serve_function(model, *found, screen()))
+        again = Reload(partial(ServerConfig.load, config, ours), watched)
+        raise typer.Exit(serve_function(model, *found, screen(), again))
     if model is not None:
         flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]
     elif quantize:
         raise SettingError("--quantize needs a MODEL here; in the file it is `quantize` of a model")
-    watched = config or (Path(os.environ[FILE]) if os.environ.get(FILE) else None)
-    if reload and watched is None:
-        raise SettingError("--reload watches a file, and there is none: give --config")
-    again = Reload(partial(ServerConfig.load, config, flags), watched if reload else None)
+    again = Reload(partial(ServerConfig.load, config, flags), watched)
     raise typer.Exit(run(ServerConfig.load(config, flags), screen(), again))

@@ -1,8 +1,10 @@
 """Reloading: reads the configuration again while serving, and applies its keys."""
 
 import asyncio
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from pydantic import ValidationError
 
@@ -14,7 +16,26 @@ from headway.server.intake.service import Service
 from headway.server.observe.logs import Log
 
 LOOK = 1.0  # seconds between two looks at the file
+Use = Callable[[ServerConfig], None]
 REFUSED = "configuration not reloaded: all stays as it was"
+
+
+class Reload(NamedTuple):
+    """How a server reads its configuration again."""
+
+    load: Callable[[], ServerConfig]  # reads the file, the environment and the flags
+    watched: Path | None = None  # reload when this file changes; None: only on SIGHUP
+
+    def begin(self, config: ServerConfig, use: Use, log: Log) -> asyncio.Task[None] | None:
+        """Reload on SIGHUP from now on and, if a file is watched, when it changes.
+
+        config: as loaded last. use: as in Reloading. Returns the task that watches the file; it
+        never ends by itself.
+        """
+        loop = asyncio.get_running_loop()
+        reloading = Reloading(self.load, config, use, log)
+        loop.add_signal_handler(signal.SIGHUP, reloading.reload)
+        return loop.create_task(reloading.watch(self.watched)) if self.watched else None
 
 
 class Reloading:
@@ -25,47 +46,71 @@ class Reloading:
     every client, or let every client in.
     """
 
-    def __init__(self, load: Callable[[], ServerConfig], service: Service, log: Log) -> None:
-        """load: reads the file, the environment and the flags again. Raises SettingError."""
-        self._load, self._service, self._log = load, service, log
-        self._loaded = service.config
-        # What the engines were started with. No version changes it.
-        self._weights = weights_of(service.config.keys, count=True)
-        self._is_fair = any(each.is_fair for each in service.config.entries)
+    def __init__(
+        self, load: Callable[[], ServerConfig], config: ServerConfig, use: Use, log: Log
+    ) -> None:
+        """load: as in Reload. config: as loaded last. use: checks the keys of a configuration, and
+        uses them from then on; if they cannot be used, it raises SettingError and changes nothing.
+        """
+        self._load, self._use, self._log = load, use, log
+        self._loaded = config
 
     def reload(self) -> None:
         """Read the configuration again. Called on SIGHUP and when the file has changed."""
+        before = self._loaded
         try:
             found = self._load()
-            in_force = self._checked(found)
+            if bool(found.keys) != bool(before.keys):
+                what = "the last key went" if before.keys else "the first key came"
+                raise SettingError(f"{what}: that needs a restart")
+            self._use(found)
         except SettingError as error:
             self._log.error(REFUSED, cause=str(error))
             return
         except Exception as error:  # the edge of the watching, which goes on
             self._log.error(REFUSED, cause=first_line(error), exc_info=True)
             return
-        before, self._loaded = self._loaded, found
-        names = [name for name in ServerConfig.model_fields if name != "keys"]
-        others = [name for name in names if getattr(before, name) != getattr(found, name)]
+        self._loaded = found
+        self._log.info("keys reloaded", keys=len(found.keys))
+        for name in ServerConfig.model_fields:
+            if name != "keys" and getattr(before, name) != getattr(found, name):
+                by_version = name in ("lanes", "engine")
+                how = "propose a version, or restart" if by_version else "restart"
+                self._log.warning(f"{name} has changed too, and is not reloaded: {how}")
+
+    async def watch(self, path: Path) -> None:
+        """Check the file once a second, and reload when it was written. Never returns."""
+        seen = _written(path)
+        while True:
+            await asyncio.sleep(LOOK)
+            if (now := _written(path)) != seen and now:
+                seen = now
+                self.reload()
+
+
+class ModelKeys:
+    """The keys of a server of models, while it serves."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        # What the engines were started with. No version changes it.
+        self._weights = weights_of(service.config.keys, count=True)
+        self._is_fair = any(each.is_fair for each in service.config.entries)
+
+    def use(self, found: ServerConfig) -> None:
+        """Use this configuration's keys from now on. Raises SettingError if they cannot be used,
+        and then changes nothing."""
         service = self._service
+        in_force = self._checked(found)
         service.keys.replace(found.keys, service.lanes, service.config.default_lane)
         service.spend.replace(found.keys)
         service.config = in_force
-        self._log.info("keys reloaded", keys=len(found.keys))
-        for name in others:
-            by_version = name in ("lanes", "engine")
-            how = "propose a version, or restart" if by_version else "restart"
-            self._log.warning(f"{name} has changed too, and is not reloaded: {how}")
 
     def _checked(self, found: ServerConfig) -> ServerConfig:
         """The configuration in force, with the keys that were found. Raises SettingError."""
-        own = self._service.config
-        if bool(found.keys) != bool(own.keys):
-            what = "the last key went" if own.keys else "the first key came"
-            raise SettingError(f"{what}: that needs a restart")
         for lane in {*found.lanes} ^ {*self._service.lanes}:
             raise SettingError(f"lanes.{lane}: lanes neither come nor go while requests are served")
-        made = _with_keys(own, found.keys)
+        made = _with_keys(self._service.config, found.keys)
         if self._is_fair or any(each.is_fair for each in made.entries):
             self._check_weights(found.keys)
         return made
@@ -81,15 +126,6 @@ class Reloading:
                 raise SettingError(
                     f"tenants share their lanes by weight, and {what}: that needs a restart"
                 )
-
-    async def watch(self, path: Path) -> None:
-        """Check the file once a second, and reload when it was written. Never returns."""
-        seen = _written(path)
-        while True:
-            await asyncio.sleep(LOOK)
-            if (now := _written(path)) != seen and now:
-                seen = now
-                self.reload()
 
 
 def _with_keys(config: ServerConfig, keys: Sequence[KeySettings]) -> ServerConfig:

@@ -4,10 +4,8 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 
@@ -33,20 +31,13 @@ from headway.server.listening.sockets import BESIDES, listen
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Logs, bridged
 from headway.server.observe.tracing import start_tracing
-from headway.server.reload import Reloading
+from headway.server.reload import ModelKeys, Reload
 from headway.server.versions.opening import open_versions
 
 if TYPE_CHECKING:
     from headway.server.observe.spans import Tracing
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
-class Reload(NamedTuple):
-    """How to read the configuration again."""
-
-    load: Callable[[], ServerConfig]
-    watched: Path | None = None  # reload when this file changes; None: only on SIGHUP
 
 
 def serve(config: ServerConfig, console: Console, reload: Reload | None = None) -> int:
@@ -113,7 +104,7 @@ class Server:
         loop = asyncio.get_running_loop()
         for each in SIGNALS:
             loop.add_signal_handler(each, self.leave)
-        watching = self._watch_configuration(loop)
+        watching = self._watch_configuration()
         web = loop.create_task(self.web.serve([listening]))
         if self.ledger:
             self.ledger.start()  # before loading, so that refusals in that time are kept
@@ -147,14 +138,11 @@ class Server:
                 await asyncio.to_thread(self._spans.close)
         return 1 if down else 0
 
-    def _watch_configuration(self, loop: asyncio.AbstractEventLoop) -> asyncio.Task[None] | None:
+    def _watch_configuration(self) -> asyncio.Task[None] | None:
         """Reload the keys on SIGHUP and, if asked for, when the file changes."""
         if self._reload is None:
             return None
-        reloading = Reloading(self._reload.load, self.service, self.log)
-        loop.add_signal_handler(signal.SIGHUP, reloading.reload)
-        path = self._reload.watched
-        return loop.create_task(reloading.watch(path)) if path else None
+        return self._reload.begin(self.service.config, ModelKeys(self.service).use, self.log)
 
     async def _load(self) -> list[Welcome]:
         if not self._banner:

@@ -489,14 +489,59 @@ def test_the_command_serves_until_a_signal_and_drains(tmp_path):
             lines.append(process.stdout.readline())
             assert lines[-1], "".join(lines)
         url = re.search(r"url=(\S+)", lines[-1])[1]
-        process.send_signal(signal.SIGHUP)
-        assert "SIGHUP is ignored" in process.stdout.readline()
         with ThreadPoolExecutor(1) as pool:
             last = pool.submit(post, url, 1)
             while "called" not in process.stdout.readline():
                 assert process.poll() is None
             process.send_signal(signal.SIGTERM)
             assert last.result(60) == 1
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
+def keys_of(*names):
+    keys = [{"name": name, "sha256": digest(name).hex(), "tenant": "acme"} for name in names]
+    return json.dumps({"keys": keys})
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_keys_of_a_function_are_read_again_while_it_serves(tmp_path, watched):
+    (tmp_path / "mine.py").write_text("def same(items):\n    return items\n")
+    file = tmp_path / "headway.yaml"
+    file.write_text(keys_of("one", "two"))
+    arguments = "mine:same", "--port", "0", "--config", "headway.yaml"
+    process = served(*arguments, *(["--reload"] if watched else []), folder=tmp_path)
+
+    def heard(what):
+        lines = []
+        while not any(what in line for line in lines):
+            lines.append(process.stdout.readline())
+            assert lines[-1], "".join(lines)
+        return lines[-1]
+
+    def changed(text, what):
+        file.with_suffix(".new").write_text(text)
+        file.with_suffix(".new").replace(file)
+        if not watched:
+            process.send_signal(signal.SIGHUP)
+        return heard(what)
+
+    def statuses():
+        headers = [JSON | {"authorization": f"Bearer {name}"} for name in ("one", "two", "three")]
+        return [httpx2.post(url, content=b"1", headers=each).status_code for each in headers]
+
+    try:
+        url = re.search(r"url=(\S+)", heard("ready"))[1]
+        assert statuses() == [200, 200, 401]
+        changed(keys_of("one", "three"), "keys reloaded")
+        assert statuses() == [200, 401, 200]
+        assert "the last key went" in changed(keys_of(), "not reloaded")
+        capped = json.loads(keys_of("one"))["keys"][0] | {"caps": {"max_tokens": 5}}
+        said = changed(json.dumps({"keys": [capped]}), "not reloaded")
+        assert "its keys no caps" in said and statuses() == [200, 401, 200]
+        process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
         process.kill()

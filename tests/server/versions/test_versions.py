@@ -13,7 +13,7 @@ from headway.executor.fake import FakeExecutor
 from headway.rollout.trial import Trial
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
-from headway.server.reload import Reloading
+from headway.server.reload import ModelKeys, Reloading
 from headway.store import versions
 from headway.store.database import StoreError
 from tests.server.running_server import Quiet, by_budgets, serving, until
@@ -268,7 +268,7 @@ def test_a_promotion_keeps_keys_that_were_read_again(tmp_path):
     more = [*config.keys, KeySettings(name="late", tenant="app", sha256=digest("late").hex())]
     with served(config) as (client, front):
         found = config.model_copy(update={"keys": tuple(more)})
-        Reloading(lambda: found, front, Quiet()).reload()
+        Reloading(lambda: found, front.config, ModelKeys(front).use, Quiet()).reload()
         post(client, "", CHANGE)
         assert post(client, "/2/promote").status_code == 200
         assert [each.name for each in front.config.keys] == ["ops", "app", "late"]

@@ -26,7 +26,7 @@ from headway.server.functions.codecs import KINDS
 from headway.server.functions.routes import AT
 from headway.server.functions.service import FunctionService, made_service
 from headway.server.functions.target import find
-from headway.server.intake.limits.spend import NO_CAPS, SpendControl
+from headway.server.intake.limits.spend import SpendControl
 from headway.server.jobs.host import JobHost
 from headway.server.jobs.opening import open_jobs
 from headway.server.ledger.opening import open_service
@@ -35,6 +35,7 @@ from headway.server.listening.http_server import HttpServer
 from headway.server.listening.sockets import BESIDES, listen
 from headway.server.observe.access import AccessLog
 from headway.server.observe.logs import Log, Logs, bridged
+from headway.server.reload import Reload
 
 if TYPE_CHECKING:
     from headway.server.ledger.ledger_service import LedgerService
@@ -45,8 +46,12 @@ LOOK = 0.05  # seconds between two checks of whether all requests are answered
 OURS = frozenset({"server", "logs", "jobs", "keys", "ledger", "prices"})
 
 
-def serve_function(name: str, config: ServerConfig, layers: Layers, console: Console) -> int:
+def serve_function(
+    name: str, config: ServerConfig, layers: Layers, console: Console, reload: Reload
+) -> int:
     """Serve until SIGTERM or ctrl-C. The first signal drains, the second ends at once. Returns 0.
+
+    reload: how SIGHUP reads the configuration again.
 
     Raises SettingError for a function that cannot be found or batched, for settings that do not
     apply to functions, or for a port that cannot be listened on.
@@ -59,8 +64,6 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
         )
     if config.server.default_lane:
         raise SettingError("server.default_lane: a function's lanes are its decorator's")
-    if any(key.caps != NO_CAPS for key in config.keys):
-        raise SettingError("a function has no tokens, and its keys no caps")
     if config.prices.charges_tokens:
         raise SettingError("a function has no tokens: of the prices, only per_hour applies")
     if "prices" in given and not config.ledger.url:
@@ -72,7 +75,7 @@ def serve_function(name: str, config: ServerConfig, layers: Layers, console: Con
     logs = Logs(config.logs, console)
     try:
         with bridged(logs.log, config.logs.level):
-            asyncio.run(_Server(service, config, logs).run())
+            asyncio.run(_Server(service, config, logs, reload).run())
             logs.log.info("stopped", status=0)
         if not _closed(service):
             logs.log.warning("the function has not ended: it is left behind")
@@ -101,8 +104,10 @@ def ledger_of(service: FunctionService, config: ServerConfig, log: Log) -> "Ledg
 
 
 class _Server:
-    def __init__(self, service: FunctionService, config: ServerConfig, logs: Logs) -> None:
-        self.service, self.config, self.logs = service, config, logs
+    def __init__(
+        self, service: FunctionService, config: ServerConfig, logs: Logs, reload: Reload
+    ) -> None:
+        self.service, self.config, self.logs, self._reload = service, config, logs, reload
         self.jobs = open_jobs(config, self._job_host, logs.log)
         self.ledger = ledger_of(service, config, logs.log)
         self._app = make_app(service, config, self.jobs, self.ledger)
@@ -117,7 +122,7 @@ class _Server:
         loop = asyncio.get_running_loop()
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(each, self._leave)
-        loop.add_signal_handler(signal.SIGHUP, self._stay)
+        watching = self._reload.begin(self.config, self.service.use_keys, self.logs.log)
         web = loop.create_task(self.web.serve([listening]))
         self._greet(listening)
         try:
@@ -127,6 +132,8 @@ class _Server:
                 await self.jobs.start(self._app)
             await web
         finally:
+            if watching:
+                watching.cancel()
             if self.jobs:
                 await self.jobs.close()
             if self.ledger:
@@ -165,10 +172,6 @@ class _Server:
 
     def _url(self, listening: socket.socket) -> str:
         return served_at(self.config.server.host, listening.getsockname()[1])
-
-    def _stay(self) -> None:
-        """SIGHUP, which would end the process without a drain."""
-        self.logs.log.warning("SIGHUP is ignored: a function that is served alone keeps its keys")
 
     def _leave(self) -> None:
         if self._leaving is None:

@@ -23,6 +23,7 @@ from headway.server.functions.messages import Ask, Wishes
 from headway.server.functions.target import Target
 from headway.server.intake.access_record import access_record
 from headway.server.intake.keys import KeyRing
+from headway.server.intake.limits.spend import NO_CAPS
 from headway.server.intake.model_and_lane import lane_of
 from headway.server.protocol.deadlines import result_time
 from headway.server.protocol.problem import Problem
@@ -55,6 +56,12 @@ class FunctionService(FunctionCalls):
         self.keys = KeyRing(_checked(keys), lanes, lanes[0])
         self.open = 0  # requests that are being answered
         self.draining = False
+
+    def use_keys(self, config: ServerConfig) -> None:
+        """Use the configuration's keys from now on. Raises SettingError if a function cannot have
+        them, and then changes nothing."""
+        lanes = list(self.batcher.settings.lanes)
+        self.keys.replace(_checked(config.keys), lanes, lanes[0])
 
     @property
     def state(self) -> EngineState:
@@ -121,4 +128,6 @@ def _checked(keys: Sequence[KeySettings]) -> Sequence[KeySettings]:
         for name in NOT_OURS:
             if name in key.model_fields_set:
                 raise SettingError(f"keys: {key.name}: a function's keys have no {name}")
+        if key.caps != NO_CAPS:
+            raise SettingError(f"keys: {key.name}: a function has no tokens, and its keys no caps")
     return keys
