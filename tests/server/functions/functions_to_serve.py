@@ -10,6 +10,7 @@ from pydantic import BaseModel
 import headway
 
 HELD = threading.Semaphore(0)
+CALLED = threading.Event()
 
 
 class Where(BaseModel):
@@ -66,6 +67,15 @@ def pausing(items: list[int]):
 
 
 @headway.batch
+def late(items: list[int]):
+    """Nothing comes before HELD is released; 7 fails then."""
+    CALLED.set()
+    assert HELD.acquire(timeout=30)
+    if items == [7]:
+        raise RuntimeError("seven is too many")
+    yield items
+
+
 def pouring(items: list[int]):
     """Pieces without end."""
     piece = ["x" * 100_000 for _ in items]

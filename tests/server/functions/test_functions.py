@@ -22,6 +22,7 @@ from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
 from headway.server.engine.handle import EngineState
+from headway.server.functions import routes
 from headway.server.functions.codecs import MSGPACK, NPY, decode
 from headway.server.functions.service import FunctionService
 from headway.server.functions.target import find, names_a_function
@@ -275,6 +276,44 @@ def test_a_stream_comes_as_events():
         none = httpx2.post(url, content=b"0", headers=JSON, timeout=60)
         assert none.text == "data: [DONE]\n\n"
         assert httpx2.post(f"{url}/batch", content=b"[1]", headers=JSON).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "name, item, first, rest",
+    [
+        ("pausing", b"3", "data: 3", ["data: [DONE]"]),
+        ("late", b"3", ": waiting", ["data: 3", "data: [DONE]"]),
+        ("late", b"7", ": waiting", ["RuntimeError: seven is too many", "data: [DONE]"]),
+    ],
+)
+def test_a_silent_stream_has_comments_that_keep_it_open(monkeypatch, name, item, first, rest):
+    monkeypatch.setattr(routes, "KEEPALIVE", 0.05)
+    with serving(name) as (url, service):
+        with httpx2.stream("POST", url, content=item, headers=JSON, timeout=60) as answer:
+            assert answer.status_code == 200
+            lines = (line for line in answer.iter_lines() if line)
+            while next(lines) != first:
+                pass
+            assert [next(lines), next(lines)] == [": waiting"] * 2
+            functions_to_serve.HELD.release()
+            left = [line for line in lines if line != ": waiting"]
+        assert len(left) == len(rest) and all(map(str.__contains__, left, rest))
+        until(lambda: not service.open)
+
+
+def test_a_client_that_leaves_before_a_silent_stream_begins_frees_its_item():
+    functions_to_serve.CALLED.clear()
+    with serving("late") as (url, service):
+        with socket.create_connection(("127.0.0.1", int(url.split(":")[2].split("/")[0]))) as gone:
+            gone.sendall(
+                b"POST /v1/functions/late HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+                b"content-type: application/json\r\ncontent-length: 1\r\n\r\n3"
+            )
+            until(functions_to_serve.CALLED.is_set)
+            assert service.open
+        until(lambda: not service.open)
+        functions_to_serve.HELD.release()
+        until(lambda: not service.batcher._items)
 
 
 def test_a_client_that_stops_reading_its_stream_is_cut_off():

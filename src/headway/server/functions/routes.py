@@ -23,10 +23,12 @@ from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.service import FunctionService
 from headway.server.http.body import BodyReader
 from headway.server.http.disconnect import until_disconnect
+from headway.server.http.errors import note
 from headway.server.http.exchange import EXCHANGE
 from headway.server.http.openapi import responses
-from headway.server.http.sse import HEADERS
+from headway.server.http.sse import HEADERS, KEEPALIVE
 from headway.server.intake.access_record import access_record
+from headway.server.protocol.chunks import DONE, WAITING, failed
 from headway.server.protocol.problem import Problem
 
 AT = "/v1/functions"
@@ -187,8 +189,18 @@ class Admitted:
 
 
 async def _stream(events: AsyncGenerator[bytes], admitted: Admitted) -> Response:
-    """The response of a stream. It waits for the first event, so that a refusal has its status."""
-    return _EventStream(await anext(events), events, admitted)
+    """The response of a stream. It waits for the first event, or for KEEPALIVE seconds, so that a
+    refusal has its status. Raises Problem."""
+    first = asyncio.ensure_future(anext(events))
+    try:
+        await asyncio.wait([first], timeout=KEEPALIVE)
+    except asyncio.CancelledError:
+        first.cancel()
+        await asyncio.wait([first])  # its item leaves the accounts before the request does
+        raise
+    if first.done():
+        first.result()
+    return _EventStream(first, events, admitted)
 
 
 class _EventStream(Response):
@@ -198,12 +210,14 @@ class _EventStream(Response):
     with the last event, or when the client leaves.
     """
 
-    def __init__(self, first: bytes, events: AsyncGenerator[bytes], admitted: Admitted) -> None:
+    def __init__(
+        self, first: asyncio.Future[bytes], events: AsyncGenerator[bytes], admitted: Admitted
+    ) -> None:
         super().__init__(b"", 200, HEADERS)
         del self.headers["content-length"]
-        self._events, self._admitted, admitted.kept = events, admitted, True
+        self._first, self._events = first, events
+        self._admitted, admitted.kept = admitted, True
         self._out, self._is_whole, self._is_slow = Outgoing(MOST_UNREAD), False, False
-        self._out.put(first)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         collecting = asyncio.create_task(self._collect())
@@ -225,6 +239,8 @@ class _EventStream(Response):
         out = self._out
         try:
             async with aclosing(self._events) as events:
+                out.put(await self._begun())
+                out.flush(done=False)
                 async for event in events:
                     out.put(event)
                     if out.held > MOST_UNREAD:
@@ -238,15 +254,29 @@ class _EventStream(Response):
             self._is_whole = True
             out.flush(done=True)
 
+    async def _begun(self) -> bytes:
+        """The first event, or the Problem that it came to after the response had begun."""
+        try:
+            return await self._first
+        except Problem as problem:
+            note(problem)
+            return failed(problem) + DONE
+
     async def _send(self, send: Send, collecting: asyncio.Task[None]) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-        more = True
+        data, more = b"" if self._first.done() else WAITING, True
         while more:
-            await self._out.wait(self._is_whole)
+            if data:
+                await send({"type": "http.response.body", "body": data, "more_body": True})
+            try:
+                async with asyncio.timeout(KEEPALIVE):
+                    await self._out.wait(self._is_whole)
+            except TimeoutError:
+                data = WAITING
+                continue
             data, more = self._out.take(), not self._is_whole
-            if not more:
-                await collecting  # raises the error that ended it
-            await send({"type": "http.response.body", "body": data, "more_body": more})
+        await collecting  # raises the error that ended it
+        await send({"type": "http.response.body", "body": data, "more_body": False})
 
 
 def _documented(about: About, *, several: bool) -> dict[str, Any]:
