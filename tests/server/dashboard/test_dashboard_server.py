@@ -133,6 +133,33 @@ def test_refusals_and_clients_that_leave_are_counted_as_metrics_count_them():
     assert sum(map(float, outcomes)) == 5
 
 
+@pytest.mark.parametrize(
+    ("limit", "code"),
+    [
+        ({"tokens_per_minute": 100}, "rate_limit_exceeded"),
+        ({"caps": {"money_per_day": 0.05}}, "spend_limit_reached"),
+    ],
+)
+def test_a_key_at_a_limit_of_its_own_is_refused_and_says_nothing_of_the_lane(tmp_path, limit, code):
+    """Each request may use 93 tokens, which cost nearly 0.05: there is one for each key."""
+    told = [{"name": name, "sha256": digest(name).hex(), **limit} for name in ("ann", "bob")]
+    prices = {"per_million_prompt": 500, "per_million_answer": 500}
+    ledger = {"url": str(tmp_path / "ledger.db")}
+    config = ServerConfig(lanes=LANES, keys=told, prices=prices, ledger=ledger)
+    with (
+        serving(config, fake) as (url, _),
+        httpx2.Client(base_url=url, timeout=30) as client,
+    ):
+        for key in ("ann", "bob"):
+            assert ask(client, "voice", key, max_tokens=90).status_code == 200
+        until(lambda: client.get("/metrics").text.count('outcome="good"} 2'))
+        refused = [ask(client, "voice", "ann", max_tokens=90) for _ in range(3)]
+        page = client.get("/dashboard", headers={"authorization": "Bearer ann"}).text
+    assert [each.json()["error"]["code"] for each in refused] == [code] * 3
+    row = cells(page, "voice")
+    assert row[:2] == ["100 %", "2"] and row[7] == "3"
+
+
 def test_a_browser_without_a_key_is_sent_to_the_form(running):
     url, _ = running
     answer = httpx2.get(f"{url}/dashboard")

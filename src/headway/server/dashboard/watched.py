@@ -13,7 +13,7 @@ from headway.server.dashboard.series import Series, SlidingSum
 from headway.server.dashboard.view import Point
 from headway.server.engine.handle import EngineHandle, EngineState
 from headway.server.observe.metrics.model import REFUSED
-from headway.server.observe.metrics.requests import FAILED, LEFT
+from headway.server.observe.metrics.requests import FAILED, KEY_LIMITS, LEFT
 from headway.server.protocol.problem import Problem
 
 UNSERVED = frozenset({Finish.REFUSED, Finish.EXPIRED})
@@ -77,7 +77,8 @@ class Watched:
         """Count requests that never reached the engine. Without a lane they are not on the page."""
         if lane:
             part = self.series.at(self._now()).lane(lane)
-            part.ended += count
+            if code not in KEY_LIMITS:
+                part.ended += count
             if code in LEFT:
                 part.abandoned += count
             else:

@@ -14,7 +14,8 @@ HEAD = (
     ("Lane", ""),
     (
         "In budget",
-        f"Good over all requests that ended in the last {MINUTES}, refused ones included",
+        f"Good over all requests that ended in the last {MINUTES}, refused ones included. Without "
+        "those whose key was at a limit of its own",
     ),
     ("n", "Requests that ended, refused ones included"),
     ("TTFT p95", "Arrival to first token; - below 100 requests"),

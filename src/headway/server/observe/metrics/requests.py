@@ -30,7 +30,9 @@ FINISHES = {  # vLLM's names for them
 FULL, LATE = "lane_full", "deadline_exceeded"
 # These start at 0: Prometheus sees no increase in a counter that first appears as 1. Other reasons
 # appear when they first occur.
-REASONS = (FULL, LATE, "rate_limit_exceeded", "draining", "engine_down")
+REASONS = (FULL, LATE, "rate_limit_exceeded", "spend_limit_reached", "draining", "engine_down")
+# A key is at a limit of its own: this does not say how well the lane is served.
+KEY_LIMITS = ("rate_limit_exceeded", "spend_limit_reached")
 LEFT = ("client_gone", "cancelled", "superseded")
 FAILED = ("engine_down", "engine_error", "draining")  # by the server, not by the client
 
