@@ -134,6 +134,30 @@ def test_a_level_hides_lower_ones_and_libraries_are_logged():
     assert lines[0]["source"] == "uvicorn.error" and "ValueError: why" in lines[1]["exception"]
 
 
+class Unprintable:
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize(("number", "level"), [(35, "warning"), (45, "error"), (99, "critical")])
+def test_a_level_that_only_a_library_has_is_logged_as_the_next_lower_one(number, level):
+    lines = []
+    with bridged(logger("info", lines.append), "info"):
+        logging.getLogger("some.library").log(number, "its own")
+    assert [(line["event"], line["level"]) for line in lines] == [("its own", level)]
+
+
+@pytest.mark.parametrize("said", [("%d files", "many"), ("%s", Unprintable()), (Unprintable(),)])
+def test_a_line_that_cannot_be_made_does_not_fail_the_code_that_logs(monkeypatch, said):
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's raise
+    lines = []
+    with bridged(logger("info", lines.append), "info"):
+        logging.getLogger("some.library").warning(*said)
+    (line,) = lines
+    assert line["event"] == "a library's line cannot be logged" and "Error" in line["exception"]
+    assert line["source"] == "some.library" and line["at"].partition(":")[0] == __file__
+
+
 def test_callers_cannot_fill_the_log_with_malformed_forms():
     lines = []
     with bridged(logger("warning", lines.append), "warning"):

@@ -252,11 +252,21 @@ class Bridge(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Forward a record of the standard library's logging to the log."""
+        """Forward a record of the standard library's logging to the log. It never raises, because
+        whoever logs would fail."""
+        try:
+            self._forward(record)
+        except Exception:  # the edge to other code: its text cannot be made, for instance
+            at = f"{record.pathname}:{record.lineno}"
+            self._log.exception("a library's line cannot be logged", source=record.name, at=at)
+
+    def _forward(self, record: logging.LogRecord) -> None:
         values = {"source": record.name}
         if record.exc_info:
             values["exc_info"] = record.exc_info  # type: ignore[assignment]
-        self._log.log(record.levelno, record.getMessage(), **values)
+        # A library may have levels of its own, which our log has not: the next lower one is taken.
+        level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
+        self._log.log(level, record.getMessage(), **values)
 
 
 @contextmanager
