@@ -27,6 +27,7 @@ from headway.core.load import LaneLoad, Load
 from headway.core.request import NEVER, Finish
 from headway.errors import DrainingError
 from headway.executor.fake import FakeExecutor
+from headway.server.answering.choice import Choice
 from headway.server.config.config import ServerConfig
 from headway.server.engine.client import EngineClient, EngineOptions
 from headway.server.engine.device_work import DeviceWork
@@ -201,6 +202,21 @@ def test_a_request_that_the_engine_fails_counts_as_an_error():
     with serving(engine=Failing(4).engine) as (url, _):
         assert [ask(url).status_code for _ in range(3)] == [500, 500, 503]
         assert ends(url) == ({"error": 3}, {"error": 3})
+
+
+def test_a_request_that_a_fault_of_the_server_ends_counts_as_an_error(monkeypatch):
+    """The engine computes it to its end, as it hears too late that nobody waits."""
+
+    def broken(choice, event):
+        raise KeyError("no such thing")
+
+    monkeypatch.setattr(Choice, "hear", broken)
+    with serving(engine=fake) as (url, service):
+        rows = []
+        service.model.admission.listeners.append(lambda steps, requests: rows.extend(requests))
+        assert ask(url).json()["error"]["code"] == "fault"
+        until(lambda: rows)
+        assert ends(url) == ({"error": 1}, {"error": 1})
 
 
 def test_the_other_requests_of_a_failed_call_count_as_errors():

@@ -34,7 +34,7 @@ REASONS = (FULL, LATE, "rate_limit_exceeded", "spend_limit_reached", "draining",
 # A key is at a limit of its own: this does not say how well the lane is served.
 KEY_LIMITS = ("rate_limit_exceeded", "spend_limit_reached")
 LEFT = ("client_gone", "cancelled", "superseded")
-FAILED = ("engine_down", "engine_error", "draining")  # by the server, not by the client
+FAILED = ("engine_down", "engine_error", "draining", "fault")  # by the server, not by the client
 
 
 class Requests:
