@@ -1,5 +1,6 @@
 """/metrics counts what has happened, and has what dashboards query."""
 
+import asyncio
 import json
 import re
 from collections import Counter
@@ -33,6 +34,8 @@ from headway.server.engine.client import EngineClient, EngineOptions
 from headway.server.engine.device_work import DeviceWork
 from headway.server.engine.handle import EngineState
 from headway.server.engine.messages import Step
+from headway.server.functions.messages import Seen
+from headway.server.functions.metrics import FunctionMetrics
 from headway.server.functions.part import FunctionsPart
 from headway.server.observe.metrics.families import Families
 from headway.server.observe.metrics.histogram import TIMES, TOKENS, Histogram
@@ -247,6 +250,36 @@ def test_a_request_that_a_drain_does_not_wait_for_is_counted_once_as_an_error():
         assert rows[0].finish is Finish.CANCELLED
         assert ends(url) == ({"error": 1}, {"error": 1})
         assert not service.metrics.models[0]._requests._failed
+
+
+class SeenFunction:
+    """A function beside models: six items wait, and one has ended."""
+
+    def __init__(self):
+        self.name, self.state, self.metrics = "resize", EngineState.READY, FunctionMetrics("resize")
+        self.metrics.load = lambda: Load(lanes={"chat": LaneLoad(Lane("chat"), 6, 6)})
+        self.metrics._ended["chat", "computed"] += 1
+
+    async def look(self):
+        is_ready = self.state is EngineState.READY
+        return Seen(0, list(self.metrics.collect()), {}) if is_ready else None
+
+
+@pytest.mark.parametrize("gone", [EngineState.LOADING, EngineState.DOWN])
+def test_nothing_waits_in_a_function_whose_process_is_gone(gone):
+    function = SeenFunction()
+    part = FunctionsPart(None, {"resize": function})
+
+    def now():
+        asyncio.run(part._refresh())
+        return {sample.name: sample.value for each in part.collect() for sample in each.samples}
+
+    assert now()["headway_function_waiting"] == 6
+    function.state = gone
+    assert "headway_function_waiting" not in now()
+    assert now()["headway_function_items_total"] == 1
+    function.state = EngineState.READY
+    assert now()["headway_function_waiting"] == 6
 
 
 def test_two_servers_have_separate_metrics():

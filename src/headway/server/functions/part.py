@@ -135,7 +135,7 @@ class FunctionsPart:
         ]
 
     def collect(self) -> Iterator[Metric]:
-        """The metric families of all functions, as each reported them last."""
+        """The metric families of all functions."""
         state = GaugeMetricFamily(
             "headway_function_state",
             "1 for the function's present state, 0 for the others.",
@@ -145,7 +145,13 @@ class FunctionsPart:
             for each in EngineState:
                 state.add_metric([name, each.value], int(each is function.state))
         yield state
-        yield from merged([each.families for each in self._seen.values()])
+        yield from merged([self._told(name) for name in self._seen])
+
+    def _told(self, name: str) -> list[Metric]:
+        """What the function reported last. What waited in its process is left out once the process
+        is gone."""
+        families, state = self._seen[name].families, self._functions[name].state
+        return [each for each in families if each.type != "gauge" or state is EngineState.READY]
 
     async def _refresh(self) -> None:
         looked = [self._look(each) for each in self._functions.values()]
