@@ -106,6 +106,8 @@ def test_an_engine_that_dies_is_restarted_and_one_that_hangs_too_often_is_not(
         await asyncio.wait_for(standing, 60)
         assert engine.state is EngineState.DOWN and "may hang" in engine.down
         assert (await client.get("/health")).status_code == 503
+        lanes = (await client.get("/v1/lanes")).json()
+        assert (lanes["running"], lanes["data"]) == (0, []), "nothing runs in it any more"
 
     async def main():
         async with asked(config, 1, lines) as about:

@@ -199,10 +199,11 @@ class RestartingEngine(Restarting[EngineClient, Welcome]):
 
     @property
     def load(self) -> Load:
-        """The current engine's load; between engines an empty one. After a fault, until the next
-        engine is ready, it keeps the known capacity of one request."""
-        load = Load() if self._between else self._client.load
-        return load._replace(capacity=self._welcome.capacity) if self._fault else load
+        """The current engine's load. After a fault, until the next engine is ready or for good, it
+        is empty but for the known capacity of one request."""
+        if self._between or self._client.state is EngineState.DOWN:
+            return Load(capacity=self._welcome.capacity) if self.was_ready else Load()
+        return self._client.load
 
     def submit(
         self, requests: Iterable[Request], caller: Caller, instead: Iterable[Request] = ()
