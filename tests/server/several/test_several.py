@@ -333,6 +333,9 @@ def test_a_function_that_ends_its_process_touches_no_other(served):
     assert post(served.url, "/v1/functions/shout", "a", **named).json() == "A"
     lost = get(served.url, f"/v1/requests/{died.headers['x-request-id']}").json()
     assert (lost["operation"], lost["code"]) == ("function", "engine_down")
+    (item,) = lost["choices"]
+    assert item["finish"] == "error"
+    assert [each["stage"] for each in item["stages"] if each["stage"] != "sending"] == ["lost"]
     explained = get(served.url, "/v1/requests/after").json()
     (item,) = explained["choices"]
     assert (explained["model"], explained["lane"]) == ("shout", "standard")

@@ -72,7 +72,7 @@ class FunctionBook(EngineBook):
     def lost(self, call: FunctionCall) -> None:
         """As `told`, where nothing will be known of the items any more."""
         self._computing -= 1
-        call.told = True
+        call.told = call.is_lost = True
         self._end(call)
 
     def left(self, call: FunctionCall) -> None:

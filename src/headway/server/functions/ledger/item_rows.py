@@ -31,6 +31,7 @@ class FunctionCall:
     items: list[ItemRow] = field(default_factory=list)
     asked: bool = False  # the function has its items, or will have them
     told: bool = False  # nothing more will be known of its items
+    is_lost: bool = False  # the function's process was gone before it had told of them
     is_empty: bool = False  # it was answered, and had no items
 
     @property
@@ -72,15 +73,21 @@ def _row(call: FunctionCall, item: ItemRow, prices: PriceSettings, epoch: int) -
         "ran_before": json.dumps(staged.before) if staged and staged.before else "[]",
     }
     if row is None:
-        finish = Finish.REFUSED if item.code or call.code else Finish.ERROR
+        finish = Finish.REFUSED if _was_refused(call, item) else Finish.ERROR
         return about | unmeasured(finish.value)
     # A result does not count if its caller had left, or had been told that it was late.
     return about | measured(row, prices) | {"good": row.good and not about["code"]}
 
 
+def _was_refused(call: FunctionCall, item: ItemRow) -> bool:
+    """Whether an item without a row never entered its lane."""
+    return bool(item.code or call.code) and not call.is_lost
+
+
 def _stages(call: FunctionCall, item: ItemRow) -> Stages:
-    """The stages of an item. If it never entered its lane, all time up to its answer is "door"."""
-    if item.row is None and (item.code or call.code):
+    """The stages of an item. If it was refused, all time up to its answer is "door"; if its process
+    was gone, "lost"."""
+    if item.row is None and _was_refused(call, item):
         return [("door", call.left - call.arrived), ("sending", call.sent - call.left)]
     entered = min(item.row.arrived, call.left) if item.row else call.arrived
     known = stages_from(entered, call.left, call.sent, item.row, item.stages)
