@@ -2,6 +2,7 @@
 
 import json
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import httpx2
@@ -250,6 +251,34 @@ def test_a_call_refused_at_the_door_has_a_row_for_each_of_its_choices(tmp_path, 
     assert {row["id"] for row in rows} == {each["id"] for each in told["choices"]}
     assert {(row["call"], row["code"]) for row in rows} == {(told["id"], "lane_full")}
     assert 'outcome="refused"} 4.0' in said
+
+
+def test_a_request_that_ends_while_it_is_tokenized_ends_as_in_the_metrics(tmp_path):
+    """One waits for the tokenizer until its deadline, and one is cancelled meanwhile."""
+    free, asked = threading.Event(), BODY | {"prompt": "word " * 900}
+    with (
+        serving(config_of(tmp_path), fake) as (url, front),
+        client_of(url) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        front.model.tokenizer._worker.submit(free.wait, 60)
+        late = {"x-request-id": "late", "x-headway-timeout-ms": "20"}
+        assert client.post(PATH, json=asked, headers=late).status_code == 408
+        called_off = pool.submit(
+            httpx2.post, url + PATH, json=asked, headers={"x-request-id": "no"}
+        )
+        until(lambda: client.post("/v1/requests/no/cancel").status_code == 200)
+        assert called_off.result().status_code == 409
+        free.set()
+        scraped = client.get("/metrics").text
+        until(lambda: len(stored(tmp_path)) == 2)
+    found = {(row["finish"], row["code"], *json.loads(row["stages"])) for row in stored(tmp_path)}
+    assert found == {
+        ("expired", "deadline_exceeded", "door"),
+        ("cancelled", "cancelled", "door"),
+    }
+    assert [f'outcome="{each}"}} 1.0' in scraped for each in ("expired", "cancelled")] == [True] * 2
+    assert exact(tmp_path)
 
 
 def loading(config):

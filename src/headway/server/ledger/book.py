@@ -14,6 +14,7 @@ from headway.server.intake.model import Model
 from headway.server.ledger.engine_book import EngineBook, refused_row
 from headway.server.ledger.rows.open_call import OpenCall
 from headway.server.ledger.rows.request_rows import Row, charged, request_rows
+from headway.server.observe.metrics.requests import finish_of
 from headway.server.protocol.labels import Labels, labels_of
 from headway.server.protocol.problem import Problem
 from headway.store.ledger.named_call import NamedCall
@@ -161,6 +162,7 @@ class Book(EngineBook):
             "lane": refusal.lane,
             "operation": refusal.operation,
             "arrived": self._epoch + arrival.at,
+            "finish": finish_of(refusal.problem.code).value,
             "code": refusal.problem.code,
         }
         request_id, waited = arrival.headers.get("x-request-id", ""), clock.now() - arrival.at

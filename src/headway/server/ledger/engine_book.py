@@ -137,7 +137,7 @@ def refused_row(
     told: Mapping[str, object],
 ) -> Row:
     """The row of a refused request. waited: nanoseconds since its receipt. told: its other
-    columns (lane, operation, arrived, code)."""
+    columns (lane, operation, arrived, code), and its finish if it was not refused."""
     id = f"refused-{uuid4().hex}"
     return {
         **unmeasured(Finish.REFUSED.value),

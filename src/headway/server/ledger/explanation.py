@@ -11,7 +11,7 @@ from headway.server.ledger.rows.request_rows import FUNCTION, Row
 
 # A description of each stage. A test compares them with the scheduler's rules.
 WORDS = {
-    "door": "refused before it was in a lane",
+    "door": "refused, or ended, before it was in a lane",
     "body": "its body was being read",
     "tokenizing": "it was checked and tokenized",
     "inbox": "on its way to the engine, which was computing a step",

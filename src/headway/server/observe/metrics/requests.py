@@ -37,6 +37,13 @@ LEFT = ("client_gone", "cancelled", "superseded")
 FAILED = ("engine_down", "engine_error", "draining", "fault")  # by the server, not by the client
 
 
+def finish_of(reason: str) -> Finish:
+    """How a request ended that never reached the engine. reason: the code of its error."""
+    if reason == LATE:
+        return Finish.EXPIRED
+    return Finish.CANCELLED if reason in LEFT else Finish.REFUSED
+
+
 class Requests:
     """Counts the outcomes of requests, and their times."""
 
@@ -76,8 +83,7 @@ class Requests:
         They were refused, or they expired or left while their prompt was tokenized. lane: empty if
         the request was refused before its lane was known.
         """
-        outcome = "expired" if reason == LATE else "cancelled" if reason in LEFT else "refused"
-        self._outcomes[lane, outcome] += count
+        self._outcomes[lane, OUTCOMES[finish_of(reason)]] += count
         if reason in LEFT:
             self._left[lane, reason] += count
         else:
