@@ -64,18 +64,18 @@ class Store:
     def _announce(self, connection, job, now):
         self.announced.append((job.id, job.status))
 
-    def batch(self, count, id="batch_1", tenant="t", key="k", **values):
+    def batch(self, count, id="batch_1", tenant="t", key="k", endpoint="/v1/x", **values):
         made = {"window": 60, "created_at": NOW, "expires_at": NOW + 60, **values}
-        self.jobs.add(Job(id, tenant, key, True, "/v1/x", **made, worker="a"))
+        self.jobs.add(Job(id, tenant, key, True, endpoint, **made, worker="a"))
         new = [NewItem(each, f"c{each}", b'{"n": %d}' % each) for each in range(count)]
         if new:
             self.workers[0].add(id, tenant, new)
         self.workers[0].open(id, count, "m", NOW)
         return id
 
-    def call(self, id, tenant="t"):
+    def call(self, id, tenant="t", endpoint="/v1/x"):
         values = {"window": 60, "created_at": NOW, "expires_at": NOW + 60, "total": 1}
-        job = Job(id, tenant, "k", False, "/v1/x", status=IN_PROGRESS, **values)
+        job = Job(id, tenant, "k", False, endpoint, status=IN_PROGRESS, **values)
         item = NewItem(0, "", b"{}")
         return self.jobs.add(job, lambda connection: add_item(connection, job, item)).id
 
@@ -353,6 +353,34 @@ def test_a_key_gets_as_many_items_as_it_has_room_for(database):
     rooms["t", "one"] = 0
     assert a.exchange([], [], 99, rooms) == []
     assert len(a.exchange([], [], 99)) == 3 + 4
+
+
+def test_items_for_other_endpoints_are_left_to_other_servers(database):
+    """Items of batches are left whole; the places go to others of the same tenant."""
+    store = Store(database)
+    store.batch(300, id="batch_1", endpoint="/v1/y")
+    store.call("job_2")
+    store.batch(2, id="batch_3")
+    store.call("job_4", endpoint="/v1/y")
+    ours, theirs = (
+        Items(database, name, store.endings.finish, [path])
+        for name, path in (("a", "/v1/x"), ("b", "/v1/y"))
+    )
+    found = ours.exchange([], [], 9)
+    assert [(each.job, each.number) for each in found] == [
+        ("job_2", 0),
+        ("batch_3", 0),
+        ("batch_3", 1),
+    ]
+    assert {each.job for each in theirs.exchange([], [], 400)} == {"job_4", "batch_1"}
+
+
+def test_a_batch_for_another_endpoint_is_validated_by_another_server(database):
+    store = Store(database)
+    about = {"window": 60, "created_at": NOW, "expires_at": NOW + 60}
+    store.jobs.add(Job("batch_1", "t", "k", True, "/v1/y", **about))
+    assert store.jobs.claim("a", ["/v1/x"]) is None
+    assert store.jobs.claim("b", ["/v1/y"]).id == "batch_1"
 
 
 def test_taking_reads_no_more_than_it_takes(tmp_path):

@@ -24,6 +24,7 @@ CANCELLING, CANCELLED = "cancelling", "cancelled"
 UNTIL_CANCELLED = (VALIDATING, IN_PROGRESS)  # jobs that can be cancelled or expire
 OPEN = (VALIDATING, IN_PROGRESS, CANCELLING, FINALIZING)
 ENDED = (COMPLETED, FAILED, EXPIRED, CANCELLED)
+Endpoints = Collection[str] | None  # None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,9 +131,12 @@ class Jobs:
         with self._database.begin() as connection:
             return [_job(row) for row in connection.execute(wanted)]
 
-    def claim(self, worker: str) -> Job | None:
-        """Claim for this worker the oldest batch in validation that no other worker holds."""
+    def claim(self, worker: str, endpoints: Endpoints = None) -> Job | None:
+        """Claim for this worker the oldest batch in validation that no other worker holds.
+        endpoints: of the batches that it can answer."""
         free = JOBS.c.worker.is_(None) | (JOBS.c.worker == worker)
+        if endpoints is not None:
+            free &= JOBS.c.endpoint.in_(list(endpoints))
         wanted = select(JOBS).where(JOBS.c.status == VALIDATING, free).order_by(JOBS.c.id).limit(1)
         with self._database.begin() as connection:
             row = connection.execute(wanted.with_for_update(skip_locked=True)).one_or_none()

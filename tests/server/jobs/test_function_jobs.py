@@ -15,10 +15,16 @@ import numpy as np
 import pytest
 from openai import BadRequestError
 
+from headway.server import clock
+from headway.store.database import Database
+from headway.store.items.items import NewItem, add_item
+from headway.store.jobs import IN_PROGRESS, Job, Jobs
+from tests.postgresql import postgresql
 from tests.server.jobs.test_jobs import begun, client_of, ended, lines, results
 from tests.server.running_server import until
 
 MODULE = "tests.server.functions.functions_to_serve"
+SHOUT = "/v1/functions/shout"
 
 
 @contextmanager
@@ -150,6 +156,24 @@ def test_killed_servers_lose_nothing(tmp_path):
             until(lambda: httpx2.get(f"{url}/v1/jobs/{each}").json()["status"] == "completed")  # noqa: B023
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
+
+
+def test_a_call_of_another_function_waits_for_the_server_that_has_it(tmp_path):
+    now, body = clock.unix(), NewItem(0, "", b'{"text": "hi"}')
+    about = {"window": 60, "created_at": now, "expires_at": now + 60, "total": 1}
+    job = Job(f"job_{32 * '0'}", "", "", False, SHOUT, status=IN_PROGRESS, **about)
+    with postgresql() as where, serving("digits", where) as (url, _):
+        store = Database(where)
+        Jobs(store).add(job, lambda connection: add_item(connection, job, body))
+        store.close()
+        later, place = {"prefer": "respond-async"}, f"{url}/v1/jobs/{job.id}"
+        own = httpx2.post(f"{url}/v1/functions/digits", json=3, headers=later)
+        own = f"{url}{own.headers['location']}"
+        until(lambda: httpx2.get(own).json()["status"] == "completed")
+        assert httpx2.get(place).json()["status"] == "in_progress"
+        with serving("shout", where):
+            until(lambda: httpx2.get(place).json()["status"] == "completed")
+        assert httpx2.get(place).json()["result"]["body"]["upper"] == "HI"
 
 
 def test_a_store_in_use_ends_the_second_server(tmp_path):

@@ -21,8 +21,8 @@ class Store:
 
     items = SimpleNamespace(exchange="exchange")
 
-    def __init__(self):
-        self.asked = []
+    def __init__(self, is_alone=True):
+        self.asked, self.is_alone = [], is_alone
 
     async def ask(self, what, results, back, room, rooms, jobs):
         self.asked.append((room, rooms, set(jobs), [each.item for each in back]))
@@ -54,6 +54,25 @@ def test_who_rests(model, code, wanted):
         return store.asked
 
     assert asyncio.run(main()) == [wanted]
+
+
+@pytest.mark.parametrize(
+    "is_alone, rooms, statuses", [(True, {}, [401]), (False, {("t", "k"): 0}, [])]
+)
+def test_a_key_that_this_server_does_not_have(is_alone, rooms, statuses):
+    """Another server that shares the store may have it."""
+
+    async def main():
+        store = Store(is_alone)
+        settings = RunnerSettings("offline", 4, lambda key, name: None)
+        runner = Runner(None, store, settings, JobMetrics(), None)
+        await runner._answer(ITEM)
+        found = [each.status_code for each in runner._results]
+        await runner._exchange()
+        return store.asked, found
+
+    asked, found = asyncio.run(main())
+    assert asked == [(4, rooms, set(), [] if is_alone else [ITEM])] and found == statuses
 
 
 @pytest.mark.parametrize("now, pause", [(20 * DAY, 300), (20 * DAY - 300, 300), (20 * DAY - 7, 7)])

@@ -27,6 +27,7 @@ PAUSE = 1.0  # seconds before a store that failed is used again
 ATTEMPTS = 3  # at an item on which the engine fails
 ENGINE_FAULTS = frozenset({"engine_error", "engine_down"})
 MOST_RESTING = 1_000  # jobs
+NO_KEY = 60 * SECOND  # before items of a key that this server does not have are tried again
 RATE, CONCURRENCY = "rate_limit_exceeded", "concurrency_limit_exceeded"  # the limits of keys
 Rests = TypeVar("Rests", Who, str)
 
@@ -142,6 +143,10 @@ class Runner:
 
     async def _answer(self, item: Item) -> None:
         tenant = self._settings.tenant_of(item.key, item.tenant)
+        if tenant is None and not self._store.is_alone:  # another server may have the key
+            self._back.append(GivenBack(item))
+            self._resting[item.who] = clock.now() + NO_KEY
+            return
         if tenant is None:
             why = f"the server has no key {item.key!r} of {item.tenant!r} any more"
             self._results.append(failed(item, Problem(401, why, code="invalid_api_key")))

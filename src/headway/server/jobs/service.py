@@ -45,7 +45,8 @@ class JobService:
         self.body_bytes = server.limits.body_bytes
         self.keep = settings.keep // SECOND
         self.webhooks = Endpoints(settings.webhooks)
-        self.store = JobStore(settings, self.webhooks.announce, self._count_end)
+        told = self.webhooks.announce, self._count_end
+        self.store = JobStore(settings, *told, host.endpoints)
         self.metrics = JobMetrics()
         self.runner: Runner | None = None
         self.validator: Validator | None = None

@@ -15,7 +15,7 @@ from headway.store.endings import Endings
 from headway.store.files import Files
 from headway.store.ids import new_id
 from headway.store.items.items import Items
-from headway.store.jobs import Job, Jobs
+from headway.store.jobs import Endpoints, Job, Jobs
 
 Found = TypeVar("Found")
 
@@ -25,23 +25,30 @@ class JobStore:
 
     Use its parts in its thread only: `await store.ask(store.jobs.get, tenant, id)`.
     announce: called for each ended job, within the transaction that ends it. told: called for it
-    after that transaction, in the store's thread.
+    after that transaction, in the store's thread. endpoints: those that this server answers. Jobs
+    for others are left to the servers that share the store; if it is alone, it takes all.
     """
 
     def __init__(
-        self, settings: JobSettings, announce: Announce, told: Callable[[Job, int], None]
+        self,
+        settings: JobSettings,
+        announce: Announce,
+        told: Callable[[Job, int], None],
+        endpoints: Endpoints = None,
     ) -> None:
         self._announce, self._told = announce, told
         self._ended: list[tuple[Job, int]] = []  # jobs that the current call has ended
         self._database = Database(settings.store)
         self.is_alone = self._database.is_file
+        self.endpoints = None if self.is_alone else endpoints
         self.name = self._database.name
         self.files, self.jobs = Files(self._database), Jobs(self._database)
         self.deliveries = Deliveries(self._database)
         keep = settings.keep // SECOND
         self.endings = Endings(self._database, self._end, clock.unix, keep)
         self.worker = new_id("worker-", clock.unix())
-        self.items = Items(self._database, self.worker, self.endings.finish)
+        mine = self.worker, self.endings.finish, self.endpoints
+        self.items = Items(self._database, *mine)
         self._thread = StoreThread(self._database, "store")
 
     async def ask(self, function: Callable[..., Found], *given: object) -> Found:

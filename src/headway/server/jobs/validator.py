@@ -38,8 +38,9 @@ class Validator:
         """Validate batches until cancelled. An interrupted validation starts again."""
         while True:
             self._work.clear()
+            store = self._store
             try:
-                while job := await self._store.ask(self._store.jobs.claim, self._store.worker):
+                while job := await store.ask(store.jobs.claim, store.worker, store.endpoints):
                     await self._validate(job)
             except StoreError as error:
                 self._log.error("batches wait for their store", cause=str(error))

@@ -21,7 +21,7 @@ from sqlalchemy import (
 
 from headway.store.database import Database
 from headway.store.items.taking import MOST_ATTEMPTS, Place, Taking, Who, waiting
-from headway.store.jobs import IN_PROGRESS, VALIDATING, Job, change_job, lock_jobs
+from headway.store.jobs import IN_PROGRESS, VALIDATING, Endpoints, Job, change_job, lock_jobs
 from headway.store.tables import ITEMS, JOBS, WORKERS, ItemState
 
 NO_LIMITS: Mapping[Who, int] = MappingProxyType({})
@@ -96,12 +96,15 @@ class Items:
 
     One transaction takes an item, another stores its answer. The answer is stored only while this
     worker holds the item, so each item gets exactly one result even if workers die.
-    finish: called within the transaction that stores answers.
+    finish: called within the transaction that stores answers. endpoints: of the items that the
+    worker can answer.
     """
 
-    def __init__(self, database: Database, worker: str, finish: Finish) -> None:
+    def __init__(
+        self, database: Database, worker: str, finish: Finish, endpoints: Endpoints = None
+    ) -> None:
         self._database, self._worker, self._finish = database, worker, finish
-        self._taking = Taking(worker)
+        self._taking = Taking(worker, endpoints)
 
     # For a batch that this worker validates. Each returns False if another worker holds the batch
     # now, because this worker seemed to be dead, or if the batch is no longer in validation.

@@ -3,7 +3,7 @@
 Each free place goes to the tenant with the fewest items running on this worker. Of several such
 tenants, it goes to the one whose last turn is longest ago, then to the first by name. Within a
 tenant the order is: calls before batches, then fewer attempts first, then older jobs. The items of
-a key that may have no more are left out.
+a key that may have no more are left out, and those that other servers answer.
 """
 
 from collections import Counter
@@ -12,7 +12,7 @@ from heapq import heapify, heapreplace
 
 from sqlalchemy import ColumnElement, Connection, Row, and_, func, select, text, tuple_
 
-from headway.store.jobs import IN_PROGRESS
+from headway.store.jobs import IN_PROGRESS, Endpoints
 from headway.store.tables import ITEMS, JOBS
 
 MOST_ATTEMPTS = 10  # attempts at an item before it is given up, if the process ended during them
@@ -25,8 +25,9 @@ Who = tuple[str, str]  # a tenant, and the name of its key
 class Taking:
     """Chooses the items that one worker takes. It remembers whose turn it was."""
 
-    def __init__(self, worker: str) -> None:
-        self._worker = worker
+    def __init__(self, worker: str, endpoints: Endpoints) -> None:
+        """endpoints: of the items that this worker can answer."""
+        self._worker, self._endpoints = worker, endpoints
         self._turns: dict[str, int] = {}  # by tenant: when its last turn was, counted in turns
 
     def choose(
@@ -47,9 +48,8 @@ class Taking:
         for (tenant, key), room in rooms.items():
             left.setdefault(tenant, {})[key] = room
         self._turns = {each: self._turns.get(each, 0) for each in tenants}
-        lines = {
-            each: _Line(connection, each, left.get(each, {}), resting_jobs) for each in tenants
-        }
+        about = resting_jobs, self._endpoints
+        lines = {each: _Line(connection, each, left.get(each, {}), *about) for each in tenants}
         running, chosen = self._running(connection), list[Place]()
         while lines and len(chosen) < most:
             dealt = self._deal(list(lines), running, most - len(chosen))
@@ -87,8 +87,9 @@ class Taking:
 class _Line:
     """The waiting items of a tenant in their order, read as far as they are needed.
 
-    A job that rests, or whose key may have no more, is stepped over as a whole, however many items
-    of it wait. rooms: as in `choose`, by the key's name; what is taken is subtracted.
+    A job that rests, or that other servers answer, or whose key may have no more, is stepped over
+    as a whole, however many items of it wait. rooms: as in `choose`, by the key's name; what is
+    taken is subtracted.
     """
 
     def __init__(
@@ -97,9 +98,10 @@ class _Line:
         tenant: str,
         rooms: dict[str, int],
         resting_jobs: Collection[str],
+        endpoints: Endpoints,
     ) -> None:
         self._connection, self._tenant = connection, tenant
-        self._rooms, self._resting_jobs = rooms, resting_jobs
+        self._rooms, self._resting_jobs, self._endpoints = rooms, resting_jobs, endpoints
         self._after = (-1, -1, "", -1)  # the last item that was read: rank, attempts, job, number
 
     def take(self, most: int) -> list[Place]:
@@ -107,8 +109,10 @@ class _Line:
         found, count = list[Place](), most
         while len(found) < most:
             rows = self._read(count)
-            for rank, attempts, job, number, key in rows:
-                if is_open := self._rooms.get(key, 1) > 0 and job not in self._resting_jobs:
+            for rank, attempts, job, number, key, endpoint in rows:
+                has_room = self._rooms.get(key, 1) > 0 and job not in self._resting_jobs
+                is_ours = self._endpoints is None or endpoint in self._endpoints
+                if is_open := has_room and is_ours:
                     found.append((job, number))
                     if key in self._rooms:
                         self._rooms[key] -= 1
@@ -120,12 +124,15 @@ class _Line:
             count = PAGE
         return found
 
-    def _read(self, most: int) -> Sequence[Row[int, int, str, int, str]]:
+    def _read(self, most: int) -> Sequence[Row[int, int, str, int, str, str]]:
         order = ITEMS.c.rank, ITEMS.c.attempts, ITEMS.c.job, ITEMS.c.number
         shut = [key for key, room in self._rooms.items() if room <= 0]
-        is_read = (ITEMS.c.rank > 0) | JOBS.c.key.not_in(shut)  # stepping over calls saves nothing
+        may: ColumnElement[bool] = JOBS.c.key.not_in(shut)
+        if self._endpoints is not None:
+            may &= JOBS.c.endpoint.in_(list(self._endpoints))
+        is_read = (ITEMS.c.rank > 0) | may  # stepping over calls saves nothing
         wanted = (
-            select(*order, JOBS.c.key)
+            select(*order, JOBS.c.key, JOBS.c.endpoint)
             .join(JOBS, JOBS.c.id == ITEMS.c.job)
             .where(waiting(), ITEMS.c.tenant == self._tenant, ITEMS.c.attempts < MOST_ATTEMPTS)
             .where(tuple_(*order) > self._after, JOBS.c.status == IN_PROGRESS, is_read)
