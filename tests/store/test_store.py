@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from headway.errors import SettingError
+from headway.store import database as database_module
 from headway.store import endings, migrate
 from headway.store.database import Database, StoreError, url_of
 from headway.store.deliveries import Deliveries, add_deliveries, delivery_id
@@ -22,6 +23,7 @@ from headway.store.jobs import IN_PROGRESS, Job, Jobs, lock_jobs, open_of
 from headway.store.lines import unanswered_line
 from headway.store.shown_url import without_password
 from headway.store.tables import FILES, ITEMS, METADATA, WORKERS
+from headway.store.turns import Turn, take_turn
 from tests.server.running_server import until
 
 NOW = 1_800_000_000
@@ -188,6 +190,20 @@ def test_a_connection_asks_whether_its_host_is_there(postgres):
     database.close()
     assert (said["keepalives_idle"], said["keepalives_count"]) == ("7", "2")
     assert said["tcp_user_timeout"] == "20000"
+
+
+def test_a_server_that_stops_in_a_transaction_holds_up_no_other(postgres, monkeypatch):
+    monkeypatch.setattr(database_module, "ABANDONED", 100)
+    stopped, other = Database(postgres), Database(postgres)
+    with pytest.raises(StoreError, match="idle-in-transaction timeout"), stopped.begin() as lost:
+        take_turn(lost, Turn.MIGRATING)
+        with other.begin() as connection:
+            take_turn(connection, Turn.MIGRATING)
+        take_turn(lost, Turn.MIGRATING)  # it goes on
+    with stopped.begin() as connection:
+        assert connection.execute(text("SELECT 1")).scalar_one() == 1
+    for each in (stopped, other):
+        each.close()
 
 
 def test_a_file_that_is_no_database(tmp_path):

@@ -23,6 +23,9 @@ KEPT_ALIVE = {
     "keepalives_count": 2,  # questions without an answer
     "tcp_user_timeout": 20_000,  # milliseconds without an acknowledgement of what was sent
 }
+# Milliseconds without a statement after which PostgreSQL ends a transaction. Its server is stopped,
+# or its host is gone, and what it has locked would hold up all other servers.
+ABANDONED = 20_000
 
 
 class StoreError(HeadwayError):
@@ -94,18 +97,25 @@ def _engine(url: URL) -> Engine:
         kept = {name: each for name, each in KEPT_ALIVE.items() if name not in url.query}
         arguments = {"connect_timeout": PATIENCE, **kept}
         try:
-            return create_engine(
+            engine = create_engine(
                 url, pool_size=1, max_overflow=0, pool_pre_ping=True, connect_args=arguments
             )
         except ModuleNotFoundError:
             raise SettingError(
                 "PostgreSQL needs psycopg: pip install 'headway[postgres]'"
             ) from None
+        event.listen(engine, "connect", _prepare_postgresql)
+        return engine
     arguments = {"timeout": PATIENCE, "check_same_thread": 0}
     engine = create_engine(url, pool_size=1, max_overflow=0, connect_args=arguments)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _prepare_postgresql(connection: Any, record: object) -> None:
+    connection.execute(f"SET idle_in_transaction_session_timeout = {ABANDONED}")
+    connection.commit()
 
 
 def _prepare_sqlite(connection: Any, record: object) -> None:
