@@ -1,6 +1,7 @@
 """The store, in SQLite and in PostgreSQL."""
 
 import json
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Event
 
@@ -444,6 +445,23 @@ def test_a_dead_workers_items_are_taken_by_others(database):
     assert store.find().status == "completed"
 
 
+def test_nothing_is_freed_before_all_workers_had_the_store_again(database):
+    store = Store(database)
+    store.batch(2)
+    a, b = store.workers
+    taken = a.exchange([], [], 2)
+    b.keep_alive(NOW + 90, NOW + 120)  # the store was away: neither could renew its lease
+    assert b.exchange([], [], 2) == []
+    a.exchange([answered(taken[0])], [], 0)
+    b.keep_alive(NOW + 100, NOW + 130)
+    assert [each.number for each in b.exchange([], [], 2)] == [1]
+    assert store.find().completed == 1
+
+
+def test_the_clock_is_the_databases(database):
+    assert abs(database.now() - time.time()) < 600
+
+
 def test_an_item_that_ends_its_server_is_given_up(database):
     store = Store(database)
     store.batch(1)
@@ -650,6 +668,7 @@ def test_a_batch_is_validated_by_one_worker(database):
     store.jobs.add(Job("batch_1", "t", "", True, "/", **values))
     assert store.jobs.claim("a").id == store.jobs.claim("a").id == "batch_1"
     assert store.jobs.claim("b") is None
+    store.workers[1].keep_alive(NOW + 30, NOW + 60)
     store.workers[1].keep_alive(NOW + 31, NOW + 61)
     assert store.jobs.claim("b").id == "batch_1"
     store.endings.fail(store.find(), [{"code": "x"}])
@@ -687,6 +706,7 @@ def test_a_validator_that_seemed_dead_changes_nothing(database):
     a, b = store.workers
     assert store.jobs.claim("a") and a.clear("batch_1")
     assert a.add("batch_1", "t", [NewItem(1, "c1", b"{}")])
+    b.keep_alive(NOW + 30, NOW + 60)
     b.keep_alive(NOW + 31, NOW + 61)
     assert store.jobs.claim("b") and b.clear("batch_1")
     assert not a.add("batch_1", "t", [NewItem(2, "c2", b"{}")])

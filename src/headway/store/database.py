@@ -15,6 +15,10 @@ from headway.store.migrate import upgrade
 from headway.store.shown_url import without_password
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
+SECONDS = {
+    SQLITE: "SELECT strftime('%s', 'now')",
+    POSTGRESQL: "SELECT floor(extract(epoch FROM clock_timestamp()))",
+}
 PATIENCE = 10  # seconds to wait for another process's transaction, or to connect to PostgreSQL
 # How a connection to PostgreSQL notices within 20 s that its host is gone, unless the URL says it.
 KEPT_ALIVE = {
@@ -63,6 +67,11 @@ class Database:
                 yield connection
         except (DBAPIError, OverflowError) as error:
             raise StoreError(f"the store {self.name}: {cause(error)}") from error
+
+    def now(self) -> int:
+        """Unix seconds by the database's own clock, the same for all servers that share it."""
+        with self.begin() as connection:
+            return int(connection.exec_driver_sql(SECONDS[connection.dialect.name]).scalar_one())
 
     def close(self) -> None:
         """Close the connection and release the file's lock."""

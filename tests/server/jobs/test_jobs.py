@@ -20,7 +20,7 @@ from headway.server.config.sections.keys import digest
 from headway.server.jobs import keeper, runner, webhooks
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
-from headway.store.database import StoreError
+from headway.store.database import Database, StoreError
 from headway.store.deliveries import add_deliveries, delivery_id
 from headway.store.items.items import Items
 from headway.store.jobs import Job
@@ -701,18 +701,19 @@ def test_the_disk_is_full(tmp_path):
 
 
 def test_a_server_says_that_it_is_alive_before_it_takes_anything(tmp_path, monkeypatch):
-    exchange, known = Items.exchange, []
+    exchange, known = Items.exchange, {}
 
     def noted(items, *given):
         with items._database.begin() as connection:
-            known.append(connection.execute(select(WORKERS.c.id)).scalars().all())
+            workers = connection.execute(select(WORKERS.c.id)).scalars().all()
+        known.setdefault(items._worker, workers)  # the module's server may ask meanwhile
         return exchange(items, *given)
 
     monkeypatch.setattr(Items, "exchange", noted)
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         batch = begun(client, lines(chat("a")))
         assert ended(client, batch).status == "completed"
-        assert known[0] == [front.jobs.store.worker]
+        assert known[front.jobs.store.worker] == [front.jobs.store.worker]
 
 
 def test_an_answer_of_the_store_that_was_lost(tmp_path):
@@ -795,7 +796,8 @@ def test_an_end_that_is_not_committed_is_not_counted(tmp_path, monkeypatch):
 
 def test_the_lease_is_renewed_while_many_jobs_end(tmp_path, monkeypatch):
     today, lease = [clock.unix()], []
-    monkeypatch.setattr(clock, "unix", lambda: today[0])
+    monkeypatch.setattr(clock, "now", lambda: today[0] * 10**9)
+    monkeypatch.setattr(Database, "now", lambda database: today[0])
     settings = config_of(tmp_path).jobs
     store = JobStore(settings, lambda *given: None, lambda *given: None)
     about = {"window": 1, "created_at": 0, "expires_at": 1, "status": "cancelling"}
@@ -818,6 +820,27 @@ def test_the_lease_is_renewed_while_many_jobs_end(tmp_path, monkeypatch):
 
     asyncio.run(main())
     assert len(lease) == 18 and min(lease) > 0
+
+
+def test_the_lease_goes_by_the_stores_clock(tmp_path, monkeypatch):
+    """That of the server is wrong, and then set back by an hour."""
+    hour, passed = 3_600, [0]
+    wrong = clock.unix() + hour
+    monkeypatch.setattr(clock, "now", lambda: passed[0] * 10**9)
+    settings = config_of(tmp_path).jobs
+    store = JobStore(settings, lambda *given: None, lambda *given: None)
+    renewed, keep_alive = [], store.items.keep_alive
+    store.items.keep_alive = lambda now, until: renewed.append(until) or keep_alive(now, until)
+
+    async def main():
+        kept = keeper.Keeper(store, SimpleNamespace(running={}), settings, JobMetrics(), None)
+        await kept._look(wrong)
+        passed[0] += keeper.RENEWED
+        await kept._look(wrong - hour)
+        await store.close()
+
+    asyncio.run(main())
+    assert len(renewed) == 2 and max(renewed) < wrong
 
 
 def away(*given):

@@ -37,7 +37,7 @@ class Keeper:
         self._store, self._runner, self._metrics, self._log = store, runner, metrics, log
         self._keep = settings.keep // SECOND
         self._told = {"delivers": bool(settings.webhooks)}
-        self._renew_at = self._clean_at = 0
+        self._renew_at = self._clean_at = 0  # on the monotonic clock
         self._work = asyncio.Event()
         self.leased = asyncio.Event()  # set once this server has its lease
 
@@ -57,23 +57,25 @@ class Keeper:
                 async with asyncio.timeout(LOOK):
                     await self._work.wait()
 
-    async def _renew(self, now: int) -> None:
-        """Renew the lease, if it is time."""
-        if now < self._renew_at:
+    async def _renew(self) -> None:
+        """Renew the lease, if it is time. It goes by the store's clock, since those of servers
+        differ; and the pause between two renewals by one that nobody can set."""
+        if clock.now() < self._renew_at:
             return
         store = self._store
+        now = await store.ask(store.now)
         await store.ask(store.items.keep_alive, now, now + LEASE)
-        self._renew_at = now + RENEWED
+        self._renew_at = clock.now() + RENEWED * SECOND
         self.leased.set()
         self._metrics.waiting = await store.ask(store.items.count_waiting)
 
     async def _look(self, now: int) -> None:
         store = self._store
-        await self._renew(now)
+        await self._renew()
         await store.ask(store.jobs.expire, now)
         for job in await store.ask(store.jobs.having, CANCELLING, FINALIZING):
             while await store.ask(store.endings.end_some, job):
-                await self._renew(clock.unix())  # ending many items may outlast the lease
+                await self._renew()  # ending many items may outlast the lease
         if ids := {item.job for item in self._runner.running.values()}:
             self._runner.cancel(ids - await store.ask(store.jobs.running, ids))
         if crashed := await store.ask(store.items.crashed):
@@ -81,7 +83,7 @@ class Keeper:
             results = [failed(item, Problem(500, why, code="crashed")) for item in crashed]
             await store.ask(store.items.exchange, results, [], 0)
             self._log.error("items given up", items=len(results), job=crashed[0].job, why=why)
-        if now >= self._clean_at:
+        if clock.now() >= self._clean_at:
             await store.ask(store.files.delete_expired, now, now - UPLOAD)
             await store.ask(partial(store.jobs.forget, now - self._keep, now, **self._told))
-            self._clean_at = now + CLEANED
+            self._clean_at = clock.now() + CLEANED * SECOND

@@ -41,7 +41,7 @@ class JobStore:
         self._database = Database(settings.store)
         self.is_alone = self._database.is_file
         self.endpoints = None if self.is_alone else endpoints
-        self.name = self._database.name
+        self.name, self.now = self._database.name, self._database.now
         self.files, self.jobs = Files(self._database), Jobs(self._database)
         self.deliveries = Deliveries(self._database)
         keep = settings.keep // SECOND

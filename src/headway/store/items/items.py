@@ -7,17 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    Row,
-    and_,
-    delete,
-    func,
-    insert,
-    select,
-    update,
-)
+from sqlalchemy import ColumnElement, Connection, Row, and_, delete, func, insert, select, update
 
 from headway.store.database import Database
 from headway.store.items.taking import MOST_ATTEMPTS, Place, Taking, Who, waiting
@@ -189,14 +179,21 @@ class Items:
 
     def keep_alive(self, now: int, until: int) -> None:
         """Renew this worker's lease, and free what dead workers hold. Call it before the worker
-        takes anything; otherwise other servers free its items."""
+        takes anything; otherwise other servers free its items. now, until: as `Database.now`.
+
+        If its own lease was over, the store may have been away for all workers. It then frees
+        nothing yet, so that the others can renew theirs and store what they have answered.
+        """
         mine = WORKERS.c.id == self._worker
         with self._database.begin() as connection:
-            if not connection.execute(
-                update(WORKERS).where(mine).values(alive_until=until)
-            ).rowcount:
+            wanted = select(WORKERS.c.alive_until).where(mine).with_for_update()
+            last = connection.execute(wanted).scalar()
+            if last is None:
                 connection.execute(insert(WORKERS).values(id=self._worker, alive_until=until))
-            _free(connection, WORKERS.c.alive_until < now)
+            else:
+                connection.execute(update(WORKERS).where(mine).values(alive_until=until))
+            if last is None or last >= now:
+                _free(connection, WORKERS.c.alive_until < now)
 
     def free_all(self) -> None:
         """Free what all other workers hold, when this worker has the store alone."""
