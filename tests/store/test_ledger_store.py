@@ -32,6 +32,7 @@ from headway.store.tables import METADATA
 ROOT = Path(__file__).parents[2]
 BEGAN = 1_800_000_000 * 10**9
 DAY = 20_833
+TABLES = REQUESTS, MINUTES, WRITERS
 RATE = 3_700_000_001  # billionths an hour: no share of it is whole
 COUNTED = ("fresh", "cached", "output", "recomputed", "discarded")
 WORDS = {
@@ -96,7 +97,7 @@ class Run:
 
     def flush(self, idle=0, opened=0, ended=(), closes=False, **more):
         """ended: device nanoseconds of requests that end in it."""
-        since, before = self.until, self.open
+        since, before, device_before = self.until, self.open, self.total
         self.until += idle + opened
         minute = self.until // MINUTE
         parts = {
@@ -122,6 +123,7 @@ class Run:
             closes=closes,
             since=since,
             open_before=before,
+            device_before=device_before,
             **more,
         )
 
@@ -207,6 +209,42 @@ def test_a_server_that_seemed_dead_takes_its_time_back(where, database):
         "unrecorded": 0,
     }
     assert problems(where) == []
+
+
+def test_a_store_that_is_restored_from_a_backup(where, database):
+    store = LedgerStore(database)
+    run = Run(store)
+    run.write(run.flush(100, 50, [10]))
+    backup = {}
+    with database.begin() as connection:
+        for table in TABLES:
+            rows = connection.execute(select(table)).all()
+            backup[table] = [dict(each._mapping) for each in rows]
+    run.write(run.flush(7, 30, [20, 20]))
+    with database.begin() as connection:
+        for table in TABLES:
+            connection.execute(table.delete())
+            connection.execute(table.insert(), backup[table])
+    run.write(run.flush(3, 20, [15]))
+    assert accounts(database) == {"idle": 103, "open": 35, "requests": 25, "unrecorded": 47}
+    assert problems(where) == []
+
+
+def test_a_store_that_is_restored_from_before_the_server_began(where, database):
+    store = LedgerStore(database)
+    run = Run(store)
+    run.write(run.flush(100, 50, [10]))
+    with database.begin() as connection:
+        for table in TABLES:
+            connection.execute(table.delete())
+    run.write(run.flush(10**9 + 7, 0, [40], closes=True))
+    assert accounts(database) == {
+        "idle": 10**9 + 7,
+        "open": 0,
+        "requests": 40,
+        "unrecorded": 110,
+    }
+    assert count(database, WRITERS) == 1 and problems(where) == []
 
 
 actions = st.lists(

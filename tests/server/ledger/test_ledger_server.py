@@ -16,9 +16,9 @@ from headway.server.engine.handle import EngineState
 from headway.server.ledger.book import Book
 from headway.server.ledger.explanation import WORDS
 from headway.server.protocol.problem import Problem
-from headway.store.database import StoreError
+from headway.store.database import Database, StoreError
 from headway.store.ledger.flush import MINUTE
-from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, WRITERS
+from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS, WRITERS
 from tests.postgresql import postgresql
 from tests.server.http.raw_client import HEAD, Hostile
 from tests.server.ledger.kept import exact, stored
@@ -397,6 +397,21 @@ def test_a_database_that_does_not_answer_is_away(tmp_path, monkeypatch):
         answers.set()
         until(lambda: writer.written and not writer.away)
     assert exact(tmp_path)
+
+
+def test_a_server_goes_on_in_a_store_that_is_restored_from_a_backup(tmp_path):
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        writer = front.ledger.writers[0]
+        client.post(PATH, json=BODY)
+        until(lambda: writer.written)
+        store = Database(str(tmp_path / "ledger.db"), alone=False)
+        with store.begin() as connection:  # the backup is older than the server
+            for table in (REQUESTS, MINUTES, WRITERS):
+                connection.execute(table.delete())
+        store.close()
+        id = client.post(PATH, json=BODY).json()["id"]
+        until(lambda: any(row["call"] == id for row in stored(tmp_path)))
+    assert exact(tmp_path) and not writer.away
 
 
 @pytest.mark.parametrize("refused", ["row", "lane"])

@@ -149,8 +149,13 @@ class LedgerWriter:
         while True:
             if self._pending is None:
                 self._number += 1
-                taken, since, open = self._take(self._number), self._until, self._open_ns
-                self._pending = replace(taken, since=since, open_before=open, closes=closes)
+                self._pending = replace(
+                    self._take(self._number),
+                    since=self._until,
+                    open_before=self._open_ns,
+                    device_before=self._stored_ns,
+                    closes=closes,
+                )
             flush = self._pending
             try:
                 self._register(flush)

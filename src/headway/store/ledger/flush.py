@@ -60,6 +60,7 @@ class Flush:
     closes: bool = False  # the writer's last flush
     since: int = 0  # `until` of the previous flush
     open_before: int = 0  # the account `open` after the previous flush
+    device_before: int = 0  # device time of all previous flushes
 
 
 def money(per_hour: int, nanoseconds: int) -> int:

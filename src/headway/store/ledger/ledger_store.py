@@ -78,6 +78,10 @@ class LedgerStore:
 
     def begin(self, writer: Writer, alive_until: int) -> None:
         """Register a writer. A second call does nothing."""
+        with self._database.begin() as connection:
+            self._add_writer(connection, writer, alive_until)
+
+    def _add_writer(self, connection: Connection, writer: Writer, alive_until: int) -> None:
         values = {
             **{name: getattr(writer, name) for name in Writer.__slots__},
             "until": writer.began,
@@ -87,23 +91,22 @@ class LedgerStore:
             "device_ns": 0,
             "open_ns": 0,
         }
-        with self._database.begin() as connection:
-            connection.execute(self._insert(WRITERS).values(values).on_conflict_do_nothing())
+        connection.execute(self._insert(WRITERS).values(values).on_conflict_do_nothing())
 
     def write(self, writer: Writer, flush: Flush, alive_until: int) -> None:
         """Store a flush, unless it is already stored."""
         with self._database.begin() as connection:
-            row = connection.execute(FIND_WRITER, {"writer": writer.id}).one()
+            row = connection.execute(FIND_WRITER, {"writer": writer.id}).one_or_none()
+            if row is None:  # a backup that is older than the writer was restored
+                self._add_writer(connection, writer, alive_until)
+                row = connection.execute(FIND_WRITER, {"writer": writer.id}).one()
             if row.flushes >= flush.number:
                 return  # stored by an earlier try whose answer was lost
-            device_ns, began = row.device_ns + flush.device_ns, row.began
-            if not row.device_ns:  # the writer's time begins once an engine is ready
-                began = flush.until - device_ns
-            elif row.closed:
-                device_ns -= self._reopen(connection, row, flush)
+            self._follow(connection, row, flush)
+            device_ns = flush.device_before + flush.device_ns
             values = {
                 "flushes": flush.number,
-                "began": began,
+                "began": flush.until - device_ns,  # moves on until an engine is ready
                 "until": flush.until,
                 "alive_until": alive_until,
                 "closed": flush.closes,
@@ -170,12 +173,15 @@ class LedgerStore:
         values = {"closed": True, "until": until, "open_ns": 0, "device_ns": row.device_ns + lost}
         connection.execute(update(WRITERS).where(WRITERS.c.id == row.id).values(values))
 
-    def _reopen(self, connection: Connection, row: Any, flush: Flush) -> int:
-        """Undo the closing of a writer that another server took for dead, but which is alive.
-        Returns the nanoseconds that were written as lost; the flush contains them."""
-        lost, open = row.until - flush.since, flush.open_before
-        self._move(connection, row, flush.since, (open, -lost - open))
-        return int(lost)
+    def _follow(self, connection: Connection, row: Any, flush: Flush) -> None:
+        """Bring a writer's accounts to where its earlier flushes had left them.
+
+        Another server may have taken it for dead and written its time as lost: then that is undone.
+        Or the store was restored from a backup: then what the lost flushes had is unrecorded.
+        """
+        missing, open = flush.device_before - row.device_ns, flush.open_before - row.open_ns
+        if missing or open:
+            self._move(connection, row, flush.since, (open, missing - open))
 
     def _move(self, connection: Connection, row: Any, at: int, change: tuple[int, int]) -> None:
         """Add to a writer's accounts `open` and `unrecorded`. change: nanoseconds for each."""
