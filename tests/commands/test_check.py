@@ -24,6 +24,7 @@ from headway.executor.torch.load import load
 from headway.executor.torch.loading import weight_bytes
 from headway.executor.torch.memory.memory_plan import Limits, gather_budget, plan_memory
 from headway.models import EMBEDDED
+from headway.server.config.config import ServerConfig
 from tests.tiny_encoders import make_encoder
 
 GIB = 1 << 30
@@ -235,7 +236,7 @@ def test_check_agrees_with_loading(free):
     verdict = check(None, 100, 28)
     shape, room = verdict.shape, verdict.room
     free(64 * GIB - shape.weights - room.second_head)
-    loaded = load(EMBEDDED, Limits())
+    loaded = load(EMBEDDED, Limits(32))
     plan, config = loaded.plan, loaded.config
     assert (room.fit, room.usable, room.blocks) == (plan.fit, plan.usable, plan.num_blocks)
     assert (room.activations, room.block_size) == (plan.activations, plan.block_size)
@@ -245,6 +246,15 @@ def test_check_agrees_with_loading(free):
     packed = loaded.executor.model.weights.head.weight is None
     assert plan.weights == shape.weights + (room.second_head if packed else 0)
     assert shape.tokenizer and shape.chat_template and shape.headers
+
+
+def test_its_blocks_are_those_that_llm_takes_by_default(free):
+    room = check(None, 100, 28).room
+    with LLM() as llm:
+        plan = llm.memory
+    assert (room.blocks, room.usable) == (plan.num_blocks, plan.usable)
+    of_a_server = load(EMBEDDED, Limits(ServerConfig().engine.slots)).plan
+    assert of_a_server.num_blocks == room.blocks
 
 
 def tensors(folder):

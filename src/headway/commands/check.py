@@ -46,6 +46,7 @@ FETCHED = (
     "tokenizer.model",
 )  # files that are fetched for a hub id: no weights
 MOST = 1 << 20  # the largest batch tried, in requests
+USUAL = Limits(32)  # the sequences of an LLM or a server that is given no slots
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room |
             return 0
 
     try:
-        plan = plan_memory(config, Limits(), itemsize, taken, rest, gather_budget(device))
+        plan = plan_memory(config, USUAL, itemsize, taken, rest, gather_budget(device))
     except MemoryPlanError as error:
         return str(error)
     each = -(-(prompt + answer) // plan.block_size)  # blocks of a request
