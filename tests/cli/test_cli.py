@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -9,8 +11,11 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
+from typer.main import get_command
 
 from headway.cli import main
+from headway.cli.app import app
+from headway.commands.replay.change import KEYS
 from headway.models import EMBEDDED
 
 SHEET = "--accelerator", "l4"
@@ -46,6 +51,37 @@ def test_every_commands_help_has_an_example(headway):
     for command, words in (("serve", "Default: 8000."), ("config", "Make an API key.")):
         status, said, _ = headway(command, "--help")
         assert status == 0 and words in said and "…" not in said
+
+
+def helps(command):
+    """The help of a command and of its subcommands."""
+    yield command.help or ""
+    for each in getattr(command, "commands", {}).values():
+        yield from helps(each)
+
+
+def test_every_example_is_a_whole_command(monkeypatch):
+    """Each has what its command requires, and no option that it does not know."""
+    monkeypatch.delenv("HEADWAY_LEDGER__URL", raising=False)
+    whole, examples = get_command(app), list[str]()
+    for text in helps(whole):
+        for example in re.findall(r"Examples?: (headway .*?)(?:\n\n|$)", text, re.DOTALL):
+            examples += re.split(r";\s|, then ", example)
+    assert len(examples) > 25
+    for example in examples:
+        _, *words = shlex.split(example.partition(" > ")[0])
+        command = whole
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        command.make_context(example, words)  # raises a UsageError
+
+
+def test_the_help_agrees_with_what_it_is_about(headway):
+    _, said, _ = headway("--help")
+    (takes,) = re.findall(r"Begin with headway demo \((.*?)\)", " ".join(said.split()))
+    assert takes in " ".join(headway("demo", "--help")[1].split())
+    _, said, _ = headway("replay", "--help")
+    assert [name for name in KEYS if name not in said] == []
 
 
 def test_generate_in_a_process_of_its_own_prints_the_text_and_the_memory_on_stderr():

@@ -26,7 +26,7 @@ MEASURE, SERVE, PREDICT = "Measure and compare", "Use a model", "Predict"
 
 app = typer.Typer(
     help="Serve models under a latency budget per endpoint, and measure what batching costs.\n\n"
-    "Begin with `headway demo` (three minutes) or `headway serve`. "
+    "Begin with `headway demo` (a minute and a quarter) or `headway serve`. "
     "`headway COMMAND --help` shows an example of each command.",
     no_args_is_help=True,
     add_completion=False,

@@ -39,7 +39,7 @@ def spend(
     """Print what requests cost: in all, per good request and per resolved outcome.
 
     A good request has ended by itself, inside every limit of its lane. Below stands where all
-    device time went: requests, waste, idle and unrecorded sum to it exactly.
+    device time went: its accounts (docs/ledger.md) sum to it exactly.
 
     Example: headway ledger spend --ledger ledger.db --by prompt_version
     """
@@ -58,7 +58,7 @@ def query(
 
     Nothing that a query does changes the ledger. With --json, each row is a line.
 
-    Example: headway ledger query "SELECT lane, avg(wall_ns) / 1e6 AS ms FROM requests GROUP BY 1"
+    Example: headway ledger query --ledger ledger.db "SELECT count(*) FROM requests GROUP BY lane"
     """
     from headway.commands.ledger.ledger_query import run_query
 

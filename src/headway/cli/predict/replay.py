@@ -29,8 +29,8 @@ def replay(
         typer.Option(
             "--set",
             metavar="NAME=VALUE",
-            help="Change slots, step_tokens, chunk, order, mix, window or num_blocks. May be "
-            "repeated.",
+            help="Change slots, step_tokens, chunk, order, mix, preempt, defer, relegate, window "
+            "or num_blocks. May be repeated.",
         ),
     ] = None,
     strategy: Annotated[
