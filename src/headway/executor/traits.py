@@ -81,6 +81,8 @@ class Traits:
         """Raise SettingError for a pooling that the executor does not have."""
         if not self.poolings:
             raise SettingError(f"{self.name} makes no vectors of prompts")
+        if pooling == Pooling.HEAD and pooling not in self.poolings:
+            raise SettingError("the model is not a classifier: it gives no labels")
         if pooling not in self.poolings:
             known = ", ".join(self.poolings)
             raise SettingError(f"{self.name} has no pooling {str(pooling)!r}: it has {known}")

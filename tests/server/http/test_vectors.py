@@ -354,6 +354,7 @@ def test_an_encoder_generates_nothing(embedder, classifier):
     )
     refused = post(embedder[0], "classify", 400, input="the cat")
     assert (refused["code"], refused["param"]) == ("not_supported", "model")
+    assert refused["message"] == "the model is not a classifier: it gives no labels"
 
 
 def test_each_text_is_a_request_of_its_lane_and_is_counted():
