@@ -109,6 +109,10 @@ def test_a_store_says_what_it_lacks(tmp_path):
     Database(store).close()
     refused = run("--ledger", store).exception
     assert isinstance(refused, SettingError) and "with --config" in str(refused)
+    assert "an empty file if it had none" in str(refused)
+    (empty := tmp_path / "empty.yaml").touch()
+    refused = run("--ledger", store, "--config", empty).exception
+    assert isinstance(refused, SettingError) and "no requests in the ledger yet" in str(refused)
     file = tmp_path / "headway.yaml"
     file.write_text(yaml.safe_dump({"lanes": LANES, "engine": ENGINE}))
     refused = run("--ledger", store, "--config", file).exception

@@ -28,7 +28,7 @@ from headway.store.tables import VERSIONS
 MOST = 200_000  # requests; if there are more, the earliest are left out
 NO_LANES = (
     "no lanes are known: the store has no versions of the configuration. Name the server's file "
-    "with --config"
+    "with --config, or an empty file if it had none"
 )
 
 
