@@ -356,6 +356,18 @@ def test_drawn_lanes_are_not_judged_by_their_lowest_rate(tmp_path):
     assert "At rate 16" not in words and "Too few" not in words
 
 
+def test_a_lane_with_a_rate_of_its_own_beside_a_trace_is_judged_by_the_highest_rate(tmp_path):
+    """The same 240 requests of the trace come in 120 or in 15 s, with 60 or 7 of nightly."""
+    path = two_a_second(tmp_path, 400)
+    nightly = "nightly: {arrivals: poisson, prompt: 40, answer: 4, rate: 0.5}\n"
+    path.write_text(path.read_text() + nightly)
+    wishes = {"lanes": path, "strategies": "continuous-mixed", "seconds": 120.0}
+    _, said, _ = swept(tmp_path, "rate=2.5,16.5", **wishes)
+    words = " ".join(said.split())
+    (few,) = re.findall(r"At rate 16.5: too few requests for p95.*?: nightly (\d+)\.", words)
+    assert int(few) < 10
+
+
 def two_a_second(folder, count=60):
     """Lanes of a trace whose first request arrives at once."""
     rows = "".join(f"{at / 2},40,4\n" for at in range(count))

@@ -135,14 +135,22 @@ class SweepRun:
 
     def _too_few(self, experiment: Experiment, services: Sequence[EndpointTraffic]) -> str:
         """Which percentiles will be missing. For drawn lanes only at the lowest rate, since higher
-        rates have more requests; a recorded lane has the same number at each rate."""
-        few = too_few(experiment)
-        is_of_rates = self.sweep.setting in ("rate", "load")
-        if not few or not is_of_rates or any(each.is_recorded for each in services):
-            return few
-        if not self.sweep.values:
+        rates have more requests. A recorded lane has the same number at each rate, in the less time
+        the higher the rate, and a lane beside it with a rate of its own has fewer then."""
+        setting, values = self.sweep.setting, self.sweep.values
+        recorded = any(each.is_recorded for each in services)
+        shrinks = recorded and any(each.rate for each in services)
+        if setting not in ("rate", "load") or (recorded and not shrinks):
+            return too_few(experiment)
+        if not values:
             return ""  # each capacity states its own n
-        return f"At {self.sweep.setting} {self.sweep.values[0]:g}: {few[0].lower()}{few[1:]}"
+        at = values[0]
+        if shrinks:
+            at = values[-1]
+            options = options_at(self.options, setting, at)
+            experiment = simulated_experiment(options, self.calibration, services)
+        few = too_few(experiment)
+        return f"At {setting} {at:g}: {few[0].lower()}{few[1:]}" if few else ""
 
     def _check_policies(self, services: Sequence[EndpointTraffic]) -> None:
         """Raise SettingError unless the setting applies to at least one strategy."""
