@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 import headway
 from headway.batching.calling import ProcessDiedError, WrongResultsError
 from headway.batching.executor import SharedError
-from headway.batching.item import Deliveries, FutureSink, Item, LoopSink, Result
+from headway.batching.item import Deliveries, FutureSink, Item, LoopSink, Offer, Result
 from headway.batching.line import Waiting
 from headway.core.lane import Budget, Lane
 from headway.core.load import LaneLoad, Load
@@ -617,6 +617,71 @@ def test_what_a_callback_or_rows_raises_costs_the_others_nothing(held, caplog):
         "`rows` failed after a call",
         "`staged` failed after a call",
     }
+
+
+class Settled:
+    """Counts how often an account is settled; `begun` waits until it may go on."""
+
+    def __init__(self):
+        self.count, self.entered, self.go = 0, threading.Event(), threading.Event()
+
+    def begun(self):
+        self.entered.set()
+        assert self.go.wait(30)
+
+    def settled(self, row):
+        self.count += 1
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_an_offer_that_meets_the_engines_end_costs_the_others_nothing(held):
+    """Everybody hears of the end once, also those behind an item whose offer has just failed."""
+
+    def exits(steps, items):
+        if items:
+            raise SystemExit(1)
+
+    class Fails(FutureSink):
+        def take(self, news):  # in the engine's thread, on its way through the open items
+            account.go.set()
+            assert failed.wait(30)
+            super().take(news)
+
+    def offers():
+        with pytest.raises(EngineDownError):
+            batcher.offer([Offer(2, FutureSink()), Offer(3, FutureSink(), account)])
+        failed.set()
+
+    account, failed, first = Settled(), threading.Event(), Fails()
+    batcher = headway.Batcher(held, rows=exits, max_waiting=8)
+    batcher.offer([Offer(1, first)])
+    with ThreadPoolExecutor(1) as pool:
+        offered = pool.submit(offers)
+        assert account.entered.wait(30)
+        last = batcher.submit(4)
+        held.free()
+        offered.result(30)
+        for future in (first.future, last):
+            assert isinstance(future.exception(30), EngineDownError)
+    batcher.close()
+    assert account.count == 1 and not batcher.load.lanes["default"].waiting
+
+
+def test_an_account_that_raises_costs_the_others_nothing(caplog):
+    class Broken:
+        def begun(self):
+            pass
+
+        def settled(self, row):
+            raise ValueError("not kept")
+
+    async def main():
+        async with asyncio.timeout(30):
+            return await batcher.acall(1, account=Broken()), await batcher.acall(2)
+
+    with headway.Batcher(doubled) as batcher:
+        assert asyncio.run(main()) == (2, 4)
+    assert caplog.messages == ["an account could not be settled"]
 
 
 def test_closing_inside_a_loop():

@@ -259,6 +259,19 @@ def test_an_account_hears_of_an_engine_that_is_down():
     assert told.rows == [None] and told.begins == 1
 
 
+def test_an_account_that_raises_costs_nobody_an_answer(llms, caplog):
+    class Broken(Told):
+        def settled(self, row):
+            raise ValueError("not kept")
+
+    async def main():
+        async with asyncio.timeout(60):
+            return await llms[0].agenerate(PROMPT, SHORT, account=Broken())
+
+    assert asyncio.run(main()).tokens == llms[0].generate([PROMPT], SHORT)[0].tokens
+    assert caplog.messages == ["an account could not be settled"]
+
+
 def test_the_wait_is_the_engines_own_first_token_estimate_where_it_has_one():
     """An eta of 50 ms for 10 prompt tokens of 1 ms each is a wait of 40."""
     known = LaneLoad(Lane(), 2, 10, eta=50 * MS, eta_prompt=10)

@@ -35,7 +35,7 @@ from headway.core.request import NEVER, Finish, Request
 from headway.core.sampling import UNASKED, Sampling
 from headway.core.scheduler import Scheduler
 from headway.errors import EngineDownError, SettingError
-from headway.live.account import Account
+from headway.live.account import Account, settle
 from headway.live.engine import LiveEngine
 from headway.pipelines.graph import Chainable
 
@@ -199,12 +199,13 @@ class Batcher(Chainable):
         self._deliveries.send()
 
     def _end(self, id: str, news: News) -> None:
-        item = self._items.pop(id)
+        item = self._items.pop(id, None)
+        if item is None:  # its `offer` has failed meanwhile
+            return
         item.dropped = True
         self._waiting.leave([item])
         self._executor.ended(item)
-        if item.account:
-            item.account.settled(item.row)
+        settle(item.account, item.row)
         self._deliveries.add(item.sink, news)
 
     def _keep_rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
@@ -231,23 +232,21 @@ class Batcher(Chainable):
         Their sinks get the results. Raises RefusedError, PromptError, EngineDownError.
         """
         lane, now = self.lane_of(lane), self._engine.clock.now()
-        cost_of, told = self.settings.cost_of, list[Account]()
+        cost_of = self.settings.cost_of
         items = [Item(each[0], lane, each.sink, each.account, cost_of(each[0])) for each in offers]
         self._waiting.enter(items, self._engine.load, now)
         try:
             requests = [self._request(*each, now) for each in zip(items, offers, strict=True)]
             for item in items:
-                self._items[item.id] = item
                 if item.account:
                     item.account.begun()
-                    told.append(item.account)
+                self._items[item.id] = item
             self._engine.offer(requests, self)
         except BaseException:
-            for item in items:
-                self._items.pop(item.id, None)
             self._waiting.leave(items)
-            for account in told:
-                account.settled(None)
+            for item in items:
+                if self._items.pop(item.id, None):  # else `tell` has ended it meanwhile
+                    settle(item.account, None)
             raise
         return items
 

@@ -1,5 +1,6 @@
 """Account: hears once what a request has cost, even when the request's caller has left."""
 
+import logging
 from typing import Protocol
 
 from headway.core.ledger import RequestRow
@@ -19,3 +20,14 @@ class Account(Protocol):
         Called from any thread, before the caller hears of the end. It must not block.
         """
         ...
+
+
+def settle(account: Account | None, row: RequestRow | None) -> None:
+    """Settle a request's account, if it has one. What the account raises is logged, because it
+    would end the engine, and with it the requests of all other callers."""
+    if account is None:
+        return
+    try:
+        account.settled(row)
+    except Exception:  # the edge of the engine's thread
+        logging.getLogger("headway.engine").exception("an account could not be settled")

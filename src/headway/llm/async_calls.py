@@ -9,7 +9,7 @@ from headway.core.batch import Event
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER
 from headway.errors import EngineDownError, RefusedError
-from headway.live.account import Account
+from headway.live.account import Account, settle
 from headway.live.engine import LiveEngine
 from headway.llm.answer import Answer, Completion, Delta
 from headway.llm.options import Options, integer
@@ -96,9 +96,9 @@ class _Call:
         self.row: RequestRow | None = None
 
     async def deltas(self) -> AsyncGenerator[Delta]:
-        self._rows[self.answer.request.id] = None
         if self._account:
             self._account.begun()
+        self._rows[self.answer.request.id] = None
         try:
             async with aclosing(self._engine.stream(self.answer.request, self._end)) as events:
                 async for event in events:
@@ -113,5 +113,4 @@ class _Call:
             self.row = self._rows.pop(self.answer.request.id)
         except KeyError:
             return
-        if self._account:
-            self._account.settled(self.row)
+        settle(self._account, self.row)
