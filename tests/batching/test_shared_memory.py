@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import resource
 from multiprocessing.shared_memory import SharedMemory
 
 import numpy as np
@@ -104,3 +105,19 @@ def test_calls_in_processes(rooms):
                 future.result()
         assert batcher.call(arrays[3])[0] == 6
     assert rooms
+
+
+def test_a_room_has_all_of_its_pages_before_anything_is_written(room):
+    room.grow(100 * LEAST)
+    assert os.stat(f"/dev/shm/{room.name}").st_blocks * 512 >= 100 * LEAST
+
+
+def test_values_are_pickled_where_the_system_has_no_room(room):
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2 * LEAST, limits[1]))
+    try:
+        packed = room.pack([np.ones(LARGE), np.ones(3 * LARGE)])
+        assert not (room.name or packed.sizes) and room.unpack(packed)[1].sum() == 3 * LARGE
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert room.pack([np.ones(3 * LARGE)]).sizes == (3 * LEAST,), "a later value finds room"

@@ -1,5 +1,6 @@
 """Pass values between processes: large buffers through shared memory, the rest pickled."""
 
+import os
 import pickle
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple
@@ -31,8 +32,8 @@ class Room:
         return self._memory.name if self._memory else ""
 
     def pack(self, value: Any) -> Packed:
-        """Pack a value, with its buffers in this room if they are large. Raises what pickle raises,
-        and OSError if the system has no memory."""
+        """Pack a value, with its buffers in this room if they are large. Raises what pickle
+        raises."""
         pickled, views = _taken_apart(value)
         self.grow(sum(view.nbytes for view in views))
         return _packed(pickled, views, self._memory)
@@ -44,10 +45,10 @@ class Room:
         return _unpacked(packed, self._memory)
 
     def grow(self, size: int) -> None:
-        """Make room for this many bytes, if they are at least LEAST."""
+        """Make room for this many bytes, if they are at least LEAST and the system has them."""
         if size >= LEAST and (self._memory is None or self._memory.size < size):
             self.close()
-            self._memory = SharedMemory(create=True, size=-(-size // PAGE) * PAGE)
+            self._memory = _reserved(-(-size // PAGE) * PAGE)
 
     def close(self) -> None:
         """Free the shared memory."""
@@ -55,6 +56,24 @@ class Room:
             self._memory.close()
             self._memory.unlink()
             self._memory = None
+
+
+def _reserved(size: int) -> SharedMemory | None:
+    """New shared memory, with all of its pages; None: the system has not so many. Linux promises
+    pages that it does not have, and ends the process (SIGBUS) that writes into them. Docker gives a
+    container 64 MiB, unless --shm-size says otherwise."""
+    try:
+        memory = SharedMemory(create=True, size=size)
+    except OSError:
+        return None
+    try:
+        if hasattr(os, "posix_fallocate"):  # macOS has none
+            os.posix_fallocate(memory._fd, 0, size)  # type: ignore[attr-defined]
+    except OSError:
+        memory.close()
+        memory.unlink()
+        return None
+    return memory
 
 
 _mapped: dict[str, SharedMemory] = {}  # in a worker process: the owner's rooms, by name
