@@ -51,6 +51,20 @@ def test_it_generates_for_each_element_and_streams_where_it_is_last(llm):
         left.close()
 
 
+def test_what_a_callback_raises_costs_the_model_nothing(llm, caplog):
+    def exits(future):
+        raise SystemExit(1)
+
+    made = Pipeline(stage(llm, options=FEW))
+    futures = [made.submit(prompt) for prompt in PROMPTS]
+    for future in futures:
+        future.add_done_callback(exits)
+    texts = [future.result(30).text for future in futures]
+    made.close()
+    assert texts == [answer.text for answer in llm.generate(PROMPTS, FEW)]
+    assert set(caplog.messages) == {"a caller could not be told its result"}
+
+
 def test_embeddings_and_scores_are_functions_of_lists(llm):
     pairs = [("a list", "list.append adds"), ("json", "json.dumps"), ("a list", "json")]
     apart = [llm.score(query, [page])[0] for query, page in pairs]

@@ -6,11 +6,12 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import count
 from typing import Any, Self
 
 from headway.batching.item import (
+    Deliveries,
     Failure,
     FutureSink,
     LoopQueueSink,
@@ -230,11 +231,8 @@ def _news(workflow: Workflow) -> News:
 
 
 def _tell(workflow: Workflow, news: News) -> None:
-    sink = workflow.sink
-    if sink is None:
-        return
-    if sink.loop is None:
-        sink.take(news)
-        return
-    with suppress(RuntimeError):  # the loop is closed, so there is no one left to tell
-        sink.loop.call_soon_threadsafe(sink.take, news)
+    """Tell the workflow's caller. What its callbacks raise is logged: it would end an engine."""
+    if workflow.sink is not None:
+        deliveries = Deliveries()
+        deliveries.add(workflow.sink, news)
+        deliveries.send()
