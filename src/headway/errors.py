@@ -121,5 +121,10 @@ def did_you_mean(name: str, known: Collection[str]) -> str:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or the name of its class if it has none."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """The first line of an error's message, or the name of its class if it has none. An error of
+    the user's own class may even raise when it is asked for its message."""
+    try:
+        lines = str(error).strip().splitlines()
+    except Exception:
+        lines = []
+    return (lines or [type(error).__name__])[0]

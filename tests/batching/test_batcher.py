@@ -146,6 +146,53 @@ def test_the_item_that_makes_a_call_raise_is_found_and_fails_alone(held, caplog)
     assert caplog.messages == ["a call of 1 items failed: ValueError: -3 is negative"]
 
 
+class ComputedAsRead:
+    """Results that are computed one by one, as they are read."""
+
+    def __init__(self, items):
+        self.items = items
+
+    def __len__(self):
+        return len(self.items)
+
+    def __iter__(self):
+        for item in self.items:
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+
+
+class Speechless(Exception):
+    """An error whose own class breaks when it is asked for the message."""
+
+    def __str__(self):
+        raise AttributeError("there is no message")
+
+
+@pytest.mark.parametrize("computed", [ComputedAsRead, list])
+@pytest.mark.parametrize("error", [ValueError("no"), Speechless(), KeyboardInterrupt()])
+def test_an_odd_error_or_result_costs_the_others_of_its_call_nothing(held, computed, error):
+    def function(items):
+        for item in items:
+            if isinstance(item, BaseException) and computed is list:
+                raise item
+        return computed(items)
+
+    held.function = function
+    with headway.Batcher(held) as batcher:
+        futures = [batcher.submit(0)]
+        assert held.began.acquire(timeout=30)
+        futures += [batcher.submit(item) for item in (1, error, 3)]
+        held.free()
+        one, other = futures[1], futures[3]
+        if isinstance(error, Exception):
+            assert (one.result(30), other.result(30)) == (1, 3)
+            assert futures[2].exception(30) is error
+        else:  # it is not searched for in halves
+            assert isinstance(other.exception(30), SharedError)
+        assert batcher.call(7) == 7 and not batcher.down
+
+
 def test_halves_are_called_without_items_that_were_dropped_meanwhile(held):
     held.function = lambda items: 1 / 0
     with headway.Batcher(held, size=8, window=900) as batcher:

@@ -138,7 +138,7 @@ def _call(function: Function, packed: Packed, room: str) -> Packed:
     RuntimeError if that cannot be pickled and unpickled: such an error would break the pool."""
     try:
         items = unpack(packed, room)
-        return pack(list(checked(function(items), len(items))), room)
+        return pack(checked(function(items), len(items)), room)
     except BaseException as error:
         if _comes_through(error):
             raise
@@ -167,8 +167,9 @@ class WrongResultsError(EngineError):
     """A function did not return one result for each item."""
 
 
-def checked(results: Any, count: int) -> Sequence[Any]:
-    """Return the results. Raises WrongResultsError if they are not a sequence of this length."""
+def checked(results: Any, count: int) -> list[Any]:
+    """Return the results as a list. Raises WrongResultsError if they are not a sequence of this
+    length, and what a sequence raises that computes its results as it is read."""
     try:
         length = len(results)
     except TypeError:
@@ -180,6 +181,7 @@ def checked(results: Any, count: int) -> Sequence[Any]:
         raise WrongResultsError(
             f"the function returned a {type(results).__name__}, not a list of results"
         )
-    if length != count:
+    found = list(results) if length == count else []
+    if len(found) != count:
         raise WrongResultsError(f"the function returned {length} results for {count} items")
-    return results  # type: ignore[no-any-return]
+    return found

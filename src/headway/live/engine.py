@@ -15,7 +15,7 @@ from headway.core.load import Load
 from headway.core.request import Request
 from headway.core.scheduler import Scheduler
 from headway.engine import Engine, Executor, forgotten
-from headway.errors import EngineDownError, RefusedError
+from headway.errors import EngineDownError, RefusedError, first_line
 from headway.executor.guarded import GuardedExecutor
 from headway.journal.record import Record
 from headway.live.callers import Caller, Callers, LoopCaller, QueueCaller, Told, heard
@@ -152,7 +152,7 @@ class LiveEngine:
                 scheduler.ledger.take_changes()  # only a server reports them
                 self._callers.tell(events)
         except BaseException as error:  # the thread's edge: no caller may wait forever
-            down = EngineDownError(f"the engine is down: {error or type(error).__name__}")
+            down = EngineDownError(f"the engine is down: {first_line(error)}")
             down.__cause__ = error
             self._callers.fail(down)
             raise
