@@ -175,6 +175,40 @@ def test_a_slow_judge_is_bounded_by_the_deadline():
     assert answer.accepted is False and row.good and "before the judge" in row.attempts[0].verdict
 
 
+def test_speculation_does_not_wait_for_a_slow_judge():
+    async def judge(answer):
+        await asyncio.sleep(0.15)
+        return False
+
+    route = cascade(target("small", 10), LARGE, accept=Valid(judge, "slow"), speculate=True)
+    (answer,), (row,) = decided(route, RouteRequest("x", timeout=0.2))
+    assert (answer.text, answer.accepted) == ("large", True)
+    assert story(row) == [("small", "first", "rejected"), ("large", "speculative", "won")]
+    assert row.attempts[1].began < 100 * MS and row.attempts[0].verdict == "slow: failed"
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, DeadlineError])
+def test_a_judges_own_timeout_ends_the_request(kind):
+    """It is an error like any other that a check raises, and not the request's deadline."""
+
+    async def judge(answer):
+        raise kind("the grader did not answer")
+
+    for timeout in (0, 1):
+        (end,), (row,) = decided(
+            cascade(target("small", 10), LARGE, accept=Valid(judge)),
+            RouteRequest("x", timeout=timeout),
+        )
+        assert type(end) is kind and str(end) == row.error == "the grader did not answer"
+
+
+def test_a_deadline_is_the_error_though_a_target_has_failed_before():
+    small, hangs = target("small", 10, fails=ALWAYS), target("large", 50, hangs=ALWAYS)
+    (end,), (row,) = decided(cascade(small, hangs), RouteRequest("x", timeout=0.2))
+    assert isinstance(end, DeadlineError) and "asked: small, large" in str(end)
+    assert story(row) == [("small", "first", "failed"), ("large", "escalated", "late")]
+
+
 def test_no_time_at_all_asks_nobody():
     (end,), (row,) = decided(cascade(target("small", 1), LARGE), RouteRequest("x", deadline=0))
     assert isinstance(end, DeadlineError) and row.attempts == ()

@@ -97,6 +97,17 @@ def test_scores_that_come_too_late_leave_the_first_answer():
     assert (answer.text, answer.accepted) == ("a", False) and row.good
 
 
+def test_a_scores_own_timeout_ends_the_request():
+    async def score(answer):
+        raise TimeoutError("the scorer did not answer")
+
+    for timeout in (0, 1):
+        (end,), (row,) = decided(
+            ensemble([target("a", 10)], Best(score)), RouteRequest("x", timeout=timeout)
+        )
+        assert type(end) is TimeoutError and row.error == "the scorer did not answer"
+
+
 def test_members_that_fail_leave_the_others():
     dead = target("dead", 1, fails=DEAD)
     (answer,), (row,) = decided(ensemble([dead, target("b", 10)]), RouteRequest("x"))

@@ -63,7 +63,7 @@ class Cascade(Route):
                 if attempts.left > 0:
                     run.speculate()
                     continue
-                return run.settle()
+                return run.settle(attempts.too_late())
             if won := await run.hear(attempt):
                 return won
 
@@ -139,12 +139,21 @@ class _Run:
         return self._escalate(at, f"{attempt.target.name}: {verdict.words}")
 
     async def _judge(self, judge: Judge, tier: Sequence[Attempt]) -> Verdict:
-        deadline = self._attempts.request.deadline
+        """The judge's verdict. While it decides, the next target is asked if its time has come."""
+        attempts = self._attempts
+        verdict = asyncio.ensure_future(judge.judge([each.answer for each in tier]))
         try:
-            async with asyncio.timeout_at(None if deadline == NEVER else deadline / 1e9):
-                return await judge.judge([each.answer for each in tier])
-        except TimeoutError:
-            return Verdict(False, "the deadline was over before the judge had decided")
+            while True:
+                until = min(self.speculate_at(), attempts.request.deadline)
+                seconds = None if until == NEVER else max(0, until - loop_now()) / 1e9
+                await asyncio.wait([verdict], timeout=seconds)
+                if verdict.done():
+                    return verdict.result()
+                if attempts.left <= 0:
+                    return Verdict(False, "the deadline was over before the judge had decided")
+                self.speculate()
+        finally:
+            verdict.cancel()
 
     def _place(self, attempt: Attempt) -> int:
         return self._cascade.targets.index(attempt.target)
@@ -163,10 +172,10 @@ class _Run:
             self._error = DeadlineError(f"{words}; no time is left for a larger target")
         return None if attempts.open else self.settle()
 
-    def settle(self) -> Attempt:
+    def settle(self, late: DeadlineError | None = None) -> Attempt:
         """Return the rejected answer, as no better one will come. Raises the request's error if
-        there is none, or if best_effort is False."""
+        there is none, or if best_effort is False. late: it, if the deadline has passed."""
         if self._rejected is None or not self._cascade.best_effort:
-            raise self._error or self._attempts.too_late()
+            raise late or self._error or self._attempts.too_late()
         self._rejected.answer = replace(self._rejected.answer, accepted=False)
         return self._rejected

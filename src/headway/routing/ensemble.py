@@ -147,9 +147,12 @@ class Ensemble(Route):
     async def _chosen(self, attempts: Attempts, answered: Sequence[Attempt]) -> Attempt:
         deadline = attempts.request.deadline
         try:
-            async with asyncio.timeout_at(None if deadline == NEVER else deadline / 1e9):
+            until = None if deadline == NEVER else deadline / 1e9
+            async with asyncio.timeout_at(until) as limit:
                 best, words = await self._choose.choose([each.answer for each in answered])
         except TimeoutError:
+            if not limit.expired():
+                raise  # a TimeoutError before the deadline is the chooser's own
             best, words = 0, "the deadline was over before the answers had their scores"
             answered[0].answer = replace(answered[0].answer, accepted=False)
         answered[best].verdict = words
