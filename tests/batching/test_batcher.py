@@ -5,6 +5,8 @@ import copy
 import logging
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -32,6 +34,7 @@ from headway.errors import (
     RefusedError,
     SettingError,
 )
+from headway.live.engine import FORKED
 
 
 def doubled(items):
@@ -964,6 +967,38 @@ def test_the_decorator_makes_a_function_of_one_item():
         each.close()
     assert plain(4) == 8, "the next call begins another batcher"
     plain.close()
+
+
+FORKS = """
+import os
+import signal
+import headway
+
+def doubled(items):
+    return [2 * item for item in items]
+
+own, shared = headway.batch(doubled), headway.Batcher(doubled)
+before = own(1), shared.call(1)
+if child := os.fork():
+    print(before, own(3), shared.call(3), os.waitpid(child, 0)[1])
+else:
+    signal.alarm(30)
+    own(2)
+    try:
+        shared.call(2)
+    except headway.HeadwayError as error:
+        print(own(2), shared.down == str(error), error, flush=True)
+own.close()
+shared.close()
+"""
+
+
+def test_a_forked_process_starts_another_batcher_or_is_told_why_not():
+    done = subprocess.run(
+        [sys.executable, "-c", FORKS], capture_output=True, text=True, timeout=60, check=True
+    )
+    child, parent = done.stdout.splitlines()
+    assert child == f"4 True {FORKED}" and parent == "(2, 2) 6 6 0", done.stderr
 
 
 def test_each_instance_has_its_own_batcher():

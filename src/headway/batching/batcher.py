@@ -97,6 +97,11 @@ class Batcher(Chainable):
         return self._waiting.counted(self._engine.load)
 
     @property
+    def is_here(self) -> bool:
+        """Whether the batcher runs in this process, and not in one that this was forked from."""
+        return self._engine.is_here
+
+    @property
     def down(self) -> str:
         """Why the batcher takes no more items; empty while it takes them."""
         return self._engine.down
@@ -111,9 +116,10 @@ class Batcher(Chainable):
 
     def close(self) -> None:
         """Call the function with all waiting items, then end its thread and its processes. A
-        second close does nothing."""
+        second close does nothing, nor does one in a forked process, which has none of these."""
         self._engine.close()
-        self._executor.close()
+        if self._engine.is_here:
+            self._executor.close()
 
     def submit(self, item: Any, *, lane: str = "", deadline: float = 0) -> "Future[Any]":
         """Submit an item and return a future of its result. Cancelling it cancels the item.

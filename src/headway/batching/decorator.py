@@ -39,9 +39,9 @@ class BatchedFunction(Chainable):
 
     @property
     def batcher(self) -> Batcher:
-        """The function's Batcher, started if there is none."""
+        """The function's Batcher, started if there is none in this process."""
         with self._lock:
-            if self._batcher is None:
+            if self._batcher is None or not self._batcher.is_here:
                 self._batcher = Batcher(self.function, **self.settings)
             return self._batcher
 

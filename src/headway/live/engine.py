@@ -1,6 +1,7 @@
 """The engine in its own thread, for callers in any other thread (LiveEngine)."""
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from weakref import WeakKeyDictionary, finalize
@@ -23,6 +24,7 @@ from headway.live.clock import WallClock
 from headway.live.inbox import LiveInbox
 
 LEAVING = 10.0  # seconds that a program which ends waits for the step under way
+FORKED = "the engine's thread is in the process that this one was forked from: start another here"
 
 
 class LiveEngine:
@@ -48,7 +50,7 @@ class LiveEngine:
         executor.on_back(self._inbox.wake)
         self._engine = Engine(scheduler, GuardedExecutor(executor), self._inbox, self.clock, keep)
         self._rows, self._staged = rows, staged
-        self._callers = Callers()
+        self._callers, self._process = Callers(), os.getpid()
         # For each event loop, the list that its callers share. Only the engine's thread changes it.
         self._told: WeakKeyDictionary[asyncio.AbstractEventLoop, Told] = WeakKeyDictionary()
         self._thread = threading.Thread(target=self._serve, name="headway-engine", daemon=True)
@@ -61,14 +63,26 @@ class LiveEngine:
         return self._engine.load
 
     @property
+    def is_here(self) -> bool:
+        """Whether the engine's thread is in this process, and not in one that this was forked
+        from."""
+        return self._process == os.getpid()
+
+    @property
     def down(self) -> str:
         """Why the engine takes no more requests; empty while it takes them."""
-        return self._callers.down
+        return self._callers.down if self.is_here else FORKED
+
+    def _check_here(self) -> None:
+        """Raise EngineDownError in a forked process, where nobody would ever answer."""
+        if not self.is_here:
+            raise EngineDownError(FORKED)
 
     def submit(self, requests: Iterable[Request], caller: Caller) -> None:
         """Submit all requests; their events go to the caller. Raises RefusedError and submits none
         if one of them is refused, and EngineDownError if the engine is down."""
         submitted = list(requests)
+        self._check_here()
         self._callers.check_up()
         for request in submitted:
             if isinstance(answer := admit(request, self.load, self.clock.now()), Refuse):
@@ -82,6 +96,7 @@ class LiveEngine:
         enough: no more requests will come for now. Raises EngineDownError if the engine is down.
         """
         submitted = list(requests)
+        self._check_here()
         self._callers.add([request.id for request in submitted], caller)
         self._inbox.put([*map(Add, submitted), *([Enough()] if enough else [])])
 
@@ -137,9 +152,11 @@ class LiveEngine:
         self._inbox.put([retune])
 
     def close(self) -> None:
-        """Finish accepted requests, refuse later ones, and wait for the engine's thread to end."""
-        self._inbox.put([Close()])
-        self._thread.join()
+        """Finish accepted requests, refuse later ones, and wait for the engine's thread to end. In
+        a forked process there is nothing to end."""
+        if self.is_here:
+            self._inbox.put([Close()])
+            self._thread.join()
 
     def _serve(self) -> None:
         try:
