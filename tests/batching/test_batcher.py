@@ -13,6 +13,7 @@ import tracemalloc
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pytest
@@ -554,6 +555,9 @@ def test_what_an_item_costs_takes_no_memory():
     [
         ({"sise": 3}, "there is no setting 'sise'"),
         ({"size": 0}, "a batch has 1 item or more"),
+        ({"size": 2.5}, "size must be a whole number, not 2.5"),
+        ({"size": 10**9}, "size is 1,000,000 at most"),
+        ({"processes": "2"}, "processes must be a whole number, not '2'"),
         ({"window": -1}, "window: -1 is no time"),
         ({"window": float("nan")}, "window: nan is no time"),
         ({"windows": {"x": 1}}, "a window names no lane"),
@@ -1077,6 +1081,36 @@ def test_wrong_settings_are_said_where_they_are_written():
         headway.batch(size=0)(doubled)
     with pytest.raises(SettingError, match="use Batcher"):
         headway.batch(processes=2)(doubled)
+    with pytest.raises(SettingError, match="32 is no function: batch decorates one"):
+        headway.batch(32)
+    with pytest.raises(SettingError, match="None is no function of a list"):
+        headway.Batcher(None)
+    with headway.Batcher(doubled) as batcher, pytest.raises(SettingError, match="cannot be kept"):
+        batcher.call(1, deadline=1e300)
+
+
+def test_an_instance_that_cannot_keep_a_batcher_is_named():
+    class Slotted:
+        __slots__ = ()
+
+        @headway.batch
+        def doubled(self, items):
+            return doubled(items)
+
+    class Model:
+        @classmethod
+        @headway.batch
+        def doubled(cls, items):
+            return doubled(items)
+
+        bare = headway.batch(partial(sorted))
+
+    with pytest.raises(SettingError, match=r"doubled: each instance .* a Slotted has none"):
+        Slotted().doubled(1)
+    with pytest.raises(SettingError, match="a type has none to write to"):
+        Model.doubled(1)
+    assert Model().bare(1) == 1, "it is no method, as a partial is none"
+    Model.bare.close()
 
 
 # -- whatever happens

@@ -228,5 +228,14 @@ def test_rows_that_raise_cost_nobody_an_answer(caplog):
 def test_a_split_must_fit_the_stages():
     with pytest.raises(SettingError, match="2 shares do not fit 1 stages"):
         Pipeline(stage(same), split=Fixed((0.5, 0.5)))
-    with pytest.raises(SettingError, match="sum to 1"):
-        Fixed((0.5, 0.6))
+    for shares in ((0.5, 0.6), (1.0, float("nan")), (float("nan"), 1.0), ()):
+        with pytest.raises(SettingError, match="sum to 1"):
+            Fixed(shares)
+
+
+@pytest.mark.parametrize("deadline", [-1, float("nan"), float("inf"), 1e300])
+def test_a_deadline_that_cannot_be_kept_is_refused(deadline):
+    with pytest.raises(SettingError, match="cannot be kept"):
+        Pipeline(stage(same), deadline=deadline)
+    with Pipeline(stage(same)) as made, pytest.raises(SettingError, match="cannot be kept"):
+        made.call(1, deadline=deadline)

@@ -220,6 +220,8 @@ def test_no_time_at_all_asks_nobody():
         (lambda: Cascade([LARGE], Confident(-1)), "two targets"),
         (lambda: Cascade([LARGE, LARGE], Confident(-1)), "all different"),
         (lambda: Cascade([target("a", 1), LARGE], [Confident(-1)] * 2), "2 judges for 1"),
+        (lambda: Cascade([target("a", 1), LARGE], bool), "'bool'> is no judge; Valid"),
+        (lambda: Cascade([target("a", 1), LARGE], [None]), "None is no judge"),
         (lambda: Confident(float("nan")), "calibrated"),
         (lambda: Agreed(1), "2 or more"),
         (lambda: matches("("), "no regular expression"),

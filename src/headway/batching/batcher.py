@@ -1,7 +1,6 @@
 """Batcher: turn calls with one item into calls with a list, by the engine's lanes and budgets."""
 
 import functools
-import math
 from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import count
@@ -227,7 +226,7 @@ class Batcher(Chainable):
         self, value: Any, sink: Sink, lane: str, deadline: float, account: Account | None = None
     ) -> str:
         """Make the item wait in its lane. Returns its id."""
-        if not 0 <= deadline < math.inf:
+        if not 0 <= deadline < 1e9:
             raise SettingError(f"a deadline of {deadline} seconds cannot be kept")
         end_by = self._engine.clock.now() + int(deadline * 1e9) if deadline else NEVER
         return self.offer([Offer(value, sink, account, end_by=end_by)], lane)[0].id

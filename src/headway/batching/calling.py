@@ -31,6 +31,8 @@ class Calling(Protocol):
 
 def calling(function: Function, processes: int) -> Calling:
     """The way to call this function. SettingError if processes cannot call it."""
+    if not callable(function):
+        raise SettingError(f"{function!r} is no function of a list")
     streams = is_stream(function)
     is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
     if processes:

@@ -23,6 +23,10 @@ class BatchedFunction(Chainable):
     """
 
     def __init__(self, function: Function, settings: dict[str, Any]) -> None:
+        if not callable(function):
+            raise SettingError(
+                f"{function!r} is no function: batch decorates one, and its settings have names"
+            )
         if settings.get("processes"):
             raise SettingError(
                 "processes cannot find a decorated function by its name: use "
@@ -56,8 +60,13 @@ class BatchedFunction(Chainable):
         return batcher.call(item, **keywords)
 
     def __get__(self, instance: Any, owner: type | None = None) -> "BatchedFunction":
-        if instance is None:
+        if instance is None or not hasattr(self.function, "__get__"):
             return self
+        if not isinstance(getattr(instance, "__dict__", None), dict):
+            raise SettingError(
+                f"{self.function.__qualname__}: each instance keeps its batcher in its __dict__, "
+                f"and a {type(instance).__name__} has none to write to"
+            )
         method = self.function.__get__(instance, owner)
         with self._lock:
             own: _Own | None = instance.__dict__.get(self._key)

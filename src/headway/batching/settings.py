@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import index
 from typing import Any
 
 from headway.core.lane import RELEGATE, Budget, Lane
@@ -12,7 +13,7 @@ from headway.core.request import NEVER
 from headway.core.settings import Settings
 from headway.errors import PromptError, SettingError
 
-MOST = 1_000_000  # the highest cost of an item
+MOST = 1_000_000  # the highest cost of an item, and the most items of a call
 WIDE = 2**60  # cells of a block: each item has one block, however much it costs
 BISECT, TOGETHER = "bisect", "together"
 
@@ -21,7 +22,7 @@ BISECT, TOGETHER = "bisect", "together"
 class BatchSettings:
     """Settings of a Batcher. Times are in seconds."""
 
-    size: int = 32  # most items in a call; with processes, in each process's share of it
+    size: int = 32  # most items in a call (to 1,000,000); with processes, in each one's share
     window: float = 0.0  # how long an item may wait for others; 0: a call starts when none runs
     windows: Mapping[str, float] = field(default_factory=dict)  # the same, by lane
     # Each lane's budget: how long after its submission an item should have its result. None: no
@@ -42,6 +43,10 @@ class BatchSettings:
     processes: int = 0  # how many share each call; 0: it runs in a thread of this process
 
     def __post_init__(self) -> None:
+        for name in ("size", "processes"):
+            object.__setattr__(self, name, _whole(name, getattr(self, name)))
+        if self.size > MOST:
+            raise SettingError(f"size is {MOST:,} at most, not {self.size:,}")
         if self.on_error not in (BISECT, TOGETHER):
             raise SettingError(f"on_error is {BISECT!r} or {TOGETHER!r}, not {self.on_error!r}")
         if self.processes < 0:
@@ -104,6 +109,13 @@ class BatchSettings:
         if not 0 < given < 1e9:
             raise SettingError(f"lane {name!r}: a budget of {given} seconds cannot be kept")
         return Lane(name, Budget(e2e=int(given * 1e9)), max_waiting=self.max_waiting)
+
+
+def _whole(name: str, value: Any) -> int:
+    try:
+        return int(index(value))
+    except TypeError:
+        raise SettingError(f"{name} must be a whole number, not {value!r}") from None
 
 
 def made_settings(given: dict[str, Any]) -> BatchSettings:

@@ -2,7 +2,6 @@
 
 import functools
 import logging
-import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from concurrent.futures import Future
@@ -217,7 +216,7 @@ class Pipeline:
 
 
 def _checked(deadline: float) -> float:
-    if not 0 <= deadline < math.inf:
+    if not 0 <= deadline < 1e9:
         raise SettingError(f"a deadline of {deadline} seconds cannot be kept")
     return deadline
 

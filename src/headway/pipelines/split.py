@@ -98,7 +98,8 @@ class Fixed:
     shares: tuple[float, ...]  # by stage; they sum to 1
 
     def __post_init__(self) -> None:
-        if min(self.shares, default=0) <= 0 or abs(sum(self.shares) - 1) > 1e-6:
+        is_whole = abs(sum(self.shares) - 1) <= 1e-6  # not if a share is nan
+        if not is_whole or min(self.shares, default=0) <= 0:
             raise SettingError(f"shares are positive and sum to 1, not {self.shares}")
 
     def check(self, stages: int) -> None:

@@ -51,6 +51,11 @@ class Cascade(Route):
             raise SettingError(
                 f"{self.name}: {len(judges)} judges for {judged} targets; the last one has none"
             )
+        for each in judges:
+            if not hasattr(each, "judge"):
+                raise SettingError(
+                    f"{self.name}: {each!r} is no judge; Valid(function) makes one of a function"
+                )
         self.judges = judges
         self.speculate, self.best_effort = speculate, best_effort
 
