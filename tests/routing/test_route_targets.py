@@ -7,6 +7,7 @@ import threading
 import time
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 import headway
@@ -167,6 +168,22 @@ def test_what_is_wrong_with_a_request_is_asked_once(models):
     assert asyncio.run(main()).tokens
     assert [len(row.attempts) for row in rows] == [1, 1, 1, 1, 2]
     assert rows[4].nanoseconds == 0 and rows[4].attempts[0].outcome == "refused"
+
+
+def test_a_prompt_has_every_form_that_the_model_takes_or_is_refused_by_it(llms, models):
+    ids = [5, 6, 7]
+
+    async def main():
+        route = Rules([Rule(models[0], least=1)])
+        given = (ids, np.array(ids), iter(ids))
+        answers = [await route.ask(RouteRequest(each, SHORT)) for each in given]
+        for wrong in (5, {"role": "user"}, np.array(5), [{"content": "x"}, "y"]):
+            with pytest.raises(PromptError):
+                await route.ask(RouteRequest(wrong, SHORT))
+        return [answer.value.tokens for answer in answers]
+
+    (alone,) = llms[0].generate([ids], SHORT)
+    assert asyncio.run(main()) == [alone.tokens] * 3
 
 
 def test_streams_of_models_until_the_first_token(llms, models):

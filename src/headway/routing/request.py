@@ -36,8 +36,12 @@ class RouteRequest:
         """The number of characters of a text or a chat's messages, or of token ids. Any other input
         has its len(), or 1 if it has none."""
         if isinstance(self.input, list | tuple) and self.input and isinstance(self.input[0], dict):
-            return sum([len(str(each.get("content", ""))) for each in self.input])
-        return len(self.input) if hasattr(self.input, "__len__") else 1
+            chat = [each for each in self.input if isinstance(each, dict)]
+            return sum([len(str(each.get("content", ""))) for each in chat])
+        try:
+            return len(self.input)
+        except TypeError:  # an array without dimensions has a __len__, too
+            return 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from headway.routing.bill import Bill, EngineAccount
 from headway.routing.price import DEVICE_TIME, Price
 from headway.routing.request import RouteAnswer, RouteRequest
 from headway.routing.targets.learned import Learned
+from headway.routing.targets.remote_body import is_chat
 from headway.routing.targets.target import Estimate, TargetLoad
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class LLMTarget:
         expected = options.expected_tokens or size
         if options.max_tokens is not None:
             expected = min(expected, options.max_tokens)
-        is_text = not request.input or not isinstance(request.input[0], int)
+        is_text = isinstance(request.input, str) or is_chat(request)
         prompt = request.length // CHARACTERS if is_text else request.length
         waits = self.load.wait + self._llm.load.prefill * prompt
         return self._learned.estimate(expected, waits)
