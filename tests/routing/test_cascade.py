@@ -2,6 +2,7 @@
 
 import asyncio
 
+import numpy as np
 import pytest
 
 from headway.errors import DeadlineError, EngineError, PromptError, SettingError
@@ -12,12 +13,13 @@ from headway.routing import (
     Confident,
     RouteAnswer,
     RouteRequest,
+    SimulatedTarget,
     Valid,
     follows_schema,
     matches,
 )
 from headway.routing.circuit import CircuitSettings
-from headway.routing.judges import plain
+from headway.routing.judges import plain, votes
 from tests.simulated_targets import MS, decided, story, target
 
 LARGE = target("large", 100)
@@ -86,6 +88,22 @@ def test_samples_have_seeds_and_temperatures_of_their_own():
     assert Confident(-1).options(Options(), 0).logprobs == 0
     assert Confident(-1).options(Options(logprobs=3), 0).logprobs == 3
     assert plain(RouteAnswer(7)) == 7
+
+
+def test_arrays_agree_if_all_of_their_numbers_do():
+    draws = iter([np.zeros(2_000), np.zeros(2_000), np.zeros(2_000), np.eye(1, 2_000, 1_000)[0]])
+
+    def answer(request):
+        return RouteAnswer(next(draws))
+
+    small = SimulatedTarget("small", lambda request: 10 * MS, answer, slots=2)
+    _, rows = decided(cascade(small, LARGE, accept=Agreed(2)), RouteRequest("x"), RouteRequest("y"))
+    assert [row.attempts[0].verdict for row in rows] == [
+        "2 of 2 samples agree",
+        "1 of 2 samples agree",
+    ]
+    three = [RouteAnswer(np.eye(1, 2_000, at)[0]) for at in (900, 1_000, 1_000)]
+    assert votes(three, plain) == [(2, 1), (1, 0)], "their reprs are the same"
 
 
 def test_a_target_that_fails_is_passed_over():

@@ -39,8 +39,11 @@ class Judge(Protocol):
 
 
 def plain(answer: RouteAnswer) -> Any:
-    """A model's text in lower case, with single spaces; a function's result as it is."""
-    return " ".join(answer.text.lower().split()) if answer.text else answer.value
+    """A model's text in lower case, with single spaces; a function's result as it is, but an array
+    as lists: a large array's repr leaves out its middle, and two arrays have no plain equality."""
+    if answer.text:
+        return " ".join(answer.text.lower().split())
+    return answer.value.tolist() if hasattr(answer.value, "tolist") else answer.value
 
 
 def with_logprobs(options: Options) -> Options:
