@@ -219,6 +219,19 @@ def test_the_highest_rate_for_a_large_budget_is_near_the_formulas(monkeypatch):
     assert checked.estimate.value < unstable_rate(StepTimes(COST), traffic)
 
 
+@pytest.mark.parametrize("answer", [30, 200])
+def test_no_rate_above_what_the_machine_serves_keeps_a_budget(answer, monkeypatch):
+    """The wait there grows without end, though the few requests of a run may keep the budget."""
+    monkeypatch.setattr(checks, "MOST", 400)
+    machine, traffic = Machine(COST, 16), steady(1, 600, answer)
+    steps, decodes = StepTimes(COST), answer - 1
+    full = steps.decoding(16, traffic.context)
+    prompt = steps.with_prompt(600, 16, traffic.context) - full
+    most = 16 / (decodes * full + 16 * prompt) * 1e9  # slots over a request's time in them
+    checked = checks.check_budget_rate(machine, traffic, 60 * SECOND)
+    assert checked.simulated == pytest.approx(most, rel=0.02)
+
+
 def test_the_cost_of_a_token_is_the_machines_price_over_its_tokens():
     assert per_million(3.6, 1_000) == pytest.approx(1.0)
     machine, traffic = Machine(COST, 64), steady(10, 200, 20)

@@ -177,13 +177,29 @@ def test_an_unreliable_cost_file_is_called_unreliable(cost):
     assert any("unreliable" in note for note in plain["notes"])
 
 
-def test_a_budget_that_no_rate_breaks_is_reported_and_the_search_ends(cost, trace):
+def test_a_budget_that_no_rate_breaks_is_kept_up_to_what_the_machine_serves(cost, trace):
     said = " ".join(printed(PlanOptions(cost(), trace=trace, ttft=3_600_000)).split())
-    assert "250 requests at once are too few to say" in said
-    assert "is kept at every rate tried: simulated with the trace's own" in said
-    assert "The trace is too short to tell" in said
+    assert "no rate up to that breaks the budget" in said
     plain = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=3_600_000, as_json=True)))
-    assert plain["burst"]["poisson"] is None and plain["burst"]["recorded"] is None
+    burst = plain["burst"]
+    assert burst["poisson"] == burst["recorded"] == pytest.approx(burst["formula"], rel=0.05)
+    assert f"is kept up to {burst['recorded']:.4g} requests/s: simulated with the trace" in said
+
+
+def test_a_rate_that_only_the_slots_cannot_serve_is_called_out(cost):
+    """Its few requests end, so their mean TTFT looks like that of a machine that keeps up."""
+
+    def lines(rate):
+        path = cost()
+        write_cost_file(replace(read_cost_file(path), slots=2), path)
+        asked = PlanOptions(path, rate=rate, prompt=20, answer=40, as_json=True)
+        return json.loads(printed(asked))["headline"]
+
+    most = 2 / (39 * 3.2 + 2 * 2) * 1e3  # slots over a request's time in them, in milliseconds
+    assert len(lines(0.8 * most)) == 1
+    _, behind = lines(1.3 * most)
+    served = float(behind.split()[4])
+    assert served == pytest.approx(most, rel=0.03) and "grows without end" in behind
 
 
 def test_bursts_are_not_measured_if_a_trace_begins_with_many_arrivals_at_one_moment(

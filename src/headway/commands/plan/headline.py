@@ -1,7 +1,6 @@
 """A plan's first lines: the answer, and why the other estimates of the same rate differ."""
 
 from collections.abc import Sequence
-from math import inf
 
 from headway.commands.plan.estimate.burstiness import Burstiness
 from headway.commands.plan.estimate.checked_estimate import CheckedEstimate
@@ -16,11 +15,13 @@ def headline(
     run: SimulatedRun,
     limits: tuple[int, int],
     rates: Sequence[str],
+    served: float = 0.0,
 ) -> list[str]:
     """The lines in order, the answer first.
 
     run: the simulation at the traffic's rate. limits: TTFT and TPOT in nanoseconds, 0 for none.
-    rates: the lines about the highest rate, from `rates`.
+    rates: the lines about the highest rate, from `rates`. served: requests per second that the
+    machine serves, if the rate is more than that; 0: it keeps up.
     """
     figures = [
         f"the mean TTFT is {duration(run.ttft)}{_kept(run.ttft, limits[0])}",
@@ -30,7 +31,13 @@ def headline(
         f"At {traffic.rate:.4g} requests/s {' and '.join(figures)} (simulated with "
         f"{machine.slots} slots and Poisson arrivals; all waiting requests join the next step)."
     )
-    return [here, *rates]
+    if not served:
+        return [here, *rates]
+    behind = (
+        f"The machine serves only {served:.4g} requests/s of them: at this rate the wait grows "
+        f"without end, and the figures are those of the first {len(run.requests):,} requests."
+    )
+    return [here, behind, *rates]
 
 
 def _kept(value: float, limit: int) -> str:
@@ -51,11 +58,11 @@ def rates(
     ttft: nanoseconds. full: the formula's rate and the simulator's. burstiness: None if the
     trace's own arrivals were not simulated.
     """
-    poisson = _rate(full.simulated)
+    poisson = full.simulated or 0.0
     if burstiness is None:
         best, how = poisson, "simulated with Poisson arrivals"
     else:
-        best, how = _rate(burstiness.recorded), f"simulated with {_played(traffic, burstiness)}"
+        best, how = burstiness.recorded, f"simulated with {_played(traffic, burstiness)}"
     lines = [
         f"A mean TTFT of {duration(ttft)} {_up_to(best)}: {how}, one prompt a step."
         f"{_enough(best, traffic)}",
@@ -65,7 +72,7 @@ def rates(
         why = (
             "without the trace's bursts" if poisson >= best else "the trace's own come more evenly"
         )
-        lines.append(f"- {_short(poisson)} simulated with Poisson arrivals: {why}.")
+        lines.append(f"- {poisson:.4g} simulated with Poisson arrivals: {why}.")
     outside = (
         f" Outside its valid range here: {full.estimate.outside}." if full.estimate.outside else ""
     )
@@ -74,11 +81,6 @@ def rates(
         f"the limits of {machine.slots} slots and of the KV memory.{outside}"
     )
     return lines
-
-
-def _rate(found: float | None) -> float:
-    """Turn None (no rate breaks the budget) into inf. 0 means that every rate tried breaks it."""
-    return inf if found is None else found
 
 
 def _played(traffic: PlannedTraffic, burstiness: Burstiness) -> str:
@@ -93,13 +95,7 @@ def _played(traffic: PlannedTraffic, burstiness: Burstiness) -> str:
 
 
 def _up_to(rate: float) -> str:
-    if rate == inf:
-        return "is kept at every rate tried"
     return f"is kept up to {rate:.4g} requests/s" if rate else "is kept at no rate"
-
-
-def _short(rate: float) -> str:
-    return "any rate" if rate == inf else f"{rate:.4g}"
 
 
 def _enough(rate: float, traffic: PlannedTraffic) -> str:

@@ -22,6 +22,7 @@ from headway.commands.plan.estimate.checks import (
     check_tpot,
     check_ttft,
     measure_burstiness,
+    overloaded,
     run_at_rate,
 )
 from headway.commands.plan.estimate.planned_traffic import PlannedTraffic, steady, traced
@@ -146,6 +147,7 @@ def plan(
     answers, notes = dict[str, list[CheckedEstimate]](), list[str]()
     show("serving at the rate")
     load = check_at_rate(machine, traffic, run := run_at_rate(machine, traffic))
+    served = overloaded(machine, traffic, run)
     show("serving one prompt a step")
     try:
         load.append(check_ttft(machine, traffic))
@@ -178,7 +180,7 @@ def plan(
         notes.append("Without --ttft, the highest rate and the effect of bursts are left out.")
     lines = rates(machine, traffic, ttft, full, burstiness) if full else []
     return PlanResult(
-        headline(machine, traffic, run, (ttft, tpot), lines), answers, notes, burstiness
+        headline(machine, traffic, run, (ttft, tpot), lines, served), answers, notes, burstiness
     )
 
 

@@ -116,11 +116,6 @@ def print_burstiness(console: Console, burstiness: Burstiness) -> None:
 
 def verdict(burstiness: Burstiness) -> str:
     """Say in a sentence or two how much bursts lower the sustainable rate."""
-    if burstiness.recorded is None:
-        return (
-            f"No rate breaks the budget; even {burstiness.requests:,} requests at once keep it. "
-            "The trace is too short to tell: take a longer one, or a smaller --ttft."
-        )
     if not burstiness.recorded:
         return (
             "The trace breaks the budget at every rate down to a thousandth of the formula's: "

@@ -37,13 +37,12 @@ class Burstiness:
     span: float  # seconds of the trace that these requests span
     dispersion: Mapping[int, float]  # of the whole trace, by window in nanoseconds
     formula: float  # M/G/1
-    # simulated; 0: even a thousandth of the first guess breaks the budget; None: no rate does
-    poisson: float | None  # Poisson arrivals of the trace's lengths
-    recorded: float | None  # the trace's own arrivals, sped up or slowed down
+    # simulated, and at most what the machine serves; 0: even a thousandth of the first guess breaks
+    # the budget
+    poisson: float  # Poisson arrivals of the trace's lengths
+    recorded: float  # the trace's own arrivals, sped up or slowed down
 
     @property
     def times(self) -> float:
-        """The formula's rate over `recorded`; 0 if that is None, inf if it is 0."""
-        if self.recorded is None:
-            return 0.0
+        """The formula's rate over `recorded`; inf if that is 0."""
         return self.formula / self.recorded if self.recorded else float("inf")

@@ -17,6 +17,7 @@ from headway.commands.plan.estimate.simulated_machine import (
     SimulatedRun,
     highest_rate,
     largest_count,
+    most_served,
     one_prompt,
     serve,
     whole_prompts,
@@ -37,16 +38,24 @@ FEWEST, MOST = 200, 5_000  # requests of a run
 GROUPS = 600  # the most requests over which padding is measured
 PLAYED = 4  # the most requests of a trace, as a multiple of the Poisson requests
 TRIALS = 7  # steps of a bisection by simulation
+LATE = 1.5  # times the formula's TTFT: beyond this the machine may be overloaded
 LARGE = 1_000_000  # answer tokens: beyond this nothing is simulated
 MANY = 50_000  # requests at once (some seconds): beyond this nothing is simulated
 LONG = 20_000_000  # prompt tokens at once (half a gigabyte): beyond this nothing is simulated
 TOO_MANY = "not simulated: so many requests at once would take the simulator minutes or gigabytes"
-CLIMB = 1_000  # times the guess: beyond this rate the search gives up
 
 
 def count(traffic: PlannedTraffic) -> int:
     """The number of requests in a simulated run; shorter answers allow more."""
     return max(FEWEST, min(MOST, round(ROWS / traffic.answer)))
+
+
+def saturation(machine: Machine, policies: Policies, traffic: PlannedTraffic) -> float:
+    """Requests per second that the machine can serve at most, however long they wait."""
+    most = min(LARGE / 3 / traffic.answer, LONG / 2 / traffic.prompt)
+    wanted = max(FEWEST, machine.slots, min(count(traffic), len(traffic.lengths)))
+    full = -(-wanted // machine.slots) * machine.slots  # else a batch at the end is not full
+    return most_served(machine, policies, traffic, max(1, min(full, round(most))))
 
 
 def check_memory(machine: Machine, traffic: PlannedTraffic) -> list[CheckedEstimate]:
@@ -174,6 +183,17 @@ def check_at_rate(
     return [*answers, CheckedEstimate(gated_estimate(machine, traffic), run.ttft / 1e6, method)]
 
 
+def overloaded(machine: Machine, traffic: PlannedTraffic, run: SimulatedRun) -> float:
+    """Requests per second that the machine serves, if the rate is more than that; else 0.0.
+
+    run: the simulated run at the rate. Its requests end even in overload, because they are few.
+    """
+    if run.ttft <= LATE * gated_estimate(machine, traffic).value * 1e6:
+        return 0.0
+    most = saturation(machine, whole_prompts(machine.slots), traffic)
+    return most if most < traffic.rate else 0.0
+
+
 def check_ttft(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
     """The mean TTFT in ms with one prompt a step. Raises SettingError if the rate is too high."""
     estimate = ttft_estimate(machine, traffic)
@@ -194,29 +214,31 @@ def check_budget_rate(machine: Machine, traffic: PlannedTraffic, ttft: int) -> C
         requests = traffic.poisson(count(traffic), rate, machine.seed)
         return serve(machine, one_prompt(machine.slots), requests).ttft <= ttft
 
-    highest = _search_rate(within, estimate.value, 2.0)
+    most = saturation(machine, one_prompt(machine.slots), traffic)
+    highest = _search_rate(within, estimate.value, most)
     method = f"the same by bisection, {count(traffic)} Poisson arrivals each time"
-    if highest is None:
-        method = f"no rate breaks it: {count(traffic)} requests at once are too few to say"
+    if highest == most:
+        method = "what it serves while others always wait: no rate up to that breaks the budget"
     return CheckedEstimate(estimate, highest, method)
 
 
-def _search_rate(within: Callable[[float], bool], guess: float, reach: float) -> float | None:
-    """Search for the highest rate within the budget around a guess.
+def _search_rate(within: Callable[[float], bool], guess: float, most: float) -> float:
+    """Search for the highest rate within the budget around a guess, and at most `most`.
 
-    0: even a thousandth of the guess is too high. None: no rate is too high, since few requests
-    keep a large budget even if all arrive at once.
+    Above what the machine serves, the wait grows without end. Yet the few requests of a run may
+    keep a large budget there, so their mean TTFT does not tell. 0: even a thousandth of the guess
+    is too high.
     """
-    low = guess / reach
+    low = min(guess, most) / 2
     while not within(low):
-        low /= reach
+        low /= 2
         if low < guess / 1_000:
             return 0.0
-    high = low * reach
+    high = min(2 * low, most)
     while within(high):
-        low, high = high, high * reach
-        if low > guess * CLIMB:
-            return None
+        if high >= most:
+            return most
+        low, high = high, min(2 * high, most)
     return highest_rate(within, low, high, TRIALS)
 
 
@@ -231,16 +253,20 @@ def measure_burstiness(
     part = traffic.cut(round(PLAYED * count(traffic)))
     span = part.span / SECOND
 
-    def within(rate: float) -> bool:
-        return serve(machine, one_prompt(machine.slots), part.recorded(rate)).ttft <= ttft
+    policies = one_prompt(machine.slots)
 
+    def within(rate: float) -> bool:
+        return serve(machine, policies, part.recorded(rate)).ttft <= ttft
+
+    guess = planned.simulated or planned.estimate.value
+    most = saturation(machine, policies, part)
     return Burstiness(
         requests=len(part.lengths),
         span=span,
         dispersion={scale: dispersion(traffic.times, scale) for scale in windows(ttft)},
         formula=planned.estimate.value,
-        poisson=planned.simulated,
-        recorded=_search_rate(within, planned.simulated or planned.estimate.value, 2.0),
+        poisson=planned.simulated or 0.0,
+        recorded=_search_rate(within, guess, most),
     )
 
 

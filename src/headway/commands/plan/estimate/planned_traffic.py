@@ -103,6 +103,13 @@ class PlannedTraffic:
         """`count` requests that all arrive at time 0."""
         return [self._request(number, 0, number) for number in range(count)]
 
+    def crowd(self, count: int, times: int) -> list[Request]:
+        """`count` evenly spaced requests, `times` times over, that all arrive at time 0."""
+        every = max(1.0, len(self.lengths) / count)
+        return [
+            self._request(number, 0, int(number % count * every)) for number in range(count * times)
+        ]
+
     def cut(self, count: int) -> "PlannedTraffic":
         """The traffic of the first `count` requests, at their own rate."""
         if count >= len(self.lengths):

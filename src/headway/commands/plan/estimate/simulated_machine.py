@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
 
+from headway.commands.plan.estimate.planned_traffic import SECOND, PlannedTraffic
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
@@ -125,6 +126,19 @@ def serve(machine: Machine, policies: Policies, requests: Sequence[Request]) -> 
     return SimulatedRun(
         tuple(sorted(rows, key=lambda row: (row.arrived, int(row.id)))), tuple(steps)
     )
+
+
+def most_served(machine: Machine, policies: Policies, traffic: PlannedTraffic, count: int) -> float:
+    """Requests per second that the machine serves while others always wait.
+
+    `count` requests are served all at once, then twice as many. Filling the batch and emptying it
+    takes the same time in both runs, so the difference is the time of `count` requests.
+    """
+    once, twice = (
+        max(row.finished for row in serve(machine, policies, traffic.crowd(count, times)).requests)
+        for times in (1, 2)
+    )
+    return count * SECOND / max(1, twice - once)
 
 
 def highest_rate(holds: Callable[[float], bool], low: float, high: float, trials: int) -> float:
