@@ -172,6 +172,21 @@ def test_the_fluid_law_holds_where_an_executor_rounds_tokens_up(rho):
     assert near(tpot) and near(batch) and near(held)
 
 
+@pytest.mark.parametrize("host", [2, 9])
+def test_the_host_works_while_another_step_is_computed_if_two_are_in_flight(host):
+    """A step takes as long as the slower of both; the device takes about 7 ms."""
+    rates = Rates(step=host * 1_000_000_000), Rates(step=500_000_000)
+    cost = replace(COST, host=rates[0], after=rates[1])
+    machine, traffic = Machine(cost, 256, depth=2), steady(12, 50, 60)
+    run, one = (
+        serve(each, whole_prompts(256), traffic.poisson(1_500, traffic.rate, seed=3))
+        for each in (machine, replace(machine, depth=1))
+    )
+    tpot, *_, wait = checks.check_at_rate(machine, traffic, run)
+    assert abs(tpot.difference) <= WITHIN and run.tpot < 0.85 * one.tpot
+    assert wait.estimate.outside == "2 steps are in flight; the formula knows one"
+
+
 def test_decoding_requests_also_wait_for_the_hosts_work_after_a_step():
     """That time is a tenth of a cycle here. Little's law checks the batch in the same run."""
     machine = Machine(replace(COST, after=Rates(step=1_400_000_000)), 256)

@@ -15,7 +15,7 @@ from headway.commands.plan.estimate.simulated_machine import Machine
 from headway.commands.plan.estimate.waiting import capacity
 from headway.commands.plan.plan import PlanOptions, run_plan
 from headway.commands.plan.tables import verdict
-from headway.core.cost.step_cost import StepCost
+from headway.core.cost.step_cost import Rates, StepCost
 from headway.costing.calibration import Calibration, read_cost_file, write_cost_file
 from headway.errors import SettingError
 from headway.models import display_name
@@ -74,6 +74,17 @@ def test_a_plan_for_poisson_arrivals_of_one_length(cost):
         assert title in said
     assert "TPOT at this rate" in said and "Kelly" in said and "Simulator:" in said
     assert "Burstiness" not in said, "given a rate, arrivals are Poisson"
+
+
+def test_as_many_steps_are_in_flight_as_the_cost_file_says(cost):
+    def tpot(depth):
+        path = cost()
+        hosted = replace(COST, host=Rates(step=2_000_000_000))
+        write_cost_file(replace(read_cost_file(path), cost=hosted, depth=depth), path)
+        asked = PlanOptions(path, rate=1, prompt=20, answer=20, as_json=True)
+        return json.loads(printed(asked))["answers"][0]["simulated"]
+
+    assert tpot(depth=2) < 0.7 * tpot(depth=1), "the host's 2 of 5 ms are hidden"
 
 
 def test_a_price_of_0_is_a_price(cost):

@@ -98,6 +98,7 @@ def run_plan(options: PlanOptions, console: Console) -> int:
         calibration.block_size,
         options.seed,
         calibration.fit,
+        calibration.depth,
     )
     if options.price_per_hour is None and calibration.price_per_hour:
         options = replace(options, price_per_hour=calibration.price_per_hour)

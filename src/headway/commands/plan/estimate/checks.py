@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from headway.commands.plan.estimate.batch_service import batch_service
 from headway.commands.plan.estimate.burstiness import Burstiness, dispersion, windows
-from headway.commands.plan.estimate.checked_estimate import CheckedEstimate
+from headway.commands.plan.estimate.checked_estimate import CheckedEstimate, Estimate
 from headway.commands.plan.estimate.fluid import fluid_estimates
 from headway.commands.plan.estimate.memory import mean_batch, peak_batch
 from headway.commands.plan.estimate.padding import padding_estimates
@@ -106,7 +106,7 @@ def check_tpot(machine: Machine, traffic: PlannedTraffic, tpot: int) -> CheckedE
     The simulator decodes requests of one length at the mean context. Raises SettingError if a
     single request is too slow.
     """
-    estimate = largest_batch(StepTimes(machine.cost), traffic, tpot, machine.slots)
+    estimate = largest_batch(StepTimes(machine.cost, machine.depth), traffic, tpot, machine.slots)
     if traffic.answer < 2:
         return CheckedEstimate(estimate, None, "answers have one token")
     is_large = estimate.value * traffic.answer * 4 > LARGE
@@ -151,11 +151,20 @@ def check_padding(
 def check_one_token(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
     """The mean time to a one-token answer in ms. Raises SettingError if the rate is too high."""
     prompt = round(traffic.prompt)
-    estimate = batch_service(StepTimes(machine.cost), prompt, traffic.rate)
+    estimate = batch_service(StepTimes(machine.cost, machine.depth), prompt, traffic.rate)
     policies = Policies(Dynamic(MOST, 0), step_tokens=ROOM)
     requests = steady(traffic.rate, prompt, 1).poisson(MOST, traffic.rate, machine.seed)
     run = serve(replace(machine, num_blocks=BLOCKS), policies, requests)
-    return CheckedEstimate(estimate, run.ttft / 1e6, f"Dynamic, window 0, {MOST} Poisson arrivals")
+    method = f"Dynamic, window 0, {MOST} Poisson arrivals"
+    return CheckedEstimate(_of_one_step(machine, estimate), run.ttft / 1e6, method)
+
+
+def _of_one_step(machine: Machine, estimate: Estimate) -> Estimate:
+    """The estimate of a wait, marked where several steps are in flight: a request then waits for
+    one that is decided already, too."""
+    if machine.depth == 1 or estimate.outside:
+        return estimate
+    return replace(estimate, outside=f"{machine.depth} steps are in flight; the formula knows one")
 
 
 def run_at_rate(machine: Machine, traffic: PlannedTraffic) -> SimulatedRun:
@@ -180,7 +189,8 @@ def check_at_rate(
         "held": run.mean(lambda row: total - row.free_blocks) * machine.block_size,
     }
     answers = [CheckedEstimate(laws[name], value, method) for name, value in figures.items()]
-    return [*answers, CheckedEstimate(gated_estimate(machine, traffic), run.ttft / 1e6, method)]
+    wait = _of_one_step(machine, gated_estimate(machine, traffic))
+    return [*answers, CheckedEstimate(wait, run.ttft / 1e6, method)]
 
 
 def overloaded(machine: Machine, traffic: PlannedTraffic, run: SimulatedRun) -> float:
@@ -196,7 +206,7 @@ def overloaded(machine: Machine, traffic: PlannedTraffic, run: SimulatedRun) -> 
 
 def check_ttft(machine: Machine, traffic: PlannedTraffic) -> CheckedEstimate:
     """The mean TTFT in ms with one prompt a step. Raises SettingError if the rate is too high."""
-    estimate = ttft_estimate(machine, traffic)
+    estimate = _of_one_step(machine, ttft_estimate(machine, traffic))
     requests = traffic.poisson(count(traffic), traffic.rate, machine.seed)
     run = serve(machine, one_prompt(machine.slots), requests)
     method = f"Continuous, one whole prompt a step, {len(requests)} Poisson arrivals"
@@ -208,7 +218,7 @@ def check_budget_rate(machine: Machine, traffic: PlannedTraffic, ttft: int) -> C
 
     Raises SettingError if the budget is too small for a single request.
     """
-    estimate = budget_rate_estimate(machine, traffic, ttft)
+    estimate = _of_one_step(machine, budget_rate_estimate(machine, traffic, ttft))
 
     def within(rate: float) -> bool:
         requests = traffic.poisson(count(traffic), rate, machine.seed)

@@ -121,7 +121,7 @@ def fluid_estimates(machine: Machine, traffic: PlannedTraffic) -> dict[str, Esti
 
     Raises SettingError if there is no steady state.
     """
-    state = steady_state(StepTimes(machine.cost), traffic, traffic.rate / 1e9)
+    state = steady_state(StepTimes(machine.cost, machine.depth), traffic, traffic.rate / 1e9)
     outside = binding_limit(machine, state)
     if not LEAST <= round(state.rho, 3) <= MOST:
         outside = f"rho is {state.rho:.2f}"

@@ -34,6 +34,7 @@ class Machine:
     block_size: int = 16
     seed: int = 0  # of arrivals and of the steps' residuals
     fit: int = 0  # blocks that fit beside the weights; 0: num_blocks
+    depth: int = 1  # steps in flight: with 2, the host decides a step while another is computed
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,8 @@ def one_prompt(slots: int) -> Policies:
 def serve(machine: Machine, policies: Policies, requests: Sequence[Request]) -> SimulatedRun:
     """Serve all requests to the end. Raises SettingError if one can never fit into the memory."""
     lanes = (Lane(max_waiting=len(requests) + 1),)
-    scheduler = Scheduler(Settings(machine.num_blocks, machine.block_size, lanes, policies))
+    memory = machine.num_blocks, machine.block_size
+    scheduler = Scheduler(Settings(*memory, lanes, policies, depth=machine.depth))
     simulate(scheduler, arrivals(requests), machine.cost, seed=machine.seed)
     steps, rows = scheduler.ledger.take()
     if any(row.finish is Finish.REFUSED for row in rows):

@@ -16,9 +16,13 @@ class StepTimes:
     The time includes the host's work after the step and the mean of the residuals. It leaves out
     the wake-up after a sleep (`wake`) and the executor's rounding of tokens. A line replaces the
     staircase of matmul tiles, since formulas need slopes.
+
+    With a depth of 2, the host works while another step is computed. A step then takes as long as
+    the slower of the device and the host.
     """
 
     cost: StepCost
+    depth: int = 1  # steps in flight
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "cost", replace(self.cost.without_tiles(), rounding=Rounding()))
@@ -26,7 +30,11 @@ class StepTimes:
     def of(self, features: Features) -> float:
         """The time of a step with these features."""
         spent = self.cost.predict(features) * _mean(self.cost.residuals[self.cost.regime(features)])
-        return spent + self.cost.behind(features)
+        behind = self.cost.behind(features)
+        if self.depth == 1:
+            return spent + behind
+        host = self.cost.on_host(features)
+        return max(spent - host, float(host + behind))
 
     def decoding(self, rows: float, context: float, more: Features = NONE) -> float:
         """The time of a decode step, linear between two whole numbers of rows.
@@ -55,6 +63,8 @@ class StepTimes:
 
     def unseen(self, prompt: int) -> float:
         """The host's time after a prompt's step, which the first token does not wait for."""
+        if self.depth > 1:
+            return 0.0
         return float(self.cost.behind(row_features(0, prompt, logits=1)))
 
     def group(self, prompt: int, size: float) -> float:

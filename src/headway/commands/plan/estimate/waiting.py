@@ -68,7 +68,7 @@ def mean_ttft(machine: Machine, traffic: PlannedTraffic, rate: float) -> float:
 
     rate: requests per nanosecond. Raises SettingError if it is too high.
     """
-    steps = StepTimes(machine.cost)
+    steps = StepTimes(machine.cost, machine.depth)
     wait = prompt_wait(steps, traffic, rate)
     asleep = 1 - wait.load - wait.decoding
     return wait.ttft + asleep * steps.waking(rate) - steps.unseen(round(traffic.prompt))
@@ -76,7 +76,7 @@ def mean_ttft(machine: Machine, traffic: PlannedTraffic, rate: float) -> float:
 
 def ttft_estimate(machine: Machine, traffic: PlannedTraffic) -> Estimate:
     """The mean TTFT in ms with one prompt a step. Raises SettingError if the rate is too high."""
-    wait = prompt_wait(StepTimes(machine.cost), traffic, traffic.rate / 1e9)
+    wait = prompt_wait(StepTimes(machine.cost, machine.depth), traffic, traffic.rate / 1e9)
     return Estimate(
         question="mean TTFT at this rate, one prompt a step",
         value=mean_ttft(machine, traffic, traffic.rate / 1e9) / 1e6,
@@ -97,7 +97,7 @@ def gated_estimate(machine: Machine, traffic: PlannedTraffic) -> Estimate:
 
     Raises SettingError if the rate is too high.
     """
-    steps = StepTimes(machine.cost)
+    steps = StepTimes(machine.cost, machine.depth)
     state = steady_state(steps, traffic, traffic.rate / 1e9)
     lone = [steps.with_prompt(p, 0, traffic.context) for p in traffic.prompts]
     left = (
@@ -149,7 +149,7 @@ def capacity(machine: Machine, traffic: PlannedTraffic, ttft: int) -> float:
         except SettingError:
             return False
 
-    steps = StepTimes(machine.cost)
+    steps = StepTimes(machine.cost, machine.depth)
     high = unstable_rate(steps, traffic)
     if not within(high * 1e-4):
         alone = fmean(steps.with_prompt(p, 0, traffic.context) for p in traffic.prompts) / 1e6
@@ -178,7 +178,7 @@ def budget_rate_estimate(machine: Machine, traffic: PlannedTraffic, ttft: int) -
     Raises SettingError if the budget is too small for a single request.
     """
     rate = capacity(machine, traffic, ttft)
-    wait = prompt_wait(StepTimes(machine.cost), traffic, rate / 1e9)
+    wait = prompt_wait(StepTimes(machine.cost, machine.depth), traffic, rate / 1e9)
     return Estimate(
         question=f"rate at which the mean TTFT reaches {ttft / 1e6:g} ms, one prompt a step",
         value=rate,
