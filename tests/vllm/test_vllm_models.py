@@ -4,9 +4,10 @@ memory is no keys and values of each token."""
 import pytest
 import transformers
 
-from headway.errors import SettingError
+from headway.errors import MemoryPlanError, SettingError
 from headway.executor.load import BLOCK_SIZES, load
 from headway.executor.torch.memory.memory_plan import Limits
+from headway.models import EMBEDDED
 from headway.runs.shared_executor import SharedExecutor
 from tests.executor.torch.tiny_checkpoints import make
 from tests.vllm.conftest import CONTEXT, EAGER, SIZES, load_both
@@ -69,3 +70,9 @@ def test_what_cannot_be_driven_is_refused_at_load(words, tmp_path):
     limits = Limits(2, 0, 128, BLOCK_SIZES["vllm"])
     with pytest.raises(SettingError, match=words):
         load("vllm", tmp_path, limits, "float32", "", EAGER | {"load_format": "dummy"})
+
+
+def test_weights_count_in_the_dtype_that_they_are_computed_in():
+    limits = Limits(2, 0, 128, BLOCK_SIZES["vllm"], memory=16 << 20)  # in bfloat16 they take 10 MiB
+    with pytest.raises(MemoryPlanError, match=r"the weights take 20\.\d MiB, and it has 16\.0 MiB"):
+        load("vllm", EMBEDDED, limits, "float32", "", EAGER)

@@ -93,6 +93,18 @@ def test_each_device_is_divided_by_itself():
     assert shares(two, EMBEDDED)["c"] > 0, "the function's memory is kept for it"
 
 
+def test_weights_that_vllm_widens_count_as_widened():
+    from headway.models import EMBEDDED  # 10 MiB in bfloat16
+
+    def config(dtype):
+        models = [{"name": "a", "dtype": dtype, "memory": "16MiB"}]
+        return ServerConfig(models=models, engine={"executor": "vllm"})
+
+    assert memory_shares(config("bfloat16"), lambda path: EMBEDDED, None) == {"a": 16 << 20}
+    with pytest.raises(MemoryPlanError, match=r"a: memory 16\.0 MiB is less than the 20\.\d MiB"):
+        memory_shares(config("float32"), lambda path: EMBEDDED, None)
+
+
 def test_a_model_alone_takes_what_is_free():
     assert shares([{"name": "a"}], None) == {"a": 0}
     assert shares([{"function": "mine:f"}], None) == {}

@@ -12,6 +12,7 @@ from headway.core.cost.step_cost import Rounding
 from headway.errors import CheckpointError, HeadwayError, SettingError, first_line
 from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.torch.loading.checkpoint import locate
+from headway.executor.torch.loading.weight_bytes import stored_bytes
 from headway.executor.torch.memory.free_memory import free_on_host
 from headway.executor.torch.memory.memory_plan import USABLE_SHARE, Limits, human_bytes
 from headway.executor.vllm.adapters import Adapter, add_adapters, read_adapters
@@ -166,7 +167,7 @@ def _limit_memory(config: Any, limits: Limits, folder: Path) -> None:
     token *= model.get_head_size() * model.dtype.itemsize
     blocks = limits.num_blocks or limits.sequences * -(-model.max_model_len // block)
     wanted = (blocks + 1) * block * token
-    weights = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    weights = stored_bytes(folder, 0 if model.quantization else model.dtype.itemsize)
     free = free_on_host()
     if limits.memory:  # it includes the weights, which are not loaded yet
         free = limits.left(weights, free)

@@ -16,9 +16,10 @@ from safetensors import safe_open
 from headway.errors import HeadwayError, MemoryPlanError
 from headway.executor.encoder.families import is_encoder
 from headway.executor.load import TORCH
+from headway.executor.precision import ITEMSIZES
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.model_config import read_config
-from headway.executor.torch.loading.weight_bytes import weight_bytes
+from headway.executor.torch.loading.weight_bytes import stored_bytes, weight_bytes
 from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host
 from headway.executor.torch.memory.memory_plan import (
     USABLE_SHARE,
@@ -147,7 +148,7 @@ def _need(entry: ServerConfig, folder: Path | None, kind: str, free: int) -> Nee
     if folder is None:
         return Need(model.served_name, 0, 0, ENDLESS, fixed)
     if entry.engine.executor != TORCH:
-        weights = least = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        weights = least = stored_bytes(folder, ITEMSIZES.get(model.dtype, 0))
         most = _vllm_most(entry, folder, kind)
     elif is_encoder(folder):
         weights = least = _encoder_weights(entry, folder)

@@ -1,6 +1,9 @@
 """Predicts, before loading, the bytes that loaded weights take."""
 
 from math import prod
+from pathlib import Path
+
+from safetensors import SafetensorError, safe_open
 
 from headway.executor.precision import Precision
 from headway.executor.torch.config.model_config import ModelConfig
@@ -9,6 +12,7 @@ from headway.executor.torch.loading.tensor_names import EMBED, HEAD, layer_tenso
 
 PANEL, FOUR = 64, 4  # outputs and inputs of matrices in 8 bits are padded to these (cpu/native)
 HALF = 2  # bytes of a number in bfloat16
+FLOATS = {"F32": 4, "F16": 2, "BF16": 2}  # bytes of a stored number, by the files' name of it
 OF_OUTPUT = 8  # bytes per output besides its weights: their scale and their sum
 
 
@@ -32,6 +36,32 @@ def weight_bytes(config: ModelConfig, precision: Precision) -> int:
         return prod(shape) * (HALF if name in halves else precision.itemsize)
 
     return sum(nbytes(name, shape) for name, shape in shapes.items())
+
+
+def stored_bytes(folder: Path, itemsize: int) -> int:
+    """Bytes of a folder's weights if their floats are kept in `itemsize` bytes; 0: as stored. What
+    is stored in other types, as quantised weights are, counts as stored."""
+    total = 0
+    for path in folder.glob("*.safetensors"):
+        total += path.stat().st_size
+        if itemsize:
+            total += _widening(path, itemsize)
+    return total
+
+
+def _widening(path: Path, itemsize: int) -> int:
+    """By how many bytes a file's floats grow if they are kept in `itemsize` bytes; 0 for a damaged
+    file, which cannot be loaded."""
+    growth = 0
+    try:
+        with safe_open(path, framework="np") as file:
+            for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
+                part = file.get_slice(name)
+                stored = FLOATS.get(part.get_dtype(), itemsize)
+                growth += prod(part.get_shape()) * (itemsize - stored)
+    except SafetensorError:
+        return 0
+    return growth
 
 
 def second_head_bytes(config: ModelConfig, precision: Precision, device: str) -> int:
