@@ -87,8 +87,10 @@ def test_whatever_a_tokenizer_may_depend_on_is_read_anew(
     (model / "chat_template.jinja").write_text("now this")
     assert read_tokenizer(model).template == "now this"
     (model / "additional_chat_templates").mkdir()
-    (model / "additional_chat_templates" / "default.jinja").write_text("{{ 1 }}")
-    read_tokenizer(model)
+    (model / "chat_template.jinja").rename(
+        model / "additional_chat_templates" / "chat_template.jinja"
+    )
+    assert read_tokenizer(model).template != "now this", "it is another's now"
     monkeypatch.setattr(tokenizer_cache, "version", lambda name: f"99 {name}")
     read_tokenizer(model)
     monkeypatch.setattr(tokenizer_cache, "SOURCES", tmp_path)  # other code

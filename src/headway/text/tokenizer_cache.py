@@ -52,9 +52,10 @@ def _key(folder: Path) -> str:
     made = hashlib.sha256()
     for name in ("transformers", "tokenizers"):
         made.update(f"{name} {version(name)}\n".encode())
-    for path in (*sorted(SOURCES.glob("*.py")), *_files(folder)):
+    own = [(path.name, path) for path in sorted(SOURCES.glob("*.py"))]
+    for name, path in (*own, *[(str(each.relative_to(folder)), each) for each in _files(folder)]):
         content = path.read_bytes()
-        made.update(f"{path.name} {len(content)}\n".encode())
+        made.update(f"{name} {len(content)}\n".encode())
         made.update(content)
     return made.hexdigest()[:40]
 
