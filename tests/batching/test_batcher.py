@@ -673,6 +673,50 @@ def test_what_a_callback_or_rows_raises_costs_the_others_nothing(held, caplog):
     }
 
 
+@pytest.mark.parametrize("ask", ["call", "close", "map", "stream", "acall", "astream"])
+def test_who_would_wait_for_his_own_batcher_is_told_so(ask):
+    """The function's thread calls nothing, and the engine's answers nobody, while it waits."""
+
+    def asks(item):
+        match ask:
+            case "close":
+                batcher.close()
+            case "acall":
+                asyncio.run(batcher.acall(item))
+            case "astream":
+                asyncio.run(anext(batcher.astream(item)))
+            case _:
+                list(getattr(batcher, ask)([item]))
+
+    def function(items):
+        assert goes_on.wait(30)
+        with pytest.raises(SettingError, match="cannot wait for its own batcher"):
+            asks(0)
+        return items
+
+    def pieces(items):
+        yield function(items)
+
+    def told(future):
+        with pytest.raises(SettingError, match="cannot wait for its own batcher"):
+            asks(0)
+        heard.set()
+
+    heard, goes_on = threading.Event(), threading.Event()
+    streams = ask in ("stream", "astream")
+    batcher = headway.Batcher(pieces if streams else function)
+    if streams:
+        goes_on.set()
+        assert list(batcher.stream(1)) == [1]
+    else:
+        future = batcher.submit(1)
+        future.add_done_callback(told)
+        goes_on.set()
+        assert future.result(30) == 1 and heard.wait(30)
+    batcher.close()
+    batcher.close()
+
+
 class Settled:
     """Counts how often an account is settled; `begun` waits until it may go on."""
 

@@ -116,6 +116,7 @@ class Batcher(Chainable):
     def close(self) -> None:
         """Call the function with all waiting items, then end its thread and its processes. A
         second close does nothing, nor does one in a forked process, which has none of these."""
+        self._check_kind(streams=self.streams)
         self._engine.close()
         if self._engine.is_here:
             self._executor.close()
@@ -128,7 +129,7 @@ class Batcher(Chainable):
         Raises RefusedError if the lane is full. Its retry_at says when to try again, on the clock
         of time.monotonic_ns().
         """
-        self._check_kind(streams=False)
+        self._check_kind(streams=False, waits=False)
         sink = FutureSink()
         id = self._begin(item, sink, lane, deadline)
         sink.future.add_done_callback(functools.partial(self._drop_cancelled, id))
@@ -136,6 +137,7 @@ class Batcher(Chainable):
 
     def call(self, item: Any, *, lane: str = "", deadline: float = 0) -> Any:
         """Submit an item and return its result. Raises the item's error."""
+        self._check_kind(streams=False)
         return self.submit(item, lane=lane, deadline=deadline).result()
 
     async def acall(
@@ -158,6 +160,7 @@ class Batcher(Chainable):
         max_waiting are open at once. If other callers fill the lane, it waits for its own items.
         Raises RefusedError if none of them is open. Raises the first error and cancels the items
         behind it."""
+        self._check_kind(streams=False)
         most = max(1, self.load.lanes[self.lane_of(lane)].lane.max_waiting // 2)
         return mapped(functools.partial(self.submit, lane=lane), items, most)
 
@@ -276,7 +279,9 @@ class Batcher(Chainable):
             planned=offer.planned,
         )
 
-    def _check_kind(self, *, streams: bool) -> None:
+    def _check_kind(self, *, streams: bool, waits: bool = True) -> None:
+        if waits and (self._engine.is_own_thread or self._executor.is_own_thread):
+            raise SettingError(f"{self.name} cannot wait for its own batcher: submit does not wait")
         if streams != self.streams:
             what = "yields pieces: use stream or astream" if self.streams else "yields no pieces"
             raise SettingError(f"{self.name} {what}")

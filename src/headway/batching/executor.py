@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from threading import Lock
+from threading import Lock, get_ident
 from typing import Any
 
 from headway.batching.calling import Calling, ProcessDiedError, WrongResultsError
@@ -56,6 +56,7 @@ class FunctionExecutor(Executor):
         self._calling, self._items, self._pad, self._begun = calling, items, pad, begun
         self._streams, self._bisect, self._clock = streams, bisect, WallClock()
         self._thread = ThreadPoolExecutor(1, "headway-function")
+        self._ident = 0  # of that thread
         self._outputs: dict[int, Future[Output]] = {}
         self._tell: Callable[[], object] = lambda: None  # called when a step is back
         self._stream: Iterator[Sequence[Any]] = iter(())
@@ -85,6 +86,11 @@ class FunctionExecutor(Executor):
             started.acquire()
         return batch.step
 
+    @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller is in the function's thread, which calls nothing while it waits."""
+        return get_ident() == self._ident
+
     def on_back(self, tell: Callable[[], object]) -> None:
         self._tell = tell
 
@@ -95,6 +101,7 @@ class FunctionExecutor(Executor):
         return self._outputs.pop(ticket).result()
 
     def _compute(self, batch: Batch, begins: list[Row], items: list[Item], started: Lock) -> Output:
+        self._ident = get_ident()
         started.release()
         began = self._clock.now()
         output = self._output(batch, begins, items)
@@ -130,6 +137,7 @@ class FunctionExecutor(Executor):
             self._closed = True
             self._thread.submit(self._end).result()
             self._thread.shutdown()
+            self._ident = 0  # another thread may have it now
 
     def _end(self) -> None:
         self._close_stream()

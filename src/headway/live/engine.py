@@ -69,6 +69,11 @@ class LiveEngine:
         return self._process == os.getpid()
 
     @property
+    def is_own_thread(self) -> bool:
+        """Whether the caller is in the engine's thread: nobody answers while it waits there."""
+        return threading.current_thread() is self._thread
+
+    @property
     def down(self) -> str:
         """Why the engine takes no more requests; empty while it takes them."""
         return self._callers.down if self.is_here else FORKED
