@@ -229,7 +229,7 @@ class Batcher(Chainable):
         self, value: Any, sink: Sink, lane: str, deadline: float, account: Account | None = None
     ) -> str:
         """Make the item wait in its lane. Returns its id."""
-        if not 0 <= deadline < 1e9:
+        if not 0 <= deadline < 1e18:  # as nanoseconds it must be a number
             raise SettingError(f"a deadline of {deadline} seconds cannot be kept")
         end_by = self._engine.clock.now() + int(deadline * 1e9) if deadline else NEVER
         return self.offer([Offer(value, sink, account, end_by=end_by)], lane)[0].id

@@ -216,7 +216,7 @@ class Pipeline:
 
 
 def _checked(deadline: float) -> float:
-    if not 0 <= deadline < 1e9:
+    if not 0 <= deadline < 1e18:  # as nanoseconds it must be a number
         raise SettingError(f"a deadline of {deadline} seconds cannot be kept")
     return deadline
 
