@@ -104,7 +104,8 @@ Load = Annotated[
     ),
 ]
 Repeat = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Runs of each strategy, to see the spread.")
+    int,
+    typer.Option(min=1, metavar="N", help="Runs of each strategy or server, to see the spread."),
 ]
 Enforce = Annotated[
     bool,
