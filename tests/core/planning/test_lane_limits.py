@@ -64,6 +64,16 @@ def test_a_lane_that_grows_takes_the_blocks_of_its_own_and_all_end(preempt):
     assert load.preemptions == rows["b1"].preemptions + rows["b2"].preemptions > 0
 
 
+def test_the_oldest_of_a_lane_keeps_its_blocks_even_where_the_last_victim_is_spared():
+    scheduler = made(Lane("bulk", blocks=Share(most=2)), Lane("chat"))
+    adds = [Add(ask(f"b{i}", (i,) * 4, 4, lane="bulk")) for i in range(2)]
+    scheduler.apply([Add(ask("c", 4, 30, lane="chat")), *adds], 0)
+    step(scheduler, 0)
+    scheduler.roster.last_victim = 2
+    step(scheduler, 1)
+    assert list(scheduler.roster.running) == [0, 1]
+
+
 def test_a_lane_whose_others_are_in_flight_grows_in_a_later_step():
     scheduler = made(Lane("bulk", blocks=Share(most=2)))
     scheduler.apply([Add(ask("a", 4, 4, lane="bulk"))], 0)

@@ -31,6 +31,7 @@ from tests.traces import BLOCK, MS, Crowd, ask
 COST = StepCost.of(10 * MS, per_token=MS)
 BULK = Lane("bulk", priority=1)
 CHAT = Lane("chat", Budget(ttft=10_000 * MS, tpot=1_000 * MS))
+VOICE = replace(CHAT, name="voice")
 TAKING = Policies(Continuous(2), preempt=ByLane())
 SPARING = replace(TAKING, preempt=Youngest(), order=ByDeadline())  # knows no tiers
 
@@ -78,6 +79,25 @@ def test_a_slot_is_taken_from_a_lane_without_a_deadline_down_to_its_least(order)
     assert scheduler.roster.preemptions == 1
 
 
+def test_each_of_two_takes_a_slot_of_another():
+    scheduler = scheduler_of(32, TAKING)
+    add(scheduler, "bulka", "bulkb")
+    step(scheduler)
+    add(scheduler, "chatc", "chatd")
+    assert step(scheduler) == {"chatc": 3, "chatd": 3}
+
+
+@pytest.mark.parametrize(
+    "kept", [{"slots": Share(1)}, {"blocks": Share(1)}], ids=["slots", "blocks"]
+)
+def test_who_has_just_what_its_lane_keeps_keeps_it(kept):
+    scheduler = scheduler_of(32, replace(TAKING, join=Continuous(1)), replace(BULK, **kept), CHAT)
+    add(scheduler, "bulka")
+    step(scheduler)
+    add(scheduler, "chatb")
+    assert step(scheduler) == {"bulka": 1}
+
+
 def test_where_no_slot_can_be_taken_those_who_wait_are_not_even_ranked():
     bulk = replace(BULK, slots=Share(least=1))
     scheduler = scheduler_of(32, replace(TAKING, order=ByDeadline()), bulk, CHAT)
@@ -101,9 +121,12 @@ def test_blocks_are_taken_as_many_as_are_needed():
     assert scheduler.roster.preemptions == 2
 
 
-def test_nobody_is_preempted_for_what_is_not_enough_either():
+@pytest.mark.parametrize(
+    "kept", [{"slots": Share(1)}, {"blocks": Share(2)}], ids=["slots", "blocks"]
+)
+def test_nobody_is_preempted_for_what_is_not_enough_either(kept):
     """Its least keeps one of two: three blocks come free at most."""
-    bulk = replace(BULK, slots=Share(least=1))
+    bulk = replace(BULK, **kept)
     scheduler = scheduler_of(4, TAKING, bulk, CHAT)
     add(scheduler, "bulka", "bulkb", prompt=4, most=12)
     step(scheduler)
@@ -170,8 +193,9 @@ def test_who_grows_takes_from_later_tiers_then_from_its_own_but_from_its_oldest(
         assert step(scheduler)["chata"] == 1
 
 
-def test_the_oldest_of_a_later_tier_waits_for_blocks_and_keeps_its_own():
-    scheduler = scheduler_of(3, TAKING)
+@pytest.mark.parametrize("least", [0, 1])
+def test_the_oldest_of_a_later_tier_waits_for_blocks_and_keeps_its_own(least):
+    scheduler = scheduler_of(3, TAKING, BULK, replace(CHAT, slots=Share(least)))
     add(scheduler, "chata", "bulkb", prompt=4, most=5)
     assert step(scheduler) == {"chata": 4, "bulkb": 4}
     for _ in range(4):
@@ -235,12 +259,13 @@ def test_the_next_free_slot_is_for_a_lane_below_its_least_whatever_the_order(ord
 
 
 def test_a_lane_that_lacks_blocks_does_not_go_first_with_more_than_it_keeps():
-    """It would lose them at once: it needs three blocks, and its lane keeps two."""
+    """It would lose them at once: it needs three blocks, and its lane keeps two. Nor does the one
+    behind it, which needs one."""
     scheduler = scheduler_of(32, TAKING, replace(BULK, blocks=Share(2)), CHAT)
     add(scheduler, "chata", "chatb")
     step(scheduler)
     add(scheduler, "bulkc", prompt=9)
-    add(scheduler, "chatd")
+    add(scheduler, "chatd", "bulke")
     scheduler.apply([Cancel("chata")], 0)
     assert step(scheduler) == {"chatb": 1, "chatd": 3}
 
@@ -354,6 +379,17 @@ def test_in_a_step_that_preempts_others_join_but_none_of_the_victims_lane():
     assert step(scheduler) == {"bulka": 1, "bulkb": 1, "chatd": 1}
 
 
+@pytest.mark.parametrize("lane, joins", [("bulk", False), ("chat", False), ("voice", True)])
+def test_in_a_step_that_preempts_none_of_a_later_tier_than_a_victims_joins(lane, joins):
+    """chata has the last free block, chatb gives up its own, and one comes that would fit there."""
+    scheduler = scheduler_of(3, replace(TAKING, join=Continuous(3)), BULK, CHAT, VOICE)
+    add(scheduler, "chata", "chatb", prompt=4, most=8)
+    step(scheduler)
+    add(scheduler, f"{lane}c", most=2)
+    assert step(scheduler) == ({"chata": 1, f"{lane}c": 3} if joins else {"chata": 1})
+    assert scheduler.roster.preemptions == 1
+
+
 def test_a_slot_that_came_free_is_not_taken_twice():
     """bulkb takes bulkc's blocks to grow; chatd joins in that slot, and bulkb keeps its own."""
     scheduler = scheduler_of(5, replace(TAKING, join=Continuous(3)))
@@ -407,6 +443,32 @@ def test_who_is_late_waits_apart_and_is_served_behind_those_in_time():
     add(scheduler, "chatc", prompt=3, most=1, now=60 * MS)
     assert step(scheduler, now=61 * MS) == {"chatc": 3}
     assert step(scheduler, now=62 * MS) == {"chatb": 3}
+
+
+PATIENT = replace(TAKING, order=ByDeadline(patience=400 * MS))
+
+
+@pytest.mark.parametrize("now, kept", [(399 * MS, False), (400 * MS, True)])
+def test_those_in_time_take_no_slot_of_a_relegated_one_that_is_old(now, kept):
+    scheduler = scheduler_of(32, PATIENT)
+    add(scheduler, "chata", "bulkb")
+    step(scheduler)
+    scheduler.roster.relegate(scheduler.roster.by_id["chata"])
+    add(scheduler, "chatc", "chatd", now=now)
+    assert step(scheduler, now) == ({"chata": 1} if kept else {"chatd": 3}) | {"chatc": 3}
+
+
+@pytest.mark.parametrize("now, least, kept", [(399, 0, False), (400, 0, True), (399, 3, True)])
+def test_one_in_time_that_grows_gives_way_to_a_relegated_one_that_is_old_or_kept(now, least, kept):
+    chat = replace(CHAT, slots=Share(least))
+    scheduler = scheduler_of(5, replace(PATIENT, join=Continuous(3)), BULK, chat)
+    for name, prompt in (("a", 2), ("b", 4), ("c", 10)):
+        add(scheduler, f"chat{name}", prompt=prompt, most=3)
+    step(scheduler)
+    scheduler.roster.relegate(scheduler.roster.by_id["chatc"])
+    lost, other = ("chatb", "chatc") if kept else ("chatc", "chatb")
+    assert step(scheduler, now * MS) == {"chata": 1, other: 1}
+    assert scheduler.roster.by_id[lost].preemptions == 1
 
 
 def test_one_that_runs_can_be_relegated_before_its_first_token():
