@@ -400,6 +400,13 @@ def test_a_length_class_is_padded_to_its_longest_or_up_to_its_bound():
     assert padded(join, (100, 90)) == (10, 200), "beyond the last bound: to the longest"
 
 
+def test_in_the_place_of_one_that_does_not_fit_none_of_another_length_class_starts():
+    scheduler = make(6, Policies(LengthClasses(2, (4,), 0)))
+    adds = ask("a", 3, 9), ask("b", (5,) * 3, 13), ask("c", (6,) * 5, 1)
+    scheduler.apply(map(Add, adds), 0)
+    assert shape(scheduler.schedule(0)) == [(0, 0, 3)], "c would fit"
+
+
 def test_overdue_requests_join_a_group_before_those_first_in_order():
     windows = {"chat": 2 * MS}
     policies = Policies(join=Dynamic(2, 100 * MS, windows))

@@ -17,3 +17,10 @@ def test_those_of_a_later_tier_are_tried_last_also_where_the_order_names_not_all
     ranked = iter([filler, first, last])
     tried = _in_time_first(ranked, 2, frozenset(), lambda sequence: False)
     assert list(tried) == [first, filler, last], "two wait in time, and one is named"
+
+
+def test_one_that_the_order_names_twice_counts_once_of_those_in_time():
+    first, filler, last = waiting(0, TIMED), waiting(1, UNTIMED), waiting(2, TIMED)
+    ranked = iter([first, first, filler, last])
+    tried = _in_time_first(ranked, 2, frozenset(), lambda sequence: False)
+    assert list(tried) == [first, first, last, filler]

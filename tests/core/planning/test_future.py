@@ -134,10 +134,27 @@ def test_once_a_tier_is_refused_no_later_one_joins():
         each.tier = tier
     assert not made.has_room(waiting[RELEGATED])
     with patch.object(Full, "forecast", return_value=None):
-        assert not made.has_room(waiting[UNTIMED]), "there would be room"
+        for _ in range(2):
+            assert not made.has_room(waiting[UNTIMED]), "there would be room"
         assert made.has_room(waiting[TIMED])
         assert Future(policies, view, limits, []).has_room(waiting[UNTIMED])
     assert not made.is_full
+
+
+def test_a_lull_lasts_until_the_first_of_the_refused_may_have_room():
+    """After 5, 3 and 9 steps."""
+    lull, line = Lull(), Line(LANES[1])
+    roster = SimpleNamespace(running={}, lull=lull)
+    limits = SimpleNamespace(is_kept_for=lambda each: False, roster=roster, pool=BlockPool(9, 16))
+    limits.holding = set[str]()
+    line.waiting = [Sequence(i, offline(i), [1] * 96) for i in range(3)]
+    view = View(0, (line,), num_blocks=9, block_size=16)
+    policies = replace(by_budgets(4), memory=Full(timed=False))
+    future = Future(policies, view, limits, [])
+    with patch.object(Forecast, "steps_to_room", side_effect=[5, 3, 9]):
+        assert not any(future.has_room(each) for each in line.waiting)
+    future.close(3)
+    assert [lull.lasts(0, view._replace(step=step)) for step in (2, 3)] == [True, False]
 
 
 def stepped(scheduler, now, steps=1):
