@@ -11,6 +11,7 @@ from headway.core.cost.promise import Promise
 from headway.core.cost.promises import RECENT, TRIED
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import REFUSE, RELEGATE, TAKE, Budget, Lane
+from headway.core.planning.late import relegate
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
@@ -96,6 +97,21 @@ def test_who_would_end_too_late_is_told_so_where_the_lane_refuses_it():
     words = "its end is not expected within 1e-07 s of its arrival"
     assert scheduler.apply([], 1) == [Event("late", (), Finish.REFUSED, words)]
     scheduler.check()
+
+
+def test_those_promised_too_late_a_first_token_end_first_and_with_those_words():
+    scheduler = made(REFUSE, budget=Budget(ttft=100, e2e=100))
+    scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1)), Add(ask("told", 4, 1))], 0)
+    step(scheduler, 0)
+    late, told = (scheduler.roster.by_id[id] for id in ("late", "told"))
+    parts = scheduler.settings, scheduler.roster, scheduler.pool, scheduler.view(61)
+    assert relegate(*parts, [told]) == (
+        [],
+        [
+            (told, "its first token is not expected within 1e-07 s of its arrival"),
+            (late, "its end is not expected within 1e-07 s of its arrival"),
+        ],
+    )
 
 
 @pytest.mark.parametrize("late", [RELEGATE, REFUSE])
