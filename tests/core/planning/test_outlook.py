@@ -20,7 +20,7 @@ from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.mix import Alternate, Mixed, PrefillFirst
 from headway.core.policies.order import Priority
 from headway.core.policies.policies import Policies
-from headway.core.policies.preempt import ByLane
+from headway.core.policies.preempt import ByLane, Youngest
 from headway.core.request import NEVER, Finish
 from headway.core.scheduler import Scheduler
 from headway.core.settings import Settings
@@ -76,12 +76,39 @@ def test_prompts_are_computed_one_after_the_other_in_chunks(chunk):
     assert on_time(rows) == {"a": 0, "b": 0}
 
 
+@pytest.mark.parametrize("chunk", [Fixed(4), Fixed(8)])
 @pytest.mark.parametrize("mix", [Mixed(), PrefillFirst()])
-def test_those_that_decode_take_their_part_of_each_step(mix):
-    rows, _ = served(
-        other("runs", 4, 30), other("b", 8, 1, arrived=MS), policies=replace(PLAIN, mix=mix)
-    )
+def test_those_that_decode_take_their_part_of_each_step(mix, chunk):
+    policies = replace(PLAIN, mix=mix, chunk=chunk)
+    rows, _ = served(other("runs", 4, 30), other("b", 15, 1, arrived=MS), policies=policies)
     assert on_time(rows) == {"runs": 0, "b": 0}
+
+
+def beside(asked, cost=COST, slots=4):
+    """What is promised to a request that comes when another has had its first token. How long that
+    request's prompt takes, and the estimates."""
+    policies = replace(PLAIN, join=Continuous(slots))
+    scheduler = Scheduler(Settings(99, 4, ONE, policies, cost=cost))
+    scheduler.apply([Add(other("runs", 4, 9))], 0)
+    scheduler.commit(scheduler.schedule(0), Output(((7,),)), 14 * MS)
+    scheduler.estimates.promises.paces.ended("default", 10 * 40 * MS, 10)
+    scheduler.apply([Add(asked)], 14 * MS)
+    (made,) = scheduler.newcomers._new
+    work = scheduler.estimates.work(made)
+    scheduler.schedule(14 * MS)
+    return made.promise, work, scheduler.estimates
+
+
+def test_those_that_decode_read_one_key_more_in_each_step():
+    cost = replace(COST, device=replace(COST.device, read=MS * 1_000))
+    promise, work, estimates = beside(other("b", 12, 1), cost)
+    assert promise.wait == work * 8 // 12 + 2 * estimates.decoding(1, 6), "the next is the sixth"
+
+
+def test_a_slot_comes_free_at_the_pace_of_the_answers_of_its_lane():
+    """After this step the one that runs has seven tokens to go."""
+    promise, _, _ = beside(other("b", 4, 1), slots=1)
+    assert promise.wait == 7 * 40 * MS + 14 * MS
 
 
 def test_steps_that_alternate_are_counted_in_pairs():
@@ -122,9 +149,11 @@ def test_more_may_wait_than_run():
     assert firsts == sorted(firsts) and firsts[3] > 3 * firsts[1] // 2
 
 
-def test_blocks_come_free_when_answers_end():
+@pytest.mark.parametrize("preempt", [Youngest(), ByLane()])
+def test_blocks_come_free_when_answers_end(preempt):
     asked = other("holds", 8, 8), other("waits", 14, 1)
-    rows, _ = served(*asked, blocks=5, policies=replace(PLAIN, chunk=Whole(), step_tokens=20))
+    policies = replace(PLAIN, chunk=Whole(), step_tokens=20, preempt=preempt)
+    rows, _ = served(*asked, blocks=5, policies=policies)
     assert rows["waits"].first_scheduled == rows["holds"].finished
     assert on_time(rows) == {"holds": 0, "waits": 0}
 
@@ -137,6 +166,19 @@ def test_who_may_take_slots_and_blocks_need_not_wait_for_them():
     rows, _ = served(*asked, policies=policies, lanes=(CHAT, BULK), blocks=8)
     assert rows["fills"].preemptions == 1
     assert rows["soon"].first_error == 0
+
+
+def test_the_blocks_that_others_would_give_are_there_for_the_next_step():
+    """Two hold four of eight blocks each. One in time takes those of the one, and fills the chunk;
+    the next takes those of the other."""
+    policies = replace(PLAIN, order=ByDeadline(), preempt=ByLane(), defer=WithoutDeadline())
+    fills = [other(id, 12, 4, lane="bulk") for id in ("fills", "fills too")]
+    soon = other("soon", 13, 15, arrived=50 * MS, lane="chat")
+    then = other("then", 8, 1, arrived=50 * MS, lane="chat")
+    policies = replace(policies, chunk=Fixed(12), step_tokens=12)
+    rows, _ = served(*fills, soon, then, policies=policies, lanes=(CHAT, BULK), blocks=8)
+    assert all(rows[each.id].preemptions for each in fills)
+    assert rows["then"].first_error == 0
 
 
 def test_a_step_takes_the_time_that_can_be_spared():
@@ -222,6 +264,25 @@ def test_who_is_only_imagined_is_not_in_the_way_of_the_others():
     assert scheduler.schedule(0).rows == ()
     lanes = scheduler.load(0).lanes
     assert [(each.eta, each.eta_prompt) for each in lanes.values()] == [(14 * MS, 4)] * 2
+    for _ in range(ENOUGH):
+        scheduler.estimates.promises.first_came("bulk", Promise(0, after=0, wait=10), 20)
+    scheduler.schedule(0)
+    lanes = scheduler.load(0).lanes
+    assert [each.eta for each in lanes.values()] == [14 * MS, 28 * MS], "waits there were longer"
+
+
+def test_with_a_lanes_wait_goes_what_waits_in_time():
+    scheduler = Scheduler(
+        Settings(99, 4, (CHAT, BULK), replace(PLAIN, join=Continuous(1)), cost=COST)
+    )
+    for _ in range(ENOUGH):
+        scheduler.estimates.promises.made("chat", 4, Promise(0, span=1, basis=LEARNED))
+    tokens = {"runs": 4, "waits": 5, "late": 7}
+    adds = [Add(other(id, prompt, 3, lane="chat")) for id, prompt in tokens.items()]
+    scheduler.apply([*adds, Add(other("fills", 9, 3, lane="bulk"))], 0)
+    scheduler.roster.relegate(scheduler.roster.by_id["late"])
+    assert scheduler.schedule(0).rows
+    assert scheduler.load(0).lanes["chat"].eta_tokens == 5
 
 
 def test_where_many_wait_they_are_looked_at_less_often():
@@ -275,6 +336,14 @@ def test_those_that_may_miss_a_step_leave_its_time_to_prompts():
     asked = other("fills", 4, 20, lane="bulk"), other("soon", 8, 1, arrived=20 * MS, lane="chat")
     rows, _ = served(*asked, policies=policies, lanes=(CHAT, BULK))
     assert abs(rows["soon"].first_error) <= 2 * MS, "it may have a token in what is left of a step"
+
+
+def test_those_that_miss_steps_full_of_prompts_take_nothing_of_them():
+    policies = replace(PLAIN, order=ByDeadline(), defer=WithoutDeadline(), step_tokens=4)
+    fills = other("fills", 4, 20, lane="bulk"), other("fills too", 4, 20, lane="bulk")
+    soon = other("soon", 8, 1, arrived=40 * MS, lane="chat")
+    rows, _ = served(*fills, soon, policies=policies, lanes=(CHAT, BULK))
+    assert rows["soon"].first_error == 0
 
 
 def test_without_a_cost_model_nothing_is_promised():
