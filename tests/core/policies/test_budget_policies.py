@@ -75,9 +75,9 @@ def numbers(found):
 # -- who goes first
 
 
-def job(number, due, work):
+def job(number, due, work, prompt=4):
     """A sequence that must have its first token by then, and whose prompt takes so long."""
-    made = one(number, first_by=due)
+    made = one(number, first_by=due, prompt=prompt)
     made.priced_from, made.priced_to, made.work = made.scheduled, len(made.tokens), work
     return made
 
@@ -119,12 +119,37 @@ def test_the_largest_is_put_behind_and_of_those_behind_the_least_work_goes_first
     assert numbers(ranked) == [0, 1, 2, 3]
 
 
+@pytest.mark.parametrize("dues", [(10, 11), (1, 2)], ids=["one is late", "both are late"])
+def test_of_equal_work_the_last_to_arrive_goes_behind(dues):
+    jobs = [job(number, due, 6) for number, due in enumerate(dues)]
+    assert numbers(ByDeadline().rank(seen(line(CHAT, *jobs)), ())) == [0, 1]
+
+
+def test_a_prompt_of_one_token_is_work():
+    jobs = [job(0, 10, 9, prompt=1), job(1, 11, 4, prompt=1)]
+    assert numbers(ByDeadline().rank(seen(line(CHAT, *jobs)), ())) == [1, 0]
+
+
+def test_one_that_is_late_before_any_work_goes_behind_those_in_time():
+    late = decoding(5, first_token=0, tpot=20 * MS)
+    view = seen(line(CHAT, job(0, 900 * MS, 9)), now=21 * MS, running=[late])
+    assert numbers(ByDeadline().rank(view, [late])) == [0, 5]
+    assert numbers(ByDeadline().rank(view._replace(now=20 * MS), [late])) == [5, 0]
+
+
 def test_work_takes_longer_beside_those_who_decode():
     running = [decoding(i, first_by=0) for i in range(10, 60)]
     lines = line(CHAT, job(0, 10, 7), job(1, 11, 2))
     assert numbers(ByDeadline().rank(seen(lines), ())) == [0, 1]
     crowded = seen(lines, running=running)
     assert numbers(ByDeadline().rank(crowded, ())) == [1, 0], "half of a step is theirs"
+
+
+@pytest.mark.parametrize("due, first", [(70, 0), (69, 1)])
+def test_work_takes_ten_times_as_long_at_most_however_many_decode(due, first):
+    running = [decoding(i, first_by=0) for i in range(10, 300)]
+    view = seen(line(CHAT, job(0, due, 7), job(1, 100, 2)), running=running)
+    assert numbers(ByDeadline().rank(view, ()))[0] == first
 
 
 def test_an_end_is_due_before_its_last_tokens_can_be_generated():
@@ -164,6 +189,16 @@ def test_the_oldest_of_those_behind_is_one_of_every_so_many_that_join(since, now
     assert numbers(order.rank(view, ()))[0] == first
     alone = view._replace(running=[decoding(5)])
     assert numbers(order.rank(alone, ()))[0] == (0 if now >= 100 else 9), "none of them runs"
+    late = alone._replace(lines=(line(CHAT, one(9, first_by=5), one(0, tier=RELEGATED)),))
+    assert numbers(order.rank(late, ()))[0] == (0 if now >= 100 else 9), "nor a relegated one"
+
+
+def test_the_relegated_and_those_without_a_budget_go_by_the_priority_of_their_lanes():
+    late = [line(replace(CHAT, priority=1), one(0, tier=RELEGATED))]
+    late.append(line(VOICE, one(1, "voice", tier=RELEGATED)))
+    free = [line(replace(BULK, priority=1), one(2, "bulk", UNTIMED))]
+    free.append(line(Lane("batch"), one(3, "batch", UNTIMED)))
+    assert numbers(ByDeadline().rank(seen(*late, *free), ())) == [1, 0, 3, 2]
 
 
 def test_lanes_without_a_budget_go_by_completion_time_and_arrival():
@@ -217,6 +252,15 @@ def test_who_waits_for_blocks_of_its_lane_takes_nobodys_turn():
         pool.blocks_of_lane["voice"], turns = held, Turns()
         turns.joins(joining, lines, pool)
         assert turns.since == [first ^ 1, 1]
+
+
+def test_whose_own_blocks_are_all_that_its_lane_may_have_has_had_its_turn():
+    """They are reserved when it is counted."""
+    full = line(replace(VOICE, blocks=Share(0, 3)), one(0, "voice", prompt=2 * BLOCK + 1))
+    pool, turns = BlockPool(9, BLOCK), Turns()
+    pool.blocks_of_lane["voice"], turns.since = 3, [9, 9]
+    turns.joins(full.waiting[0], [full], pool)
+    assert turns.since == [0, 10]
 
 
 def test_an_old_answer_without_a_budget_does_not_take_the_turn_of_a_prompt_with_one():
@@ -287,6 +331,8 @@ def test_a_step_leaves_those_who_may_come_the_time_for_their_prompt():
     assert arriving(urgent, prompt=4) == 3 * (120 * MS - alone(4)) // 4
     assert arriving(urgent, prompt=20) == 3 * (120 * MS - alone(20)) // 4
     assert arriving(urgent) == 3 * (120 * MS - alone(32)) // 4, "nothing is known of its prompts"
+    calm = Lane("voice", Budget(ttft=320 * MS))
+    assert arriving(calm) == 3 * (320 * MS - alone(32)) // 4, "with a short one there is time"
     assert arriving(urgent, prompt=60) == 4 * shortest, "that is the least"
     assert arriving(urgent, prompt=129) == BY_SLACK.stretch * shortest, (
         "they come late, whatever a step takes"
@@ -399,13 +445,13 @@ def test_those_with_time_to_spare_may_miss_a_step_while_there_are_prompts():
 
 
 @pytest.mark.parametrize(
-    "expected, pace, spare", [(10, 0, True), (10, 20, True), (10, 60, False), (0, 60, True)]
+    "expected, pace, spare", [(10, 0, True), (10, 56, True), (10, 57, False), (0, 57, True)]
 )
 def test_an_answer_that_is_due_misses_steps_only_with_half_of_its_time_to_spare(
     expected, pace, spare
 ):
-    """Eight tokens are expected, and it is due in 900 ms."""
-    made = decoding(1, generated=2, most=10, first_token=0, done_by=900 * MS)
+    """Eight tokens are expected, and it is due in 896 ms."""
+    made = decoding(1, generated=2, most=100, first_token=0, done_by=896 * MS)
     made.request = replace(made.request, expected=expected)
     view = seen(line(CHAT), running=[made])
     if pace:
@@ -418,6 +464,7 @@ def test_who_cannot_be_in_time_even_alone_is_relegated():
     started = decoding(7, first_by=0, first_token=5)
     again = one(8, first_by=0, first_token=5)
     runs = [one(5, first_by=13 * MS), one(6, first_by=14 * MS), started]
+    runs.append(one(10, tier=RELEGATED, first_by=13 * MS))
     view = seen(line(CHAT, *waits, again), line(BULK, one(9, "bulk", UNTIMED)), running=runs)
     assert numbers(Hopeless().relegated(view)) == [0, 5], "four tokens take 14 ms"
     assert numbers(Keep().relegated(view)) == []
