@@ -135,10 +135,37 @@ def test_the_earliest_deadlines_are_shared_fairly_before_later_ones():
 def test_an_order_may_name_a_request_twice():
     """By deadline, the oldest comes first for its age, and again by its deadline."""
     order = Fairly(ByDeadline(patience=0, turn=1))
-    scheduler = scheduler_of(order, slots=3)
-    add(scheduler, "a1", "a2", "b1")
+    scheduler = scheduler_of(order, slots=4)
+    add(scheduler, "a1", "a2", "b1", "b2")
     step(scheduler)
-    assert [s.request.id for s in scheduler.roster.running.values()] == ["a1", "b1", "a2"]
+    assert [s.request.id for s in scheduler.roster.running.values()] == ["a1", "b1", "a2", "b2"]
+
+
+def test_a_prompt_that_runs_keeps_its_place():
+    scheduler = scheduler_of(Fairly(), slots=2, chunk=Fixed(4))
+    add(scheduler, "a1", prompt=12)
+    step(scheduler)
+    add(scheduler, "a2", "b1")
+    assert step(scheduler) == ["a1"]
+
+
+def test_in_a_step_a_cached_prompt_counts_with_what_is_left_of_it():
+    scheduler, shared = scheduler_of(Fairly(), slots=5), (7,) * 2 * BLOCK
+    asked = [ask(f"a{i}", (*shared, i), 1, lane="chat", tenant="a") for i in range(4)]
+    scheduler.apply([Add(asked[0])], 0)
+    step(scheduler)
+    scheduler.apply(map(Add, asked[1:]), 0)
+    add(scheduler, "b1", "b2", prompt=9)
+    assert step(scheduler) == ["a1", "b1", "a2", "a3", "b2"]
+
+
+def test_when_a_slot_comes_free_the_tokens_of_those_who_run_count():
+    scheduler = scheduler_of(Fairly(), slots=2)
+    add(scheduler, "a1", prompt=6, most=30)
+    add(scheduler, "b1", "a2", "b2", most=5)
+    while "b1" in scheduler.roster.by_id:
+        step(scheduler)
+    assert step(scheduler) == ["a1", "b2"], "16 to 12; of its prompt alone a has had 6"
 
 
 def test_relegated_requests_share_the_places_of_the_relegated():
@@ -251,6 +278,20 @@ def test_if_nobody_waits_it_is_lifted_to_whoever_waited_last():
     scheduler.apply([Cancel("b1")], 0)
     add(scheduler, "b2")
     assert counter(scheduler, "b") == 7
+
+
+def test_a_relegated_request_that_leaves_is_not_the_last_in_time():
+    scheduler = scheduler_of(Fairly())
+    add(scheduler, "a1", most=4)
+    step(scheduler)
+    add(scheduler, "b1", "a2", most=9)
+    scheduler.roster.relegate(scheduler.roster.by_id["b1"])
+    while "a1" in scheduler.roster.by_id:
+        step(scheduler)
+    step(scheduler)
+    scheduler.apply([Cancel("b1")], 0)
+    add(scheduler, "c1")
+    assert counter(scheduler, "c") == counter(scheduler, "a") > counter(scheduler, "b")
 
 
 def test_nobody_is_lowered():
