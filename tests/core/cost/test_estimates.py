@@ -46,6 +46,7 @@ def test_a_machine_that_slows_down_is_followed_slowly():
         estimates.learn(ROW, slow)
     assert 1_490 < estimates.drift <= 1_500
     assert abs(estimates.predict(ROW) - slow) < slow / 100
+    assert estimates.shortest == estimates.predict(row_features(0, 1, 1))
 
 
 @given(st.lists(st.integers(0, 10**12), max_size=300))

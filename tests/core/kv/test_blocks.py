@@ -155,6 +155,16 @@ def test_a_shared_block_is_free_when_its_last_holder_frees_it():
     assert pool.match([b"one", b"two"]) == [b"one", b"two"]
 
 
+def test_beside_a_shared_block_a_tail_is_reused_before_its_prefix_too():
+    pool, keys = BlockPool(3, 2), [b"one", b"two", b"three"]
+    table = pool.allocate(3)
+    pool.publish(table, keys)
+    pool.acquire(keys[:1])
+    pool.release(table, keys)
+    pool.allocate(1)
+    assert pool.match(keys) == keys[:2]
+
+
 def test_can_hold_counts_matched_blocks_in_the_free_list():
     pool = BlockPool(2, 2)
     table = pool.allocate(1)
