@@ -1,20 +1,33 @@
 """A cost model's correction follows slow change, within bounds, and a replay learns it again."""
 
+from dataclasses import replace
 from io import StringIO
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.core.batch import Output, Want
+from headway.core.batch import Batch, Output, Row, Want
 from headway.core.commands import Add, Cancel
-from headway.core.cost.estimates import DRAIN_DECAY, EVERY, SLOWNESS, Drain, Estimates
+from headway.core.cost.estimates import (
+    DRAIN_DECAY,
+    EVERY,
+    PREFILL_DECAY,
+    SLOWNESS,
+    Drain,
+    Estimates,
+)
 from headway.core.cost.features import row_features
-from headway.core.cost.step_cost import StepCost
+from headway.core.cost.lengths import ALLOWED, ENOUGH, LEARNED
+from headway.core.cost.paces import Paces
+from headway.core.cost.promise import Promise
+from headway.core.cost.step_cost import Residuals, StepCost
 from headway.core.lane import Lane, Line
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
+from headway.core.request import Finish
 from headway.core.scheduler import Scheduler
+from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
 from headway.engine import Engine
 from headway.journal import journal
@@ -55,6 +68,91 @@ def test_drift_stays_within_its_bounds(times):
     for time in times:
         estimates.learn(ROW, time)
         assert 500 <= estimates.drift <= 2_000
+
+
+def test_the_pace_is_that_of_the_lane_but_no_faster_than_the_shortest_step():
+    estimates = Estimates(COST)
+    assert estimates.pace("chat") == 11 * MS, "not known yet"
+    for spent, pace in ((4, 11), (20, 20)):
+        estimates.promises.paces = Paces()
+        estimates.promises.paces.ended("chat", 10 * spent * MS, 10)
+        assert estimates.pace("chat") == pace * MS
+
+
+def test_a_share_of_the_steps_is_that_of_their_regime():
+    residuals = Residuals((1_000, 1_200)), Residuals((1_000, 3_000))
+    estimates = Estimates(replace(COST, knee=4, residuals=residuals))
+    for tokens, most in ((4, 6), (5, 15)):
+        features = row_features(0, tokens)
+        assert estimates.surely(features, 1.0) == estimates.predict(features) * most // 5
+
+
+def test_work_is_priced_as_in_the_largest_steps_and_again_when_tokens_have_come():
+    estimates = Estimates(replace(COST, pieces=((0, MS * 1_000), (6, 2 * MS * 1_000))))
+    asked = ask("a", 3, 9)
+    waits = Sequence(0, asked, asked.tokens())
+    assert (estimates.work(waits), estimates.first_token(waits)) == (6 * MS, 13 * MS)
+    waits.tokens += [7, 7]  # it was preempted
+    assert (estimates.work(waits), estimates.first_token(waits)) == (10 * MS, 15 * MS)
+
+
+def ended(estimates, finish=Finish.LENGTH, *, prompt=10, generated=4, took=100):
+    asked = ask("a", prompt, 9)
+    sequence = Sequence(0, asked, asked.tokens() + [7] * generated, first_scheduled=50)
+    if generated:
+        sequence.first_token = sequence.last_token = 50 + took
+    estimates.ended(sequence, finish, 500)
+
+
+def test_the_time_of_prompts_follows_the_latest():
+    estimates = Estimates(StepCost())
+    for took in (100, 300):
+        for _ in range(20 * PREFILL_DECAY):
+            ended(estimates, took=took)
+        assert estimates.prefill == pytest.approx(took // 10, abs=1)
+
+
+def test_an_answer_that_expires_before_it_has_begun_says_nothing_of_lengths():
+    asked = ask("b", 10, 9)
+    for generated in (0, 2):
+        estimates = Estimates(StepCost())
+        for _ in range(ENOUGH):
+            ended(estimates, Finish.EXPIRED, generated=generated)
+        assert estimates.lengths.knows(Sequence(0, asked, asked.tokens())) is (generated > 0)
+
+
+def test_a_promise_ends_no_earlier_than_the_step_that_makes_it():
+    """Answers have ended long before what was predicted."""
+    estimates, asked = Estimates(COST), ask("a", 3, 9)
+    for _ in range(ENOUGH):
+        made = Promise(0, end=10_000, span=1_000, basis=ALLOWED)
+        estimates.promises.made("default", 3, made)
+        estimates.promises.ended("default", made, 1, whole=True)
+    promise = estimates.promise(Sequence(0, asked, asked.tokens()), 100, 200, 50)
+    assert (promise.first, promise.end) == (200, 200), "nor does the first token come after it"
+
+
+@pytest.mark.parametrize("open_, basis", [(1, LEARNED), (2, ALLOWED)])
+def test_while_more_answers_run_than_have_ended_lengths_are_not_learned_from_these(open_, basis):
+    estimates, asked = Estimates(COST), ask("b", 10, 9)
+    for _ in range(ENOUGH):
+        ended(estimates)
+    made = Promise(0, end=10_000, span=1_000, basis=ALLOWED)
+    for _ in range(1 + open_):
+        estimates.promises.made("default", 10, made)
+    estimates.promises.ended("default", made, 1, whole=True)
+    promise = estimates.promise(Sequence(0, asked, asked.tokens()), 100, 200, 50)
+    left = {LEARNED: 4, ALLOWED: 9}[basis]
+    assert (promise.basis, promise.span) == (basis, 150 + (left - 1) * 100)
+
+
+def test_a_call_costs_what_its_first_step_takes_padding_included():
+    estimates = Estimates(StepCost(), calls=True)
+    rest = Row(0, 4, range(4, 8), (), Want.NOTHING)
+    estimates.see(Batch(1, (rest,)), 70)
+    assert not estimates.calls.is_known
+    estimates.see(Batch(2, (rest._replace(start=0),), width=8), 800)
+    assert estimates.calls.line == (0, 100)
 
 
 def step(scheduler, spent, now):
