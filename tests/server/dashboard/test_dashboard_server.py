@@ -160,6 +160,31 @@ def test_a_key_at_a_limit_of_its_own_is_refused_and_says_nothing_of_the_lane(tmp
     assert row[:2] == ["100 %", "2"] and row[7] == "3"
 
 
+def test_an_answer_that_was_in_time_until_its_client_left_it_is_not_among_the_late_ones():
+    """That of `chat` had missed its budget of a nanosecond before, and that of `voice` had not."""
+    made = Permitted()
+    with (
+        serving(ServerConfig(lanes=LANES), made.engine) as (url, _),
+        httpx2.Client(base_url=url, timeout=30) as client,
+        ThreadPoolExecutor(2) as pool,
+    ):
+
+        def status(id):
+            return client.get(f"/v1/requests/{id}").json().get("status")
+
+        both = "voice", "chat"
+        asked = [pool.submit(ask, client, each, id=each, max_tokens=900) for each in both]
+        until(lambda: made.permits.release() or [status(id) for id in both] == ["running"] * 2)
+        left = [client.post(f"/v1/requests/{id}/cancel").status_code for id in both]
+        made.permits.release(99)
+        assert [each.result().status_code for each in asked] == [409, 409] and left == [200, 200]
+        until(lambda: [status(id) for id in both] == ["ended"] * 2)
+        page = client.get("/dashboard").text
+    assert "The latest outside their budget, of 2" in page
+    (slow,) = re.findall(r"<summary>.*?<b>(.*?)</b>", page)
+    assert slow == "chat"
+
+
 def test_a_browser_without_a_key_is_sent_to_the_form(running):
     url, _ = running
     answer = httpx2.get(f"{url}/dashboard")

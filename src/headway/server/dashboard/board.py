@@ -80,11 +80,12 @@ class Board:
         mine = [each for each in self.watched if tenant.may_use(each.entry)]
         latest = self._books.latest(tenant.name) if self._books else ()
         here = [model_view(each, tenant, now) for each in mine]
+        budgets = {lane.name: lane.budget for model in here for lane in model.lanes}
         return View(
             self._epoch + now,
             self._epoch + point_ends(now),
             (*here, *await self._elsewhere(tenant, now)),
-            *slow_of(latest, tenant),
+            *slow_of(latest, tenant, budgets),
             key=tenant.key,
             signed_in=visitor.signed_in,
             explains=self._books is not None,

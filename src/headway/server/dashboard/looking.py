@@ -5,9 +5,9 @@ from contextlib import AbstractContextManager
 from heapq import nsmallest
 from typing import Protocol
 
-from headway.core.lane import Lane
+from headway.core.lane import Budget, Lane
 from headway.core.load import Load
-from headway.core.request import NEVER
+from headway.core.request import NEVER, Finish
 from headway.server.answering.call import Call
 from headway.server.answering.choice import Choice
 from headway.server.config.tenant import Tenant
@@ -190,14 +190,28 @@ def _row(silent: bool, arrived: int, id: str, choice: Choice, now: int) -> Runni
     return RunningRow(id, request.lane, *tokens, age)
 
 
-def slow_of(latest: Iterable[Sequence[Row]], tenant: Tenant) -> tuple[list[Row], bool, int]:
+def slow_of(
+    latest: Iterable[Sequence[Row]], tenant: Tenant, budgets: Mapping[str, Budget]
+) -> tuple[list[Row], bool, int]:
     """The requests to explain, whether they missed their budgets, and how many were looked at.
 
     These are the latest SLOW requests outside their budget, the latest first; if there are none,
     the slowest ones, the slowest first. latest: the rows of the tenant's calls, the latest first.
+    budgets: by lane.
     """
     rows = [row for call in latest for row in call if row["lane"] in tenant.lanes]
-    late = [row for row in rows if not row["good"]]
+    late = [row for row in rows if not row["good"] and not _is_unjudged(row, budgets)]
     if late:
         return late[:SLOW], True, len(rows)
     return sorted(rows, key=lambda row: -row["wall_ns"])[:SLOW], False, len(rows)
+
+
+def _is_unjudged(row: Row, budgets: Mapping[str, Budget]) -> bool:
+    """As series._is_unjudged, of a row of the ledger."""
+    if row["finish"] != Finish.CANCELLED.value or row["ttft_ns"] is None:
+        return bool(row["finish"] == Finish.UNSATISFIABLE.value)
+    limits = budgets.get(row["lane"], Budget())
+    times = (row["queue_ns"], limits.queue), (row["ttft_ns"], limits.ttft)
+    return all(
+        took is None or took <= limit for took, limit in (*times, (row["tpot_ns"], limits.tpot))
+    )
