@@ -12,7 +12,7 @@ expect = pytest.importorskip("playwright.sync_api").expect
 expect.set_options(timeout=60_000)  # its default of 5 s is too short for a busy machine
 
 HOSTILE = "<img src=x onerror=alert(1)>\"'&</script><script>alert(2)</script>"
-LANES = {"voice": {"ttft": "1h"}, "chat": {"ttft": "1ns"}}
+LANES = {"voice": {"ttft": "1h"}, "chat": {"ttft": "1ns"}, "w" * 64: {}}
 KEY = "hw-of-a-test"
 
 
