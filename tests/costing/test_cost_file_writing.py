@@ -103,3 +103,21 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
             run_calibrate(CalibrateOptions(out=path), Console(file=StringIO()))
     check_writable(tmp_path / "cost.json")
     assert os.listdir(tmp_path) == []
+
+
+def test_no_input_and_no_file_of_the_users_is_replaced(tmp_path):
+    sheets, notes, cost = (tmp_path / name for name in ("mine.yaml", "notes.txt", "cost.json"))
+    sheets.write_text("my-card: {memory: 24, bandwidth: 1008, products: 165}\n")
+    notes.write_text("mine")
+    cost.write_text('{\n  "headway_cost": 1}')
+    asked = CalibrateOptions("qwen2.5-0.5b", accelerator="my-card", accelerators=sheets)
+    for out, said in ((sheets, "would replace the input"), (notes, "and not a cost file")):
+        before = out.read_text()
+        with pytest.raises(SettingError, match=said):
+            run_calibrate(replace(asked, out=out), Console(file=StringIO()))
+        assert out.read_text() == before
+    assert run_calibrate(replace(asked, out=cost), Console(file=StringIO())) == 0
+    assert read_cost_file(cost).device == "my-card", "an older cost file is replaced"
+    curve = CalibrateOptions(out=tmp_path / "cost.png", profile=True)
+    with pytest.raises(SettingError, match="--profile draws its curve into"):
+        run_calibrate(curve, Console(file=StringIO()))

@@ -12,9 +12,12 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from headway.commands.calibrate.learn import SECONDS, ProgressCallback, calibrate_testbed
+from headway.commands.calibrate.profile import PICTURE, run_profile
 from headway.commands.calibrate.tables import errors_table, terms_table
+from headway.commands.output_file import check_not_input, check_replaceable
 from headway.costing import datasheet
 from headway.costing.calibration import (
+    BEGINNINGS,
     CORES_AT_WORK_FOR_OTHERS,
     Calibration,
     check_writable,
@@ -85,7 +88,6 @@ def run_calibrate(options: CalibrateOptions, console: Console) -> int:
         write_cost_file(calibration, options.out)
         kept = f"the cost model is in {options.out}"
         if options.profile:
-            from headway.commands.calibrate.profile import run_profile
             from headway.executor.torch.load import LoadedModel
 
             assert isinstance(loaded, LoadedModel)  # _check refuses other executors
@@ -169,7 +171,17 @@ def _check(options: CalibrateOptions) -> None:
         raise SettingError(
             "--accelerator needs a model: a shape's name, or a folder with config.json"
         )
-    check_writable(options.out)
+    _check_out(options)
+
+
+def _check_out(options: CalibrateOptions) -> None:
+    """Raise SettingError unless the cost file can be written, and replaces nothing but another."""
+    out = options.out
+    check_writable(out)
+    check_not_input(out, "--out", [options.accelerators] if options.accelerators else [])
+    check_replaceable(out, "--out", BEGINNINGS, "a cost file")
+    if options.profile and out.suffix == PICTURE:
+        raise SettingError(f"--profile draws its curve into {out}: name another --out")
 
 
 def _from_sheets(options: CalibrateOptions, console: Console) -> int:

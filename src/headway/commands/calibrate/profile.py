@@ -25,6 +25,7 @@ from headway.runs.testbed import Testbed
 if TYPE_CHECKING:
     from headway.executor.torch.load import LoadedModel
 
+PICTURE = ".png"  # the ending of the curve's file, which lies beside the cost file
 PROMPTS = (64, 256, 512)  # tokens of the prompts that are profiled alone
 SAMPLES = 5  # of each size; the median counts
 NEITHER = 0.25  # share of a ceiling; a step below it on both is bound by neither
@@ -80,7 +81,7 @@ def run_profile(
     sizes = [step for step in steps if not step.prompt]
     chosen = knee(sizes)
     reached = chosen is not sizes[-1]
-    picture = out.with_suffix(".png")
+    picture = out.with_suffix(PICTURE)
     draw(sizes, chosen if reached else None, calibration, picture)
     console.print(steps_table(steps, ceilings))
     console.print(operators_table(steps))
