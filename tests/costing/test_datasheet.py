@@ -77,6 +77,14 @@ def test_refusals_name_the_nearest_name(tmp_path):
         read_accelerator("odd", mine)
 
 
+def test_an_accelerator_may_be_named_by_a_number(tmp_path):
+    mine = tmp_path / "mine.yaml"
+    mine.write_text("4090: {memory: 24, bandwidth: 1008, products: 165}\n")
+    assert read_accelerator("4090", mine).memory == 24
+    with pytest.raises(SettingError, match="did you mean 4090"):
+        read_accelerator("4080", mine)
+
+
 def test_the_cost_file_of_a_folder_has_its_name_and_not_its_path(tmp_path):
     folder, out = tmp_path / "my-model", tmp_path / "cost.json"
     folder.mkdir()

@@ -59,7 +59,7 @@ class ModelWork:
 
 def read_accelerator(name: str, path: Path | None = None) -> Accelerator:
     """Read a data sheet from the shipped file or from `path`. SettingError suggests a name."""
-    sheets = read_yaml(path or SHIPPED)
+    sheets = {str(key): sheet for key, sheet in read_yaml(path or SHIPPED).items()}  # such as 4090
     if name not in sheets:
         raise SettingError(f"no data sheet of an accelerator {name}{did_you_mean(name, sheets)}")
     where = f"{(path or SHIPPED).name}: {name}"
