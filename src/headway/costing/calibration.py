@@ -16,7 +16,7 @@ from headway.errors import SettingError
 
 VERSION = 8
 # The first bytes of a cost file: as it is written, or as an editor formats it.
-BEGINNINGS = tuple(b"{%s\"headway_cost" % gap for gap in (b"\n ", b"", b"\n  ", b"\n    "))
+BEGINNINGS = tuple(b'{%s"headway_cost' % gap for gap in (b"\n ", b"", b"\n  ", b"\n    "))
 ERROR_NAMES = ("median", "p90")  # the errors that a cost file states for each regime
 CORES_AT_WORK_FOR_OTHERS = (
     "cores_at_work_for_others"  # key of `about`: mean number of cores during the measurement
