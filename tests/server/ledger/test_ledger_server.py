@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import httpx2
 import openai
+import psycopg
 import pytest
 
 from headway.core.accounts.rules import Rule
@@ -15,6 +16,7 @@ from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.engine.handle import EngineState
 from headway.server.ledger.book import Book
 from headway.server.ledger.explanation import WORDS
+from headway.server.ledger.writer import STUBBORN
 from headway.server.protocol.problem import Problem
 from headway.store.database import Database, StoreError
 from headway.store.ledger.flush import MINUTE
@@ -25,6 +27,10 @@ from tests.server.ledger.kept import exact, stored
 from tests.server.running_server import Permitted, fake, serving, until
 
 PATH = "/v1/completions"
+DISCONNECT = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE datname IS NOT NULL AND pid <> pg_backend_pid()"
+)
 PRICES = {"per_hour": 3.6, "per_million_prompt": 1.0, "per_million_answer": 2.0}
 BODY = {"prompt": "def f(", "max_tokens": 4, "temperature": 0, "ignore_eos": True}
 
@@ -412,6 +418,30 @@ def test_a_server_goes_on_in_a_store_that_is_restored_from_a_backup(tmp_path):
         id = client.post(PATH, json=BODY).json()["id"]
         until(lambda: any(row["call"] == id for row in stored(tmp_path)))
     assert exact(tmp_path) and not writer.away
+
+
+def test_rows_wait_while_the_database_is_read_only(tmp_path):
+    with postgresql() as where, serving(config_of(tmp_path, url=where), fake) as (url, front):
+        writer, count = front.ledger.writers[0], [0]
+
+        def post():
+            with client_of(url) as client:
+                while not writer.away:
+                    count[0] += client.post(PATH, json=BODY).status_code == 200
+
+        with psycopg.connect(where, autocommit=True) as other, ThreadPoolExecutor(1) as callers:
+            other.execute("SET default_transaction_read_only = off")
+            posting = callers.submit(post)
+            until(lambda: writer.written)
+            other.execute("ALTER DATABASE postgres SET default_transaction_read_only = on")
+            other.execute(DISCONNECT)
+            posting.result(60)
+            before = writer.failures
+            until(lambda: writer.failures > before + STUBBORN)
+            other.execute("ALTER DATABASE postgres RESET default_transaction_read_only")
+            other.execute(DISCONNECT)
+            until(lambda: writer.written == count[0])
+        assert writer.given_up == 0
 
 
 @pytest.mark.parametrize("refused", ["row", "lane"])

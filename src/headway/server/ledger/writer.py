@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from sqlalchemy.exc import InternalError, OperationalError
+
 from headway.errors import first_line
 from headway.server import clock
 from headway.server.config.durations import SECOND
@@ -30,6 +32,7 @@ LOOK = 10 * SECOND  # between two looks at dead servers and at other servers' sp
 CLEAN = 60 * SECOND  # between two deletions of old rows
 CLOSING = 10.0  # seconds for the last flush
 STALLED = 3 * SECOND  # without an answer for so long, a database counts as away
+STATE = OperationalError, InternalError  # the database is away, full or read-only; rows can wait
 STUBBORN = 5  # failures of one flush while the database answers; then its rows are given up
 
 
@@ -162,7 +165,8 @@ class LedgerWriter:
                 self._store.write(self._writer, flush, _unix() + LEASE)
             except StoreError as error:
                 self._failed(error)
-                self._lighten(flush)
+                if not isinstance(error.__cause__, STATE):
+                    self._lighten(flush)
                 return False
             self._done(flush)
             if flush.closes or not closes:
