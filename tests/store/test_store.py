@@ -3,6 +3,7 @@
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from threading import Event
 
 import pytest
@@ -753,7 +754,8 @@ def test_a_job_is_not_forgotten_before_its_webhooks(database):
         add_deliveries(connection, "job_1", "job.completed", [(id, "https://x", "{}")], NOW)
     assert store.jobs.forget(NOW + 99, NOW + 99) == 1 and store.find("job_1")
     assert [each.id for each in deliveries.due(NOW + 99, 9)] == [id]
-    deliveries.end(id, due_at=None, problem="status 410")
+    [due] = deliveries.of_job("job_1")
+    deliveries.end(replace(due, due_at=None, problem="status 410"))
     assert store.jobs.forget(NOW + 99, NOW + 99) == 1 and not store.find("job_1")
 
 
@@ -775,10 +777,10 @@ def test_deliveries(database):
     assert deliveries.due(NOW - 1, 9) == []
     [due] = deliveries.due(NOW, 9)
     assert deliveries.begin(due, NOW + 60) and not deliveries.begin(due, NOW + 60)
-    deliveries.end(id, due_at=NOW + 5, problem="status 500")
+    deliveries.end(replace(due, attempts=1, due_at=NOW + 5, problem="status 500"))
     [due] = deliveries.due(NOW + 5, 9)
     assert (due.attempts, due.problem) == (1, "status 500")
-    deliveries.end(id, due_at=None, delivered_at=NOW + 6)
+    deliveries.end(replace(due, due_at=None, delivered_at=NOW + 6, problem=""))
     assert deliveries.due(NOW + 99, 9) == []
     [kept] = deliveries.of_job("batch_1")
     assert (kept.delivered_at, kept.problem) == (NOW + 6, "")
@@ -792,6 +794,25 @@ def test_a_store_that_fails_says_so_and_undoes(tmp_path):
     with store.database.begin() as connection:
         assert len(connection.execute(select(WORKERS)).all()) == 2
     store.database.close()
+
+
+@pytest.mark.parametrize("delivers", ["first", "second"])
+def test_a_late_failure_does_not_undo_a_delivery(database, delivers):
+    """The first server was stopped in its attempt, so that a second one began another."""
+    store, deliveries = Store(database), Deliveries(database)
+    store.batch(0)
+    with database.begin() as connection:
+        add_deliveries(connection, "batch_1", "batch.completed", [("evt_1", "https://x", "")], NOW)
+    attempts = []
+    for at in (NOW, NOW + 61):
+        [due] = deliveries.due(at, 9)
+        assert deliveries.begin(due, at + 60)
+        attempts.append(replace(due, attempts=due.attempts + 1))
+    failed, good = attempts if delivers == "second" else reversed(attempts)
+    deliveries.end(replace(good, due_at=None, delivered_at=NOW + 62))
+    deliveries.end(replace(failed, due_at=NOW + 70, problem="no answer"))
+    [kept] = deliveries.of_job("batch_1")
+    assert (kept.due_at, kept.delivered_at, kept.attempts) == (None, NOW + 62, 2)
 
 
 ACTIONS = st.lists(

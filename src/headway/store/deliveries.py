@@ -49,13 +49,18 @@ class Deliveries:
         with self._database.begin() as connection:
             return connection.execute(update(DELIVERIES).where(same).values(values)).rowcount == 1
 
-    def end(
-        self, id: str, *, due_at: int | None, delivered_at: int | None = None, problem: str = ""
-    ) -> None:
-        """Store the end of an attempt. due_at: time of the next attempt; None: there is none."""
-        values = {"due_at": due_at, "delivered_at": delivered_at, "problem": problem}
+    def end(self, ends: Delivery) -> None:
+        """Store the end of an attempt. due_at: time of the next attempt; None: there is none.
+
+        A failure that comes late, because its server was stopped meanwhile, changes nothing:
+        another server has begun a later attempt, or has delivered it.
+        """
+        mine = DELIVERIES.c.id == ends.id
+        if ends.delivered_at is None:
+            mine &= DELIVERIES.c.delivered_at.is_(None) & (DELIVERIES.c.attempts == ends.attempts)
+        values = {name: getattr(ends, name) for name in ("due_at", "delivered_at", "problem")}
         with self._database.begin() as connection:
-            connection.execute(update(DELIVERIES).where(DELIVERIES.c.id == id).values(values))
+            connection.execute(update(DELIVERIES).where(mine).values(values))
 
     def of_job(self, job: str) -> list[Delivery]:
         """The deliveries of one job, the oldest first."""

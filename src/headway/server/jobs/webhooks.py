@@ -128,16 +128,8 @@ class WebhookSender:
         else:
             self._log.warning("webhook failed", **about, why=ends.problem, final=not ends.due_at)
 
-        def end() -> None:
-            self._store.deliveries.end(
-                delivery.id,
-                due_at=ends.due_at,
-                delivered_at=ends.delivered_at,
-                problem=ends.problem,
-            )
-
         with suppress(StoreError):  # the delivery is due again after HELD seconds
-            await self._store.ask(end)
+            await self._store.ask(self._store.deliveries.end, ends)
 
     async def _attempt(self, client: AsyncClient, delivery: Delivery) -> Delivery:
         """Make one attempt, and return the delivery as it is afterwards."""
