@@ -16,7 +16,6 @@ QUIET = {"VLLM_LOGGING_LEVEL": "ERROR", "VLLM_NO_USAGE_STATS": "1"}
 # inherit the locks of our threads and the ends of our pipes.
 NEEDED = {
     "VLLM_USE_V2_MODEL_RUNNER": "0",
-    "VLLM_COMPUTE_NANS_IN_LOGITS": "1",
     "VLLM_WORKER_MULTIPROC_METHOD": "spawn",
 }
 # Arguments that follow from a headway setting, with that setting's name.

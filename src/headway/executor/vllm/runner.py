@@ -15,7 +15,7 @@ from headway.executor.traits import Traits
 from headway.executor.vllm.adapters import Adapter
 from headway.executor.vllm.sequences import Sequences
 from headway.executor.vllm.step import BuiltStep, StepBuilder
-from headway.executor.vllm.worker import PromptScores
+from headway.executor.vllm.worker import PromptScores, StepResult
 
 DEAD = "a worker of vLLM has died"
 NOT_FINITE = "the model's logits are not finite"
@@ -26,7 +26,7 @@ class _StepInFlight:
     rows: int
     step: BuiltStep
     finished: frozenset[str]  # requests that vLLM drops in this step
-    answers: Any  # a future: for each worker, None or its output and prompt scores
+    answers: Any  # a future: for each worker, None or its StepResult
     host_ns: int
 
 
@@ -107,21 +107,19 @@ class VllmExecutor(Executor):
                 raise EngineDownError(DEAD) from error
             raise
         self._finished -= flight.finished  # if the step failed, the next one names them again
-        output, scores = next(answer for answer in answers if answer is not None)
-        return _read(flight, output, scores)
+        return _read(flight, next(answer for answer in answers if answer is not None))
 
     def close(self) -> None:
         """End vLLM's workers."""
         self._core.shutdown()
 
 
-def _read(flight: _StepInFlight, output: Any, scores: dict[str, PromptScores]) -> Output:
-    """Convert vLLM's ModelRunnerOutput to headway's Output."""
-    step, at = flight.step, output.req_id_to_index
-    nans = output.num_nans_in_logits or {}
-    errors = dict(step.errors)
+def _read(flight: _StepInFlight, result: StepResult) -> Output:
+    """Convert a worker's result to headway's Output."""
+    step, output, scores = flight.step, result.output, result.scores
+    at, errors = output.req_id_to_index, dict(step.errors)
     for i, id in step.ids.items():
-        if nans.get(id):
+        if id in result.not_finite:
             errors.setdefault(i, NOT_FINITE)
     tokens: list[tuple[int, ...]] = [()] * flight.rows
     logprobs: dict[int, tuple[Logprob, ...]] = {}

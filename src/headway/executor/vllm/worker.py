@@ -31,29 +31,39 @@ class PromptScores(NamedTuple):
     values: Any  # float32 array [positions, 1 + n]
 
 
+class StepResult(NamedTuple):
+    """What the driver worker returns of a step."""
+
+    output: Any  # vLLM's ModelRunnerOutput
+    scores: Mapping[str, PromptScores]  # by request
+    not_finite: tuple[str, ...]  # requests with NaN or infinite logits
+
+
 class WorkerExtension:
     """Methods that vLLM mixes into its worker; `headway_step` is the main one."""
 
-    def headway_step(self: Any, scheduled: Any, notes: StepNotes) -> Any:
+    def headway_step(self: Any, scheduled: Any, notes: StepNotes) -> StepResult | None:
         """Compute a step and sample its tokens.
 
-        Returns vLLM's ModelRunnerOutput and PromptScores by request; None unless this is the driver
-        worker. Raises what vLLM raises; the next step can still be computed.
+        Returns None unless this is the driver worker. Raises what vLLM raises; the next step can
+        still be computed.
         """
-        runner = self.model_runner
+        runner, not_finite = self.model_runner, tuple[str, ...]()
         try:
             output = self.execute_model(scheduled)
             if output is None:
+                most = runner.execute_model_state.logits.amax(dim=-1)  # NaN if any logit is NaN
                 _begin_again(runner, notes.prompts)
                 with _keyed_draws(runner, notes.silent):
                     output = self.sample_tokens(notes.grammar)
+                not_finite = _clear_not_finite(runner, most.isfinite().tolist())
         finally:
             runner.execute_model_state = None  # left over if the step failed between the two
         if not self.is_driver_worker:
             return None
         scores = {id: _scores(runner, output, id, *span) for id, span in notes.scored.items()}
         output.prompt_logprobs_dict = {}
-        return output, scores
+        return StepResult(output, scores, not_finite)
 
     def headway_ignore_signals(self: Any, engine: int, numbers: tuple[int, ...]) -> None:
         """Ignore these signals, unless this process is the engine (its process id).
@@ -74,6 +84,25 @@ class WorkerExtension:
         """Bytes of the weights in this worker."""
         parameters = self.model_runner.model.parameters()
         return sum(each.numel() * each.element_size() for each in parameters)
+
+
+def _clear_not_finite(runner: Any, finite: list[bool]) -> tuple[str, ...]:
+    """Zero the keys and values that requests with NaN or infinite logits wrote in this step.
+
+    finite: by index in vLLM's batch. Returns these requests. Other requests get the blocks later.
+    vLLM's CPU attention multiplies what is left in a block's unused places by a weight of 0, and
+    0 * NaN is NaN. No other request has these blocks yet: they were not full before this step.
+    """
+    ids = tuple([runner.input_batch.req_ids[i] for i, each in enumerate(finite) if not each])
+    blocks = list[int]()
+    for id in ids:
+        state = runner.requests[id]
+        blocks += state.block_ids[0][state.num_computed_tokens // runner.cache_config.block_size :]
+    if blocks:
+        if runner.device.type != "cpu" and not hasattr(runner, "_kv_block_zeroer"):
+            runner._init_kv_zero_meta()
+        runner._zero_block_ids(blocks)
+    return ids
 
 
 def _begin_again(runner: Any, prompts: Mapping[str, int]) -> None:
