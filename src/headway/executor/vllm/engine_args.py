@@ -30,7 +30,8 @@ OURS = {
     "enable_lora": "adapters",
     "max_loras": "adapters",
 }
-# Arguments that would change what headway drives, or need the parts of vLLM that headway replaces.
+# Arguments that would change what headway drives, or that are for parts of vLLM that headway
+# replaces (its scheduler, its front with the tokenizer, its metrics): there they would do nothing.
 REFUSED = frozenset(
     (
         *("async_scheduling", "enable_chunked_prefill", "enable_prefix_caching"),
@@ -42,6 +43,19 @@ REFUSED = frozenset(
         *("runner", "convert", "pooler_config", "enable_prompt_embeds", "diffusion_config"),
         *("speculative_config", "spec_method", "spec_model", "spec_tokens", "watermark_config"),
         *("kv_transfer_config", "ec_transfer_config", "enable_sleep_mode"),
+        *("revision", "code_revision", "hf_token", "download_dir", "served_model_name"),
+        *("tokenizer", "tokenizer_mode", "tokenizer_revision", "io_processor_plugin"),
+        *("override_generation_config", "structured_outputs_config", "stream_interval"),
+        *("reasoning_parser", "reasoning_parser_plugin", "reasoning_config"),
+        *("max_num_queued_reqs", "max_num_queued_tokens", "prefill_schedule_interval"),
+        *("long_prefill_token_threshold", "long_prefill_token_threshold_adaptive"),
+        *("scheduler_reserve_full_isl", "watermark", "prefix_caching_hash_algo"),
+        *("prefix_cache_retention_interval", "prefix_match_unit", "kv_events_config"),
+        *("otlp_traces_endpoint", "collect_detailed_traces", "profiler_config"),
+        *("kv_cache_metrics", "kv_cache_metrics_sample", "custom_histogram_buckets"),
+        *("data_parallel_rank", "data_parallel_start_rank", "data_parallel_size_local"),
+        *("data_parallel_address", "data_parallel_rpc_port", "data_parallel_backend"),
+        *("data_parallel_hybrid_lb", "data_parallel_external_lb", "node_rank"),
     )
 )
 
