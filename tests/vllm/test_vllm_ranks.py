@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from headway.errors import EngineDownError
+from headway.errors import EngineDownError, EngineError
 from headway.executor.load import BLOCK_SIZES, load
 from headway.executor.torch.memory.memory_plan import Limits
 from headway.runs.shared_executor import SharedExecutor
@@ -33,6 +33,22 @@ def test_two_ranks_answer_as_one_and_the_death_of_one_is_told(tmp_path, monkeypa
             scheduler, said = serve(executor, STRATEGIES[name])
             assert said == wanted
             assert sum(row.preemptions for row in scheduler.ledger.requests) > 0
+        with (
+            monkeypatch.context() as patched,
+            pytest.raises(EngineError, match="KeyError: 'nobody'"),
+        ):
+            build = loaded.executor._builder.build
+
+            def broken(batch, finished):
+                step = build(batch, finished)
+                if batch.step == 1:  # both workers look it up, and do not find it
+                    step.notes.prompts["nobody"] = 1
+                return step
+
+            patched.setattr(loaded.executor._builder, "build", broken)
+            serve(executor, STRATEGIES["one-by-one"])
+        executor.hand_over()
+        assert serve(executor, STRATEGIES["chunks-of-100"])[1] == wanted, "it costs no other step"
         workers = loaded.executor._core.model_executor.workers
         assert len(workers) == 2
         os.kill(workers[1].proc.pid, signal.SIGKILL)

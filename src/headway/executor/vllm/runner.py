@@ -8,14 +8,14 @@ from typing import Any
 from headway.core.batch import Batch, Logprob, Logprobs, Output
 from headway.core.grammar import Grammar
 from headway.engine import Executor
-from headway.errors import EngineDownError
+from headway.errors import EngineDownError, EngineError
 from headway.executor.grammars.grammar import GrammarCompiler
 from headway.executor.logprobs import LogprobColumns
 from headway.executor.traits import Traits
 from headway.executor.vllm.adapters import Adapter
 from headway.executor.vllm.sequences import Sequences
 from headway.executor.vllm.step import BuiltStep, StepBuilder
-from headway.executor.vllm.worker import PromptScores, StepResult
+from headway.executor.vllm.worker import PromptScores, StepFailure, StepResult
 
 DEAD = "a worker of vLLM has died"
 NOT_FINITE = "the model's logits are not finite"
@@ -26,7 +26,7 @@ class _StepInFlight:
     rows: int
     step: BuiltStep
     finished: frozenset[str]  # requests that vLLM drops in this step
-    answers: Any  # a future: for each worker, None or its StepResult
+    answers: Any  # a future: for each worker, None, its StepResult or StepFailure
     host_ns: int
 
 
@@ -97,7 +97,7 @@ class VllmExecutor(Executor):
     def collect(self, ticket: int) -> Output:
         """Wait for a step and return its tokens, log-probabilities and errors by row.
 
-        Raises what a worker raised, or EngineDownError if a worker has died.
+        Raises EngineError if a worker could not compute it, EngineDownError if a worker has died.
         """
         flight = self._flights.pop(ticket)
         try:
@@ -107,6 +107,9 @@ class VllmExecutor(Executor):
                 raise EngineDownError(DEAD) from error
             raise
         self._finished -= flight.finished  # if the step failed, the next one names them again
+        for answer in answers:
+            if isinstance(answer, StepFailure):
+                raise EngineError(answer.error)
         return _read(flight, next(answer for answer in answers if answer is not None))
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ vLLM mixes WorkerExtension into its worker (`worker_extension_cls`). All code he
 vLLM's first (V1) model runner (vllm/v1/worker/gpu_model_runner.py), the one that CPUs use.
 """
 
+import logging
 import os
 import signal
 from collections.abc import Iterable, Iterator, Mapping
@@ -39,31 +40,29 @@ class StepResult(NamedTuple):
     not_finite: tuple[str, ...]  # requests with NaN or infinite logits
 
 
+class StepFailure(NamedTuple):
+    """What any worker returns of a step in which vLLM raised an error."""
+
+    error: str
+
+
 class WorkerExtension:
     """Methods that vLLM mixes into its worker; `headway_step` is the main one."""
 
-    def headway_step(self: Any, scheduled: Any, notes: StepNotes) -> StepResult | None:
-        """Compute a step and sample its tokens.
+    def headway_step(
+        self: Any, scheduled: Any, notes: StepNotes
+    ) -> StepResult | StepFailure | None:
+        """Compute a step and sample its tokens. Returns None unless this is the driver worker.
 
-        Returns None unless this is the driver worker. Raises what vLLM raises; the next step can
-        still be computed.
+        After a failure the next step can still be computed. It is returned, not raised: vLLM reads
+        no further than the first worker that has raised, and would take what the others say of this
+        step for their answers to the next one.
         """
-        runner, not_finite = self.model_runner, tuple[str, ...]()
         try:
-            output = self.execute_model(scheduled)
-            if output is None:
-                most = runner.execute_model_state.logits.amax(dim=-1)  # NaN if any logit is NaN
-                _begin_again(runner, notes.prompts)
-                with _keyed_draws(runner, notes.silent):
-                    output = self.sample_tokens(notes.grammar)
-                not_finite = _clear_not_finite(runner, most.isfinite().tolist())
-        finally:
-            runner.execute_model_state = None  # left over if the step failed between the two
-        if not self.is_driver_worker:
-            return None
-        scores = {id: _scores(runner, output, id, *span) for id, span in notes.scored.items()}
-        output.prompt_logprobs_dict = {}
-        return StepResult(output, scores, not_finite)
+            return _compute(self, scheduled, notes)
+        except Exception as error:
+            logging.getLogger("headway.engine").exception("a step failed in a worker of vLLM")
+            return StepFailure(f"{type(error).__name__}: {error}")
 
     def headway_ignore_signals(self: Any, engine: int, numbers: tuple[int, ...]) -> None:
         """Ignore these signals, unless this process is the engine (its process id).
@@ -84,6 +83,26 @@ class WorkerExtension:
         """Bytes of the weights in this worker."""
         parameters = self.model_runner.model.parameters()
         return sum(each.numel() * each.element_size() for each in parameters)
+
+
+def _compute(worker: Any, scheduled: Any, notes: StepNotes) -> StepResult | None:
+    """As headway_step. Raises what vLLM raises."""
+    runner, not_finite = worker.model_runner, tuple[str, ...]()
+    try:
+        output = worker.execute_model(scheduled)
+        if output is None:
+            most = runner.execute_model_state.logits.amax(dim=-1)  # NaN if any logit is NaN
+            _begin_again(runner, notes.prompts)
+            with _keyed_draws(runner, notes.silent):
+                output = worker.sample_tokens(notes.grammar)
+            not_finite = _clear_not_finite(runner, most.isfinite().tolist())
+    finally:
+        runner.execute_model_state = None  # left over if the step failed between the two
+    if not worker.is_driver_worker:
+        return None
+    scores = {id: _scores(runner, output, id, *span) for id, span in notes.scored.items()}
+    output.prompt_logprobs_dict = {}
+    return StepResult(output, scores, not_finite)
 
 
 def _clear_not_finite(runner: Any, finite: list[bool]) -> tuple[str, ...]:
