@@ -6,6 +6,7 @@ from headway.core.accounts.accounts import Accounts, Flight
 from headway.core.accounts.request_time import Stage
 from headway.core.accounts.rules import Rule
 from headway.core.accounts.stages import LaneWork
+from headway.core.batch import Output
 from headway.core.commands import Add, Cancel
 from headway.core.lane import Budget, Lane, Share
 from headway.core.policies.chunk import Fixed
@@ -13,6 +14,7 @@ from headway.core.policies.join import Continuous, Dynamic, Static
 from headway.core.policies.memory import Ahead
 from headway.core.policies.mix import PrefillFirst
 from headway.core.policies.policies import Policies
+from headway.core.policies.preempt import ByLane
 from headway.core.policies.relegate import Hopeless
 from headway.core.request import Finish
 from headway.core.scheduler import Scheduler
@@ -129,6 +131,31 @@ def test_a_lane_with_all_that_it_may_have():
     assert found["b"].before == (LaneWork("chat", 3, 6), LaneWork("bulk", 3, 6))
 
 
+def test_a_lane_with_all_the_blocks_that_it_may_have():
+    lanes = (Lane("chat", blocks=Share(0, 2)), Lane("bulk"))
+    requests = [ask("a", 5, 3, lane="chat"), ask("b", (7,) * 5, 1, lane="chat")]
+    stages, _ = explained(requests, Policies(Continuous(4)), lanes=lanes)
+    assert stages["b"] == {"queue.lane": 15 + 11 + 11, "prefill.own": 15}
+
+
+def test_the_lane_is_named_in_the_step_in_which_others_take_the_last_slots():
+    lanes = (Lane("chat", slots=Share(0, 1)), Lane("bulk"))
+    requests = [ask(id, (i,) * 4, 3, lane="chat") for i, id in enumerate("ab")]
+    requests.append(ask("c", (8,) * 4, 3, lane="bulk"))
+    stages, _ = explained(requests, Policies(Continuous(2)), lanes=lanes)
+    assert stages["b"]["queue.lane"] == 18
+
+
+def test_one_that_could_not_take_enough_blocks_either_waits_for_a_slot():
+    """The lane without a budget keeps one of its two."""
+    lanes = (Lane("bulk", slots=Share(1)), Lane("chat", Budget(ttft=10_000 * MS)))
+    requests = [ask(id, (i,) * 4, 12, lane="bulk") for i, id in enumerate("ab")]
+    requests.append(ask("c", (9,) * 13, 1, arrived=5 * MS, lane="chat"))
+    policies = Policies(Continuous(2), preempt=ByLane())
+    stages, _ = explained(requests, policies, blocks=4, lanes=lanes)
+    assert stages["c"]["queue.slots"] > 0
+
+
 def test_a_request_lacks_blocks_and_the_one_behind_it_stands_behind_it():
     requests = [ask("a", 12, 4), ask("b", (7,) * 12, 1), ask("c", (8,) * 12, 1)]
     stages, _ = explained(requests, Policies(Continuous(4)), blocks=4)
@@ -147,6 +174,26 @@ def test_decodes_are_deferred_by_steps_of_prompts_alone():
     assert stages["a"]["deferred"] == 14 and "deferred" not in stages["b"]
 
 
+def test_only_the_time_of_this_run_that_it_was_left_out_is_taken_off():
+    """The prompts of b and c leave a out of a step each, one before its blocks are taken and one
+    after."""
+    scheduler = make(8, Policies(Continuous(4), mix=PrefillFirst()))
+    accounts = scheduler.accounts = Accounts(scheduler.roster)
+    scheduler.apply([Add(ask("a", 4, 9))], 0)
+    a = scheduler.roster.by_id["a"]
+    for end, prompt in ((10, ()), (30, (7,) * 4), (50, (8,) * 4)):
+        if prompt:
+            scheduler.apply([Add(ask(f"r{end}", prompt, 1))], end - 20)
+        batch = scheduler.schedule(end - 20 if prompt else 0)
+        scheduler.commit(batch, Output(((9,),) * len(batch.rows)), end)
+        if end == 30:
+            accounts._turn(a, Stage.PREEMPTED)
+            accounts._turn(a, Stage.RUN)
+    scheduler.apply([Cancel("a")], 50)
+    stages = {each.id: dict(each.stages) for each in accounts.take()}
+    assert stages["a"] == {"prefill.own": 10, "deferred": 40}
+
+
 def test_a_request_that_lost_its_blocks_waits_again():
     requests = [ask("a", (5,) * 8, 14), ask("b", (6,) * 8, 14)]
     stages, _ = explained(requests, Policies(Continuous(4)), blocks=6)
@@ -158,8 +205,9 @@ def test_a_relegated_request_waits_behind_those_in_time():
     lanes = (Lane("chat", Budget(ttft=30 * MS)),)
     policies = Policies(Continuous(1), relegate=Hopeless())
     requests = [ask(f"r{i}", (i,) * 4, 6, lane="chat") for i in range(3)]
-    stages, _ = explained(requests, policies, lanes=lanes, cost=COST)
+    stages, found = explained(requests, policies, lanes=lanes, cost=COST)
     assert stages["r2"]["queue.relegated"] > 0 and stages["r2"]["queue.slots"] > 0
+    assert found["r2"].before == (LaneWork("chat", 12, 18),), "of both, until its own first step"
 
 
 def test_a_request_that_is_cancelled_while_it_waits():
@@ -187,6 +235,17 @@ def test_who_has_ended_or_lost_its_blocks_meanwhile_is_left_alone():
     accounts.close(a)
     accounts.came_back(9, 4)
     assert accounts.take()[0].stages == (("preempted", 5),)
+
+
+def test_who_waits_again_was_not_left_out():
+    scheduler = make(8)
+    accounts = scheduler.accounts = Accounts(scheduler.roster)
+    scheduler.apply([Add(ask("a", 4, 3))], 0)
+    a = scheduler.roster.by_id["a"]
+    accounts._turn(a, Stage.PREEMPTED)
+    accounts._flights.append(Flight(0, [a]))
+    accounts.came_back(5, 5)
+    assert accounts._open[a].left_out == 0
 
 
 def test_a_scheduler_keeps_no_accounts_unless_asked():
