@@ -116,6 +116,25 @@ def test_a_prompt_that_another_has_counts_once(prompts):
     assert (second.first_scheduled < first.finished) is (prompts == 1)
 
 
+@pytest.mark.parametrize("shared", [(), (1, 2, 3)], ids=["all its own", "three used by both"])
+@pytest.mark.parametrize("stays, blocks", [(False, 19), (True, 24)])
+def test_memory_holds_all_at_its_fullest_and_half_a_block_for_each(stays, blocks, shared):
+    """In blocks of a token. One has 8 tokens and 4 to come, the other 6 and 2: when that one ends,
+    there are 18. Another of 5 stays."""
+    made = [
+        Sequence(i, ask(f"r{i}", n, k, expected=k), [1] * n) for i, n, k in ((0, 8, 4), (1, 5, 4))
+    ]
+    runs, other = made
+    runs.blocks, other.blocks = [*range(1, 9)], [*range(1, 4), 21, 22]
+    joins = Sequence(2, ask("j", 6, 2, expected=2), [1] * 6)
+    used = shared if stays else ()
+    blocks -= len(used)
+    for count, fits in ((blocks, True), (blocks - 1, False)):
+        view = View(0, (), num_blocks=count, block_size=1, shared=used)
+        forecast = Ahead(spread=0.0).forecast(view, [runs], [other] if stays else ())
+        assert (forecast.steps_to_room(joins, 0) == 0) is fits
+
+
 class Full(Ahead):
     def forecast(self, view, beside, staying=()):
         return Forecast(view.estimates.lengths, 0.5, [], 0)

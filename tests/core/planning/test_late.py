@@ -183,6 +183,7 @@ def test_what_is_cached_needs_no_time():
     while scheduler.roster.by_id:
         step(scheduler, 62)
     assert [row.cached for row in scheduler.ledger.requests] == [0, 4, 4]
+    assert same.hit == 0, "it counts only while it waits"
 
 
 @dataclass(frozen=True, slots=True)
