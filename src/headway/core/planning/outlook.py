@@ -101,7 +101,7 @@ class Outlook:
         work, beside = self.view.estimates.drifted(ahead.work), self._beside()
         steps = -(-ahead.tokens // self._tokens_of_a_step(sequence))
         if self._allow.nanoseconds != NEVER:
-            least = work * min(self._allow.least, ahead.tokens) // ahead.tokens
+            least = work * self._allow.least // ahead.tokens
             spare = max(1, least, self._allow.nanoseconds - beside)
             steps = max(steps, -(-work // spare))
         computing = work + min(LONGEST, steps) * beside

@@ -103,7 +103,7 @@ def unshared_tokens(
         return block not in shared
 
     used = [(bisect_left(s.blocks, True, key=is_own), s) for s in sequences]
-    return [max(0, len(s.tokens) - count * block_size) for count, s in used]
+    return [len(s.tokens) - count * block_size for count, s in used]
 
 
 FILLER_AHEAD = Ahead(timed=False)
