@@ -7,7 +7,7 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from headway.core.commands import Add, Cancel
+from headway.core.commands import Add, Cancel, Retune
 from headway.core.cost.gathering import UNPADDED, Gathering
 from headway.core.cost.step_cost import Echo, Rates, Residuals, Rounding, StepCost
 from headway.core.lane import Budget, Lane, Share
@@ -27,7 +27,7 @@ from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
 from headway.sim.inbox import TraceInbox
 from headway.sim.simulate import uncollected
-from tests.traces import BLOCK, MS, THRASH, Case, ask, cases, make
+from tests.traces import BLOCK, MS, THRASH, Case, Crowd, ask, cases, make
 
 NOISY = tuple(range(700, 1_400, 50))
 COST = StepCost(
@@ -143,6 +143,22 @@ def test_a_policy_that_depends_on_time_is_asked_at_every_step():
 
     both = Case(60, Policies(join=Later()), [(0, Add(each)) for each in asks])
     assert_same(both)
+
+
+def test_while_more_run_than_a_step_has_tokens_they_take_turns():
+    asks = [ask(f"r{i}", (i,) * 2, 12, lane="chat") for i in range(4)]
+    case = Case(60, Policies(Crowd(4)), [(0, Add(each)) for each in asks])
+    fewer = Retune(1, replace(case.policies, step_tokens=3), case.lanes)
+    assert_same(replace(case, timed=[*case.timed, (60 * MS, fewer)]))
+
+
+def test_a_lane_that_may_have_no_more_blocks_preempts_its_own():
+    lanes = (Lane("bulk"), Lane("chat", blocks=Share(0, 6)))
+    asks = [ask(f"r{i}", (i,) * 5, 14, lane="chat") for i in range(2)]
+    case = Case(60, Policies(), [(0, Add(each)) for each in asks], lanes=lanes)
+    assert_same(case)
+    rows = left(case, True)[0].ledger.requests
+    assert [row.preemptions for row in rows] == [0, 1]
 
 
 def test_answers_given_together_are_not_skipped():

@@ -67,10 +67,8 @@ class Coast:
         for sequence in running:
             if (
                 len(sequence.tokens) - sequence.scheduled != 1
-                or sequence.scheduled != sequence.computed
                 or sequence.first_token == NEVER
                 or not sequence.begun
-                or FILLER in sequence.stops
             ):
                 return False
         if scheduler.newcomers.looks_again:
