@@ -6,6 +6,7 @@ import pytest
 
 from headway.core.batch import UNKNOWN
 from headway.core.commands import Add, Cancel, Stop
+from headway.core.cost.estimates import DRAIN_DECAY
 from headway.core.cost.step_cost import Rates, StepCost
 from headway.core.grammar import Grammar
 from headway.core.lane import Budget, Lane, Share
@@ -227,6 +228,31 @@ def test_policies_are_asked_about_the_time_when_the_step_begins():
     made, _, clock = engine((0, Add(ask("a", 5, 4))), known=True)
     made.step()
     assert clock.now() == 0 and made.scheduler.view(0).now == 8 * MS
+
+
+def test_the_time_when_a_step_begins_counts_from_when_the_one_in_flight_was_decided():
+    made, _, clock = engine((20, Add(ask("a", 5, 4))), known=True)
+    made.step()
+    made.step()
+    assert clock.now() == 20 * MS and made.scheduler.view(20 * MS).now == 28 * MS
+
+
+def test_that_of_a_step_behind_another_counts_without_the_hosts_part():
+    """The first takes 13 ms; the second takes 7, and alone it would take 9."""
+    made, _, clock = engine((0, Add(ask("a", 5, 60))), cost=HOSTED, known=True)
+    made.step()
+    made.step()
+    assert clock.now() == 13 * MS and made.scheduler.view(13 * MS).now == 20 * MS
+
+
+def test_the_time_in_which_others_wait_for_a_step_counts_once():
+    adds = [(0, Add(ask(id, 5, 4))) for id in "ab"]
+    made, _, clock = engine(*adds, policies=Policies(Continuous(1)))
+    while not made.scheduler.ledger.requests:
+        made.step()
+    drain = made.scheduler.estimates._drains["default"]
+    assert clock.now() == 32 * MS, "b has begun already, so a part of the first 24 has faded"
+    assert drain.nanoseconds == 32 * MS - 24 * MS // DRAIN_DECAY
 
 
 def test_a_journal_says_which_step_was_decided_and_which_came_back():
