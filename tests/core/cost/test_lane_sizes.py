@@ -8,6 +8,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from headway.core.commands import Add, Retune
 from headway.core.cost import lane_sizes
 from headway.core.cost.lane_sizes import LaneSizes, keeps
 from headway.core.cost.step_cost import StepCost
@@ -100,6 +101,28 @@ def test_nineteen_of_twenty_are_enough():
     assert [each.after for each in after([GOOD] * 19 + [SLOW], line(20, waiting=1))] == []
     wider = replace(LANE, slots=Share(1, 30, 2))
     assert [e.after for e in after([GOOD] * 19 + [SLOW], line(20, 1, lane=wider))] == [21]
+
+
+def resizing(join):
+    """A scheduler whose lane has slots that follow the load, like the groups of the strategy."""
+    return Scheduler(Settings(99, BLOCK, (LANE,), Policies(join)))
+
+
+def test_slots_and_groups_are_not_resized_for_the_same_request():
+    scheduler = resizing(Dynamic(8, 0, least=2))
+    scheduler.apply([Add(ask(f"w{i}", 3, 3, lane="chat")) for i in range(3)], 0)
+    scheduler.roster.lines["chat"].batch = 2
+    changes = [scheduler.resizing.ended(GOOD, 0) for _ in range(9)]
+    assert [[each.what for each in made] for made in changes] == [[]] * 7 + [["slots"], ["group"]]
+
+
+def test_groups_begin_anew_only_under_another_strategy():
+    scheduler = resizing(Dynamic(8, 0, least=2))
+    scheduler.estimates.sizes.group = 5
+    for version, size, group in ((1, 8, 5), (2, 9, 0)):
+        policies = Policies(Dynamic(size, 0, least=2))
+        scheduler.apply([Retune(version, policies, (LANE,))], 0)
+        assert scheduler.estimates.sizes.group == group
 
 
 @pytest.mark.parametrize(
