@@ -458,6 +458,17 @@ def test_those_in_time_take_no_slot_of_a_relegated_one_that_is_old(now, kept):
     assert step(scheduler, now) == ({"chata": 1} if kept else {"chatd": 3}) | {"chatc": 3}
 
 
+@pytest.mark.parametrize("since, first", [(2, "chatb"), (3, "chata")])
+def test_an_old_relegated_one_joins_before_those_in_time_in_its_turn(since, first):
+    order = replace(PATIENT.order, turn=4)
+    scheduler = scheduler_of(32, replace(PATIENT, join=Continuous(1), order=order))
+    add(scheduler, "chata")
+    scheduler.roster.relegate(scheduler.roster.by_id["chata"])
+    add(scheduler, "chatb", now=400 * MS)
+    scheduler.roster.turns.since = [since, 0]
+    assert step(scheduler, 400 * MS) == {first: 3}
+
+
 @pytest.mark.parametrize("now, least, kept", [(399, 0, False), (400, 0, True), (399, 3, True)])
 def test_one_in_time_that_grows_gives_way_to_a_relegated_one_that_is_old_or_kept(now, least, kept):
     chat = replace(CHAT, slots=Share(least))
