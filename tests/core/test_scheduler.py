@@ -16,6 +16,7 @@ from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
 from headway.core.sampling import Sampling
 from headway.core.scheduler import Scheduler
+from headway.core.sequences.sequence import Sequence
 from headway.core.settings import Settings
 from headway.sim.inbox import arrivals
 from headway.sim.simulate import simulate
@@ -113,6 +114,21 @@ def test_a_preempted_sequence_loses_only_the_blocks_that_were_needed(more, start
     assert [begun.sequence for begun in batch.begun] == [1]
     assert young.recomputed == 16 - start, "only that block is computed again"
     assert len(batch.rows[0].blocks) == 5, "the whole table, as the executor had dropped it"
+
+
+def test_nothing_is_recomputed_that_another_has_computed_meanwhile():
+    """It had computed 4 of 13 tokens, and finds 12 of them."""
+    policies = Policies(Continuous(1), Priority(), chunk=Fixed(4))
+    scheduler = make(16, policies, ("slow", "fast"))
+    scheduler.apply([Add(ask("a", 13, 1, lane="slow"))], 0)
+    run(scheduler, scheduler.schedule(0))
+    (a,) = scheduler.roster.running.values()
+    scheduler.roster.preempt(a)
+    scheduler.apply([Add(ask("b", 13, 1, lane="fast"))], 0)
+    while scheduler.roster.by_id:
+        run(scheduler, scheduler.schedule(0))
+    rows = {row.id: row for row in scheduler.ledger.requests}
+    assert (rows["a"].preemptions, rows["a"].recomputed) == (1, 0)
 
 
 def test_the_last_victim_is_spared_while_another_can_be_taken():
@@ -275,6 +291,10 @@ def test_a_row_may_give_several_tokens_or_an_error():
         Event("b", (), Finish.ERROR, "no such adapter"),
     ]
     assert scheduler.ledger.requests[0].discarded == 1 and scheduler.pool.num_free == 8
+    scheduler.apply([Add(ask("c", 3, 1))], 1)
+    events = scheduler.commit(scheduler.schedule(1), Output(((7, 8, 9),)), 2)
+    assert events == [Event("c", (7,), Finish.LENGTH)]
+    assert scheduler.ledger.requests[2].discarded == 2 and scheduler.pool.num_free == 8
 
 
 def test_apply_checks_the_hard_limits_again():
@@ -498,6 +518,16 @@ def test_a_follower_whose_leader_has_ended_starts_by_itself(end):
     assert shape(scheduler.schedule(0)) == [(1, 0, 6)]
     scheduler.apply([Add(ask("c", 6, 3, follows="gone"))], 0)
     assert 2 in [row.sequence for row in scheduler.schedule(0).rows]
+
+
+@pytest.mark.parametrize(
+    "began, token, until", [(10, NEVER, 40), (10, 30, 20), (25, 30, 25), (10, 50, 20)]
+)
+def test_a_follower_waits_until_its_leader_starts_but_not_before_it_came(began, token, until):
+    """It came at 20 and started at 40. A leader without a token has computed nothing for it."""
+    leader = Sequence(0, ask("a", 3, 3), [1], first_scheduled=began, first_token=token)
+    follower = Sequence(1, ask("b", 3, 3, arrived=20), [1], leader, first_scheduled=40)
+    assert follower.waited_until == until
 
 
 def test_prompt_logprobs_bypass_the_cache_and_are_given_once():

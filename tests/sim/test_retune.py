@@ -138,6 +138,7 @@ def test_a_request_is_judged_by_the_budget_with_which_it_came():
     before, after = rows.scheduler.ledger.requests
     assert (before.good, before.version) == (True, 0)
     assert (after.good, after.version) == (False, 7)
+    assert not rows.scheduler.roster._earlier, "nothing is kept of those that have ended"
     assert rows.scheduler.load(0).version == 7
 
 
