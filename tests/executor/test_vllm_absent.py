@@ -8,13 +8,15 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from headway import LLM
 from headway.core.policies.join import Dynamic
 from headway.core.policies.policies import Policies
 from headway.errors import CheckpointError, SettingError
 from headway.executor.torch.memory.memory_plan import Limits
-from headway.executor.vllm.adapters import Adapter, read_adapters
+from headway.executor.vllm.adapters import Adapter, check_fits, read_adapters
 from headway.executor.vllm.engine_args import check_options, engine_args, prepare_environment
 from headway.executor.vllm.load import VllmPlan
 from headway.executor.vllm.worker import mixed
@@ -156,3 +158,28 @@ def test_a_server_refuses_groups_and_threads_for_vllm():
         ServerConfig(engine={"executor": "vllm", "threads": 2})
     with pytest.raises(ValueError, match="need the executor vllm"):
         ServerConfig(engine={"vllm": {"enforce_eager": True}})
+
+
+def test_an_adapter_of_another_model_is_refused_by_the_shapes_that_it_changes(tmp_path):
+    def stored(name, **shapes):
+        (tmp_path / name).mkdir()
+        tensors = {each.replace("__", "."): torch.zeros(shape) for each, shape in shapes.items()}
+        save_file(tensors, tmp_path / name / "some.safetensors")
+        return Adapter(name, 1, tmp_path / name, 2)
+
+    stored("model", model__q__weight=(8, 6))
+    peft = "base_model__model__model__"
+
+    def adapter(name, module, inner, outer):
+        parts = {f"{peft}{module}__lora_A__weight": inner, f"{peft}{module}__lora_B__weight": outer}
+        return stored(name, **parts)
+
+    fitting = adapter("fitting", "q", (2, 6), (8, 2)), adapter("elsewhere", "z", (2, 3), (3, 2))
+    check_fits(fitting, tmp_path / "model")
+    narrow = adapter("narrow", "q", (2, 3), (4, 2))
+    words = r"the adapter narrow was made for another model: it changes model\.q as \[4, 3\], which"
+    with pytest.raises(CheckpointError, match=words):
+        check_fits([*fitting, narrow], tmp_path / "model")
+    (tmp_path / "narrow" / "some.safetensors").write_bytes(b"cut")
+    with pytest.raises(CheckpointError, match=r"some\.safetensors is damaged or cut short"):
+        check_fits([narrow], tmp_path / "model")

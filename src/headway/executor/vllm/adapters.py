@@ -5,12 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
+from safetensors import SafetensorError, safe_open
+
 from headway.errors import CheckpointError, HeadwayError, first_line
 from headway.executor.torch.config.config_reader import read_json
-from headway.executor.torch.loading.checkpoint import locate
+from headway.executor.torch.loading.checkpoint import FLOAT_DTYPES, locate
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("*.json", "*.safetensors")
+BASE, INNER, OUTER = "base_model.model.", ".lora_A.weight", ".lora_B.weight"  # in tensors' names
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,45 @@ def read_adapters(adapters: Mapping[str, str]) -> tuple[Adapter, ...]:
             raise CheckpointError(f"the adapter {name}: {CONFIG} has no rank 'r'")
         found.append(Adapter(name, number, folder, max(ranks)))
     return tuple(found)
+
+
+def check_fits(adapters: Sequence[Adapter], folder: Path) -> None:
+    """Check that the adapters were made for the model in this folder, by the shapes of the matrices
+    that they change. vLLM would write a smaller matrix into a corner of a larger one's place.
+
+    A matrix that is not stored in floats or has another name in the model is not compared. Raises
+    CheckpointError.
+    """
+    model = _shapes(folder) if adapters else {}
+    for each in adapters:
+        parts = _shapes(each.folder)
+        for name, inner in parts.items():
+            module = name.removesuffix(INNER)
+            outer = parts.get(module + OUTER, ())
+            wanted = model.get(module.removeprefix(BASE) + ".weight", ())
+            if not (len(inner) == len(outer) == len(wanted) == 2):
+                continue
+            changed = outer[0], inner[1]
+            if sorted(changed) != sorted(wanted):  # some families store a matrix transposed
+                raise CheckpointError(
+                    f"the adapter {each.name} was made for another model: it changes "
+                    f"{module.removeprefix(BASE)} as {list(changed)}, which is {list(wanted)} here"
+                )
+
+
+def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors in floats in a folder's files, by name."""
+    found = {}
+    for path in folder.glob("*.safetensors"):
+        try:
+            with safe_open(path, framework="np") as file:
+                for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
+                    part = file.get_slice(name)
+                    if part.get_dtype() in FLOAT_DTYPES:
+                        found[name] = tuple(part.get_shape())
+        except SafetensorError as error:
+            raise CheckpointError(f"{path} is damaged or cut short: {first_line(error)}") from None
+    return found
 
 
 def adapter_args(adapters: Sequence[Adapter]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.loading.weight_bytes import stored_bytes
 from headway.executor.torch.memory.free_memory import free_on_host
 from headway.executor.torch.memory.memory_plan import USABLE_SHARE, Limits, human_bytes
-from headway.executor.vllm.adapters import Adapter, add_adapters, read_adapters
+from headway.executor.vllm.adapters import Adapter, add_adapters, check_fits, read_adapters
 from headway.executor.vllm.engine_args import engine_args, first_cause, prepare_environment
 from headway.executor.vllm.runner import VllmExecutor
 from headway.executor.vllm.traits import VLLM_TRAITS
@@ -102,6 +102,7 @@ def load(
         raise SettingError(f"vLLM cannot be imported: {first_line(error)}") from error
     folder = locate(source)
     found = read_adapters(adapters)
+    check_fits(found, folder)
     args = engine_args(folder, limits, dtype, options, found)
     config = _config(args, limits, most_context)
     _check(config, device)
