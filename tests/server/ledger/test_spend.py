@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
+from sqlalchemy import insert
 
 from headway.server import clock
 from headway.server.config.config import ServerConfig
@@ -19,7 +20,8 @@ from headway.server.intake.limits.spend import HEADER, SpendControl
 from headway.server.protocol.fields import ChatBody
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import chat_request
-from headway.store.database import StoreError
+from headway.store.database import Database, StoreError
+from headway.store.ledger.ledger_tables import SPEND
 from tests.server import served_process
 from tests.server.running_server import fake, serving, until
 
@@ -118,6 +120,20 @@ def test_a_cap_in_one_lane_leaves_the_others(tmp_path):
         client.headers["x-headway-lane"] = "offline"
         assert refusal(post(client, 10)) == (429, "spend_limit_reached")
         assert post(client, 2).status_code == 200
+
+
+def test_others_sums_are_read_although_the_clock_was_set_back(tmp_path, monkeypatch):
+    monkeypatch.setattr("headway.server.ledger.writer.LOOK", 10**7)
+    with serving(config_of(tmp_path, money_per_day=1.0), fake) as (_, front):
+        until(lambda: front.ledger.writers[0].last_written > front.ledger.writers[0]._writer.began)
+        real = clock.epoch
+        monkeypatch.setattr(clock, "epoch", lambda: real() - 3_600 * 10**9)
+        store = Database(str(tmp_path / "ledger.db"), alone=False)
+        spent = {"day": clock.day(), "key": "ci", "lane": "chat", "writer": "other", "money": 7}
+        with store.begin() as connection:
+            connection.execute(insert(SPEND).values(spent))
+        store.close()
+        until(lambda: 7 in front.spend._others[1].values())
 
 
 @pytest.mark.parametrize("when_away, status", [("allow", 200), ("refuse", 503)])

@@ -66,7 +66,7 @@ class LedgerWriter:
         self._number = self._stubborn = 0
         # Of the stored flushes: their device time, the account `open`, and the last one's `until`.
         self._stored_ns = self._open_ns = self._until = 0
-        self._look_at = self._clean_at = 0
+        self._look_at = self._clean_at = 0  # on the monotonic clock: the other may be set back
         self._registered = False
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
@@ -120,14 +120,14 @@ class LedgerWriter:
     def _work(self) -> None:
         if not self._write():
             return
-        now = _unix()
+        now, at = _unix(), clock.now()
         if self is not self._siblings[0]:
             return
         try:
-            if now >= self._look_at:
+            if at >= self._look_at:
                 self._look(now)
-            if now >= self._clean_at and not self._store.forget(now - self._settings.keep):
-                self._clean_at = now + CLEAN
+            if at >= self._clean_at and not self._store.forget(now - self._settings.keep):
+                self._clean_at = at + CLEAN
         except StoreError as error:
             self._failed(error)
 
@@ -144,7 +144,7 @@ class LedgerWriter:
             day = clock.day()
             others = self._store.spend_of(day, without=[each._writer.id for each in self._siblings])
             self._spend.refresh(day, {(key.key, key.lane): m for key, m in others.items()})
-        self._look_at = now + LOOK
+        self._look_at = clock.now() + LOOK
 
     def _write(self, *, closes: bool = False) -> bool:
         """Store the pending flush or a new one. closes: go on until the closing flush is stored.
