@@ -21,7 +21,7 @@ from headway.server.jobs import keeper, runner, webhooks
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
 from headway.store.database import Database, StoreError
-from headway.store.deliveries import add_deliveries, delivery_id
+from headway.store.deliveries import Delivery, add_deliveries, delivery_id
 from headway.store.items.items import Items
 from headway.store.jobs import Job
 from headway.store.tables import WORKERS
@@ -573,6 +573,16 @@ def test_webhooks_are_signed_and_repeated(tmp_path, monkeypatch):
             _, headers, body = next(each for each in heard if each[0] == "/batches")
             with openai.OpenAI(api_key="x", webhook_secret=SECRET) as verifier:
                 assert verifier.webhooks.unwrap(body, headers).type == "batch.completed"
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_webhook_of_an_endpoint_that_this_server_does_not_have(is_alone):
+    """Another server that shares the store may have it."""
+    store = SimpleNamespace(is_alone=is_alone)
+    sender = webhooks.WebhookSender(store, webhooks.Endpoints([]), None, None)
+    delivery = Delivery("evt_1", "job_1", "job.completed", "https://x", "{}", attempts=1)
+    ends = asyncio.run(sender._attempt(None, delivery))
+    assert (ends.due_at is None) == is_alone
 
 
 def test_each_endpoint_has_its_own_secret(tmp_path):

@@ -134,8 +134,9 @@ class WebhookSender:
     async def _attempt(self, client: AsyncClient, delivery: Delivery) -> Delivery:
         """Make one attempt, and return the delivery as it is afterwards."""
         endpoint, now = self._endpoints.of(delivery.url, delivery.event), clock.unix()
-        if endpoint is None:
-            return replace(delivery, due_at=None, problem="jobs.webhooks has it no more")
+        if endpoint is None:  # another server that shares the store may have it
+            due = None if self._store.is_alone else again(delivery.attempts, now)
+            return replace(delivery, due_at=due, problem="jobs.webhooks does not have it")
         body = delivery.body.encode()
         headers = signed(endpoint.secret, delivery.id, now, body)
         why = ""
