@@ -298,6 +298,7 @@ def test_an_unknown_shape_is_left_out_with_the_remedy(cost):
         ({"rate": 1e5, "prompt": 100, "answer": 10}, "lower the rate"),
         ({"rate": 1, "prompt": 100, "answer": 10, "ttft": 0.1}, "ask for more"),
         ({"rate": 1, "prompt": 100, "answer": 10, "tpot": 0.1}, "ask for more"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "tpot": 1e8}, "limits no batch"),
         ({"rate": 1, "prompt": 100, "answer": 10, "buckets": "64,x"}, "whole numbers"),
         ({"rate": 1, "prompt": 100, "answer": 10, "buckets": "128,64"}, "ascending"),
         ({"rate": 1, "prompt": 100, "answer": 10, "batch": 0}, "1 or more"),

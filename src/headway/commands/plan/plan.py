@@ -87,6 +87,7 @@ def run_plan(options: PlanOptions, console: Console) -> int:
         raise SettingError(f"--rate is {options.rate}; it must be {LEAST_RATE} or more")
     if options.batch > MOST_BATCH:
         raise SettingError(f"--batch must be at most {MOST_BATCH:,}, not {options.batch:,}")
+    _buckets(options.buckets)  # fail before anything is simulated
     calibration = read_cost_file(options.cost)
     if not calibration.cost.is_known:
         raise SettingError(f"{options.cost.name} prices nothing: run headway calibrate")

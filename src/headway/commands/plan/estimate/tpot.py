@@ -6,21 +6,28 @@ from headway.commands.plan.estimate.simulated_machine import largest_count
 from headway.commands.plan.estimate.step_times import StepTimes
 from headway.errors import SettingError
 
+MOST = 1 << 20  # the largest batch that is looked at, in requests
+
 
 def largest_batch(steps: StepTimes, traffic: PlannedTraffic, tpot: int, slots: int) -> Estimate:
     """The most rows that decode within the TPOT.
 
     tpot: nanoseconds. slots: the most rows that the cost model was fitted to. Raises SettingError
-    if a single request is too slow, or if larger batches cost nothing by the cost model.
+    if a single request is too slow, or if the TPOT limits no batch.
     """
-    if steps.decoding(1, traffic.context) > tpot:
-        alone = steps.decoding(1, traffic.context) / 1e6
+    alone, most = (steps.decoding(rows, traffic.context) for rows in (1, MOST))
+    if alone > tpot:
         raise SettingError(
-            f"a TPOT of {tpot / 1e6:g} ms cannot be kept: a request alone takes {alone:.3g} ms a "
-            "token; ask for more time"
+            f"a TPOT of {tpot / 1e6:g} ms cannot be kept: a request alone takes {alone / 1e6:.3g} "
+            "ms a token; ask for more time"
         )
-    if steps.decoding(1 << 20, traffic.context) <= tpot:
+    if most <= alone:
         raise SettingError("by this cost model a larger batch costs nothing: calibrate again")
+    if most <= tpot:
+        raise SettingError(
+            f"a TPOT of {tpot / 1e6:g} ms limits no batch: {MOST:,} requests at once take "
+            f"{most / 1e6:.3g} ms a token; ask for less time"
+        )
     value = largest_count(lambda count: steps.decoding(count, traffic.context) <= tpot, slots)
     return Estimate(
         question=f"largest batch within a TPOT of {tpot / 1e6:g} ms",
