@@ -19,6 +19,7 @@ FLOORS = {
     "errors": 1,
     "core": 1,
     "models": 1,
+    "printable": 1,
     "private_folder": 1,
     "journal": 2,
     "engine": 2,

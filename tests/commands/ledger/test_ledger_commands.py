@@ -139,6 +139,12 @@ def test_names_are_printed_as_they_are_and_not_read_as_markup(tenants):
     assert "[/x]chat" in run("explain", "[red]bell", "--ledger", tenants).stdout
 
 
+def test_a_value_that_would_control_the_terminal_is_escaped(tenants):
+    sql = "SELECT 'a' || chr(155) || '31m' || chr(10) || chr(27) || '[2J' AS id"
+    text = run("ledger", "query", sql, "--ledger", tenants).stdout
+    assert r"a\x9b31m\n\x1b[2J" in text
+
+
 def test_what_is_no_number_in_json_is_null(tenants):
     sql = "SELECT 'nan'::DOUBLE AS a, ['inf'::DOUBLE, 1] AS b, {'x': '-inf'::DOUBLE} AS c, 2.5 AS d"
     done = run("ledger", "query", sql, "--ledger", tenants, "--json")

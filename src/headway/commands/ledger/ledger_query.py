@@ -11,6 +11,7 @@ from rich.table import Table
 from headway.commands.ledger.analysis import VIEWS, LedgerAnalysis
 from headway.commands.output_file import check_not_input, check_replaceable
 from headway.errors import SettingError
+from headway.printable import printable
 from headway.store.ledger.check import problems_of
 from headway.store.ledger.reading import LedgerReader, files_of
 
@@ -32,7 +33,8 @@ def run_query(where: str, sql: str, as_json: bool, console: Console) -> int:
     for name in columns:
         table.add_column(name, overflow="fold")
     for row in rows[:SHOWN]:
-        table.add_row(*["" if each is None else str(each) for each in row])
+        # Callers chose some of the values, such as a request's own id.
+        table.add_row(*["" if each is None else printable(str(each)) for each in row])
     console.print(table)
     if len(rows) > SHOWN:
         console.print(f"{len(rows) - SHOWN} more rows: --json prints all of them")

@@ -21,6 +21,7 @@ from structlog.typing import FilteringBoundLogger as Log
 from structlog.typing import WrappedLogger
 
 from headway.live.clock import date
+from headway.printable import printable
 from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.config.sections.logs import LogSettings
@@ -41,7 +42,7 @@ BRIDGED_LEVELS = {
     "python_multipart": logging.ERROR,  # it warns of each malformed form; the caller is told
 }
 
-__all__ = ["Log", "Logs", "bridged", "logger", "plain", "renderer"]
+__all__ = ["Log", "Logs", "bridged", "logger", "renderer"]
 
 Values = MutableMapping[str, Any]
 
@@ -199,7 +200,7 @@ def renderer(format: str, colours: bool) -> Callable[[Values], str]:
 def _plain_line(values: Values) -> str:
     """Render as structlog's ConsoleRenderer does without colours, in a fifth of its time: most
     lines are requests', and are written while functions and models compute."""
-    first = values["timestamp"], f"[{values['level']}]", plain(str(values["event"])[:MAX_VALUE])
+    first = values["timestamp"], f"[{values['level']}]", printable(str(values["event"])[:MAX_VALUE])
     others = [f"{name}={_shown(each)}" for name, each in values.items() if name not in FIRST]
     return f"{' '.join([*first, *others]).rstrip(' ')}\n"
 
@@ -208,7 +209,7 @@ def _shown(value: Any) -> str:
     """A value as text, in quotes if it has blanks, quotes or `=`."""
     if not isinstance(value, str):
         return repr(value)
-    text = plain(value[:MAX_VALUE])
+    text = printable(value[:MAX_VALUE])
     return text if QUOTED.isdisjoint(text) else repr(text)
 
 
@@ -229,19 +230,8 @@ def _escape_value(name: str, value: Any) -> Any:
     if not isinstance(value, str):
         return value
     if name == "exception":
-        return "\n".join([INDENT + plain(line) for line in value.split("\n")])
-    return plain(value)
-
-
-def plain(text: str) -> str:
-    """The text with every character escaped that could end a line or control a terminal."""
-    return text if text.isprintable() else "".join([_escaped(each) for each in text])
-
-
-def _escaped(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape", "backslashreplace").decode("ascii")
+        return "\n".join([INDENT + printable(line) for line in value.split("\n")])
+    return printable(value)
 
 
 class Bridge(logging.Handler):
