@@ -154,7 +154,7 @@ def test_what_an_encoder_cannot_do_is_refused_by_name(folders):
     with LLM(folders("bert")) as ours:
         with pytest.raises(SettingError, match="an encoder generates nothing"):
             ours.generate("the cat")[0]
-        with pytest.raises(SettingError, match="has no pooling 'head'"):
+        with pytest.raises(SettingError, match="not a classifier"):
             ours.classify("the cat")
         with pytest.raises(RefusedError, match=f"a request may hold {CONTEXT}"):
             ours.embed(["a", "the " * 60])
