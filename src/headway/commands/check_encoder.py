@@ -7,13 +7,14 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from headway.commands.check_texts import tokenizer_problem
 from headway.core.request import NEVER
 from headway.errors import CheckpointError, SettingError, first_line
 from headway.executor.encoder.families import FAMILIES, check_positions, is_classifier, refusals
 from headway.executor.torch.config.config_reader import ConfigReader, read_json
+from headway.executor.torch.loading.stored_tensors import stored_tensors
 from headway.executor.torch.memory.free_memory import free_on_default_device
 from headway.executor.torch.memory.memory_plan import human_bytes
 from headway.vectors.model_card import ModelCard, read_card
@@ -120,9 +121,7 @@ def _shapes(folder: Path) -> dict[str, list[int]]:
     shapes = dict[str, list[int]]()
     for path in sorted(folder.glob("model*.safetensors")):  # one, or several parts
         try:
-            with safe_open(path, framework="np") as file:
-                for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
-                    shapes[name] = file.get_slice(name).get_shape()
+            shapes |= {name: list(each.shape) for name, each in stored_tensors(path).items()}
         except (SafetensorError, OSError) as error:
             raise CheckpointError(f"{path} is damaged or cut short: {first_line(error)}") from None
     return shapes

@@ -5,11 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from headway.errors import CheckpointError, HeadwayError, first_line
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.loading.checkpoint import FLOAT_DTYPES, locate
+from headway.executor.torch.loading.stored_tensors import stored_tensors
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("*.json", "*.safetensors")
@@ -77,16 +78,13 @@ def check_fits(adapters: Sequence[Adapter], folder: Path) -> None:
 
 def _shapes(folder: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of the tensors in floats in a folder's files, by name."""
-    found = {}
+    found = dict[str, tuple[int, ...]]()
     for path in folder.glob("*.safetensors"):
         try:
-            with safe_open(path, framework="np") as file:
-                for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
-                    part = file.get_slice(name)
-                    if part.get_dtype() in FLOAT_DTYPES:
-                        found[name] = tuple(part.get_shape())
+            stored = stored_tensors(path)
         except SafetensorError as error:
             raise CheckpointError(f"{path} is damaged or cut short: {first_line(error)}") from None
+        found |= {name: each.shape for name, each in stored.items() if each.dtype in FLOAT_DTYPES}
     return found
 
 

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from safetensors import safe_open
-
 from headway.errors import HeadwayError, MemoryPlanError
 from headway.executor.encoder.families import is_encoder
 from headway.executor.load import TORCH
 from headway.executor.precision import ITEMSIZES
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.model_config import read_config
+from headway.executor.torch.loading.stored_tensors import stored_tensors
 from headway.executor.torch.loading.weight_bytes import stored_bytes, weight_bytes
 from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host
 from headway.executor.torch.memory.memory_plan import (
@@ -176,11 +175,8 @@ def _decoder(entry: ServerConfig, folder: Path, kind: str) -> tuple[int, int, in
 def _encoder_weights(entry: ServerConfig, folder: Path) -> int:
     """Bytes of an encoder's weights. The default dtype depends on the device, so it counts as
     float32; only an explicit bfloat16 halves the bytes."""
-    numbers = 0
-    for path in folder.glob("*.safetensors"):
-        with safe_open(path, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
-                numbers += prod(file.get_slice(name).get_shape())
+    files = [stored_tensors(path) for path in folder.glob("*.safetensors")]
+    numbers = sum(prod(each.shape) for tensors in files for each in tensors.values())
     return numbers * (FLOAT // 2 if entry.model.dtype == "bfloat16" else FLOAT)
 
 

@@ -3,11 +3,12 @@
 from math import prod
 from pathlib import Path
 
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 
 from headway.executor.precision import Precision
 from headway.executor.torch.config.model_config import ModelConfig
 from headway.executor.torch.cpu.build import can_be_built
+from headway.executor.torch.loading.stored_tensors import stored_tensors
 from headway.executor.torch.loading.tensor_names import EMBED, HEAD, layer_tensors, tensor_shapes
 
 PANEL, FOUR = 64, 4  # outputs and inputs of matrices in 8 bits are padded to these (cpu/native)
@@ -52,16 +53,11 @@ def stored_bytes(folder: Path, itemsize: int) -> int:
 def _widening(path: Path, itemsize: int) -> int:
     """By how many bytes a file's floats grow if they are kept in `itemsize` bytes; 0 for a damaged
     file, which cannot be loaded."""
-    growth = 0
     try:
-        with safe_open(path, framework="np") as file:
-            for name in file.keys():  # noqa: SIM118  (not a dict: it cannot be iterated)
-                part = file.get_slice(name)
-                stored = FLOATS.get(part.get_dtype(), itemsize)
-                growth += prod(part.get_shape()) * (itemsize - stored)
+        stored = stored_tensors(path).values()
     except SafetensorError:
         return 0
-    return growth
+    return sum(prod(each.shape) * (itemsize - FLOATS.get(each.dtype, itemsize)) for each in stored)
 
 
 def second_head_bytes(config: ModelConfig, precision: Precision, device: str) -> int:
