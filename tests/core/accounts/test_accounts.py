@@ -222,12 +222,18 @@ def test_each_rule_has_a_stage_of_its_own():
     assert Rule.LANE.stage == "queue.lane"
 
 
-def test_who_has_ended_or_lost_its_blocks_meanwhile_is_left_alone():
+def preempted():
+    """The accounts of a request that has lost its blocks, and its sequence."""
     scheduler = make(8)
     accounts = scheduler.accounts = Accounts(scheduler.roster)
     scheduler.apply([Add(ask("a", 4, 3))], 0)
     a = scheduler.roster.by_id["a"]
     accounts._turn(a, Stage.PREEMPTED)
+    return accounts, a
+
+
+def test_who_has_ended_or_lost_its_blocks_meanwhile_is_left_alone():
+    accounts, a = preempted()
     accounts.moved([a])
     assert accounts._open[a].stage is Stage.PREEMPTED, "though it was relegated, too"
     accounts._flights += [Flight(0, [a]), Flight(0, [a])]
@@ -238,11 +244,7 @@ def test_who_has_ended_or_lost_its_blocks_meanwhile_is_left_alone():
 
 
 def test_who_waits_again_was_not_left_out():
-    scheduler = make(8)
-    accounts = scheduler.accounts = Accounts(scheduler.roster)
-    scheduler.apply([Add(ask("a", 4, 3))], 0)
-    a = scheduler.roster.by_id["a"]
-    accounts._turn(a, Stage.PREEMPTED)
+    accounts, a = preempted()
     accounts._flights.append(Flight(0, [a]))
     accounts.came_back(5, 5)
     assert accounts._open[a].left_out == 0
