@@ -174,6 +174,17 @@ def test_the_default_lane_of_the_server_stays():
     assert said[1][1] == "server has changed too, and is not reloaded: restart"
 
 
+@pytest.mark.parametrize(
+    "store, how", [("", "restart"), ("versions.db", "propose a version, or restart")]
+)
+def test_a_changed_lane_needs_a_version_only_where_versions_are_kept(store, how):
+    """A function has no versions either."""
+    versions = {"versions": {"store": store}} if store else {}
+    slower = {"lanes": {name: {} for name in config().lanes}}
+    _, said = reloaded(config(key("a"), **versions), config(key("a"), **slower, **versions))
+    assert said[1][1] == f"lanes has changed too, and is not reloaded: {how}"
+
+
 def test_what_a_key_has_used_does_not_come_back():
     """Else a reload would be a way around its limits."""
     limited = key("a", requests_per_minute=1, concurrent=1)

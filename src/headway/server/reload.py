@@ -74,7 +74,7 @@ class Reloading:
         self._log.info("keys reloaded", keys=len(found.keys))
         for name in ServerConfig.model_fields:
             if name != "keys" and getattr(before, name) != getattr(found, name):
-                by_version = name in ("lanes", "engine")
+                by_version = name in ("lanes", "engine") and before.versions.store
                 how = "propose a version, or restart" if by_version else "restart"
                 self._log.warning(f"{name} has changed too, and is not reloaded: {how}")
 
