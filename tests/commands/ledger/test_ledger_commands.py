@@ -113,7 +113,7 @@ def tenants(tmp_path):
     row |= {"device_money": 10**9, "stages": "{}", "ran_before": "[]"}
     with database.begin() as connection:
         for tenant in ("acme", "[red]bell"):
-            mine = {"id": tenant, "call": tenant, "tenant": tenant}
+            mine = {"id": tenant, "call": tenant, "tenant": tenant, "request_id": "\\N"}
             connection.execute(REQUESTS.insert().values(row | mine))
             said = {"tenant": tenant, "kind": "workflow", "subject": "order-1", "at": 1}
             connection.execute(OUTCOMES.insert().values(label="resolved", **said))
@@ -143,6 +143,13 @@ def test_a_value_that_would_control_the_terminal_is_escaped(tenants):
     sql = "SELECT 'a' || chr(155) || '31m' || chr(10) || chr(27) || '[2J' AS id"
     text = run("ledger", "query", sql, "--ledger", tenants).stdout
     assert r"a\x9b31m\n\x1b[2J" in text
+
+
+def test_a_text_is_never_null_and_a_number_that_is_unknown_is(tenants):
+    """Not even a text that stands for NULL elsewhere, nor an empty one."""
+    sql = "SELECT DISTINCT request_id, code, ttft_ns IS NULL AS unknown FROM requests"
+    done = run("ledger", "query", sql, "--ledger", tenants, "--json")
+    assert json.loads(done.stdout) == {"request_id": "\\N", "code": "", "unknown": True}
 
 
 def test_what_is_no_number_in_json_is_null(tenants):

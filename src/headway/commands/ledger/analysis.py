@@ -31,9 +31,7 @@ VIEWS = {
     "minutes": (MINUTES, "make_timestamp(minute * 60000000) AS time, money / 1e9 AS cost"),
     "outcomes": (OUTCOMES, 'make_timestamp("at" // 1000) AS time, value / 1e6 AS number'),
 }
-
-
-NULL = "\\N"  # as PostgreSQL's COPY writes it
+TEXT = "VARCHAR"  # no column of texts holds NULL, so an empty field is an empty text
 
 
 class LedgerAnalysis:
@@ -68,11 +66,10 @@ class LedgerAnalysis:
                     writer = csv.writer(file)
                     writer.writerow([column.name for column in table.columns])
                     for rows in pieces(connection, select(table)):
-                        writer.writerows(
-                            [NULL if each is None else each for each in row] for row in rows
-                        )
-                types = ", ".join(f"'{c.name}': '{_type(c.type)}'" for c in table.columns)
-                how = f"header = true, quote = '\"', nullstr = '{NULL}', columns = {{{types}}}"
+                        writer.writerows(rows)  # NULL is an empty field
+                types = {column.name: _type(column.type) for column in table.columns}
+                texts = [column for column, kind in types.items() if kind == TEXT]
+                how = f"header = true, quote = '\"', columns = {types}, force_not_null = {texts}"
                 read = f"read_csv('{path}', {how})"
                 self._connection.execute(f"CREATE TABLE {name}_stored AS FROM {read}")
                 view = f"SELECT *, {more} FROM {name}_stored"
@@ -115,4 +112,4 @@ class LedgerAnalysis:
 def _type(kind: object) -> str:
     if isinstance(kind, Boolean):
         return "BOOLEAN"
-    return "BIGINT" if isinstance(kind, BigInteger | Integer) else "VARCHAR"
+    return "BIGINT" if isinstance(kind, BigInteger | Integer) else TEXT
