@@ -1,4 +1,4 @@
-"""Where each request's time went: the stages sum to it, and name the rule that it waited under."""
+"""Where each request's time went: stages sum to its time and name the rule it waited under."""
 
 from hypothesis import event, given, settings
 
@@ -28,8 +28,8 @@ ONE = (Lane(),)
 
 
 def explained(requests, policies, blocks=64, lanes=ONE, more=(), cost=None):
-    """Each request's stages in milliseconds and its row, by id. A step takes 10 ms, and 1 ms a
-    token."""
+    """Each request's stages in milliseconds and its RequestStages, by id. A step takes 10 ms plus
+    1 ms a token."""
     known = {"cost": cost} if cost else {}
     scheduler = Scheduler(Settings(blocks, BLOCK, lanes, policies, **known))
     scheduler.accounts = Accounts(scheduler.roster)
@@ -63,8 +63,8 @@ def test_the_stages_of_every_request_sum_to_its_time(case):
             event(name)
 
 
-def test_in_a_lull_everybody_waits_for_what_it_waited_for_before():
-    """Memory suffices for one of 20. Sixteen are asked, and the others wait behind them."""
+def test_in_a_lull_each_request_stays_under_the_rule_that_it_waited_under():
+    """Memory suffices for one of 20 requests. Sixteen are tried; the others wait behind them."""
     asks = [ask(f"r{i}", (i,) * 4, 36, expected=36) for i in range(20)]
     stages, _ = explained(asks, Policies(Continuous(20), memory=Ahead()), blocks=64 // BLOCK)
     own = [{each for each in stages[f"r{i}"] if "queue" in each} for i in (1, 19)]
@@ -72,15 +72,15 @@ def test_in_a_lull_everybody_waits_for_what_it_waited_for_before():
     assert stages["r19"]["queue.order"] > 200
 
 
-def test_whoever_memory_will_not_suffice_for_waits_for_blocks():
-    """Also in the steps in which nobody is asked. Two at once would come to 80 tokens of 64."""
+def test_a_request_refused_by_the_memory_forecast_waits_for_blocks():
+    """Also in steps that try no request. Two requests at once would come to 80 tokens of 64."""
     asks = [ask(f"r{i}", (i,) * 4, 36, expected=36) for i in range(2)]
     stages, _ = explained(asks, Policies(Continuous(2), memory=Ahead()), blocks=64 // BLOCK)
     assert {each for each in stages["r1"] if "queue" in each} == {"queue.blocks"}
     assert stages["r1"]["queue.blocks"] > 100
 
 
-def test_a_request_alone_is_its_own_share_from_first_to_last():
+def test_a_lone_request_is_charged_only_its_own_prefill_and_decode():
     stages, found = explained([ask("a", 4, 3)], Policies(Continuous(2)))
     assert stages["a"] == {"prefill.own": 14, "decode.own": 22}
     assert found["a"].before == () and found["a"].taken_in == 0
@@ -92,7 +92,7 @@ def test_a_request_waits_for_a_slot_while_others_run():
     assert found["b"].before == (LaneWork("default", 3, 6),)
 
 
-def test_rows_of_one_step_share_it():
+def test_the_rows_of_a_step_share_its_time():
     stages, _ = explained([ask("a", 4, 2), ask("b", (7,) * 4, 2)], Policies(Continuous(2)))
     assert stages["a"] == {
         "prefill.own": 9,
@@ -102,7 +102,7 @@ def test_rows_of_one_step_share_it():
     }
 
 
-def test_a_request_waits_for_its_window_and_then_for_a_group():
+def test_a_request_waits_for_its_window_or_for_the_running_group():
     requests = [ask("a", 4, 2), ask("b", (7,) * 4, 1, arrived=60 * MS)]
     stages, _ = explained(requests, Policies(Dynamic(2, 50 * MS)))
     assert stages["a"]["queue.window"] == 50
@@ -110,7 +110,7 @@ def test_a_request_waits_for_its_window_and_then_for_a_group():
     assert stages["b"]["queue.group"] == 11 and "queue.window" not in stages["b"]
 
 
-def test_a_member_of_a_group_that_is_answered_together_is_held():
+def test_an_ended_member_of_a_group_answered_together_is_held():
     requests = [ask("a", 4, 1), ask("b", (7,) * 4, 3)]
     stages, _ = explained(requests, Policies(Static(2, together=True)))
     assert stages["a"]["held"] == 24 and "held" not in stages["b"]
@@ -122,7 +122,7 @@ def test_a_full_step_keeps_the_next_prompt_waiting():
     assert stages["b"]["queue.step"] == 3 * 14
 
 
-def test_a_lane_with_all_that_it_may_have():
+def test_a_request_of_a_lane_at_its_slot_limit_waits_for_its_lane():
     lanes = (Lane("chat", slots=Share(0, 1)), Lane("bulk"))
     requests = [ask("a", 4, 3, lane="chat"), ask("b", (7,) * 4, 1, lane="chat")]
     requests.append(ask("c", (8,) * 4, 3, lane="bulk"))
@@ -131,14 +131,14 @@ def test_a_lane_with_all_that_it_may_have():
     assert found["b"].before == (LaneWork("chat", 3, 6), LaneWork("bulk", 3, 6))
 
 
-def test_a_lane_with_all_the_blocks_that_it_may_have():
+def test_a_request_of_a_lane_at_its_block_limit_waits_for_its_lane():
     lanes = (Lane("chat", blocks=Share(0, 2)), Lane("bulk"))
     requests = [ask("a", 5, 3, lane="chat"), ask("b", (7,) * 5, 1, lane="chat")]
     stages, _ = explained(requests, Policies(Continuous(4)), lanes=lanes)
     assert stages["b"] == {"queue.lane": 15 + 11 + 11, "prefill.own": 15}
 
 
-def test_the_lane_is_named_in_the_step_in_which_others_take_the_last_slots():
+def test_a_step_that_fills_the_last_slot_still_charges_a_lane_at_its_limit():
     lanes = (Lane("chat", slots=Share(0, 1)), Lane("bulk"))
     requests = [ask(id, (i,) * 4, 3, lane="chat") for i, id in enumerate("ab")]
     requests.append(ask("c", (8,) * 4, 3, lane="bulk"))
@@ -146,8 +146,8 @@ def test_the_lane_is_named_in_the_step_in_which_others_take_the_last_slots():
     assert stages["b"]["queue.lane"] == 18
 
 
-def test_one_that_could_not_take_enough_blocks_either_waits_for_a_slot():
-    """The lane without a budget keeps one of its two."""
+def test_a_request_whose_victims_would_free_too_few_blocks_waits_for_a_slot():
+    """The lane without a budget keeps one of its two slots."""
     lanes = (Lane("bulk", slots=Share(1)), Lane("chat", Budget(ttft=10_000 * MS)))
     requests = [ask(id, (i,) * 4, 12, lane="bulk") for i, id in enumerate("ab")]
     requests.append(ask("c", (9,) * 13, 1, arrived=5 * MS, lane="chat"))
@@ -156,27 +156,26 @@ def test_one_that_could_not_take_enough_blocks_either_waits_for_a_slot():
     assert stages["c"]["queue.slots"] > 0
 
 
-def test_a_request_lacks_blocks_and_the_one_behind_it_stands_behind_it():
+def test_a_request_that_lacks_blocks_waits_for_blocks():
     requests = [ask("a", 12, 4), ask("b", (7,) * 12, 1), ask("c", (8,) * 12, 1)]
     stages, _ = explained(requests, Policies(Continuous(4)), blocks=4)
     assert stages["b"]["queue.blocks"] == 22 + 11 * 3 and stages["c"]["queue.blocks"] > 0
 
 
-def test_the_choices_of_a_prompt_wait_for_the_first():
+def test_further_choices_of_a_prompt_wait_for_the_prefix_of_the_first():
     requests = [ask("a", 4, 2), ask("b", 4, 2, follows="a")]
     stages, _ = explained(requests, Policies(Continuous(4)))
     assert stages["b"]["queue.prefix"] == 14
 
 
-def test_decodes_are_deferred_by_steps_of_prompts_alone():
+def test_steps_with_only_prompts_defer_decodes():
     requests = [ask("a", 4, 9), ask("b", (7,) * 4, 2, arrived=20 * MS)]
     stages, _ = explained(requests, Policies(Continuous(4), mix=PrefillFirst()))
     assert stages["a"]["deferred"] == 14 and "deferred" not in stages["b"]
 
 
-def test_only_the_time_of_this_run_that_it_was_left_out_is_taken_off():
-    """The prompts of b and c leave a out of a step each, one before its blocks are taken and one
-    after."""
+def test_each_run_deducts_only_its_own_deferred_time():
+    """Two later prompts leave a out of one step each: one before a is preempted and one after."""
     scheduler = make(8, Policies(Continuous(4), mix=PrefillFirst()))
     accounts = scheduler.accounts = Accounts(scheduler.roster)
     scheduler.apply([Add(ask("a", 4, 9))], 0)
@@ -194,14 +193,14 @@ def test_only_the_time_of_this_run_that_it_was_left_out_is_taken_off():
     assert stages["a"] == {"prefill.own": 10, "deferred": 40}
 
 
-def test_a_request_that_lost_its_blocks_waits_again():
+def test_a_preempted_request_is_charged_its_wait_and_its_recomputation():
     requests = [ask("a", (5,) * 8, 14), ask("b", (6,) * 8, 14)]
     stages, _ = explained(requests, Policies(Continuous(4)), blocks=6)
     assert stages["b"]["preempted"] > 0 and "preempted" not in stages["a"]
     assert stages["b"]["prefill.own"] > 0, "and was computed again"
 
 
-def test_a_relegated_request_waits_behind_those_in_time():
+def test_a_relegated_request_waits_behind_requests_in_time():
     lanes = (Lane("chat", Budget(ttft=30 * MS)),)
     policies = Policies(Continuous(1), relegate=Hopeless())
     requests = [ask(f"r{i}", (i,) * 4, 6, lane="chat") for i in range(3)]
@@ -210,7 +209,7 @@ def test_a_relegated_request_waits_behind_those_in_time():
     assert found["r2"].before == (LaneWork("chat", 12, 18),), "of both, until its own first step"
 
 
-def test_a_request_that_is_cancelled_while_it_waits():
+def test_a_cancelled_waiting_request_is_charged_until_its_step_ends():
     more = [(20 * MS, Cancel("b"))]
     requests = [ask("a", 4, 9), ask("b", (7,) * 4, 1)]
     stages, _ = explained(requests, Policies(Continuous(1)), more=more)
@@ -223,7 +222,7 @@ def test_each_rule_has_a_stage_of_its_own():
 
 
 def preempted():
-    """The accounts of a request that has lost its blocks, and its sequence."""
+    """The accounts of a preempted request, and its sequence."""
     scheduler = make(8)
     accounts = scheduler.accounts = Accounts(scheduler.roster)
     scheduler.apply([Add(ask("a", 4, 3))], 0)
@@ -232,7 +231,7 @@ def preempted():
     return accounts, a
 
 
-def test_who_has_ended_or_lost_its_blocks_meanwhile_is_left_alone():
+def test_late_events_do_not_change_the_stage_of_a_preempted_or_ended_request():
     accounts, a = preempted()
     accounts.moved([a])
     assert accounts._open[a].stage is Stage.PREEMPTED, "though it was relegated, too"
@@ -243,7 +242,7 @@ def test_who_has_ended_or_lost_its_blocks_meanwhile_is_left_alone():
     assert accounts.take()[0].stages == (("preempted", 5),)
 
 
-def test_who_waits_again_was_not_left_out():
+def test_a_step_that_comes_back_defers_no_preempted_request():
     accounts, a = preempted()
     accounts._flights.append(Flight(0, [a]))
     accounts.came_back(5, 5)

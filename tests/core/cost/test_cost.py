@@ -34,7 +34,7 @@ rows = st.builds(
 
 
 @given(st.lists(rows, min_size=1, max_size=9))
-def test_a_step_is_the_sum_of_its_rows(rows):
+def test_the_features_of_a_step_are_the_sum_of_its_rows(rows):
     total = NONE
     for row in rows:
         total += added(row)
@@ -47,7 +47,7 @@ def test_one_more_row_never_makes_a_step_cheaper(rows, more):
     assert COST.predict(step + added(more)) >= COST.predict(step) > 0
 
 
-def test_the_price_of_a_token_depends_on_their_number():
+def test_the_price_per_token_depends_on_the_number_of_tokens():
     base = COST.predict(Features())
     assert base == (5_000 + 1_000) // 1_000
     prices = [COST._tokens(tokens) for tokens in (0, 8, 9, 32, 33)]
@@ -159,7 +159,7 @@ def test_host_time_is_a_separate_account():
     assert COST.predict(features) == (5_000 + 1_400 + 80 + 2 * 500 + 1_270) // 1_000
 
 
-def test_residuals_are_those_of_the_regime():
+def test_quantiles_use_the_residuals_of_the_steps_regime():
     small, large = Features(tokens=8, reads=90_000), Features(tokens=9, reads=90_000)
     assert (COST.regime(small), COST.regime(large)) == (MEMORY_BOUND, COMPUTE_BOUND)
     assert COST.quantile(small, 1.0) == COST.predict(small) * 1_300 // 1_000

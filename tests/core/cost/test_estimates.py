@@ -51,7 +51,7 @@ def test_only_one_step_in_sixteen_is_measured():
     assert looked == [EVERY, 2 * EVERY, 3 * EVERY]
 
 
-def test_a_machine_that_slows_down_is_followed_slowly():
+def test_the_drift_gradually_follows_a_machine_that_slows_down():
     estimates, slow = Estimates(COST), COST.predict(ROW) * 3 // 2
     estimates.learn(ROW, slow)
     assert estimates.drift == 1_000 + 500 // SLOWNESS
@@ -79,7 +79,7 @@ def test_the_pace_is_that_of_the_lane_but_no_faster_than_the_shortest_step():
         assert estimates.pace("chat") == pace * MS
 
 
-def test_a_share_of_the_steps_is_that_of_their_regime():
+def test_a_quantile_of_step_time_is_that_of_the_steps_regime():
     residuals = Residuals((1_000, 1_200)), Residuals((1_000, 3_000))
     estimates = Estimates(replace(COST, knee=4, residuals=residuals))
     for tokens, most in ((4, 6), (5, 15)):
@@ -87,7 +87,7 @@ def test_a_share_of_the_steps_is_that_of_their_regime():
         assert estimates.surely(features, 1.0) == estimates.predict(features) * most // 5
 
 
-def test_work_is_priced_as_in_the_largest_steps_and_again_when_tokens_have_come():
+def test_work_is_priced_as_in_the_largest_steps_and_repriced_when_tokens_come():
     estimates = Estimates(replace(COST, pieces=((0, MS * 1_000), (6, 2 * MS * 1_000))))
     asked = ask("a", 3, 9)
     waits = Sequence(0, asked, asked.tokens())
@@ -104,7 +104,7 @@ def ended(estimates, finish=Finish.LENGTH, *, prompt=10, generated=4, took=100):
     estimates.ended(sequence, finish, 500)
 
 
-def test_the_time_of_prompts_follows_the_latest():
+def test_the_prefill_time_per_token_follows_the_latest_prompts():
     estimates = Estimates(StepCost())
     for took in (100, 300):
         for _ in range(20 * PREFILL_DECAY):
@@ -112,7 +112,7 @@ def test_the_time_of_prompts_follows_the_latest():
         assert estimates.prefill == pytest.approx(took // 10, abs=1)
 
 
-def test_an_answer_that_expires_before_it_has_begun_says_nothing_of_lengths():
+def test_an_answer_that_expires_without_a_token_teaches_no_length():
     asked = ask("b", 10, 9)
     for generated in (0, 2):
         estimates = Estimates(StepCost())
@@ -122,7 +122,7 @@ def test_an_answer_that_expires_before_it_has_begun_says_nothing_of_lengths():
 
 
 def test_a_promise_ends_no_earlier_than_the_step_that_makes_it():
-    """Answers have ended long before what was predicted."""
+    """Earlier answers ended long before their predicted ends."""
     estimates, asked = Estimates(COST), ask("a", 3, 9)
     for _ in range(ENOUGH):
         made = Promise(0, end=10_000, span=1_000, basis=ALLOWED)
@@ -133,7 +133,7 @@ def test_a_promise_ends_no_earlier_than_the_step_that_makes_it():
 
 
 @pytest.mark.parametrize("open_, basis", [(1, LEARNED), (2, ALLOWED)])
-def test_while_more_answers_run_than_have_ended_lengths_are_not_learned_from_these(open_, basis):
+def test_learned_lengths_are_unused_while_more_answers_run_than_have_ended(open_, basis):
     estimates, asked = Estimates(COST), ask("b", 10, 9)
     for _ in range(ENOUGH):
         ended(estimates)
@@ -156,7 +156,7 @@ def test_a_call_costs_what_its_first_step_takes_padding_included():
 
 
 def step(scheduler, spent, now):
-    """Run the next step in this time; every row that wants a token gets 9."""
+    """Run the next step in `spent` nanoseconds; each row that wants a token gets 9."""
     batch = scheduler.schedule(now)
     said = tuple((9,) if row.want is Want.LAST else () for row in batch.rows)
     scheduler.commit(batch, Output(said), now + spent)
@@ -186,7 +186,7 @@ def test_a_drain_rate_is_the_tokens_started_over_the_time_with_waiting_requests(
 
 
 @pytest.mark.parametrize("cancelled", [False, True])
-def test_the_hosts_time_between_steps_counts_as_waiting_and_sleep_does_not(
+def test_host_time_between_steps_counts_as_waiting_and_sleep_does_not(
     cancelled,
 ):
     scheduler = Scheduler(Settings(99, BLOCK, policies=Policies(Continuous(1))))
@@ -209,7 +209,7 @@ def test_the_hosts_time_between_steps_counts_as_waiting_and_sleep_does_not(
     assert after - before < 100 * MS
 
 
-def test_one_token_prompts_fade_like_long_ones():
+def test_the_drain_rate_forgets_one_token_prompts_like_long_ones():
     line, drain = Line(Lane()), Drain()
     for _ in range(200):
         line.started += 1
@@ -220,7 +220,7 @@ def test_one_token_prompts_fade_like_long_ones():
     assert drain.millitokens * 1e6 / drain.nanoseconds == pytest.approx(100, rel=0.01)
 
 
-def test_a_replay_learns_the_same():
+def test_a_replay_learns_the_same_drift_and_lane_loads():
     settings = Settings(32, BLOCK, policies=Policies(), cost=COST)
     scheduler, clock, file = Scheduler(settings), VirtualClock(), StringIO()
     journal.begin(settings, file)

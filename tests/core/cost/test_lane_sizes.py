@@ -1,4 +1,4 @@
-"""Slots that follow the load: up while the budget holds, down when it does not."""
+"""Slots that follow the load: more while the budget holds, fewer when it does not."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -62,7 +62,7 @@ def after(rows, line):
 GOOD, SLOW = row(), row(last_token=90 + 3 * 21, finished=153)
 
 
-def test_one_is_added_after_a_round_that_keeps_the_budget_while_somebody_waits():
+def test_a_slot_is_added_after_a_round_inside_the_budget_while_requests_wait():
     assert after([GOOD] * 7, line(4, waiting=3)) == []
     (change,) = after([GOOD] * 8, line(4, waiting=3))
     assert (change.lane, change.what, change.before, change.after) == ("chat", "slots", 4, 5)
@@ -70,7 +70,7 @@ def test_one_is_added_after_a_round_that_keeps_the_budget_while_somebody_waits()
     assert change.at == 150
 
 
-def test_a_round_has_as_many_requests_as_may_run():
+def test_a_round_is_as_many_requests_as_the_lane_has_slots():
     assert after([GOOD] * 11, line(12, waiting=1)) == []
     assert [each.after for each in after([GOOD] * 12, line(12, waiting=1))] == [13]
 
@@ -85,18 +85,18 @@ def test_a_round_has_as_many_requests_as_may_run():
     ],
     ids=["nobody waits", "not all slots are in use", "at the most", "the most is fixed"],
 )
-def test_otherwise_it_stays(seen):
+def test_slots_stay_if_they_are_not_needed_or_at_their_most(seen):
     assert after([GOOD] * 40, seen) == []
 
 
-def test_a_tenth_is_cut_after_a_round_that_does_not_keep_it_down_to_the_low():
+def test_a_round_outside_the_budget_cuts_a_tenth_of_the_slots_down_to_the_low():
     changes = after([SLOW] * 500, line(20, waiting=9))
     sizes = [20, 18, 16, 14, 12, 10, 9, 8, 7, 6, 5, 4, 3, 2]
     assert [(each.before, each.after) for each in changes] == [*pairwise(sizes)]
     assert changes[0].reason == "0 of 20 kept the budget while they ran"
 
 
-def test_nineteen_of_twenty_are_enough():
+def test_a_round_keeps_the_budget_if_nineteen_of_twenty_requests_do():
     assert [each.after for each in after([GOOD] * 18 + [SLOW], line(19, waiting=1))] == [17]
     assert [each.after for each in after([GOOD] * 19 + [SLOW], line(20, waiting=1))] == []
     wider = replace(LANE, slots=Share(1, 30, 2))
@@ -104,7 +104,7 @@ def test_nineteen_of_twenty_are_enough():
 
 
 def resizing(join):
-    """A scheduler whose lane has slots that follow the load, like the groups of the strategy."""
+    """A scheduler whose lane's slots and whose strategy's groups follow the load."""
     return Scheduler(Settings(99, BLOCK, (LANE,), Policies(join)))
 
 
@@ -116,7 +116,7 @@ def test_slots_and_groups_are_not_resized_for_the_same_request():
     assert [[each.what for each in made] for made in changes] == [[]] * 7 + [["slots"], ["group"]]
 
 
-def test_groups_begin_anew_only_under_another_strategy():
+def test_the_group_size_is_reset_only_by_another_strategy():
     scheduler = resizing(Dynamic(8, 0, least=2))
     scheduler.estimates.sizes.group = 5
     for version, size, group in ((1, 8, 5), (2, 9, 0)):
@@ -138,7 +138,7 @@ def test_groups_begin_anew_only_under_another_strategy():
     ],
     ids=["in time", "tpot", "ttft", "only its wait is too long", "e2e", "no answer", "expired"],
 )
-def test_a_request_keeps_its_budget_if_it_does_so_from_its_start_on(seen, kept):
+def test_budgets_are_judged_from_a_requests_start_and_not_its_arrival(seen, kept):
     assert keeps(seen) == kept
 
 
@@ -150,7 +150,7 @@ def test_a_request_keeps_its_budget_if_it_does_so_from_its_start_on(seen, kept):
         {"first_scheduled": NEVER, "finish": Finish.EXPIRED},
     ],
 )
-def test_requests_that_never_ran_or_were_ended_by_others_say_nothing(rest):
+def test_cancelled_failed_and_never_started_requests_change_no_slots(rest):
     assert after([replace(SLOW, **rest)] * 50, line(9)) == []
 
 
@@ -173,7 +173,7 @@ SILENT = {"generated": 0, "first_token": NEVER, "last_token": NEVER}
     ids=["early", "its wait", "e2e", "no token yet", "no token", "just in time", "ttft", "tpot"],
 )
 def test_a_request_that_expires_counts_only_if_it_has_missed_a_limit_of_its_lane(rest, counts):
-    """Its caller may have chosen a shorter time than the lane's."""
+    """Its caller may have set a shorter time than the lane's."""
     expired = row(**EARLY | rest)
     assert bool(after([expired] * 20, line(20))) == counts
 
@@ -188,7 +188,7 @@ def test_a_request_that_expires_counts_only_if_it_has_missed_a_limit_of_its_lane
     ],
     ids=["early", "ttft", "not started yet", "not started in time"],
 )
-def test_for_a_window_the_wait_of_a_request_that_expires_counts(rest, counts):
+def test_the_wait_of_an_expired_request_counts_for_a_window(rest, counts):
     sizes, budget = LaneSizes(), replace(BUDGET, queue=70)
     sizes.windows["chat"] = 100
     expired = row(**EARLY | rest, budget=budget)
@@ -200,7 +200,7 @@ def test_for_a_window_the_wait_of_a_request_that_expires_counts(rest, counts):
 
 
 def served(budget, count=60):
-    """A lane that may have 1 to 6 slots serves so many requests; each row takes 10 ms of a step."""
+    """A lane of 1 to 6 slots serves `count` requests; each row takes 10 ms of a step."""
     lane = Lane("chat", budget, slots=Share(0, 6, 1))
     policies = Policies(Continuous(8), step_tokens=64)
     scheduler, clock = Scheduler(Settings(500, BLOCK, (lane,), policies)), VirtualClock()
@@ -216,7 +216,7 @@ def served(budget, count=60):
     return scheduler.ledger.take_changes(), most
 
 
-def test_a_lane_grows_to_its_high_if_its_budget_is_wide_and_no_further_than_it_allows():
+def test_a_lane_grows_to_its_high_or_as_far_as_its_budget_allows():
     changes, running = served(Budget(tpot=1_000 * MS))
     assert [each.after for each in changes] == [2, 3, 4, 5, 6] and max(running) == 6
     changes, running = served(Budget(tpot=35 * MS), 200)
@@ -225,7 +225,7 @@ def test_a_lane_grows_to_its_high_if_its_budget_is_wide_and_no_further_than_it_a
 
 
 def grouped(budget):
-    """Groups of 1 to 6 serve sixty requests. The changes, and the sizes of the groups."""
+    """Groups of 1 to 6 serve sixty requests. Returns the changes and the sizes of the groups."""
     policies = Policies(Dynamic(6, 0, least=1), step_tokens=64)
     lanes = Lane("chat", budget), Lane("bulk")
     scheduler, clock = Scheduler(Settings(500, BLOCK, lanes, policies)), VirtualClock()
@@ -240,7 +240,7 @@ def grouped(budget):
     return scheduler.ledger.take_changes(), sizes
 
 
-def test_a_group_grows_while_a_whole_one_waits_and_the_budget_holds():
+def test_groups_grow_while_a_whole_group_waits_and_the_budget_holds():
     changes, sizes = grouped(Budget(tpot=1_000 * MS))
     assert [each.after for each in changes] == [2, 3, 4, 5, 6] and max(sizes) == 6
     assert {(each.lane, each.what) for each in changes} == {("", "group")}
@@ -250,7 +250,7 @@ def test_a_group_grows_while_a_whole_one_waits_and_the_budget_holds():
     assert not changes and {*sizes} == {1}, "it starts with the least"
 
 
-def test_changes_are_taken_once():
+def test_a_new_scheduler_has_no_changes_to_take():
     scheduler = Scheduler(Settings(8))
     assert scheduler.ledger.take_changes() == ()
 

@@ -1,4 +1,4 @@
-"""How long answers are, learned from those that ended, and what memory they will need."""
+"""How long answers are, learned from ended ones, and how much memory they will need."""
 
 from math import inf, isqrt, nan
 
@@ -34,7 +34,7 @@ def learned(*lengths, prompt=8, lane="chat"):
 
 
 @given(st.lists(st.integers(1, 50), min_size=ENOUGH, max_size=80), st.integers(0, 30))
-def test_a_quantile_is_that_of_the_longer_answers(lengths, beyond):
+def test_a_quantile_is_taken_over_answers_longer_than_the_tokens_so_far(lengths, beyond):
     sample = Sample()
     for length in lengths:
         sample.add(length)
@@ -55,12 +55,12 @@ def test_old_answers_are_forgotten():
     assert sample.quantile(0.01, 0) == 90
 
 
-def test_while_little_is_known_all_that_is_allowed_is_expected():
+def test_with_few_answers_known_the_expected_length_is_max_tokens():
     assert Lengths().end(sequence(most=300), 0.5) == 8 + 300
     assert learned(*[20] * (ENOUGH - 1)).end(sequence(most=300), 0.5) == 8 + 300
 
 
-def test_an_answer_is_expected_to_be_as_long_as_those_before():
+def test_the_expected_length_is_a_quantile_of_earlier_answers():
     known = learned(*range(1, 101))
     assert known.end(sequence(), 0.5) == 8 + 50
     assert known.end(sequence(generated=50), 0.5) == 8 + 75, "of those longer than 50"
@@ -69,7 +69,7 @@ def test_an_answer_is_expected_to_be_as_long_as_those_before():
     assert known.end(beyond, 0.5) == 8 + 1_000, "longer than any other"
 
 
-def test_who_was_cut_off_would_have_been_as_long_as_those_that_were_longer():
+def test_a_cut_answer_counts_as_long_as_the_answers_that_were_longer():
     """Half of the answers have 20 tokens and half have 200, of which 9 in 10 end after 60."""
     known = Lengths()
     for i in range(400):
@@ -84,7 +84,7 @@ def test_who_was_cut_off_would_have_been_as_long_as_those_that_were_longer():
     assert known.end(sequence(generated=60), 0.7) == 8 + 200, "the first were taken to have 120"
 
 
-def test_where_nobody_was_longer_it_was_cut_off_in_the_middle():
+def test_a_cut_answer_that_none_exceeded_counts_as_twice_its_length():
     known = Lengths()
     for _ in range(ENOUGH):
         known.cut(sequence(generated=60))
@@ -95,7 +95,7 @@ def test_where_nobody_was_longer_it_was_cut_off_in_the_middle():
     assert known.end(sequence(), 0.9) == 8 + 100, "no more than its caller allowed"
 
 
-def test_it_is_asked_again_only_when_it_is_reached():
+def test_an_expected_end_is_recomputed_only_when_it_is_reached():
     known, each = learned(*[20] * ENOUGH), sequence()
     assert known.end(each, 0.5) == 28
     for _ in range(ENOUGH):
@@ -106,7 +106,7 @@ def test_it_is_asked_again_only_when_it_is_reached():
     assert known.end(each, 0.5) == 48
 
 
-def test_prompts_of_another_length_and_other_lanes_have_their_own_answers():
+def test_answer_lengths_are_learned_per_lane_and_class_of_prompt_length():
     known = learned(*[20] * ENOUGH, prompt=8)
     for _ in range(ENOUGH):
         known.ended(sequence(prompt=600, generated=300))
@@ -116,21 +116,21 @@ def test_prompts_of_another_length_and_other_lanes_have_their_own_answers():
     assert known.end(sequence(lane="voice", most=70), 0.5) == 78
 
 
-def test_what_the_caller_expects_counts_until_it_is_exceeded():
+def test_the_callers_expected_length_counts_until_it_is_exceeded():
     known = learned(*[20] * ENOUGH)
     assert known.end(sequence(expected=90), 0.5) == 98
     assert known.end(sequence(expected=90, most=60), 0.5) == 68
     assert known.end(sequence(expected=5, generated=5), 0.5) == 28
 
 
-def test_it_ends_within_what_the_caller_allows():
+def test_an_expected_end_never_exceeds_max_tokens():
     assert Lengths().end(sequence(most=0), 0.9) == 8
     sampled = sequence(generated=1, most=5)
     sampled.expect()
     assert Lengths().end(sampled, 0.9) == 8 + 5, "one of its tokens is being sampled"
 
 
-def test_of_an_answer_of_which_nothing_is_known_as_much_again_is_likely():
+def test_an_answer_of_unknown_length_is_likely_to_double_its_tokens_so_far():
     nothing, some = Lengths(), learned(*[20] * ENOUGH)
     assert nothing.likely_end(sequence(), 0.5) == 8 + 1
     assert nothing.likely_end(sequence(generated=30), 0.5) == 8 + 60
@@ -153,14 +153,14 @@ def suffices(memory, view, beside, joining, staying=(), found=0):
 
 
 def known_to_end(holders):
-    """Each: tokens still to come, and tokens so far."""
+    """Sequences of known ends. holders: of each, the tokens still to come and those so far."""
     return [
         sequence(i, prompt=now, most=left, expected=left) for i, (left, now) in enumerate(holders)
     ]
 
 
 def brute_force(holders, size):
-    """The most tokens at any step, each holding half a block more than it has."""
+    """The most tokens at any step; each sequence holds half a block more than its tokens."""
     peak = 0
     for step in range(1, 1 + max(left for left, _ in holders)):
         # Just before one ends, it still holds its blocks.
@@ -169,8 +169,8 @@ def brute_force(holders, size):
 
 
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=2, max_size=8))
-def test_memory_ahead_is_the_peak_of_all_future_steps(holders):
-    """Each: tokens still to come, and tokens so far."""
+def test_memory_ahead_must_hold_the_peak_of_all_future_steps(holders):
+    """Of each holder: tokens still to come, and tokens so far."""
     running = known_to_end(holders)
     size, joining = 4, running.pop()
     needs = brute_force(holders, size)
@@ -179,8 +179,8 @@ def test_memory_ahead_is_the_peak_of_all_future_steps(holders):
         assert suffices(Ahead(), view, running, joining) is fits
 
 
-def test_blocks_that_several_use_count_once():
-    """Ten of twenty tokens each, of which four blocks of four are the same."""
+def test_blocks_shared_by_several_sequences_count_once():
+    """Ten sequences of 20 tokens share four blocks of four tokens."""
     running = [sequence(i, prompt=20, most=4, expected=4) for i in range(10)]
     for each in running:
         each.blocks = [1, 2, 3, 4, 5 + each.number]
@@ -196,8 +196,8 @@ HOLDERS = st.lists(st.tuples(st.integers(1, 30), st.integers(1, 30)), min_size=1
 
 
 @given(HOLDERS, st.lists(st.integers(1, 40), max_size=6))
-def test_those_in_time_are_not_expected_to_leave(holders, in_time):
-    """Each holder: tokens still to come, and tokens so far. Those in time: tokens so far."""
+def test_sequences_in_time_are_not_forecast_to_free_their_blocks(holders, in_time):
+    """Of each holder: tokens still to come, and tokens so far. in_time: tokens so far."""
     running, size = known_to_end(holders), 4
     staying = [sequence(100 + i, prompt=now, most=1) for i, now in enumerate(in_time)]
     joining = sequence(90, prompt=5, most=7, expected=7)
@@ -211,7 +211,7 @@ def test_those_in_time_are_not_expected_to_leave(holders, in_time):
     assert suffices(Ahead(), empty, [], joining, staying), "else it could never run"
 
 
-def test_the_filler_alone_is_asked_for_a_forecast():
+def test_without_timed_ahead_forecasts_only_for_later_tiers():
     joining = sequence()
     for tier, asked in ((TIMED, False), (RELEGATED, True), (UNTIMED, True)):
         joining.tier = tier
@@ -219,8 +219,8 @@ def test_the_filler_alone_is_asked_for_a_forecast():
         assert Ahead(timed=False).foresees(joining) is asked
 
 
-def test_those_who_join_in_one_step_leave_each_other_what_they_will_need():
-    """Three of 96 tokens and 32 more, and 20 blocks of 16: two of them fit."""
+def test_requests_that_join_in_one_step_count_each_others_future_blocks():
+    """Three requests of 96 + 32 tokens, and 20 blocks of 16: two requests fit."""
     policies = Policies(Continuous(8), memory=Ahead(1.0), step_tokens=2_000)
     cost = StepCost.of(10 * MS, per_token=MS)
     scheduler = Scheduler(Settings(20, 16, policies=policies, cost=cost))
@@ -231,13 +231,13 @@ def test_those_who_join_in_one_step_leave_each_other_what_they_will_need():
     assert first.first_scheduled == second.first_scheduled < third.first_scheduled
 
 
-def test_alone_a_request_always_joins():
+def test_a_lone_request_always_joins():
     view = View(0, (), num_blocks=1, block_size=1)
     assert suffices(Ahead(), view, [], sequence())
     assert Now().forecast(view, [sequence()]) is None
 
 
-def test_a_share_of_nobody_is_refused():
+def test_a_share_of_zero_and_an_invalid_spread_are_refused():
     with pytest.raises(SettingError, match="more than 0"):
         Ahead(0)
     for spread in (-1.0, nan, inf):

@@ -1,4 +1,4 @@
-"""How long answers take from one token to the next: of those that run, else of those that ended."""
+"""The time per output token of a lane: of its running answers, else of the ended ones."""
 
 from headway.core.cost.paces import ENOUGH, Paces
 from headway.core.request import Request
@@ -6,7 +6,7 @@ from headway.core.sequences.sequence import Sequence
 
 
 def answer(tokens, first=100, lane="chat"):
-    """It runs, and had its first token then."""
+    """A running answer with this many tokens, whose first token came at `first`."""
     request = Request("a", (1, 2, 3), 100, 0, lane)
     sequence = Sequence(0, request, [1, 2, 3] + [7] * tokens)
     if tokens:
@@ -14,7 +14,7 @@ def answer(tokens, first=100, lane="chat"):
     return sequence
 
 
-def test_the_pace_of_a_lane_is_that_of_its_answers_that_ended_lately():
+def test_the_pace_of_a_lane_follows_its_latest_ended_answers():
     known = Paces()
     assert known.of("chat") == 0
     known.ended("chat", 1_000, 10)
@@ -24,7 +24,7 @@ def test_the_pace_of_a_lane_is_that_of_its_answers_that_ended_lately():
     assert 290 < known.of("chat") <= 300 and known.of("voice") == 0
 
 
-def test_answers_that_run_tell_it_better():
+def test_the_pace_of_running_answers_overrides_that_of_ended_ones():
     known = Paces()
     known.ended("chat", 1_000, 10)
     known.see([answer(5), answer(7, first=200), answer(3, lane="voice"), answer(0)], 1_100)
@@ -37,7 +37,7 @@ def test_answers_that_run_tell_it_better():
     assert known.of("chat") == 100, "nobody runs"
 
 
-def test_time_without_a_token_counts():
+def test_the_time_since_the_last_token_counts_in_the_pace():
     known = Paces()
     for now, pace in ((1_100, 100), (2_100, 200)):
         known.see([answer(11)], now)

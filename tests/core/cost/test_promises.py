@@ -1,4 +1,4 @@
-"""What is learned from promises that were kept or not, and how the next ones are corrected."""
+"""What is learned from kept and broken promises, and how the next ones are corrected."""
 
 from heapq import heappop, heappush
 from random import Random
@@ -37,7 +37,7 @@ def test_the_wait_for_a_first_token_is_corrected_by_the_median():
     assert known.wait("voice", 500) == 500, "another lane"
 
 
-def test_a_first_token_of_the_first_step_says_nothing_about_waits():
+def test_a_promise_without_a_wait_teaches_nothing_about_waits():
     known = Promises()
     for _ in range(2 * ENOUGH):
         known.first_came("chat", made(), 900)
@@ -45,7 +45,7 @@ def test_a_first_token_of_the_first_step_says_nothing_about_waits():
     assert known.wait("chat", 500) == 500
 
 
-def test_first_tokens_that_came_before_the_step_was_to_end_count_as_no_wait():
+def test_a_first_token_before_its_steps_predicted_end_counts_as_no_wait():
     known = Promises()
     for _ in range(ENOUGH):
         known.first_came("chat", made(wait=100), 5)
@@ -77,7 +77,7 @@ def test_a_request_that_was_promised_nothing_teaches_nothing():
 
 
 def covered_share(ratios, every, span=1_000_000):
-    """Of answers that are promised one after the other, at this distance of spans."""
+    """The share of promises kept, when one answer is promised every `every` spans."""
     spans, running, covered = Spans(), [], 0
     for at, ratio in enumerate(ratios):
         now = round(at * every * span)
@@ -94,8 +94,8 @@ def covered_share(ratios, every, span=1_000_000):
 
 @pytest.mark.evidence
 @given(st.floats(0.05, 20), st.integers(0, 99), st.floats(0.02, 3))
-def test_whatever_the_bias_nine_of_ten_are_covered(bias, seed, every):
-    """From the first one on: the long answers that still run count as well."""
+def test_nine_of_ten_promises_are_kept_whatever_the_bias_of_predictions(bias, seed, every):
+    """It holds from the first answer on: the long answers that still run count as well."""
     random = Random(seed)
     ratios = [max(1, round(bias * random.lognormvariate(0, 1) * 1_000)) for _ in range(2_000)]
     assert 0.84 < covered_share(ratios, every * bias) < 0.97
@@ -103,7 +103,7 @@ def test_whatever_the_bias_nine_of_ten_are_covered(bias, seed, every):
 
 @pytest.mark.evidence
 @given(st.floats(0.3, 3), st.integers(0, 99))
-def test_nine_of_ten_are_covered_while_answers_take_ever_longer_or_shorter(trend, seed):
+def test_nine_of_ten_promises_are_kept_while_answers_get_longer_or_shorter(trend, seed):
     random = Random(seed)
     ratios = [
         max(1, round(1_000 * trend ** (at / 500) * random.lognormvariate(0, 0.3)))
@@ -112,8 +112,8 @@ def test_nine_of_ten_are_covered_while_answers_take_ever_longer_or_shorter(trend
     assert 0.84 < covered_share(ratios, 0.05 * max(1, trend**4)) < 0.96
 
 
-def test_short_answers_do_not_rule_because_they_end_first():
-    """Half of them take ten times as long as the others. All begin at once."""
+def test_short_answers_that_end_first_do_not_bias_the_correction():
+    """All answers begin at once. Half of them take ten times as long as the others."""
     spans = Spans()
     for _ in range(4 * ENOUGH):
         spans.made(0, 100, by=400)
@@ -125,7 +125,7 @@ def test_short_answers_do_not_rule_because_they_end_first():
     assert spans.corrected(1_000, 600) >= 5_000
 
 
-def test_where_the_quantile_is_beyond_all_that_are_known_it_is_what_is_predicted():
+def test_a_quantile_beyond_all_known_ratios_is_at_least_the_prediction():
     spans = Spans()
     for _ in range(4 * ENOUGH):
         spans.made(0, 100, by=100)
@@ -146,7 +146,7 @@ def test_only_the_latest_promises_and_the_open_ones_count():
     assert not spans._open
 
 
-def test_answers_that_ended_long_before_their_time_are_forgotten_and_the_open_ones_are_not():
+def test_promises_of_answers_that_ended_early_are_forgotten_and_open_ones_kept():
     spans = Spans()
     spans.made(0, 7, by=RECENT * 5)
     for at in range(RECENT * 4):
@@ -169,7 +169,7 @@ def test_the_factor_stays_within_its_bounds(covered):
 
 
 def with_a_quantile():
-    """As many have ended as it takes, as predicted."""
+    """Spans of just enough ended answers for a quantile, all as long as predicted."""
     spans = Spans()
     for _ in range(ENOUGH):
         spans.made(0, 100, by=150)
@@ -180,7 +180,7 @@ def with_a_quantile():
 
 
 def moved(factor, missing, *, covered, still_open):
-    """What an answer makes of the factor, and of the answers that SURE has lacked."""
+    """The factor and the summed shortfall of covered answers after one more answer."""
     missing += SURE - covered - missing / FADING
     return factor + round(
         factor * (SURE + missing / REACH - covered) / (LEAST + still_open)
@@ -188,7 +188,7 @@ def moved(factor, missing, *, covered, still_open):
 
 
 @pytest.mark.parametrize("growth", [0.998, 0.999, 1.001, 1.002])
-def test_nine_of_ten_are_kept_too_while_answers_take_longer_and_longer(growth, monkeypatch):
+def test_nine_of_ten_promises_are_kept_under_a_steady_trend(growth, monkeypatch):
     kept = kept_while_changing(growth)
     assert kept == pytest.approx(SURE, abs=0.006)
     monkeypatch.setattr(promises, "MOST_MOVED", 0.0)
@@ -196,8 +196,8 @@ def test_nine_of_ten_are_kept_too_while_answers_take_longer_and_longer(growth, m
 
 
 def kept_while_changing(growth):
-    """The share of 1,500 promises. Answers take half as long as predicted to half as long again,
-    and that times the growth with each. Several run at once."""
+    """The share of kept promises, of 1,500. Answers take 0.5 to 1.5 times the prediction, and each
+    `growth` times as long as the one before. Several run at once."""
     spans, now, running, kept = Spans(), 0, [], []
     for number in range(1_500):
         now += 100
@@ -224,7 +224,7 @@ def test_the_factor_falls_while_answers_are_covered_and_rises_when_one_is_not():
     assert spans._factor == moved(fallen, missing, covered=False, still_open=1)[0] > UNIT
 
 
-def test_a_promise_counts_as_broken_once_its_end_has_passed_and_not_again_when_the_answer_ends():
+def test_a_broken_promise_counts_when_its_end_passes_and_not_again_later():
     spans = with_a_quantile()
     for by in (150, 150, 400, 400):
         spans.made(0, 100, by)
@@ -240,7 +240,7 @@ def test_a_promise_counts_as_broken_once_its_end_has_passed_and_not_again_when_t
     assert spans._factor == moved(risen, missing, covered=True, still_open=1)[0], "it is kept"
 
 
-def test_a_promise_that_was_guessed_teaches_if_it_is_broken_and_not_if_it_is_kept():
+def test_a_guessed_promise_teaches_only_if_it_is_broken():
     spans = Spans()
     assert spans.corrected(100, 0) == 150
     for by in (100, 150):
@@ -252,7 +252,7 @@ def test_a_promise_that_was_guessed_teaches_if_it_is_broken_and_not_if_it_is_kep
     assert spans._factor == risen
 
 
-def test_what_was_learned_of_lengths_counts_once_more_have_ended_than_run():
+def test_a_lane_is_young_while_more_of_its_answers_run_than_have_ended():
     known, first = Promises(), made()
     assert not known.is_young("chat")
     for _ in range(3):
@@ -263,7 +263,7 @@ def test_what_was_learned_of_lengths_counts_once_more_have_ended_than_run():
     assert not known.is_young("chat") and not known.is_young("voice")
 
 
-def test_promises_of_those_who_left_are_not_open_any_more():
+def test_a_request_that_leaves_closes_its_promise_and_teaches_nothing():
     known = Promises()
     for _ in range(5):
         ended(known, made(), 500, whole=False)

@@ -1,4 +1,4 @@
-"""What a step would take while it is chosen: as it is priced afterwards."""
+"""The price of a step while its rows are chosen is its price afterwards."""
 
 from dataclasses import replace
 
@@ -41,7 +41,7 @@ costs = st.sampled_from([COST, PADDED, TILED])
 
 
 def estimates_of(cost):
-    """With a drift: the machine is slower than its model says."""
+    """Estimates with a drift: the machine is slower than its model says."""
     estimates = Estimates(cost)
     estimates.learn(batch_features(batch([(3, 1, Want.LAST)])), 1_000_000)
     assert estimates.drift > WHOLE
@@ -54,7 +54,7 @@ def batch(rows):
 
 
 def sized(estimates, rows, nanoseconds, sure=0.5):
-    """Those who decode first, all at once; the others one by one."""
+    """A sizer of these rows: first the decodes, all at once, then the others one by one."""
     sizer = Sizer(estimates, nanoseconds, sure)
     plain = [start for start, length, want in rows if length == 1 and want is Want.LAST]
     sizer.decode(plain)
@@ -71,7 +71,7 @@ def price(estimates, rows, sure):
 
 
 @given(costs, rows, st.sampled_from([0.5, 0.75, 1.0]))
-def test_a_step_is_priced_as_it_will_be(cost, rows, sure):
+def test_the_sizers_price_is_that_of_the_finished_step(cost, rows, sure):
     estimates = estimates_of(cost)
     assert sized(estimates, rows, 0, sure).price() == price(estimates, rows, sure)
     for i, (start, length, want) in enumerate(rows):
@@ -80,7 +80,7 @@ def test_a_step_is_priced_as_it_will_be(cost, rows, sure):
 
 
 @given(costs, rows, rows, st.data())
-def test_a_row_that_is_dropped_was_never_there(cost, rows, kept, data):
+def test_dropping_kept_rows_restores_the_price(cost, rows, kept, data):
     estimates, sizer = estimates_of(cost), sized(estimates_of(cost), rows, 0)
     for start, length, want in kept:
         sizer.keep(start, length, UNTIMED, each=want is BOTH)
@@ -91,7 +91,7 @@ def test_a_row_that_is_dropped_was_never_there(cost, rows, kept, data):
 
 
 @given(costs, rows, st.integers(0, 30), st.integers(1, 40), st.booleans(), st.data())
-def test_what_fits_is_the_most_that_fits(cost, rows, start, wanted, each, data):
+def test_fit_returns_the_most_tokens_that_fit_the_time(cost, rows, start, wanted, each, data):
     estimates = estimates_of(cost)
     prices = [
         sized(estimates, rows, 0).price(start, length, each=each) for length in range(1, wanted + 1)
@@ -103,18 +103,18 @@ def test_what_fits_is_the_most_that_fits(cost, rows, start, wanted, each, data):
     event("a longer one costs less" if prices != sorted(prices) else "longer ones cost more")
 
 
-def test_what_is_not_wanted_does_not_fit():
+def test_fit_returns_zero_if_no_tokens_are_wanted():
     assert Sizer(estimates_of(COST), 10**12, 0.5).fit(0, 0) == 0
 
 
-def test_where_one_of_many_tokens_fits_and_two_do_not():
+def test_fit_returns_the_same_limit_however_many_tokens_are_wanted():
     estimates = estimates_of(StepCost.of(10, per_token=1_000))
     sizer = Sizer(estimates, estimates.predict(batch_features(batch([(0, 5, Want.LAST)]))), 0.5)
     assert [sizer.fit(0, wanted) for wanted in (1, 4, 5, 6, 400)] == [1, 4, 5, 5, 5]
 
 
 @given(costs, rows, st.lists(st.integers(0, 30), min_size=1, max_size=9), st.data())
-def test_many_of_one_token_fit_at_once_or_none_does(cost, rows, starts, data):
+def test_rows_of_one_token_fit_all_together_or_not_at_all(cost, rows, starts, data):
     estimates = estimates_of(cost)
     singles = [(start, 1, Want.LAST) for start in starts]
     whole = price(estimates, [*rows, *singles], 0.5)
@@ -125,7 +125,7 @@ def test_many_of_one_token_fit_at_once_or_none_does(cost, rows, starts, data):
     assert sizer.price() == (whole if fits else price(estimates, rows, 0.5))
 
 
-def test_later_tiers_lengthen_a_step_with_prompts_of_those_in_time_by_a_little_only():
+def test_later_tiers_lengthen_a_step_with_timed_prompts_by_the_filler_share_only():
     estimates = estimates_of(StepCost.of(10, per_token=1_000))
     of = [estimates.predict(batch_features(batch([(0, n, Want.LAST)]))) for n in range(101)]
     sizer = Sizer(estimates, of[100], 0.5, filler=0.1)
@@ -142,7 +142,7 @@ def test_later_tiers_lengthen_a_step_with_prompts_of_those_in_time_by_a_little_o
     assert sizer.fit(9, 1) == 0, "nor more than that, bit by bit"
 
 
-def test_what_an_untimed_lane_keeps_is_no_prompt_of_those_in_time():
+def test_tokens_kept_for_an_untimed_lane_do_not_count_as_a_timed_prompt():
     estimates = estimates_of(StepCost.of(10, per_token=1_000))
     of = [estimates.predict(batch_features(batch([(0, n, Want.LAST)]))) for n in range(101)]
     for tier, left in ((UNTIMED, 90), (TIMED, 1)):
