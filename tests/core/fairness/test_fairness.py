@@ -45,7 +45,7 @@ def add(scheduler, *ids, prompt=2, most=2, now=0, lane="chat", **rest):
 
 
 def step(scheduler, now=0):
-    """Run one step in which each that wants a token gets one; the ids of its rows."""
+    """Run one step; each row that wants a token gets one. Returns the ids of its rows."""
     names = {s.number: s.request.id for s in scheduler.roster.by_id.values()}
     scheduler.apply((), now)
     batch = scheduler.schedule(now)
@@ -72,22 +72,22 @@ def counter(scheduler, tenant, lane="chat"):
     return line.counters.of(tenant) / line.counters.unit
 
 
-# -- who goes next
+# -- the next tenant
 
 
-def test_tenants_take_turns_and_each_ones_requests_come_in_their_order():
+def test_tenants_take_turns_and_each_tenants_requests_keep_their_order():
     scheduler = scheduler_of(Fairly())
     add(scheduler, "a1", "a2", "a3", "b1", "b2", "c1")
     assert started(scheduler) == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
-def test_first_come_alone_lets_one_tenant_have_all():
+def test_first_come_alone_serves_all_requests_of_one_tenant_first():
     scheduler = scheduler_of(FirstCome())
     add(scheduler, "a1", "a2", "a3", "b1")
     assert started(scheduler) == ["a1", "a2", "a3", "b1"]
 
 
-def test_of_equal_counters_the_tenant_goes_whose_oldest_request_came_first():
+def test_of_tenants_with_equal_counters_the_one_with_the_oldest_request_goes_first():
     scheduler = scheduler_of(Fairly(), slots=4)
     add(scheduler, "z1", "b1", "a1", "a2", "z2")
     step(scheduler)
@@ -100,7 +100,7 @@ def test_a_weight_of_two_gets_two_turns():
     assert started(scheduler) == ["a0", "b0", "b1", "a1", "b2", "b3", "a2", "a3"]
 
 
-def test_long_answers_count_and_not_only_requests():
+def test_turns_count_answer_tokens_and_not_only_requests():
     scheduler = scheduler_of(Fairly())
     add(scheduler, "a1", "a2", most=20)
     add(scheduler, "b1", "b2", "b3", "b4", "b5", "b6", most=4)
@@ -116,7 +116,7 @@ def test_lanes_keep_their_order_and_each_has_counters_of_its_own():
     assert started(scheduler) == ["b2", "b3", "a1", "b1", "a2"]
 
 
-def test_of_a_tenants_requests_the_other_order_says_which_goes_first():
+def test_the_wrapped_order_ranks_the_requests_of_one_tenant():
     scheduler = scheduler_of(Fairly(ShortestFirst()))
     add(scheduler, "a1", most=9)
     add(scheduler, "b1", most=5)
@@ -141,7 +141,7 @@ def test_an_order_may_name_a_request_twice():
     assert [s.request.id for s in scheduler.roster.running.values()] == ["a1", "b1", "a2", "b2"]
 
 
-def test_a_prompt_that_runs_keeps_its_place():
+def test_a_running_prompt_goes_before_waiting_requests_of_other_tenants():
     scheduler = scheduler_of(Fairly(), slots=2, chunk=Fixed(4))
     add(scheduler, "a1", prompt=12)
     step(scheduler)
@@ -149,7 +149,7 @@ def test_a_prompt_that_runs_keeps_its_place():
     assert step(scheduler) == ["a1"]
 
 
-def test_in_a_step_a_cached_prompt_counts_with_what_is_left_of_it():
+def test_a_cached_prompt_counts_in_a_step_with_its_uncached_tokens_only():
     scheduler, shared = scheduler_of(Fairly(), slots=5), (7,) * 2 * BLOCK
     asked = [ask(f"a{i}", (*shared, i), 1, lane="chat", tenant="a") for i in range(4)]
     scheduler.apply([Add(asked[0])], 0)
@@ -159,7 +159,7 @@ def test_in_a_step_a_cached_prompt_counts_with_what_is_left_of_it():
     assert step(scheduler) == ["a1", "b1", "a2", "a3", "b2"]
 
 
-def test_when_a_slot_comes_free_the_tokens_of_those_who_run_count():
+def test_a_free_slot_is_given_by_counters_that_include_running_answers():
     scheduler = scheduler_of(Fairly(), slots=2)
     add(scheduler, "a1", prompt=6, most=30)
     add(scheduler, "b1", "a2", "b2", most=5)
@@ -168,7 +168,7 @@ def test_when_a_slot_comes_free_the_tokens_of_those_who_run_count():
     assert step(scheduler) == ["a1", "b2"], "16 to 12; of its prompt alone a has had 6"
 
 
-def test_relegated_requests_share_the_places_of_the_relegated():
+def test_relegated_requests_are_shared_fairly_among_tenants_too():
     lane = replace(LANE, budget=Budget(ttft=1_000 * MS))
     scheduler = scheduler_of(Fairly(ByDeadline()), lanes=(lane,), relegate=Hopeless())
     add(scheduler, "a1", "a2", "b1", "b2")
@@ -180,7 +180,7 @@ def test_relegated_requests_share_the_places_of_the_relegated():
     assert order == ["c1", "a1", "b1", "a2", "b2"]
 
 
-def test_in_a_group_those_whose_window_is_over_come_first_and_these_fairly():
+def test_a_group_takes_requests_past_their_window_first_and_in_fair_order():
     policies = Policies(Dynamic(3, 10), Fairly())
     scheduler = Scheduler(Settings(PLENTY, BLOCK, (LANE,), policies))
     add(scheduler, "a1", "a2", "b1")
@@ -189,7 +189,7 @@ def test_in_a_group_those_whose_window_is_over_come_first_and_these_fairly():
     assert [s.request.id for s in scheduler.roster.running.values()] == ["a1", "b1", "a2"]
 
 
-def test_one_that_does_not_fit_is_overtaken_by_other_tenants():
+def test_a_request_that_does_not_fit_is_overtaken_by_other_tenants():
     scheduler = scheduler_of(Fairly(), slots=4, blocks=5)
     add(scheduler, "b1", prompt=8, most=8)
     step(scheduler)
@@ -222,7 +222,7 @@ def test_prompt_tokens_found_in_the_cache_are_free():
     assert counter(scheduler, "b") - counter(scheduler, "a") == 1 + ANSWER, "after it was lifted"
 
 
-def test_what_is_computed_again_after_a_preemption_is_free():
+def test_tokens_recomputed_after_a_preemption_are_free():
     scheduler = scheduler_of(Fairly(), slots=2, blocks=5)
     add(scheduler, "a1", prompt=8, most=9)
     add(scheduler, "b1", prompt=4, most=9)
@@ -235,7 +235,7 @@ def test_what_is_computed_again_after_a_preemption_is_free():
 
 
 @pytest.mark.parametrize("seen_before", [False, True])
-def test_discarded_tokens_count(seen_before):
+def test_discarded_tokens_stay_counted(seen_before):
     scheduler = scheduler_of(Fairly())
     add(scheduler, "a1", most=9)
     for _ in range(4):
@@ -254,10 +254,10 @@ def test_counters_are_exact_for_weights_that_have_no_common_divisor():
     assert counter(scheduler, "a") == 7 / 3 and counter(scheduler, "b") == 7 / 7
 
 
-# -- who comes back
+# -- tenants that come back
 
 
-def test_who_was_idle_is_lifted_to_the_least_of_those_who_wait():
+def test_an_idle_tenants_counter_is_lifted_to_the_least_of_the_waiting_ones():
     scheduler = scheduler_of(Fairly(), slots=2)
     add(scheduler, "a1", "a2", prompt=5, most=30)
     add(scheduler, "b1", "b2", prompt=9, most=30)
@@ -269,7 +269,7 @@ def test_who_was_idle_is_lifted_to_the_least_of_those_who_wait():
     assert (counter(scheduler, "a"), counter(scheduler, "c")) == (7, 7), "they wait already"
 
 
-def test_if_nobody_waits_it_is_lifted_to_whoever_waited_last():
+def test_if_nobody_waits_a_counter_is_lifted_to_that_of_the_last_to_wait():
     scheduler = scheduler_of(Fairly(), slots=2)
     add(scheduler, "a1", prompt=5, most=30)
     step(scheduler)
@@ -280,7 +280,7 @@ def test_if_nobody_waits_it_is_lifted_to_whoever_waited_last():
     assert counter(scheduler, "b") == 7
 
 
-def test_a_relegated_request_that_leaves_is_not_the_last_in_time():
+def test_no_counter_is_lifted_to_that_of_a_relegated_request_that_left():
     scheduler = scheduler_of(Fairly())
     add(scheduler, "a1", most=4)
     step(scheduler)
@@ -294,7 +294,7 @@ def test_a_relegated_request_that_leaves_is_not_the_last_in_time():
     assert counter(scheduler, "c") == counter(scheduler, "a") > counter(scheduler, "b")
 
 
-def test_nobody_is_lowered():
+def test_the_counter_of_a_returning_tenant_is_never_lowered():
     scheduler = scheduler_of(Fairly())
     add(scheduler, "a1", prompt=30)
     step(scheduler)
@@ -308,8 +308,8 @@ def test_nobody_is_lowered():
 
 
 def service(scheduler, requests):
-    """By tenant: prompt tokens computed and answer tokens generated, weighed, of the rows' own
-    accounts and not of the counters."""
+    """Weighed prompt tokens computed and answer tokens generated, by tenant. They are taken from
+    the ledger and the sequences, not from the counters."""
     found = Counter[str]()
     for row in scheduler.ledger.requests:
         if row.first_scheduled != NEVER:
@@ -322,8 +322,8 @@ def service(scheduler, requests):
 
 
 def widest_gap(scheduler, timed, weights):
-    """Run it to its end. The widest gap between two tenants who wait all the time: how much more
-    service one gets than the other, and the bound of that, both in units of the bound."""
+    """Run the scheduler to its end. The widest gap in service between two tenants while both wait,
+    in units of its bound."""
     requests = {request.id: request for _, request in timed}
     left, now, most = list(timed), 0, 0
     began: dict[tuple[str, str], list[float]] = {}  # least and most difference, by pair
@@ -386,7 +386,7 @@ ORDERS = [FirstCome(), Priority(), ShortestFirst(), ByDeadline(), ByDeadline(pat
     st.sampled_from([{}, {"chunk": Fixed(5)}]),
     st.fixed_dictionaries({tenant: st.sampled_from([1, 1, 2, 5]) for tenant in "abc"}),
 )
-def test_the_service_of_two_who_wait_all_the_time_stays_within_the_bound(
+def test_the_service_gap_of_two_tenants_that_both_wait_stays_within_the_bound(
     timed, order, join, parts, weights
 ):
     policies = Policies(join, Fairly(order, weights), step_tokens=64, **parts)
@@ -409,14 +409,14 @@ def test_first_come_alone_exceeds_the_bound():
 # -- cost, and what is refused
 
 
-def test_a_lane_with_one_tenant_is_ranked_by_the_other_order_itself():
+def test_a_lane_with_one_tenant_is_ranked_by_the_wrapped_order_itself():
     scheduler = scheduler_of(Fairly())
     add(scheduler, "a1", "a2")
     ranked = scheduler.settings.policies.order.rank(scheduler.view(0), ())
     assert type(ranked) is type(FirstCome().rank(scheduler.view(0), ()))
 
 
-def test_it_is_refused_by_name():
+def test_nested_fairly_zero_weights_and_missing_costs_are_refused_by_name():
     with pytest.raises(SettingError, match="once, not twice"):
         Fairly(Fairly())
     with pytest.raises(SettingError, match="the weight of tenant 'b' is 0: it must be from 1"):
@@ -425,7 +425,7 @@ def test_it_is_refused_by_name():
         Settings(8, policies=Policies(order=Fairly(ByDeadline())))
 
 
-def test_what_waits_before_whom_is_that_of_the_other_order():
+def test_the_ranks_of_lanes_are_those_of_the_wrapped_order():
     lanes = (replace(LANE, priority=1), replace(LANE, name="bulk", priority=0))
     made = Settings(8, BLOCK, lanes, Policies(order=Fairly(Priority())))
     assert made.ranks == Settings(8, BLOCK, lanes, Policies(order=Priority())).ranks

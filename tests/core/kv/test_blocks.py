@@ -45,7 +45,7 @@ class Pool(RuleBasedStateMachine):
 
     @rule(sequence=held, whole=st.booleans())
     def ask_again(self, sequence, whole):
-        """Remembering the last attempt changes no answer."""
+        """Remembering the last attempt to fit changes no answer."""
         if sequence in self.live:
             return
         known, limit = len(sequence.tokens), sequence.request.limit
@@ -60,7 +60,7 @@ class Pool(RuleBasedStateMachine):
 
     @rule(sequence=held, token=st.integers(0, 2))
     def preempt(self, sequence, token):
-        """It waits again with one token more."""
+        """The sequence waits again, with one more token."""
         if sequence in self.live and len(sequence.tokens) < sequence.request.limit:
             self.live.remove(sequence)
             release(self.pool, sequence)
@@ -125,7 +125,7 @@ def test_plain_blocks_are_reused_first_then_a_tail_then_its_prefix():
     assert pool.allocate(4) == [3, 4, 2, 1]
 
 
-def test_what_was_freed_before_is_reused_before_a_victims_blocks():
+def test_blocks_freed_earlier_are_reused_before_a_victims_blocks():
     pool = BlockPool(5, 2)
     cold, victim = pool.allocate(2), pool.allocate(3)
     pool.publish(cold, [b"c1", b"c2"])
@@ -155,7 +155,7 @@ def test_a_shared_block_is_free_when_its_last_holder_frees_it():
     assert pool.match([b"one", b"two"]) == [b"one", b"two"]
 
 
-def test_beside_a_shared_block_a_tail_is_reused_before_its_prefix_too():
+def test_a_tail_is_reused_before_its_prefix_beside_a_shared_block_too():
     pool, keys = BlockPool(3, 2), [b"one", b"two", b"three"]
     table = pool.allocate(3)
     pool.publish(table, keys)
@@ -213,8 +213,8 @@ def test_a_request_that_does_not_fit_is_not_looked_up_at_each_step(monkeypatch):
 
 @pytest.mark.parametrize("evicted", [False, True])
 def test_a_request_that_did_not_fit_fits_when_others_hold_its_prefix(evicted):
-    """It would have taken four cached blocks from the free ones. Then another sequence holds them,
-    by a hit or by computing them again, and it lacks only three."""
+    """The request would take four cached blocks from the free list. Then another sequence holds
+    them, by a hit or by computing them again, and the request lacks only three."""
 
     def made(*tokens):
         return Sequence(0, Request("", tokens, 0, 0), list(tokens))

@@ -44,7 +44,7 @@ def add(scheduler, *requests, now=0):
 
 
 def begin(scheduler, now=0):
-    """The next step, which is in flight then, and the tokens of its rows by request."""
+    """Put the next step in flight. Returns its batch and its rows' tokens by request."""
     names = {s.number: s.request.id for s in scheduler.roster.by_id.values()}
     batch = scheduler.schedule(now)
     scheduler.check()
@@ -64,25 +64,25 @@ def step(scheduler, now=0):
     return tokens
 
 
-# -- it is computed once
+# -- a shared prefix is computed once
 
 
 @pytest.mark.parametrize(
     "policies, steps",
     [
-        # Whole prompts: the first one's; then what each of the others has of its own.
+        # Whole prompts: the first prompt; then the others' own tokens.
         (
             Policies(Continuous(4), step_tokens=100),
             [{"a": 41}, {"a": 1, "b": 1, "c": 1}, {"b": 1, "c": 1}],
         ),
-        # In chunks: the last chunk of the prefix has room for others, who do not need it yet.
+        # In chunks: the last chunk of the prefix has room for others, which do not need it yet.
         (
             CHUNKED,
             [{"a": 16}, {"a": 16}, {"a": 9}, {"a": 1, "b": 1, "c": 1}, {"b": 1, "c": 1}],
         ),
     ],
 )
-def test_those_who_wait_join_when_the_prefix_is_there(policies, steps):
+def test_waiting_requests_join_when_their_shared_prefix_is_computed(policies, steps):
     scheduler = scheduler_of(policies)
     add(scheduler, sharing("a"), sharing("b"), sharing("c"))
     assert [step(scheduler) for _ in steps] == steps
@@ -91,7 +91,7 @@ def test_those_who_wait_join_when_the_prefix_is_there(policies, steps):
 
 
 def test_a_long_own_part_is_computed_while_others_wait_for_the_prefix_before_it():
-    """They wait only for what they share, not for all of the prompt that begins with it."""
+    """Requests wait only for the shared prefix, not for the rest of the leader's prompt."""
     scheduler = scheduler_of(replace(CHUNKED, chunk=Fixed(20)))
     add(scheduler, sharing("a", own=50), sharing("b", own=3))
     assert [step(scheduler) for _ in range(2)] == [{"a": 20}, {"a": 20}]
@@ -100,7 +100,7 @@ def test_a_long_own_part_is_computed_while_others_wait_for_the_prefix_before_it(
     assert step(scheduler) == {"a": 10, "b": 3}, "with all that they share"
 
 
-def test_it_goes_from_leader_to_leader():
+def test_a_request_that_waited_for_a_leader_becomes_a_leader_itself():
     """b shares more with a than c does; d shares more with b."""
     scheduler = scheduler_of(Policies(Continuous(9), step_tokens=100))
     add(scheduler, ask("a", (*SHARED[:20], 1), 1), ask("b", (*SHARED, 2), 1))
@@ -113,7 +113,7 @@ def test_it_goes_from_leader_to_leader():
 @settings(deadline=None)
 @given(st.data())
 def test_a_prefix_is_computed_once_whatever_the_arrivals_and_the_chunks(data):
-    """But for less than two blocks of it, and for those whose blocks were needed by others."""
+    """At most one block of the prefix is computed again for each later request."""
     size = st.integers(1, 20)
     chunk = data.draw(st.one_of(st.none(), st.builds(Fixed, size)))
     policies = Policies(Continuous(data.draw(st.integers(1, 6))), step_tokens=64)
@@ -134,21 +134,21 @@ def test_a_prefix_is_computed_once_whatever_the_arrivals_and_the_chunks(data):
     event(f"{min(again, 1)} again, {sum(row.cached for row in rows) > 0}")
 
 
-# -- nobody waits in vain
+# -- no request waits in vain
 
 
 @pytest.mark.parametrize(
     "other",
     [
         ask("b", (*SHARED[: LEAST * BLOCK - 1], 90, 90, 90), 2),  # one block in common
-        sharing("b", salt="tenant"),  # it may not know
+        sharing("b", salt="tenant"),  # it must not learn what others have cached
         sharing("b", adapter="sql"),  # other weights, other keys and values
         sharing("b", sampling=Sampling(prompt_logprobs=0)),  # each of its positions is computed
         ask("b", SHARED[: LEAST * BLOCK], 2),  # the last token is computed in any case
         ask("b", 1, 2),
     ],
 )
-def test_who_has_nothing_to_gain_joins_at_once(other):
+def test_a_request_that_would_gain_too_little_from_a_leader_joins_at_once(other):
     scheduler = scheduler_of(Policies(Continuous(4), step_tokens=100))
     add(scheduler, sharing("a"), other)
     assert step(scheduler) == {"a": 41, "b": len(other.prompt)}
@@ -160,20 +160,20 @@ def test_a_prompt_that_is_scored_is_a_leader_too():
     assert begin(scheduler)[1] == {"a": 41}
 
 
-def test_the_members_of_a_group_compute_it_each():
+def test_each_member_of_a_group_computes_the_shared_prefix_itself():
     scheduler = scheduler_of(Policies(Static(2), step_tokens=100))
     add(scheduler, sharing("a"), sharing("b"))
     assert step(scheduler) == {"a": 41, "b": 41}
 
 
-def test_the_slot_of_one_who_waits_is_kept():
+def test_the_slot_of_a_request_that_waits_for_a_prefix_is_kept():
     scheduler = scheduler_of(Policies(Continuous(3), step_tokens=100))
     add(scheduler, sharing("a"), sharing("b"), ask("c", (7,) * 9, 5), ask("d", (8,) * 9, 5))
     assert step(scheduler) == {"a": 41, "c": 9}
     assert step(scheduler) == {"a": 1, "b": 1, "c": 1}
 
 
-def test_the_slot_of_its_lane_is_kept_as_well():
+def test_the_lane_slot_of_a_request_that_waits_for_a_prefix_is_kept():
     lane = Lane("a", slots=Share(most=2))
     scheduler = scheduler_of(Policies(Continuous(4), step_tokens=100), lane)
     add(scheduler, *(sharing(id, lane="a") for id in "ab"), ask("c", (7,) * 9, 5, lane="a"))
@@ -183,7 +183,7 @@ def test_the_slot_of_its_lane_is_kept_as_well():
 
 @pytest.mark.parametrize("policies", [Policies(Continuous(9), step_tokens=64), CHUNKED])
 @pytest.mark.parametrize("fate", ["cancelled", "failed", "preempted"])
-def test_if_the_leader_is_gone_the_next_one_takes_over(policies, fate):
+def test_another_request_leads_if_the_leader_is_cancelled_fails_or_is_preempted(policies, fate):
     scheduler = scheduler_of(policies)
     add(scheduler, sharing("a"), sharing("b"), sharing("c"))
     batch, first = begin(scheduler)
@@ -202,8 +202,8 @@ def test_if_the_leader_is_gone_the_next_one_takes_over(policies, fate):
     assert [rows[id].finish for id in "bc"] == [Finish.LENGTH] * 2
 
 
-def test_nobody_waits_for_one_that_the_step_does_not_serve():
-    """The leader comes after it in the order, so that the step may have nothing left for it."""
+def test_no_request_waits_for_a_leader_that_the_step_does_not_serve():
+    """The leader is ranked after the request, so the step may have no tokens left for it."""
     slow = Lane("slow", priority=1, slots=Share(least=1))
     fast = Lane("fast", Budget(ttft=10_000 * MS))
     policies = replace(CHUNKED, order=ByDeadline(), preempt=ByLane())
@@ -216,7 +216,7 @@ def test_nobody_waits_for_one_that_the_step_does_not_serve():
     assert (a.computed, b.computed) == (16, 32)
 
 
-def test_nobody_waits_for_a_slow_one():
+def test_no_request_waits_for_a_leader_that_is_slower_than_itself():
     """The leader's lane has four tokens of a step; the other computes sixteen."""
     slow, fast = Lane("slow", chunk=4), Lane("fast")
     scheduler = scheduler_of(replace(CHUNKED, chunk=Fixed(20)), slow, fast)
@@ -224,7 +224,7 @@ def test_nobody_waits_for_a_slow_one():
     assert step(scheduler) == {"a": 4, "b": 16}
 
 
-def test_it_waits_for_a_slow_one_that_has_almost_done():
+def test_a_request_waits_for_a_slow_leader_only_if_that_costs_no_more_steps():
     slow, fast = Lane("slow", chunk=4), Lane("fast")
     scheduler = scheduler_of(replace(CHUNKED, chunk=Fixed(20)), slow, fast)
     add(scheduler, sharing("a", lane="slow"))
@@ -241,15 +241,15 @@ def test_it_waits_for_a_slow_one_that_has_almost_done():
 
 
 @pytest.mark.parametrize("left, waits", [(99, False), (103, True), (-1, True)])
-def test_who_might_be_late_and_could_have_its_first_token_now_does_not_wait(left, waits):
-    """Its prompt takes 10 + 41 ms alone. Whoever is late already has no reason to hurry."""
+def test_a_request_at_risk_waits_for_no_prefix_if_this_step_gives_its_first_token(left, waits):
+    """The prompt takes 10 + 41 ms alone. A request that is late already has no reason to hurry."""
     lane = Lane("a", Budget(ttft=1_000 * MS))
     scheduler = scheduler_of(Policies(Continuous(4), step_tokens=100), lane)
     add(scheduler, sharing("a", lane="a"), sharing("b", lane="a"))
     assert step(scheduler, (1_000 - left) * MS) == ({"a": 41} if waits else {"a": 41, "b": 41})
 
 
-def test_who_might_be_late_waits_if_its_first_token_cannot_come_from_this_step():
+def test_a_request_at_risk_waits_if_this_step_cannot_give_its_first_token():
     lane = Lane("a", Budget(ttft=1_000 * MS))
     scheduler = scheduler_of(Policies(Continuous(4), chunk=Fixed(60), step_tokens=64), lane)
     add(scheduler, sharing("a", lane="a"), sharing("b", lane="a"))
@@ -259,7 +259,7 @@ def test_who_might_be_late_waits_if_its_first_token_cannot_come_from_this_step()
 # -- a step in flight
 
 
-def test_it_waits_for_blocks_that_are_in_flight():
+def test_a_request_waits_for_prefix_blocks_that_are_in_flight():
     scheduler = scheduler_of(Policies(Continuous(4), step_tokens=100))
     add(scheduler, sharing("a"))
     first, _ = begin(scheduler)
@@ -270,8 +270,8 @@ def test_it_waits_for_blocks_that_are_in_flight():
     assert step(scheduler) == {"a": 1, "b": 1}
 
 
-def test_of_one_that_is_not_in_the_step_it_gets_what_is_in_flight():
-    """Here all the leader's tokens but the last of the prefix are in flight; then it is skipped."""
+def test_only_blocks_in_flight_count_if_the_leader_has_no_row_in_the_step():
+    """The step skips the leader, of whose prefix 16 tokens are in flight: four blocks."""
     scheduler = scheduler_of(replace(CHUNKED, chunk=Fixed(16)))
     add(scheduler, sharing("a", own=4))
     first, _ = begin(scheduler)
@@ -279,7 +279,7 @@ def test_of_one_that_is_not_in_the_step_it_gets_what_is_in_flight():
     add(scheduler, sharing("b"))
     prefixes = Prefixes(scheduler.pool, scheduler.roster, View(0, ()))
     assert prefixes.keep(scheduler.roster.by_id["b"], {}, [], 16), "four blocks come"
-    a.scheduled = 7  # but for one, they are not in flight
+    a.scheduled = 7  # one full block, which is too few to wait for
     assert not prefixes.keep(scheduler.roster.by_id["b"], {}, [], 16)
     a.scheduled = 16
     end(scheduler, first)
@@ -288,14 +288,14 @@ def test_of_one_that_is_not_in_the_step_it_gets_what_is_in_flight():
 # -- what it costs
 
 
-def test_a_step_keeps_so_many_waiting_and_looks_no_further():
+def test_a_step_keeps_a_limited_number_of_requests_waiting_for_prefixes():
     scheduler = scheduler_of(Policies(Continuous(200), step_tokens=400), blocks=2_000)
     add(scheduler, sharing("a"), *(sharing(f"b{i}") for i in range(MOST)), ask("c", (7,) * 9, 5))
     assert step(scheduler) == {"a": 41}
     assert len(step(scheduler)) == MOST + 2
 
 
-def test_where_nobody_computes_a_prompt_nothing_is_looked_up(monkeypatch):
+def test_no_prefix_is_looked_up_while_no_prompt_is_computed(monkeypatch):
     scheduler = scheduler_of(Policies(Continuous(4), step_tokens=100))
     add(scheduler, sharing("a", most=9))
     step(scheduler)
