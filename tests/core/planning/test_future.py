@@ -1,4 +1,4 @@
-"""For whom memory will suffice later on too: what a step asks, and of whom (Future)."""
+"""Which requests a step checks against the memory forecast, and what follows (Future)."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -31,7 +31,7 @@ FIRST_COME = Policies(Continuous(32), memory=Ahead(), step_tokens=4_000)
 
 
 def offline(number, answer=96, arrived=0, prompt=None):
-    """Of which the caller says how long it will be."""
+    """A request whose caller says how long the answer will be."""
     prompt = prompt or (number,) * 96
     return ask(f"o{number}", prompt, answer, arrived, lane="offline", expected=answer)
 
@@ -56,17 +56,17 @@ def budgets(memory=FILLER_AHEAD):
 @pytest.mark.parametrize(
     "memory, begin", [(FILLER_AHEAD, 5), (Ahead(timed=False, spread=0.0), 7), (Now(), 15)]
 )
-def test_offline_requests_leave_memory_for_those_in_time_who_are_to_come(memory, begin):
-    """Four in time have about 400 of 1,920 tokens, and each offline request 192 at its end. With as
-    much again for those who are to come, 5 of these fit; without, 7. At first there are blocks for
-    15."""
+def test_offline_requests_leave_memory_for_timed_requests_to_come(memory, begin):
+    """Four timed requests hold about 400 of 1,920 tokens; an offline request ends with 192. With as
+    much again for timed requests to come, 5 offline ones fit; without, 7. The blocks free at first
+    are enough for 15."""
     asked = [chat(i) for i in range(4)] + [offline(i, arrived=50 * MS) for i in range(16)]
     rows = served(asked, 120, budgets(memory))
     assert sum(rows[f"o{i}"].first_scheduled <= 150 * MS for i in range(16)) == begin
 
 
-def test_what_a_lane_keeps_needs_no_forecast():
-    """Two of 1,496 tokens at their end, in memory for 1,600."""
+def test_a_lanes_kept_slots_and_blocks_need_no_forecast():
+    """Two requests that end with 1,496 tokens each, in memory for 1,600."""
     asked = [offline(i, answer=1_400) for i in range(2)]
     rows = served(asked, 100, budgets())
     assert rows["o1"].first_scheduled >= rows["o0"].finished
@@ -77,15 +77,15 @@ def test_what_a_lane_keeps_needs_no_forecast():
     assert rows["o1"].first_scheduled >= rows["o0"].finished
 
 
-def test_those_in_time_join_although_the_filler_may_not():
-    """More of the filler wait than are refused in a step. Memory holds one of them."""
+def test_timed_requests_join_although_the_filler_may_not():
+    """More filler requests wait than a step refuses. Memory holds one of them."""
     asked = [offline(i, prompt=(i,) * 1_400) for i in range(2 * MISFITS)]
     asked += [chat(i, arrived=S + i * 100 * MS) for i in range(8)]
     rows = served(asked, 100, budgets())
     assert all(rows[f"c{i}"].ttft < 100 * MS for i in range(8))
 
 
-def test_in_a_step_few_are_refused_and_nobody_after_them_is_looked_at():
+def test_a_step_refuses_few_requests_and_looks_at_none_after_them():
     scheduler = Scheduler(Settings(1_000, 16, LANES, by_budgets(32), cost=COST))
     scheduler.apply([Add(offline(i, answer=3_000)) for i in range(500)], 0)
     ask_whole = Forecast.steps_to_room
@@ -95,9 +95,9 @@ def test_in_a_step_few_are_refused_and_nobody_after_them_is_looked_at():
     assert asked.call_count == 4 + MISFITS, "the first is not asked for one"
 
 
-def test_where_nobody_gives_blocks_back_everybody_leaves():
-    """Under first come, and in groups. Of 1,600 tokens two in time have 200, and 384 at their end;
-    six others have 1,152."""
+def test_where_no_tier_preempts_another_all_sequences_are_forecast_to_end():
+    """This is so under first come and in groups. Two timed requests end with 384 tokens and six
+    others with 1,152, in memory for 1,680 or more."""
     asked = [*[chat(i) for i in range(2)], *[offline(i, arrived=50 * MS) for i in range(6)]]
     rows = served(asked, 105, FIRST_COME)
     assert all(rows[f"o{i}"].first_scheduled < 100 * MS for i in range(6))
@@ -107,8 +107,8 @@ def test_where_nobody_gives_blocks_back_everybody_leaves():
 
 
 @pytest.mark.parametrize("prompts", [1, 2])
-def test_a_prompt_that_another_has_counts_once(prompts):
-    """Two of 960 and 64 tokens, in memory for 1,280."""
+def test_a_prompt_that_two_requests_share_counts_once(prompts):
+    """Two requests of 960 + 64 tokens, in memory for 1,280."""
     asked = [
         offline(i, answer=64, arrived=i * 100 * MS, prompt=(i % prompts,) * 960) for i in range(2)
     ]
@@ -118,9 +118,9 @@ def test_a_prompt_that_another_has_counts_once(prompts):
 
 @pytest.mark.parametrize("shared", [(), (1, 2, 3)], ids=["all its own", "three used by both"])
 @pytest.mark.parametrize("stays, blocks", [(False, 19), (True, 24)])
-def test_memory_holds_all_at_its_fullest_and_half_a_block_for_each(stays, blocks, shared):
-    """In blocks of a token. One has 8 tokens and 4 to come, the other 6 and 2: when that one ends,
-    there are 18. Another of 5 stays."""
+def test_memory_must_hold_the_peak_and_half_a_block_per_sequence(stays, blocks, shared):
+    """Blocks of one token. One sequence has 8 tokens and 4 to come, the joining one 6 and 2: when
+    that one ends, both hold 18. A third one of 5 stays."""
     made = [
         Sequence(i, ask(f"r{i}", n, k, expected=k), [1] * n) for i, n, k in ((0, 8, 4), (1, 5, 4))
     ]
@@ -140,7 +140,7 @@ class Full(Ahead):
         return Forecast(view.estimates.lengths, 0.5, [], 0)
 
 
-def test_once_a_tier_is_refused_no_later_one_joins():
+def test_once_a_tier_is_refused_no_later_tier_joins():
     nobody = SimpleNamespace(running={})
     limits = SimpleNamespace(is_kept_for=lambda each: False, roster=nobody, pool=BlockPool(9, 16))
     view = View(0, (), num_blocks=9, block_size=16)
@@ -160,8 +160,8 @@ def test_once_a_tier_is_refused_no_later_one_joins():
     assert not made.is_full
 
 
-def test_a_lull_lasts_until_the_first_of_the_refused_may_have_room():
-    """After 5, 3 and 9 steps."""
+def test_a_lull_lasts_until_the_first_refused_request_may_have_room():
+    """The refused requests may have room after 5, 3 and 9 steps."""
     lull, line = Lull(), Line(LANES[1])
     roster = SimpleNamespace(running={}, lull=lull)
     limits = SimpleNamespace(is_kept_for=lambda each: False, roster=roster, pool=BlockPool(9, 16))
@@ -177,7 +177,7 @@ def test_a_lull_lasts_until_the_first_of_the_refused_may_have_room():
 
 
 def stepped(scheduler, now, steps=1):
-    """Each is answered with a token for whoever has computed all of its own."""
+    """Run steps; each row that wants a token gets one."""
     for _ in range(steps):
         batch = scheduler.schedule(now)
         tokens = [(1,) if row.want is Want.LAST else () for row in batch.rows]
@@ -194,13 +194,13 @@ def in_a_lull():
 
 
 def asked_in(scheduler, steps=1):
-    """How often a forecast is made in so many steps."""
+    """How often a forecast is made in `steps` steps."""
     with patch.object(Ahead, "forecast", autospec=True, side_effect=Ahead.forecast) as asked:
         stepped(scheduler, 10 * MS, steps)
     return asked.call_count
 
 
-def test_where_memory_suffices_for_nobody_it_is_asked_only_once_in_a_while():
+def test_in_a_lull_the_forecast_is_made_only_once_per_pause():
     assert asked_in(in_a_lull(), 3 * PAUSE) == 3
 
 
@@ -219,7 +219,7 @@ def running(scheduler):
         lambda scheduler: scheduler.apply([Retune(2, by_budgets(32), LANES)], 9 * MS),
     ],
 )
-def test_whoever_comes_leaves_or_moves_ends_a_lull(change):
+def test_an_arrival_departure_relegation_preemption_or_retune_ends_a_lull(change):
     scheduler = in_a_lull()
     assert asked_in(scheduler) == 0
     change(scheduler)
@@ -227,7 +227,7 @@ def test_whoever_comes_leaves_or_moves_ends_a_lull(change):
     assert len(scheduler.roster.running) == 5
 
 
-def test_those_in_time_join_in_a_lull():
+def test_timed_requests_join_in_a_lull():
     scheduler = in_a_lull()
     scheduler.apply([Add(chat(1))], 9 * MS)
     stepped(scheduler, 10 * MS)
@@ -245,9 +245,9 @@ def test_those_in_time_join_in_a_lull():
         (0, 0, 0, False, False),
     ],
 )
-def test_a_lull_begins_once_all_who_were_tried_lack_memory(waiting, refused, tried, held, begins):
-    """Others may fit in the next step: those that were refused for another reason, or not tried, or
-    kept out by their lane."""
+def test_a_lull_begins_only_if_memory_alone_is_lacking(waiting, refused, tried, held, begins):
+    """A request that was refused for another reason, not tried, or kept out by its lane may fit in
+    the next step."""
     lull = Lull()
     roster = SimpleNamespace(running={}, lull=lull)
     limits = SimpleNamespace(is_kept_for=lambda each: False, roster=roster, pool=BlockPool(9, 16))
@@ -263,10 +263,11 @@ def test_a_lull_begins_once_all_who_were_tried_lack_memory(waiting, refused, tri
 
 @pytest.mark.parametrize("lane", ["offline", "chat"])
 @pytest.mark.parametrize("memory", [FILLER_AHEAD, Ahead()])
-def test_a_lull_ends_once_somebody_may_fit(memory, lane):
-    """Blocks of one token, 629 of them. Of two that run one has 100 tokens and 500 left, the other
-    71 and 20. With 400 and 60 left there are 3 too many when that one ends, and 3 steps later there
-    are not. After 5 more there are too many again, for when it ends itself."""
+def test_a_lull_ends_once_a_waiting_request_may_fit(memory, lane):
+    """Memory has 629 blocks of one token. Of two running sequences one has 100 tokens and 500 to
+    come, the other 71 and 20. A third of 400 and 60 would be 3 tokens too many when the short one
+    ends, but not if it joins 3 steps later. After 5 more steps it would be too much at its own end.
+    """
     policies = replace(by_budgets(8), memory=memory)
     scheduler = Scheduler(Settings(629, 1, LANES, policies, cost=COST))
     ends = {"b": (99, 501), "a": (70, 21)}

@@ -1,4 +1,4 @@
-"""The most that a lane may have is kept, and holds up nobody else."""
+"""A lane keeps to the most that it may have, and that holds up no other lane."""
 
 import pytest
 
@@ -15,7 +15,7 @@ from headway.errors import SettingError
 from tests.traces import ask
 
 YOUNGEST = Youngest()
-MANY = 200  # more than a step considers of those that do not fit
+MANY = 200  # more misfits than a step considers
 
 
 def made(*lanes, slots=4, blocks=64, preempt=YOUNGEST):
@@ -33,7 +33,7 @@ def step(scheduler, now):
     return scheduler.load(now)
 
 
-def test_a_lane_at_its_most_of_slots_holds_up_no_other():
+def test_a_lane_at_its_slot_limit_holds_up_no_other_lane():
     scheduler = made(Lane("bulk", slots=Share(most=2)), Lane("chat"))
     adds = [Add(ask(f"b{i}", 3, 2, lane="bulk")) for i in range(MANY)]
     scheduler.apply([*adds, Add(ask("c", 3, 40, lane="chat"))], 0)
@@ -45,7 +45,7 @@ def test_a_lane_at_its_most_of_slots_holds_up_no_other():
 
 
 @pytest.mark.parametrize("preempt", [YOUNGEST, ByLane()])
-def test_a_lane_that_grows_takes_the_blocks_of_its_own_and_all_end(preempt):
+def test_a_lane_at_its_block_limit_preempts_its_own_sequences_and_all_end(preempt):
     lanes = Lane("bulk", blocks=Share(most=5)), Lane("chat")
     scheduler = made(*lanes, preempt=preempt)
     adds = [Add(ask(f"b{i}", (i,) * 4, 12, lane="bulk")) for i in range(3)]
@@ -74,7 +74,7 @@ def test_the_oldest_of_a_lane_keeps_its_blocks_even_where_the_last_victim_is_spa
     assert list(scheduler.roster.running) == [0, 1]
 
 
-def test_a_lane_whose_others_are_in_flight_grows_in_a_later_step():
+def test_a_lane_whose_only_victim_is_in_flight_grows_in_a_later_step():
     scheduler = made(Lane("bulk", blocks=Share(most=2)))
     scheduler.apply([Add(ask("a", 4, 4, lane="bulk"))], 0)
     first = scheduler.schedule(0)
@@ -89,7 +89,7 @@ def test_a_lane_whose_others_are_in_flight_grows_in_a_later_step():
     scheduler.check()
 
 
-def test_leasts_above_the_whole_name_their_lanes():
+def test_leasts_above_the_total_are_refused_with_the_names_of_their_lanes():
     lanes = Lane("a", slots=Share(3)), Lane("b"), Lane("c", slots=Share(2, 4))
     with pytest.raises(SettingError) as caught:
         made(*lanes)

@@ -48,7 +48,7 @@ def add(scheduler, *names, prompt=3, most=30, now=0):
 
 
 def step(scheduler, now=0, said=(9,)):
-    """The ids and tokens of the next step's rows; each that wants a token says 9."""
+    """The ids and tokens of the next step's rows; each row that wants a token gets `said`."""
     names = {s.number: s.request.id for s in scheduler.roster.by_id.values()}
     scheduler.apply((), now)
     batch = scheduler.schedule(now)
@@ -79,7 +79,7 @@ def test_a_slot_is_taken_from_a_lane_without_a_deadline_down_to_its_least(order)
     assert scheduler.roster.preemptions == 1
 
 
-def test_each_of_two_takes_a_slot_of_another():
+def test_two_timed_requests_each_take_a_slot_of_another_request():
     scheduler = scheduler_of(32, TAKING)
     add(scheduler, "bulka", "bulkb")
     step(scheduler)
@@ -90,7 +90,7 @@ def test_each_of_two_takes_a_slot_of_another():
 @pytest.mark.parametrize(
     "kept", [{"slots": Share(1)}, {"blocks": Share(1)}], ids=["slots", "blocks"]
 )
-def test_who_has_just_what_its_lane_keeps_keeps_it(kept):
+def test_a_sequence_within_its_lanes_least_is_not_preempted(kept):
     scheduler = scheduler_of(32, replace(TAKING, join=Continuous(1)), replace(BULK, **kept), CHAT)
     add(scheduler, "bulka")
     step(scheduler)
@@ -98,7 +98,7 @@ def test_who_has_just_what_its_lane_keeps_keeps_it(kept):
     assert step(scheduler) == {"bulka": 1}
 
 
-def test_where_no_slot_can_be_taken_those_who_wait_are_not_even_ranked():
+def test_waiting_requests_are_not_ranked_while_no_slot_can_be_taken():
     bulk = replace(BULK, slots=Share(least=1))
     scheduler = scheduler_of(32, replace(TAKING, order=ByDeadline()), bulk, CHAT)
     add(scheduler, "bulka", "chatb")
@@ -112,7 +112,7 @@ def test_where_no_slot_can_be_taken_those_who_wait_are_not_even_ranked():
         assert ranked.called
 
 
-def test_blocks_are_taken_as_many_as_are_needed():
+def test_as_many_sequences_are_preempted_as_blocks_are_needed():
     scheduler = scheduler_of(4, replace(TAKING, join=Continuous(8)))
     add(scheduler, "bulka", "bulkb", "bulkc", "bulkd", most=9)
     assert len(step(scheduler)) == 4
@@ -124,8 +124,8 @@ def test_blocks_are_taken_as_many_as_are_needed():
 @pytest.mark.parametrize(
     "kept", [{"slots": Share(1)}, {"blocks": Share(2)}], ids=["slots", "blocks"]
 )
-def test_nobody_is_preempted_for_what_is_not_enough_either(kept):
-    """Its least keeps one of two: three blocks come free at most."""
+def test_no_sequence_is_preempted_if_its_blocks_would_not_suffice(kept):
+    """The lane's least keeps one of its two sequences, so at most three blocks come free."""
     bulk = replace(BULK, **kept)
     scheduler = scheduler_of(4, TAKING, bulk, CHAT)
     add(scheduler, "bulka", "bulkb", prompt=4, most=12)
@@ -136,8 +136,8 @@ def test_nobody_is_preempted_for_what_is_not_enough_either(kept):
     assert scheduler.roster.preemptions == 0
 
 
-def test_blocks_that_others_use_too_do_not_come_free():
-    """Two share their first two blocks: one of them would bring only its own, both bring four."""
+def test_preempting_a_sequence_does_not_free_the_blocks_it_shares():
+    """Two sequences share two blocks. One of them frees only its own block, both free four."""
     for wanted, taken in ((4, 1), (12, 2)):
         scheduler = scheduler_of(4, replace(TAKING, join=Continuous(4)))
         scheduler.apply([Add(ask("a", (1,) * 9, 3, lane="bulk"))], 0)
@@ -160,8 +160,8 @@ def test_blocks_that_others_use_too_do_not_come_free():
         (27, ["a", "b", "c"]),
     ],
 )
-def test_nobody_is_taken_who_is_not_needed_beside_the_others(prompt, victims):
-    """They hold 1, 2 and 4 blocks, no block is free, and whoever has the fewest is taken first."""
+def test_no_sequence_is_preempted_that_the_other_victims_make_unnecessary(prompt, victims):
+    """Three sequences hold 1, 2 and 4 blocks, none is free, and the smallest is taken first."""
     scheduler = scheduler_of(7, replace(TAKING, join=Continuous(5)))
     for name, tokens in (("a", 3), ("b", 7), ("c", 15)):
         add(scheduler, f"bulk{name}", prompt=tokens, most=9)
@@ -172,7 +172,7 @@ def test_nobody_is_taken_who_is_not_needed_beside_the_others(prompt, victims):
     assert waiting == [f"bulk{name}" for name in victims]
 
 
-def test_a_prefix_that_is_in_use_need_not_come_free():
+def test_blocks_of_a_prefix_in_use_need_not_come_free():
     scheduler = scheduler_of(4, replace(TAKING, join=Continuous(4)))
     scheduler.apply([Add(ask("keeps", (1,) * 8, 5, lane="chat"))], 0)
     step(scheduler)
@@ -183,7 +183,7 @@ def test_a_prefix_that_is_in_use_need_not_come_free():
     assert step(scheduler) == {"keeps": 1, "late": 1}, "one block is lacking, and bulk has it"
 
 
-def test_who_grows_takes_from_later_tiers_then_from_its_own_but_from_its_oldest():
+def test_a_growing_sequence_takes_blocks_from_later_tiers_then_from_its_own():
     scheduler = scheduler_of(3, replace(TAKING, join=Continuous(3)))
     add(scheduler, "chata", "bulkb", "chatc", prompt=4, most=8)
     assert len(step(scheduler)) == 3
@@ -203,7 +203,7 @@ def test_the_oldest_of_a_later_tier_waits_for_blocks_and_keeps_its_own(least):
     assert step(scheduler) == {"bulkb": 1} and scheduler.roster.preemptions == 0
 
 
-def test_who_is_preempted_in_its_turn_has_none():
+def test_a_sequence_preempted_in_a_step_has_no_row_in_it():
     scheduler = scheduler_of(3, Policies(Crowd(3), preempt=ByLane()))
     add(scheduler, "chata", prompt=4, most=8)
     add(scheduler, "bulkb", prompt=3, most=8)
@@ -214,7 +214,7 @@ def test_who_is_preempted_in_its_turn_has_none():
     assert step(scheduler) == {"chata": 1} and running(scheduler) == ["chata"]
 
 
-def test_the_oldest_of_the_first_tier_takes_what_lanes_keep_so_that_it_ends():
+def test_the_oldest_of_the_first_tier_takes_what_other_lanes_keep_and_ends():
     bulk = replace(BULK, slots=Share(least=1), blocks=Share(least=2))
     scheduler = scheduler_of(4, replace(TAKING, join=Continuous(3)), bulk, CHAT)
     add(scheduler, "bulka", prompt=8, most=8)
@@ -227,7 +227,7 @@ def test_the_oldest_of_the_first_tier_takes_what_lanes_keep_so_that_it_ends():
     assert [row.finish for row in scheduler.ledger.requests] == [Finish.LENGTH] * 2
 
 
-def test_what_a_lane_keeps_is_left_while_others_of_the_first_tier_can_give():
+def test_a_kept_sequence_is_spared_while_a_timed_one_can_be_preempted():
     bulk = replace(BULK, slots=Share(least=1), blocks=Share(least=5))
     scheduler = scheduler_of(8, replace(TAKING, join=Continuous(3)), bulk, CHAT)
     add(scheduler, "chata", "chatb", prompt=7, most=9)
@@ -258,9 +258,9 @@ def test_the_next_free_slot_is_for_a_lane_below_its_least_whatever_the_order(ord
     assert scheduler.roster.preemptions == 0
 
 
-def test_a_lane_that_lacks_blocks_does_not_go_first_with_more_than_it_keeps():
-    """It would lose them at once: it needs three blocks, and its lane keeps two. Nor does the one
-    behind it, which needs one."""
+def test_a_request_larger_than_its_lanes_kept_blocks_does_not_go_first():
+    """The request needs three blocks and its lane keeps two, so it would lose them at once. The one
+    behind it, which needs one, does not go first either."""
     scheduler = scheduler_of(32, TAKING, replace(BULK, blocks=Share(2)), CHAT)
     add(scheduler, "chata", "chatb")
     step(scheduler)
@@ -271,14 +271,14 @@ def test_a_lane_that_lacks_blocks_does_not_go_first_with_more_than_it_keeps():
 
 
 class ByLetter:
-    """By the last letter of the id, running or not."""
+    """An order by the last letter of the id, running or not."""
 
     def rank(self, view, running):
         waiting = [each for line in view.lines for each in line.waiting]
         yield from sorted([*running, *waiting], key=lambda each: each.request.id[-1])
 
 
-def test_lanes_below_their_least_go_first_by_the_order_and_who_runs_keeps_its_place():
+def test_lanes_below_their_least_go_first_and_running_sequences_keep_their_place():
     lanes = replace(BULK, slots=Share(2)), replace(CHAT, slots=Share(1)), Lane("rest")
     policies = replace(TAKING, order=ByLetter(), join=Continuous(3))
     scheduler = scheduler_of(32, policies, *lanes)
@@ -304,7 +304,7 @@ def test_lanes_below_their_least_go_first_by_the_order_and_who_runs_keeps_its_pl
 
 @pytest.mark.parametrize("budget", [Budget(), CHAT.budget])
 @pytest.mark.parametrize("policies", [TAKING, SPARING])
-def test_what_a_lane_keeps_is_left_to_it_by_others_of_its_tier(policies, budget):
+def test_a_growing_sequence_spares_what_another_lane_of_its_tier_keeps(policies, budget):
     """chatb gives way itself, although keepsc came later."""
     lanes = Lane("keeps", budget, slots=Share(least=1)), Lane("chat", budget)
     scheduler = scheduler_of(8, replace(policies, join=Continuous(3)), *lanes)
@@ -316,7 +316,7 @@ def test_what_a_lane_keeps_is_left_to_it_by_others_of_its_tier(policies, budget)
 
 
 @pytest.mark.parametrize("policies", [TAKING, SPARING])
-def test_the_oldest_takes_what_a_lane_of_its_tier_keeps_so_that_it_ends(policies):
+def test_the_oldest_takes_what_another_lane_of_its_tier_keeps_and_ends(policies):
     lanes = Lane("keeps", slots=Share(least=1)), Lane("bulk")
     scheduler = scheduler_of(4, replace(policies, join=Continuous(3)), *lanes)
     add(scheduler, "bulka", "keepsb", prompt=7, most=9)
@@ -326,8 +326,8 @@ def test_the_oldest_takes_what_a_lane_of_its_tier_keeps_so_that_it_ends(policies
     assert [(row.id, row.preemptions) for row in rows] == [("bulka", 0), ("keepsb", 1)]
 
 
-def test_who_fits_joins_beside_one_in_time_that_does_not():
-    """It could not have used these blocks, and takes them once they are enough."""
+def test_filler_that_fits_joins_although_a_timed_request_does_not_fit():
+    """The timed request could not use these blocks yet. It takes them once they are enough."""
     scheduler = scheduler_of(8, replace(TAKING, join=Continuous(3)))
     add(scheduler, "chata", prompt=16, most=6)
     step(scheduler)
@@ -341,8 +341,8 @@ def test_who_fits_joins_beside_one_in_time_that_does_not():
 
 
 @pytest.mark.parametrize("slots", [3, 9])
-def test_one_that_fits_overtakes_many_in_time_that_do_not_into_what_filler_holds(slots):
-    """With three slots it needs bulk's slot, too."""
+def test_a_timed_request_that_fits_by_preempting_filler_overtakes_many_misfits(slots):
+    """With three slots the request needs bulk's slot, too."""
     scheduler = scheduler_of(12, replace(TAKING, join=Continuous(slots)))
     add(scheduler, "bulka", "bulkb", prompt=8, most=20)
     add(scheduler, "chatc", prompt=24, most=20)
@@ -352,7 +352,7 @@ def test_one_that_fits_overtakes_many_in_time_that_do_not_into_what_filler_holds
     assert set(step(scheduler)) == {"chatc", "chatu"}, "bulk's four blocks and a free one"
 
 
-def test_those_that_no_victims_can_make_room_for_are_passed_over_after_many():
+def test_many_misfits_that_no_victims_can_make_room_for_preempt_nobody():
     scheduler = scheduler_of(12, replace(TAKING, join=Continuous(9)))
     add(scheduler, "bulka", prompt=7, most=20)
     add(scheduler, "chatb", prompt=35, most=8)
@@ -361,7 +361,7 @@ def test_those_that_no_victims_can_make_room_for_are_passed_over_after_many():
     assert set(step(scheduler)) == {"bulka", "chatb"} and scheduler.roster.preemptions == 0
 
 
-def test_the_last_victim_is_not_spared_where_another_would_be_of_an_earlier_tier():
+def test_the_last_victim_is_not_spared_at_the_cost_of_an_earlier_tier():
     scheduler = scheduler_of(4, replace(TAKING, join=Continuous(3)))
     add(scheduler, "chata", "chatb", "bulkc", prompt=4, most=8)
     step(scheduler)
@@ -370,7 +370,7 @@ def test_the_last_victim_is_not_spared_where_another_would_be_of_an_earlier_tier
     assert running(scheduler) == ["chata", "chatb"]
 
 
-def test_in_a_step_that_preempts_others_join_but_none_of_the_victims_lane():
+def test_a_step_that_preempts_admits_other_lanes_but_not_the_victims_lane():
     scheduler = scheduler_of(6, replace(TAKING, join=Continuous(3)))
     add(scheduler, "bulka", "bulkb", "bulkc", most=9)
     step(scheduler)
@@ -380,8 +380,8 @@ def test_in_a_step_that_preempts_others_join_but_none_of_the_victims_lane():
 
 
 @pytest.mark.parametrize("lane, joins", [("bulk", False), ("chat", False), ("voice", True)])
-def test_in_a_step_that_preempts_none_of_a_later_tier_than_a_victims_joins(lane, joins):
-    """chata has the last free block, chatb gives up its own, and one comes that would fit there."""
+def test_a_step_that_preempts_admits_neither_the_victims_lane_nor_a_later_tier(lane, joins):
+    """chata has the last free block, chatb gives up its own, and a request comes that would fit."""
     scheduler = scheduler_of(3, replace(TAKING, join=Continuous(3)), BULK, CHAT, VOICE)
     add(scheduler, "chata", "chatb", prompt=4, most=8)
     step(scheduler)
@@ -401,8 +401,8 @@ def test_a_slot_that_came_free_is_not_taken_twice():
     assert scheduler.roster.preemptions == 1
 
 
-def test_who_is_in_time_joins_before_those_whose_slots_it_would_take():
-    """First come alone would start bulk's, and preempt it a step later."""
+def test_timed_requests_join_before_filler_whose_slots_they_would_take():
+    """First come alone would start bulk's requests, and preempt them a step later."""
     scheduler = scheduler_of(32, TAKING)
     add(scheduler, "bulka", "bulkb", "chatc", "bulkd", "chate")
     assert step(scheduler) == {"chatc": 3, "chate": 3}
@@ -415,8 +415,8 @@ def test_who_is_in_time_joins_before_those_whose_slots_it_would_take():
     assert list(step(scheduler)) == ["chatc", "bulka", "bulkb", "bulkd"]
 
 
-def test_a_prompt_that_runs_is_computed_though_an_earlier_deadline_waits_for_a_slot():
-    """Nobody else could join: that was taken for the end of the step."""
+def test_a_running_prompt_is_computed_though_an_earlier_deadline_waits():
+    """That no other request could join was once taken for the end of the step."""
     order = ByDeadline(most_in_time=False)
     scheduler = scheduler_of(32, Policies(Continuous(1), order=order, chunk=Fixed(2)))
     voice = Lane("voice", Budget(ttft=50 * MS))
@@ -430,7 +430,7 @@ def test_a_prompt_that_runs_is_computed_though_an_earlier_deadline_waits_for_a_s
 # -- relegated, deferred
 
 
-def test_who_is_late_waits_apart_and_is_served_behind_those_in_time():
+def test_a_relegated_request_waits_apart_and_is_served_after_those_in_time():
     policies = Policies(Continuous(1), order=ByDeadline(), relegate=Hopeless())
     chat = Lane("chat", Budget(ttft=40 * MS))
     scheduler = scheduler_of(32, policies, BULK, chat)
@@ -449,7 +449,7 @@ PATIENT = replace(TAKING, order=ByDeadline(patience=400 * MS))
 
 
 @pytest.mark.parametrize("now, kept", [(399 * MS, False), (400 * MS, True)])
-def test_those_in_time_take_no_slot_of_a_relegated_one_that_is_old(now, kept):
+def test_timed_requests_take_no_slot_of_an_old_relegated_sequence(now, kept):
     scheduler = scheduler_of(32, PATIENT)
     add(scheduler, "chata", "bulkb")
     step(scheduler)
@@ -459,7 +459,7 @@ def test_those_in_time_take_no_slot_of_a_relegated_one_that_is_old(now, kept):
 
 
 @pytest.mark.parametrize("since, first", [(2, "chatb"), (3, "chata")])
-def test_an_old_relegated_one_joins_before_those_in_time_in_its_turn(since, first):
+def test_an_old_relegated_request_joins_before_timed_ones_in_its_turn(since, first):
     order = replace(PATIENT.order, turn=4)
     scheduler = scheduler_of(32, replace(PATIENT, join=Continuous(1), order=order))
     add(scheduler, "chata")
@@ -470,7 +470,7 @@ def test_an_old_relegated_one_joins_before_those_in_time_in_its_turn(since, firs
 
 
 @pytest.mark.parametrize("now, least, kept", [(399, 0, False), (400, 0, True), (399, 3, True)])
-def test_one_in_time_that_grows_gives_way_to_a_relegated_one_that_is_old_or_kept(now, least, kept):
+def test_a_timed_victim_is_taken_before_an_old_or_kept_relegated_one(now, least, kept):
     chat = replace(CHAT, slots=Share(least))
     scheduler = scheduler_of(5, replace(PATIENT, join=Continuous(3)), BULK, chat)
     for name, prompt in (("a", 2), ("b", 4), ("c", 10)):
@@ -482,7 +482,7 @@ def test_one_in_time_that_grows_gives_way_to_a_relegated_one_that_is_old_or_kept
     assert scheduler.roster.by_id[lost].preemptions == 1
 
 
-def test_one_that_runs_can_be_relegated_before_its_first_token():
+def test_a_running_request_can_be_relegated_before_its_first_token():
     policies = Policies(Continuous(1), chunk=Fixed(2), relegate=Hopeless())
     scheduler = scheduler_of(32, policies, Lane("chat", Budget(ttft=40 * MS)))
     add(scheduler, "chata", prompt=6)
@@ -492,7 +492,7 @@ def test_one_that_runs_can_be_relegated_before_its_first_token():
     assert only.tier == 1 and scheduler.roster.lines["chat"].relegated == []
 
 
-def test_a_full_chunk_is_no_reason_to_miss_a_step():
+def test_a_full_chunk_of_prompts_defers_no_decode():
     policies = Policies(Continuous(4), chunk=Fixed(2), defer=WithoutDeadline(), step_tokens=6)
     scheduler = scheduler_of(32, policies)
     add(scheduler, "bulka", prompt=2)
@@ -502,7 +502,7 @@ def test_a_full_chunk_is_no_reason_to_miss_a_step():
     assert step(scheduler) == {"chatb": 2, "bulka": 1}
 
 
-def test_of_those_who_may_miss_a_step_the_first_has_the_only_token_left():
+def test_the_first_deferrable_decode_has_the_only_token_left():
     policies = Policies(Continuous(4), order=ByDeadline(), defer=WithoutDeadline(), step_tokens=6)
     scheduler = scheduler_of(32, policies)
     add(scheduler, "bulka", "bulkb", prompt=2)
@@ -512,7 +512,7 @@ def test_of_those_who_may_miss_a_step_the_first_has_the_only_token_left():
     assert step(scheduler) == {"chatc": 1, "bulka": 1, "bulkb": 1}
 
 
-def test_prompts_without_a_deadline_share_the_chunk_with_the_others():
+def test_prompts_without_a_deadline_share_one_chunk():
     policies = Policies(Continuous(4), chunk=Fixed(2), defer=WithoutDeadline(), step_tokens=9)
     scheduler = scheduler_of(32, policies)
     add(scheduler, "bulka", "bulkb", "bulkc", prompt=6)
@@ -520,7 +520,7 @@ def test_prompts_without_a_deadline_share_the_chunk_with_the_others():
         assert sum(step(scheduler, said=()).values()) <= 2
 
 
-def test_who_may_miss_a_step_does_so_when_its_time_is_up():
+def test_deferrable_decodes_miss_a_step_that_has_no_time_for_them():
     policies = Policies(
         Continuous(4), chunk=BySlack(least=1, stretch=2), defer=WithoutDeadline(), step_tokens=16
     )
@@ -537,7 +537,7 @@ def test_who_may_miss_a_step_does_so_when_its_time_is_up():
 
 
 @pytest.mark.parametrize("fit", [1, 4, 7, 9, 11])
-def test_of_many_who_may_miss_a_step_the_first_are_served_that_fit(fit):
+def test_of_many_deferrable_decodes_the_first_that_fit_the_time_are_served(fit):
     policies = Policies(
         Continuous(16), chunk=BySlack(least=1, stretch=4), defer=WithoutDeadline(), step_tokens=32
     )
@@ -554,7 +554,7 @@ def test_of_many_who_may_miss_a_step_the_first_are_served_that_fit(fit):
     assert step(scheduler) == {"chatz": 1, **dict.fromkeys(names[:fit], 1)}
 
 
-def test_of_those_who_may_miss_a_step_one_gives_way_if_there_is_one_block_for_two():
+def test_one_of_two_deferrable_decodes_is_preempted_for_the_only_block():
     policies = Policies(Continuous(4), defer=WithoutDeadline(), step_tokens=9)
     scheduler = scheduler_of(3, policies, BULK)
     add(scheduler, "bulka", "bulkb", prompt=3, most=8)
@@ -564,7 +564,7 @@ def test_of_those_who_may_miss_a_step_one_gives_way_if_there_is_one_block_for_tw
     assert [s.request.id for s in scheduler.roster.lines["bulk"].waiting] == ["bulkb"]
 
 
-def test_where_all_take_turns_the_step_is_priced_all_the_same():
+def test_a_step_in_which_sequences_take_turns_is_priced_too():
     policies = Policies(Crowd(4), chunk=BySlack(least=1, stretch=1), step_tokens=8)
     scheduler = scheduler_of(64, policies)
     add(scheduler, "chata", "chatb", "chatc", prompt=1)
@@ -584,7 +584,7 @@ def test_where_all_take_turns_the_step_is_priced_all_the_same():
 # -- what a lane has at most
 
 
-def test_a_lane_has_a_chunk_of_its_own():
+def test_a_lanes_own_chunk_limits_its_prompts():
     scheduler = scheduler_of(32, Policies(Continuous(4)), replace(BULK, chunk=2), CHAT)
     add(scheduler, "bulka", "bulkb", "chatc", prompt=5)
     assert step(scheduler) == {"bulka": 2, "chatc": 5}
@@ -592,7 +592,7 @@ def test_a_lane_has_a_chunk_of_its_own():
     assert step(scheduler) == {"bulka": 1, "bulkb": 2, "chatc": 1}, "one token is no prompt"
 
 
-def test_a_lane_has_its_tokens_of_a_step():
+def test_a_lanes_limit_of_step_tokens_holds():
     scheduler = scheduler_of(32, Policies(Continuous(8)), replace(BULK, step_tokens=Share(0, 3)))
     add(scheduler, "bulka", "bulkb", prompt=2, most=3)
     assert step(scheduler) == {"bulka": 2, "bulkb": 1}
@@ -601,15 +601,15 @@ def test_a_lane_has_its_tokens_of_a_step():
     assert running(scheduler) == ["bulka", "bulkb", "bulkc"], "no more than could all decode"
 
 
-def test_a_lane_named_before_the_others_joins_once():
-    """With its lane's chunk used up it joined without a token, and then once more."""
+def test_a_request_named_before_the_others_joins_once():
+    """With its lane's chunk used up, bulkb once joined without a token and then joined again."""
     bulk = replace(BULK, slots=Share(least=2), chunk=2)
     scheduler = scheduler_of(32, Policies(Continuous(4), order=ByDeadline()), bulk, CHAT)
     add(scheduler, "bulka", "bulkb", prompt=5)
     assert step(scheduler) == {"bulka": 2} and running(scheduler) == ["bulka", "bulkb"]
 
 
-def test_a_lanes_limits_hold_nobody_else_back():
+def test_a_lanes_slot_limit_holds_back_no_other_lane():
     scheduler = scheduler_of(64, Policies(Continuous(64)), replace(BULK, slots=Share(0, 1)), CHAT)
     for name in "abcdefghijklmnopqrstuvwxyz":
         add(scheduler, f"bulk{name}")
@@ -617,7 +617,7 @@ def test_a_lanes_limits_hold_nobody_else_back():
     assert step(scheduler) == {"bulka": 3, "chata": 3}
 
 
-def test_one_that_lacks_blocks_of_its_lane_is_overtaken_in_it_but_not_for_ever(monkeypatch):
+def test_a_request_that_lacks_its_lanes_blocks_is_overtaken_but_not_for_ever(monkeypatch):
     monkeypatch.setattr("headway.core.planning.lane_limits.PATIENCE", 2)
     scheduler = scheduler_of(64, Policies(Continuous(9)), replace(BULK, blocks=Share(0, 4)), CHAT)
     add(scheduler, "bulka", prompt=4, most=9)
@@ -635,7 +635,7 @@ def test_one_that_lacks_blocks_of_its_lane_is_overtaken_in_it_but_not_for_ever(m
     assert joined.count("chath") == 1
 
 
-def test_a_request_that_could_never_have_its_lanes_blocks_is_refused():
+def test_a_request_that_needs_more_blocks_than_its_lane_may_have_is_refused():
     scheduler = scheduler_of(64, Policies(Continuous(9)), replace(BULK, blocks=Share(0, 4)), CHAT)
     events = scheduler.apply([Add(ask("big", 10, 7, lane="bulk"))], 0)
     (event,) = events
@@ -643,11 +643,11 @@ def test_a_request_that_could_never_have_its_lanes_blocks_is_refused():
     assert scheduler.apply([Add(ask("fits", 10, 7, lane="chat"))], 0) == []
 
 
-# -- nobody starves
+# -- no request starves
 
 
 def flood(scheduler, steps, each=2):
-    """So many steps, before each of which new prompts with a deadline come. The steps' rows."""
+    """Run steps, before each of which timed requests come. Returns the rows of the steps."""
     found = []
     for number in range(steps):
         now = number * 40 * MS
@@ -662,7 +662,7 @@ def flood(scheduler, steps, each=2):
 
 @pytest.mark.parametrize("turn", [1, 3, 8])
 @pytest.mark.parametrize("chunk", [Fixed(4), BySlack(least=4, stretch=1)])
-def test_in_a_flood_what_a_lane_keeps_moves_in_every_so_many_steps(turn, chunk):
+def test_in_a_flood_a_kept_sequence_has_a_row_in_every_turn_steps(turn, chunk):
     order = ByDeadline(patience=400 * MS, turn=turn)
     policies = Policies(Continuous(4), order, chunk=chunk, preempt=ByLane(), step_tokens=16)
     policies = replace(policies, defer=WithoutDeadline(), relegate=Hopeless())
@@ -688,9 +688,9 @@ def test_in_a_flood_what_a_lane_keeps_moves_in_every_so_many_steps(turn, chunk):
     budget=st.sampled_from([Budget(ttft=60 * MS), Budget(e2e=60 * MS)]),
 )
 def test_in_a_flood_the_oldest_has_its_turn_and_ends(slots, turn, most, each, prompt, budget):
-    """Whether it is relegated (with a ttft) or put behind as the largest work, and whatever the
-    steps between two slots that come free: once it is older than the patience, no more than a turn
-    of others begin before it."""
+    """The oldest is relegated (with a TTFT) or put behind as the largest work, and slots come free
+    at any distance. Once it is older than the patience, at most turn + slots others begin before
+    it."""
     order = ByDeadline(patience=400 * MS, turn=turn)
     policies = Policies(Continuous(slots), order, chunk=Fixed(16), preempt=ByLane(), step_tokens=32)
     policies = replace(policies, relegate=Hopeless(), defer=WithoutDeadline())
@@ -715,7 +715,7 @@ def test_in_a_flood_the_oldest_has_its_turn_and_ends(slots, turn, most, each, pr
     assert len(others) <= turn + slots
 
 
-def test_in_a_flood_the_oldest_has_the_next_slot_and_then_moves_on():
+def test_in_a_flood_the_oldest_untimed_request_has_the_next_slot_and_ends():
     order = ByDeadline(patience=400 * MS, turn=5)
     policies = Policies(Continuous(2), order, chunk=Fixed(4), step_tokens=8)
     scheduler = scheduler_of(64, policies)

@@ -1,4 +1,4 @@
-"""Who cannot make its first token any more: it goes behind the others, or ends at once."""
+"""A request that cannot meet its TTFT or E2E limit any more is relegated or refused."""
 
 from dataclasses import dataclass, field, replace
 from unittest.mock import patch
@@ -31,14 +31,14 @@ IN_TIME = Budget(ttft=100)
 
 
 def made(late, relegate=HOPELESS, budget=IN_TIME, slots=1, blocks=8):
-    """Chunks of four tokens, and mostly one slot and first tokens within 100 ns."""
+    """A scheduler with chunks of four tokens; by default one slot and a TTFT of 100 ns."""
     lane = Lane("default", budget, late=late)
     policies = Policies(Continuous(slots), chunk=Fixed(4), step_tokens=8, relegate=relegate)
     return Scheduler(Settings(blocks, 4, (lane,), policies, cost=COST))
 
 
 def step(scheduler, now):
-    """Ends at this time."""
+    """Run a step that ends at `now`. Returns its events."""
     batch = scheduler.schedule(now)
     if not batch.rows:
         return []
@@ -48,7 +48,7 @@ def step(scheduler, now):
     return events
 
 
-def test_who_waits_and_cannot_be_in_time_is_told_once_and_served_behind_the_others():
+def test_a_waiting_request_that_cannot_be_in_time_is_relegated_once_and_served_last():
     scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)
     step(scheduler, 0)
@@ -67,7 +67,7 @@ def test_who_waits_and_cannot_be_in_time_is_told_once_and_served_behind_the_othe
     assert rows == {"runs": False, "hopeful": False, "late": True}
 
 
-def test_one_that_went_behind_stays_there_under_other_settings():
+def test_a_relegated_request_stays_relegated_after_a_retune():
     scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)
     step(scheduler, 0)
@@ -77,7 +77,7 @@ def test_one_that_went_behind_stays_there_under_other_settings():
     assert scheduler.load(22).lanes["default"].relegated == 1
 
 
-def test_where_the_lane_refuses_them_those_that_wait_end_at_once():
+def test_a_late_waiting_request_is_refused_at_once_by_a_lane_that_refuses():
     scheduler = made(REFUSE)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)
     step(scheduler, 0)
@@ -89,7 +89,7 @@ def test_where_the_lane_refuses_them_those_that_wait_end_at_once():
     assert (row.finish, row.relegated, row.good) == (Finish.REFUSED, False, False)
 
 
-def test_who_would_end_too_late_is_told_so_where_the_lane_refuses_it():
+def test_a_request_refused_because_it_would_end_too_late_is_told_so():
     scheduler = made(REFUSE, budget=Budget(e2e=100))
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 5, expected=3))], 0)
     step(scheduler, 0)
@@ -99,7 +99,7 @@ def test_who_would_end_too_late_is_told_so_where_the_lane_refuses_it():
     scheduler.check()
 
 
-def test_those_promised_too_late_a_first_token_end_first_and_with_those_words():
+def test_requests_promised_a_late_first_token_are_refused_before_those_ending_late():
     scheduler = made(REFUSE, budget=Budget(ttft=100, e2e=100))
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1)), Add(ask("told", 4, 1))], 0)
     step(scheduler, 0)
@@ -115,7 +115,7 @@ def test_those_promised_too_late_a_first_token_end_first_and_with_those_words():
 
 
 @pytest.mark.parametrize("late", [RELEGATE, REFUSE])
-def test_who_has_begun_to_answer_and_was_preempted_is_served_behind_the_others(late):
+def test_a_late_preempted_answer_is_relegated_even_by_a_lane_that_refuses(late):
     scheduler = made(late, budget=Budget(e2e=100), slots=2, blocks=4)
     adds = [Add(ask(id, (number,) * 4, 9)) for number, id in enumerate(["a", "begun"])]
     scheduler.apply(adds, 0)
@@ -130,7 +130,7 @@ def test_who_has_begun_to_answer_and_was_preempted_is_served_behind_the_others(l
     assert rows["begun"] == (Finish.LENGTH, 9, True)
 
 
-def test_whose_prompt_is_being_computed_is_relegated_even_there():
+def test_a_late_running_prompt_is_relegated_even_by_a_lane_that_refuses():
     scheduler = made(REFUSE)
     scheduler.apply([Add(ask("a", 8, 1))], 0)
     step(scheduler, 50)
@@ -139,7 +139,7 @@ def test_whose_prompt_is_being_computed_is_relegated_even_there():
     assert scheduler.ledger.requests[0].relegated
 
 
-def test_whose_first_token_came_in_time_all_the_same_is_in_time_again():
+def test_a_relegated_request_whose_first_token_came_in_time_is_restored():
     scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("a", 8, 3))], 0)
     step(scheduler, 50)
@@ -154,7 +154,7 @@ def test_whose_first_token_came_in_time_all_the_same_is_in_time_again():
     assert row.good and row.relegated, "it was, at some time"
 
 
-def test_who_waits_is_in_time_again_when_steps_have_become_faster():
+def test_a_relegated_waiting_request_is_restored_when_steps_become_faster():
     scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)
     step(scheduler, 0)
@@ -168,8 +168,8 @@ def test_who_waits_is_in_time_again_when_steps_have_become_faster():
     scheduler.check()
 
 
-def test_what_is_cached_needs_no_time():
-    """A prompt's first block is computed by another while it waits."""
+def test_cached_prompt_tokens_need_no_time():
+    """Another request computes a prompt's first block while it waits."""
     scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("runs", 4, 4)), Add(ask("same", 8, 1))], 0)
     same = scheduler.roster.by_id["same"]
@@ -188,16 +188,16 @@ def test_what_is_cached_needs_no_time():
 
 @dataclass(frozen=True, slots=True)
 class Counting(Hopeless):
-    asked: list[int] = field(default_factory=list)  # when it was asked who is late
+    asked: list[int] = field(default_factory=list)  # the times when it was asked
 
     def relegated(self, view):
         self.asked.append(view.now)
         return Hopeless.relegated(self, view)
 
 
-def test_many_who_are_late_at_once_are_looked_up_first_and_judged_together():
-    """All share a block that was computed while they waited. Those with four tokens left are in
-    time, those with five are not."""
+def test_many_late_requests_are_looked_up_in_the_cache_and_judged_together():
+    """All prompts share a block that was computed while they waited. Those with four tokens left
+    are in time, those with five are not."""
     policy = Counting()
     scheduler = made(RELEGATE, policy)
     prompts = [(0, 1, 2, 3, *(10 + i,) * (4 + i % 2)) for i in range(6)]
@@ -211,7 +211,7 @@ def test_many_who_are_late_at_once_are_looked_up_first_and_judged_together():
     assert policy.asked == [55, 55], "however many there are"
 
 
-def test_where_the_lane_takes_them_they_keep_their_place():
+def test_late_requests_keep_their_place_in_a_lane_that_takes_them():
     scheduler = made(TAKE)
     scheduler.apply([Add(ask("runs", 8, 1)), Add(ask("late", 8, 1))], 0)
     step(scheduler, 90)
@@ -224,7 +224,7 @@ def test_where_the_lane_takes_them_they_keep_their_place():
 
 
 def crowded(late, **rest):
-    """The only slot is held for 20 tokens more when somebody comes who alone could be in time."""
+    """The only slot is held for 20 tokens when a request comes that alone could be in time."""
     scheduler = made(late, **rest)
     scheduler.apply([Add(ask("runs", 4, 20))], 0)
     step(scheduler, 40)
@@ -233,7 +233,7 @@ def crowded(late, **rest):
     return scheduler
 
 
-def test_who_is_promised_a_late_first_token_ends_where_the_lane_refuses_it():
+def test_a_request_promised_a_late_first_token_is_refused_by_a_lane_that_refuses():
     scheduler = crowded(REFUSE)
     assert scheduler.roster.by_id["late"].promise.first > 141
     words = "its first token is not expected within 1e-07 s of its arrival"
@@ -245,8 +245,8 @@ def test_who_is_promised_a_late_first_token_ends_where_the_lane_refuses_it():
 
 
 def in_pairs(scheduler, count):
-    """Whether each second request is refused. It comes when the first has its first token, waits
-    for its slot, and would have its own token in 23 of 33 ms."""
+    """Whether the second request of each pair is refused. It comes when the first one has its first
+    token, waits for that slot, and would have its own first token in 23 of 33 ms."""
     now, refused = 0, []
     for number in range(count):
         scheduler.apply([Add(ask(f"a{number}", 4, 20, now))], now)
@@ -263,9 +263,9 @@ def in_pairs(scheduler, count):
     return refused
 
 
-def test_a_correction_does_not_refuse_everybody_for_ever():
-    """Waits took ten times as long as predicted for a while. Whoever is refused cannot tell that
-    they do no longer."""
+def test_a_wrong_correction_of_waits_does_not_refuse_every_request_for_ever():
+    """Waits once took ten times as long as predicted. A refused request cannot show that they no
+    longer do."""
     lane = Lane("default", Budget(ttft=33 * MS), late=REFUSE)
     policies = Policies(Continuous(1), chunk=Fixed(4), step_tokens=8, relegate=HOPELESS)
     cost = StepCost.of(0, per_token=MS, per_pair=0)
@@ -278,7 +278,7 @@ def test_a_correction_does_not_refuse_everybody_for_ever():
 
 
 @pytest.mark.parametrize("late", [RELEGATE, TAKE])
-def test_who_is_promised_a_late_first_token_waits_elsewhere(late):
+def test_a_lane_that_does_not_refuse_keeps_a_request_promised_a_late_first_token(late):
     scheduler = crowded(late)
     scheduler.apply([], 82)
     assert scheduler.roster.by_id["late"].tier == TIMED
@@ -292,7 +292,7 @@ def test_who_is_promised_a_late_first_token_waits_elsewhere(late):
         Lane("default", Budget(ttft=10**10), late=REFUSE),
     ],
 )
-def test_other_settings_refuse_nobody_for_what_the_earlier_ones_promised(lane):
+def test_a_retune_refuses_no_request_for_a_promise_of_earlier_settings(lane):
     scheduler = crowded(REFUSE)
     policies = scheduler.settings.policies
     assert scheduler.apply([Retune(1, policies, (lane,))], 82) == []
@@ -302,7 +302,7 @@ def test_other_settings_refuse_nobody_for_what_the_earlier_ones_promised(lane):
 
 
 @pytest.mark.parametrize("late", [RELEGATE, REFUSE, TAKE])
-def test_who_wants_no_answer_is_never_late_for_it(late):
+def test_a_request_for_0_tokens_is_never_late_for_its_first_token(late):
     scheduler = made(late)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("scored", 8, 0))], 0)
     step(scheduler, 0)
@@ -313,16 +313,16 @@ def test_who_wants_no_answer_is_never_late_for_it(late):
     assert rows["scored"] == (COMPUTED, True)
 
 
-def test_who_has_gone_is_not_refused():
+def test_a_cancelled_request_is_not_refused_too():
     scheduler = crowded(REFUSE)
     assert [each.finish for each in scheduler.apply([Cancel("late")], 82)] == [Finish.CANCELLED]
 
 
-def test_where_nobody_is_relegated_nobody_is_refused_for_a_promise():
+def test_a_policy_that_relegates_nobody_refuses_nobody_for_a_promise():
     scheduler = crowded(REFUSE, relegate=Keep())
     assert scheduler.apply([], 82) == [] and scheduler.newcomers.take_late() == []
 
 
-def test_what_a_lane_does_with_the_late_is_one_of_three():
+def test_a_lane_with_an_unknown_setting_for_late_requests_is_refused():
     with pytest.raises(SettingError, match=r"lane 'a': late is one of .*, not 'drop'"):
         Lane("a", late="drop")

@@ -1,4 +1,4 @@
-"""The tokens of a step that a lane keeps: it has them in every step, and no more than it needs."""
+"""The step tokens that a lane keeps: it has them in every step, but no more than it needs."""
 
 from dataclasses import replace
 
@@ -42,7 +42,7 @@ def add(scheduler, *names, prompt=100, most=30):
 
 
 def step(scheduler):
-    """The ids and tokens of the next step's rows; each that wants a token says 9."""
+    """The ids and tokens of the next step's rows; each row that wants a token gets 9."""
     names = {s.number: s.request.id for s in scheduler.roster.by_id.values()}
     batch = scheduler.schedule(0)
     scheduler.check()
@@ -52,7 +52,7 @@ def step(scheduler):
     return {names[row.sequence]: len(row.tokens) for row in batch.rows}
 
 
-def test_a_lane_has_its_least_of_a_chunk_that_others_would_fill():
+def test_a_lane_without_a_kept_slot_joins_no_full_chunk_for_its_kept_tokens():
     scheduler = scheduler_of(CHUNKED)
     add(scheduler, "chata")
     assert step(scheduler) == {"chata": 8}
@@ -66,7 +66,7 @@ def test_a_lane_has_its_least_of_a_chunk_that_others_would_fill():
         assert step(scheduler) == {"bulkb": 8}, "who runs goes first, by priority"
 
 
-def test_a_lane_that_keeps_a_slot_joins_with_its_least_beside_others():
+def test_a_lane_with_a_kept_slot_joins_with_its_kept_tokens_beside_others():
     bulk = replace(BULK, slots=Share(1))
     policies = replace(CHUNKED, preempt=ByLane(), order=ByDeadline())
     scheduler = scheduler_of(policies, bulk, CHAT)
@@ -76,7 +76,7 @@ def test_a_lane_that_keeps_a_slot_joins_with_its_least_beside_others():
     assert [s.request.id for s in scheduler.roster.lines["bulk"].waiting] == ["bulkd"]
 
 
-def test_one_that_does_not_fit_lets_the_next_of_its_lane_have_what_it_keeps():
+def test_a_misfit_leaves_the_kept_tokens_to_the_next_request_of_its_lane():
     scheduler = scheduler_of(CHUNKED, replace(BULK, slots=Share(1)), CHAT, blocks=14)
     add(scheduler, "chata", prompt=40, most=4)
     assert step(scheduler) == {"chata": 8}
@@ -85,7 +85,7 @@ def test_one_that_does_not_fit_lets_the_next_of_its_lane_have_what_it_keeps():
     assert step(scheduler) == {"bulkc": 3, "chata": 5}, "b needs more blocks than are free"
 
 
-def test_what_a_lane_does_not_need_is_for_all():
+def test_kept_tokens_that_a_lane_does_not_need_go_to_others():
     scheduler = scheduler_of(CHUNKED, replace(BULK, step_tokens=Share(4), slots=Share(1)), CHAT)
     add(scheduler, "bulka", prompt=2, most=3)
     add(scheduler, "chatb")
@@ -95,8 +95,8 @@ def test_what_a_lane_does_not_need_is_for_all():
     assert step(scheduler) == {"chatb": 8}
 
 
-def test_next_tokens_count():
-    """Two that decode have two of its three."""
+def test_decodes_count_against_the_kept_tokens_of_their_lane():
+    """Two decodes use two of the lane's three kept tokens."""
     scheduler = scheduler_of(CHUNKED)
     add(scheduler, "bulka", "bulkb", prompt=4)
     assert step(scheduler) == {"bulka": 4, "bulkb": 4}
@@ -110,7 +110,7 @@ def test_next_tokens_count():
     assert step(scheduler) == {"chata": 1, "bulkb": 1, "bulkc": 1, "chatd": 8}
 
 
-def test_lanes_in_their_order_and_in_a_lane_by_arrival():
+def test_kept_tokens_go_to_lanes_in_their_order_and_within_a_lane_by_arrival():
     lanes = [Lane(name, step_tokens=Share(3), slots=Share(2)) for name in ("b", "a")]
     policies = replace(CHUNKED, order=ShortestFirst(), join=Continuous(6), step_tokens=14)
     scheduler = scheduler_of(policies, *lanes, CHAT)
@@ -124,7 +124,7 @@ def test_lanes_in_their_order_and_in_a_lane_by_arrival():
     assert step(scheduler) == {"bs": 1, "bz": 2 + 3, "ay": 3}, "who runs goes before who waits"
 
 
-def test_in_a_lane_those_who_run_go_by_arrival_whoever_joined_first():
+def test_running_sequences_of_a_lane_get_kept_tokens_by_arrival_not_by_joining():
     scheduler = scheduler_of(replace(CHUNKED, order=ShortestFirst()), replace(BULK, chunk=4))
     add(scheduler, "bulka", prompt=100)
     add(scheduler, "bulkb", prompt=50)
@@ -132,8 +132,8 @@ def test_in_a_lane_those_who_run_go_by_arrival_whoever_joined_first():
     assert step(scheduler) == {"bulka": 3, "bulkb": 1}
 
 
-def test_one_with_several_tokens_to_go_keeps_those_that_have_a_block():
-    """It could use more, and would have to give up its own blocks for that."""
+def test_of_several_pending_tokens_a_lane_keeps_those_that_have_a_block():
+    """The sequence could use more, but would have to give up its own blocks for that."""
     scheduler = scheduler_of(CHUNKED, replace(BULK, step_tokens=Share(1)), CHAT, blocks=3)
     add(scheduler, "chata", prompt=5, most=4)
     add(scheduler, "bulkb", prompt=3, most=5)
@@ -146,9 +146,9 @@ def test_one_with_several_tokens_to_go_keeps_those_that_have_a_block():
     [(ByDeadline(), {"bulka": 3, "chatb": 2}), (Priority(), {"bulka": 3 + 2})],
     ids=["in time first", "who runs first"],
 )
-def test_time_does_not_cut_what_a_lane_keeps(order, second):
-    """A step has time for one token; besides it has two prompt tokens whatever its time, and these
-    are not what the lane keeps."""
+def test_the_time_of_a_step_does_not_cut_a_lanes_kept_tokens(order, second):
+    """A step has time for one token. It also has two prompt tokens whatever its time, and these are
+    not the lane's kept tokens."""
     bulk = replace(BULK, slots=Share(1))
     scheduler = scheduler_of(replace(SLACK, order=order, preempt=ByLane()), bulk, CHAT)
     add(scheduler, "bulka", "chatb")
@@ -168,7 +168,7 @@ def test_a_lane_may_have_more_than_its_least_if_there_is_time():
 
 
 @pytest.mark.parametrize("defer", [WithoutDeadline(), WithTimeToSpare()])
-def test_those_that_may_miss_a_step_do_so_beyond_the_least(defer):
+def test_deferrable_decodes_miss_a_step_only_beyond_their_lanes_kept_tokens(defer):
     policies = replace(SLACK, join=Continuous(6), order=ByDeadline(), defer=defer)
     bulk = replace(BULK, step_tokens=Share(2))
     price = StepCost.of(MS, per_token=10 * MS)
@@ -181,7 +181,7 @@ def test_those_that_may_miss_a_step_do_so_beyond_the_least(defer):
         assert step(scheduler) == {"bulka": 1, "bulkb": 1, "chate": 2}
 
 
-def test_a_lane_without_blocks_leaves_its_tokens():
+def test_a_lane_without_free_blocks_leaves_its_kept_tokens_to_others():
     bulk = replace(BULK, slots=Share(1))
     scheduler = scheduler_of(CHUNKED, bulk, CHAT, blocks=26)
     add(scheduler, "chata", prompt=90, most=2)
@@ -192,7 +192,7 @@ def test_a_lane_without_blocks_leaves_its_tokens():
 
 
 @pytest.mark.parametrize("order", [Priority(), ByDeadline(patience=0, turn=1)])
-def test_nobody_is_counted_twice_who_cannot_join(order):
+def test_a_waiting_request_that_does_not_fit_is_overtaken_once_and_not_twice(order):
     bulk = replace(BULK, slots=Share(1))
     scheduler = scheduler_of(replace(CHUNKED, order=order), bulk, CHAT, blocks=26)
     add(scheduler, "chata", prompt=90, most=9)
@@ -239,7 +239,7 @@ def test_each_lane_has_its_least_in_every_step_of_every_trace(case):
 
 @settings(deadline=None)
 @given(kept())
-def test_coasting_gives_the_same(case):
+def test_coasting_gives_the_same_rows_with_kept_tokens(case):
     assert_same(case)
 
 

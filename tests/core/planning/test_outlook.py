@@ -1,4 +1,4 @@
-"""When first tokens are expected: exactly, where nothing is left to chance."""
+"""Promised times of first tokens: exact, where nothing is left to chance."""
 
 from dataclasses import replace
 
@@ -31,7 +31,7 @@ from headway.sim.inbox import TraceInbox
 from tests.traces import COST, MS, ask
 
 ONE = (Lane(),)
-MANY = 11 * MS // LOOK  # where more wait, they are not looked at in each step of 11 ms
+MANY = 11 * MS // LOOK  # if more wait, they are not looked at in each step of 11 ms
 SHORT = StepCost.of(2_000)
 PLAIN = Policies(Continuous(4), chunk=Fixed(4), step_tokens=8)
 CHAT, BULK = Lane("chat", Budget(ttft=10**10, tpot=10**9)), Lane("bulk", priority=1)
@@ -50,7 +50,7 @@ def served(*requests, policies=PLAIN, blocks=99, lanes=ONE, cost=COST, others=()
 
 
 def other(id, prompt, most, **rest):
-    """Without a prefix in common with anybody."""
+    """A request that has no prefix in common with another."""
     return ask(id, tuple(1_000 * (1 + sum(map(ord, id))) + i for i in range(prompt)), most, **rest)
 
 
@@ -58,7 +58,7 @@ def on_time(rows):
     return {id: row.first_error for id, row in rows.items()}
 
 
-def test_a_prompt_of_one_step_comes_when_the_step_ends():
+def test_a_prompt_of_one_step_is_promised_its_first_token_at_the_steps_end():
     rows, events = served(other("a", 4, 3))
     row = rows["a"]
     assert row.promised_first == row.first_token == 14 * MS
@@ -69,7 +69,7 @@ def test_a_prompt_of_one_step_comes_when_the_step_ends():
 
 
 @pytest.mark.parametrize("chunk", [Fixed(2), Fixed(3), Fixed(4), Whole()])
-def test_prompts_are_computed_one_after_the_other_in_chunks(chunk):
+def test_promises_are_exact_for_prompts_computed_one_after_another_in_chunks(chunk):
     rows, _ = served(
         other("a", 12, 1), other("b", 4, 1), policies=replace(PLAIN, chunk=chunk, step_tokens=4)
     )
@@ -78,15 +78,15 @@ def test_prompts_are_computed_one_after_the_other_in_chunks(chunk):
 
 @pytest.mark.parametrize("chunk", [Fixed(4), Fixed(8)])
 @pytest.mark.parametrize("mix", [Mixed(), PrefillFirst()])
-def test_those_that_decode_take_their_part_of_each_step(mix, chunk):
+def test_promises_count_the_part_that_decodes_take_of_each_step(mix, chunk):
     policies = replace(PLAIN, mix=mix, chunk=chunk)
     rows, _ = served(other("runs", 4, 30), other("b", 15, 1, arrived=MS), policies=policies)
     assert on_time(rows) == {"runs": 0, "b": 0}
 
 
 def beside(asked, cost=COST, slots=4):
-    """What is promised to a request that comes when another has had its first token. How long that
-    request's prompt takes, and the estimates."""
+    """The promise to a request that comes when another has had its first token, how long its prompt
+    takes, and the estimates."""
     policies = replace(PLAIN, join=Continuous(slots))
     scheduler = Scheduler(Settings(99, 4, ONE, policies, cost=cost))
     scheduler.apply([Add(other("runs", 4, 9))], 0)
@@ -99,25 +99,25 @@ def beside(asked, cost=COST, slots=4):
     return made.promise, work, scheduler.estimates
 
 
-def test_those_that_decode_read_one_key_more_in_each_step():
+def test_promises_count_one_more_key_for_a_decode_in_each_step():
     cost = replace(COST, device=replace(COST.device, read=MS * 1_000))
     promise, work, estimates = beside(other("b", 12, 1), cost)
     assert promise.wait == work * 8 // 12 + 2 * estimates.decoding(1, 6), "the next is the sixth"
 
 
-def test_a_slot_comes_free_at_the_pace_of_the_answers_of_its_lane():
-    """After this step the one that runs has seven tokens to go."""
+def test_a_promise_expects_a_free_slot_at_the_pace_of_the_lanes_answers():
+    """After this step the running answer has seven tokens to go."""
     promise, _, _ = beside(other("b", 4, 1), slots=1)
     assert promise.wait == 7 * 40 * MS + 14 * MS
 
 
-def test_steps_that_alternate_are_counted_in_pairs():
+def test_promises_count_alternating_steps_in_pairs():
     policies = replace(PLAIN, mix=Alternate())
     rows, _ = served(other("runs", 4, 30), other("b", 8, 1, arrived=MS), policies=policies)
     assert rows["b"].first_error == -11 * MS, "this step decodes, so one pair has its half already"
 
 
-def test_who_goes_first_by_the_order_is_ahead_whenever_it_came():
+def test_promises_follow_the_order_policy_and_not_the_arrival():
     policies = replace(PLAIN, order=Priority())
     asked = other("late", 4, 1, lane="bulk"), other("soon", 8, 1, lane="chat")
     rows, _ = served(*asked, policies=policies, lanes=(BULK, replace(CHAT, priority=0)))
@@ -125,13 +125,13 @@ def test_who_goes_first_by_the_order_is_ahead_whenever_it_came():
     assert rows["late"].first_token > rows["soon"].first_token
 
 
-def test_a_lanes_own_chunk_counts():
+def test_promises_count_a_lanes_own_chunk():
     rows, _ = served(other("a", 6, 1), lanes=(Lane(chunk=2),))
     assert on_time(rows) == {"a": 0}
     assert rows["a"].first_token == 36 * MS
 
 
-def test_a_slot_comes_free_when_the_first_of_those_that_run_has_ended():
+def test_a_promise_expects_a_slot_when_the_first_running_answer_ends():
     policies = replace(PLAIN, join=Continuous(2))
     asked = other("long", 2, 9), other("short", 2, 5), other("waits", 2, 1)
     rows, _ = served(*asked, policies=policies)
@@ -140,7 +140,7 @@ def test_a_slot_comes_free_when_the_first_of_those_that_run_has_ended():
     assert rows["waits"].first_scheduled == rows["short"].finished
 
 
-def test_more_may_wait_than_run():
+def test_promises_cover_more_waiting_requests_than_slots():
     policies = replace(PLAIN, join=Continuous(1))
     rows, _ = served(*[other(f"r{i}", 2, 5) for i in range(4)], policies=policies)
     errors = [rows[f"r{i}"].first_error for i in range(4)]
@@ -150,7 +150,7 @@ def test_more_may_wait_than_run():
 
 
 @pytest.mark.parametrize("preempt", [Youngest(), ByLane()])
-def test_blocks_come_free_when_answers_end(preempt):
+def test_a_promise_expects_blocks_when_answers_end(preempt):
     asked = other("holds", 8, 8), other("waits", 14, 1)
     policies = replace(PLAIN, chunk=Whole(), step_tokens=20, preempt=preempt)
     rows, _ = served(*asked, blocks=5, policies=policies)
@@ -158,7 +158,7 @@ def test_blocks_come_free_when_answers_end(preempt):
     assert on_time(rows) == {"holds": 0, "waits": 0}
 
 
-def test_who_may_take_slots_and_blocks_need_not_wait_for_them():
+def test_a_request_that_may_preempt_is_promised_no_wait_for_slots_and_blocks():
     policies = replace(
         PLAIN, join=Continuous(1), order=ByDeadline(), preempt=ByLane(), defer=WithoutDeadline()
     )
@@ -168,9 +168,9 @@ def test_who_may_take_slots_and_blocks_need_not_wait_for_them():
     assert rows["soon"].first_error == 0
 
 
-def test_the_blocks_that_others_would_give_are_there_for_the_next_step():
-    """Two hold four of eight blocks each. One in time takes those of the one, and fills the chunk;
-    the next takes those of the other."""
+def test_a_promise_counts_blocks_that_other_victims_give_in_the_next_step():
+    """Two filler requests hold four of eight blocks each. A timed one takes those of the first and
+    fills the chunk; the next timed one takes those of the other."""
     policies = replace(PLAIN, order=ByDeadline(), preempt=ByLane(), defer=WithoutDeadline())
     fills = [other(id, 12, 4, lane="bulk") for id in ("fills", "fills too")]
     soon = other("soon", 13, 15, arrived=50 * MS, lane="chat")
@@ -181,7 +181,7 @@ def test_the_blocks_that_others_would_give_are_there_for_the_next_step():
     assert rows["then"].first_error == 0
 
 
-def test_a_step_takes_the_time_that_can_be_spared():
+def test_promises_count_steps_as_long_as_the_slack_allows():
     policies = replace(PLAIN, chunk=BySlack(least=1, stretch=2, sure=0.5), step_tokens=99)
     asked = other("runs", 4, 30, lane="chat"), other("b", 200, 1, arrived=20 * MS, lane="chat")
     rows, _ = served(*asked, policies=policies, lanes=(CHAT,))
@@ -191,7 +191,7 @@ def test_a_step_takes_the_time_that_can_be_spared():
     assert rows["a"].first_error == 0, "the least, whatever the time"
 
 
-def test_nothing_is_sampled_for_0_tokens_and_the_end_is_promised():
+def test_a_request_for_0_tokens_is_promised_only_its_end():
     rows, events = served(other("a", 10, 0))
     row = rows["a"]
     assert (row.promised_first, row.first_error) == (NEVER, NEVER)
@@ -200,7 +200,7 @@ def test_nothing_is_sampled_for_0_tokens_and_the_end_is_promised():
 
 
 @pytest.mark.parametrize("most", [3, 0])
-def test_siblings_follow_their_leader(most):
+def test_a_siblings_promise_counts_the_blocks_of_its_leader(most):
     first = other("a", 8, most)
     rows, _ = served(first, replace(first.sibling("b", 1), max_tokens=2))
     assert abs(rows["b"].first_error) <= 5 * MS, "a block of its prompt is not shared"
@@ -229,7 +229,7 @@ def test_a_group_answered_together_is_promised_one_time():
     assert rows["c"].promised_first == NEVER
 
 
-def test_each_lane_is_seen_as_a_request_would_that_came_now():
+def test_the_eta_of_a_lane_is_that_of_a_request_that_came_now():
     policies = replace(PLAIN, join=Continuous(1))
     scheduler = Scheduler(Settings(999, 4, (CHAT, BULK), policies, cost=COST))
     clock = VirtualClock()
@@ -255,7 +255,7 @@ def test_each_lane_is_seen_as_a_request_would_that_came_now():
     scheduler.check()
 
 
-def test_who_is_only_imagined_is_not_in_the_way_of_the_others():
+def test_imagined_requests_do_not_lengthen_the_etas_of_other_lanes():
     policies = replace(PLAIN, order=Priority())
     scheduler = Scheduler(Settings(999, 4, (CHAT, BULK), policies, cost=COST))
     for lane in ("chat", "bulk"):
@@ -271,7 +271,7 @@ def test_who_is_only_imagined_is_not_in_the_way_of_the_others():
     assert [each.eta for each in lanes.values()] == [14 * MS, 28 * MS], "waits there were longer"
 
 
-def test_with_a_lanes_wait_goes_what_waits_in_time():
+def test_the_eta_of_a_lane_comes_with_its_tokens_that_wait_in_time():
     scheduler = Scheduler(
         Settings(99, 4, (CHAT, BULK), replace(PLAIN, join=Continuous(1)), cost=COST)
     )
@@ -285,7 +285,7 @@ def test_with_a_lanes_wait_goes_what_waits_in_time():
     assert scheduler.load(0).lanes["chat"].eta_tokens == 5
 
 
-def test_where_many_wait_they_are_looked_at_less_often():
+def test_many_waiting_requests_are_each_promised_once_and_accurately():
     count = MANY + 200
     asked = [other(f"r{i}", 4, 2, arrived=MS * (i // 2)) for i in range(count)]
     rows, events = served(*asked, blocks=9_999)
@@ -297,9 +297,9 @@ def test_where_many_wait_they_are_looked_at_less_often():
     assert len(told) == len({*told}) == count
 
 
-def test_where_steps_are_short_they_are_looked_at_less_often():
-    """Ten wait. A look at them may take a sixteenth of the time, so it is taken once in so many
-    steps; after a pause it is taken at once."""
+def test_with_short_steps_waiting_requests_are_looked_at_less_often():
+    """Ten requests wait. A look at them may take a sixteenth of the time, so it is taken once in
+    several steps; after a pause it is taken at once."""
     scheduler = Scheduler(Settings(9_999, 4, ONE, replace(PLAIN, join=Continuous(1)), cost=SHORT))
 
     def steps_to_promise(*names, now):
@@ -331,14 +331,14 @@ def test_a_sibling_is_promised_its_times_after_its_leader():
     assert rows["b"].promised_first > rows["a"].promised_first
 
 
-def test_those_that_may_miss_a_step_leave_its_time_to_prompts():
+def test_promises_give_prompts_the_time_of_deferrable_decodes():
     policies = replace(PLAIN, chunk=Fixed(4), order=ByDeadline(), defer=WithoutDeadline())
     asked = other("fills", 4, 20, lane="bulk"), other("soon", 8, 1, arrived=20 * MS, lane="chat")
     rows, _ = served(*asked, policies=policies, lanes=(CHAT, BULK))
     assert abs(rows["soon"].first_error) <= 2 * MS, "it may have a token in what is left of a step"
 
 
-def test_those_that_miss_steps_full_of_prompts_take_nothing_of_them():
+def test_promises_count_no_deferred_decodes_in_steps_full_of_prompts():
     policies = replace(PLAIN, order=ByDeadline(), defer=WithoutDeadline(), step_tokens=4)
     fills = other("fills", 4, 20, lane="bulk"), other("fills too", 4, 20, lane="bulk")
     soon = other("soon", 8, 1, arrived=40 * MS, lane="chat")
@@ -352,7 +352,7 @@ def test_without_a_cost_model_nothing_is_promised():
     assert not rows["a"].was_promised and not any(event.promise for event in events)
 
 
-def test_who_leaves_before_its_first_step_is_promised_nothing():
+def test_a_request_that_leaves_before_its_first_step_is_promised_nothing():
     gone = other("gone", 4, 3)
     rows, events = served(gone, other("a", 4, 1), others=[(0, Cancel("gone"))])
     assert rows["gone"].finish is Finish.CANCELLED and rows["gone"].promised_end == NEVER
@@ -362,7 +362,7 @@ def test_who_leaves_before_its_first_step_is_promised_nothing():
     assert rows["a"].was_promised
 
 
-def test_who_is_cut_short_is_no_kept_promise():
+def test_a_request_that_is_cut_short_is_no_kept_promise():
     rows, _ = served(other("a", 4, 9), others=[(20 * MS, Cancel("a"))])
     row = rows["a"]
     assert row.promised_end != NEVER and not row.was_promised and not row.kept_promise
