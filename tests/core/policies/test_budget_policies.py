@@ -72,18 +72,18 @@ def numbers(found):
     return [each.number for each in found]
 
 
-# -- who goes first
+# -- the order of requests
 
 
 def job(number, due, work, prompt=4):
-    """A sequence that must have its first token by then, and whose prompt takes so long."""
+    """A sequence whose first token is due at `due` and whose prompt takes `work` to compute."""
     made = one(number, first_by=due, prompt=prompt)
     made.priced_from, made.priced_to, made.work = made.scheduled, len(made.tokens), work
     return made
 
 
 def late(jobs):
-    """How many of these, computed one after the other, end after their deadlines."""
+    """How many of these jobs, computed one after another, end after their deadlines."""
     end = count = 0
     for each in jobs:
         end += each.work
@@ -92,7 +92,7 @@ def late(jobs):
 
 
 def least_late(jobs):
-    """By trying all subsets: those that can all be in time are so by deadline."""
+    """The fewest late jobs, by trying all subsets: jobs that can all be in time are by deadline."""
     by_deadline = sorted(jobs, key=lambda each: each.first_by)
     for size in range(len(jobs) + 1):
         for left in combinations(by_deadline, len(jobs) - size):
@@ -102,7 +102,7 @@ def least_late(jobs):
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 12)), min_size=1, max_size=8))
-def test_as_few_are_late_as_in_any_order(pairs):
+def test_by_deadline_makes_as_few_jobs_late_as_any_order(pairs):
     jobs = [job(i, due, work) for i, (due, work) in enumerate(pairs)]
     ranked = list(ByDeadline().rank(seen(line(CHAT, *jobs)), ()))
     assert sorted(numbers(ranked)) == numbers(jobs)
@@ -112,7 +112,7 @@ def test_as_few_are_late_as_in_any_order(pairs):
     assert numbers(plain) == numbers(sorted(jobs, key=lambda each: (each.first_by, each.number)))
 
 
-def test_the_largest_is_put_behind_and_of_those_behind_the_least_work_goes_first():
+def test_the_largest_work_is_put_behind_and_there_the_least_work_goes_first():
     jobs = [job(0, 10, 9), job(1, 11, 4), job(2, 12, 5), job(3, 13, 8)]
     assert numbers(ByDeadline().rank(seen(line(CHAT, *jobs)), ())) == [1, 2, 3, 0]
     ranked = ByDeadline(most_in_time=False).rank(seen(line(CHAT, *jobs)), ())
@@ -120,24 +120,24 @@ def test_the_largest_is_put_behind_and_of_those_behind_the_least_work_goes_first
 
 
 @pytest.mark.parametrize("dues", [(10, 11), (1, 2)], ids=["one is late", "both are late"])
-def test_of_equal_work_the_last_to_arrive_goes_behind(dues):
+def test_of_jobs_of_equal_work_the_last_to_arrive_goes_behind(dues):
     jobs = [job(number, due, 6) for number, due in enumerate(dues)]
     assert numbers(ByDeadline().rank(seen(line(CHAT, *jobs)), ())) == [0, 1]
 
 
-def test_a_prompt_of_one_token_is_work():
+def test_a_prompt_of_one_token_counts_as_work():
     jobs = [job(0, 10, 9, prompt=1), job(1, 11, 4, prompt=1)]
     assert numbers(ByDeadline().rank(seen(line(CHAT, *jobs)), ())) == [1, 0]
 
 
-def test_one_that_is_late_before_any_work_goes_behind_those_in_time():
+def test_a_sequence_that_is_late_already_goes_behind_those_in_time():
     late = decoding(5, first_token=0, tpot=20 * MS)
     view = seen(line(CHAT, job(0, 900 * MS, 9)), now=21 * MS, running=[late])
     assert numbers(ByDeadline().rank(view, [late])) == [0, 5]
     assert numbers(ByDeadline().rank(view._replace(now=20 * MS), [late])) == [5, 0]
 
 
-def test_work_takes_longer_beside_those_who_decode():
+def test_work_takes_longer_beside_decodes():
     running = [decoding(i, first_by=0) for i in range(10, 60)]
     lines = line(CHAT, job(0, 10, 7), job(1, 11, 2))
     assert numbers(ByDeadline().rank(seen(lines), ())) == [0, 1]
@@ -146,13 +146,13 @@ def test_work_takes_longer_beside_those_who_decode():
 
 
 @pytest.mark.parametrize("due, first", [(70, 0), (69, 1)])
-def test_work_takes_ten_times_as_long_at_most_however_many_decode(due, first):
+def test_decodes_make_work_take_ten_times_as_long_at_most(due, first):
     running = [decoding(i, first_by=0) for i in range(10, 300)]
     view = seen(line(CHAT, job(0, due, 7), job(1, 100, 2)), running=running)
     assert numbers(ByDeadline().rank(view, ()))[0] == first
 
 
-def test_an_end_is_due_before_its_last_tokens_can_be_generated():
+def test_an_e2e_deadline_leaves_time_to_generate_the_answer():
     soon = one(0, done_by=80 * MS, most=5)  # five steps of 11 ms are left
     first = one(1, first_by=26 * MS)
     ranked = ByDeadline(False).rank(seen(line(CHAT, soon, first)), ())
@@ -161,7 +161,7 @@ def test_an_end_is_due_before_its_last_tokens_can_be_generated():
     assert numbers(ByDeadline(False).rank(seen(line(CHAT, soon, first)), ())) == [1, 0]
 
 
-def test_an_end_is_due_by_the_length_that_answers_have():
+def test_an_e2e_deadline_leaves_time_for_an_answer_of_the_learned_length():
     batch = one(0, done_by=80 * MS, most=500, lane="chat")
     first = one(1, first_by=26 * MS)
     view = seen(line(CHAT, batch, first))
@@ -172,7 +172,7 @@ def test_an_end_is_due_by_the_length_that_answers_have():
     assert numbers(ByDeadline(False).rank(view, ())) == [1, 0], "four tokens"
 
 
-def test_the_tiers_follow_one_another_whatever_their_lanes():
+def test_tiers_are_ranked_one_after_another_whatever_their_lanes():
     waits = [one(0, "bulk", UNTIMED), one(1, tier=RELEGATED), one(2, first_by=900 * MS)]
     runs = [one(3, "bulk", UNTIMED), one(4, tier=RELEGATED), one(5, first_by=500 * MS)]
     lines = line(BULK, waits[0]), line(CHAT, waits[1], waits[2])
@@ -182,7 +182,7 @@ def test_the_tiers_follow_one_another_whatever_their_lanes():
 @pytest.mark.parametrize(
     "since, now, first", [(7, 100, 0), (6, 100, 9), (7, 99, 9), (30, 500, 0), (0, 500, 9)]
 )
-def test_the_oldest_of_those_behind_is_one_of_every_so_many_that_join(since, now, first):
+def test_the_oldest_request_put_behind_has_one_of_every_turn_joins(since, now, first):
     lines = line(CHAT, one(9, first_by=5)), line(BULK, one(0, "bulk", UNTIMED))
     order, runs = ByDeadline(patience=100, turn=8), [decoding(5, lane="bulk", tier=UNTIMED)]
     view = seen(*lines, since=since, now=now, running=runs)
@@ -193,7 +193,7 @@ def test_the_oldest_of_those_behind_is_one_of_every_so_many_that_join(since, now
     assert numbers(order.rank(late, ()))[0] == (0 if now >= 100 else 9), "nor a relegated one"
 
 
-def test_the_relegated_and_those_without_a_budget_go_by_the_priority_of_their_lanes():
+def test_relegated_and_untimed_requests_go_by_the_priority_of_their_lanes():
     late = [line(replace(CHAT, priority=1), one(0, tier=RELEGATED))]
     late.append(line(VOICE, one(1, "voice", tier=RELEGATED)))
     free = [line(replace(BULK, priority=1), one(2, "bulk", UNTIMED))]
@@ -201,13 +201,13 @@ def test_the_relegated_and_those_without_a_budget_go_by_the_priority_of_their_la
     assert numbers(ByDeadline().rank(seen(*late, *free), ())) == [1, 0, 3, 2]
 
 
-def test_lanes_without_a_budget_go_by_completion_time_and_arrival():
+def test_untimed_requests_go_by_completion_time_and_arrival():
     dues = NEVER, 900, 50, 900
     waits = [one(i, "bulk", UNTIMED, done_by=due) for i, due in enumerate(dues)]
     assert numbers(ByDeadline().rank(seen(line(BULK, *waits)), ())) == [2, 1, 3, 0]
 
 
-def test_ageing_is_for_those_who_run_too_and_the_relegated():
+def test_running_and_relegated_sequences_age_too():
     order, old = ByDeadline(patience=100, turn=1), one(1, "bulk", UNTIMED)
     lines = line(CHAT, one(9, first_by=5)), line(BULK, one(3, "bulk", UNTIMED))
     assert numbers(order.rank(seen(*lines, now=100, running=[old]), [old]))[0] == 1
@@ -216,7 +216,7 @@ def test_ageing_is_for_those_who_run_too_and_the_relegated():
     assert numbers(order.rank(seen(line(CHAT), line(BULK), now=100), ())) == []
 
 
-def test_one_with_a_deadline_that_is_always_put_behind_has_its_turn_too():
+def test_a_timed_request_that_is_always_put_behind_has_its_turn_too():
     order = ByDeadline(patience=100, turn=4)
     large, small = job(0, 10, 9_000), job(1, 2_000, 9)
     for since, first in ((3, 0), (2, 1)):
@@ -226,7 +226,7 @@ def test_one_with_a_deadline_that_is_always_put_behind_has_its_turn_too():
     assert numbers(order.rank(view, [large]))[0] == 0
 
 
-def test_who_waits_for_a_slot_of_its_lane_takes_nobodys_turn():
+def test_a_request_that_waits_for_a_slot_of_its_lane_takes_no_turn():
     order, other = ByDeadline(patience=100, turn=4), replace(VOICE, slots=Share(0, 1))
     full = line(other, one(0, "voice", first_by=5), running=1)
     lines = line(CHAT, one(1, tier=RELEGATED), one(2, first_by=9_000 * MS)), full
@@ -241,7 +241,7 @@ def test_who_waits_for_a_slot_of_its_lane_takes_nobodys_turn():
     assert turns.since == [0, 10]
 
 
-def test_who_waits_for_blocks_of_its_lane_takes_nobodys_turn():
+def test_a_request_that_waits_for_blocks_of_its_lane_takes_no_turn():
     order, other = ByDeadline(patience=100, turn=4), replace(VOICE, blocks=Share(0, 3))
     stuck = line(other, one(0, "voice", first_by=5, prompt=2 * BLOCK + 1), running=1)
     lines = line(CHAT, one(1, tier=RELEGATED), one(2, first_by=9_000 * MS)), stuck
@@ -254,8 +254,8 @@ def test_who_waits_for_blocks_of_its_lane_takes_nobodys_turn():
         assert turns.since == [first ^ 1, 1]
 
 
-def test_whose_own_blocks_are_all_that_its_lane_may_have_has_had_its_turn():
-    """They are reserved when it is counted."""
+def test_a_joining_request_whose_blocks_fill_its_lane_has_had_its_turn():
+    """Its blocks are reserved when its turn is counted."""
     full = line(replace(VOICE, blocks=Share(0, 3)), one(0, "voice", prompt=2 * BLOCK + 1))
     pool, turns = BlockPool(9, BLOCK), Turns()
     pool.blocks_of_lane["voice"], turns.since = 3, [9, 9]
@@ -263,7 +263,7 @@ def test_whose_own_blocks_are_all_that_its_lane_may_have_has_had_its_turn():
     assert turns.since == [0, 10]
 
 
-def test_an_old_answer_without_a_budget_does_not_take_the_turn_of_a_prompt_with_one():
+def test_an_old_untimed_decode_does_not_take_the_turn_of_a_relegated_prompt():
     order = ByDeadline(patience=100, turn=4)
     answer, late = decoding(1, lane="bulk", tier=UNTIMED), one(5, tier=RELEGATED)
     runs = [answer, late, one(7, first_by=200)]
@@ -272,7 +272,7 @@ def test_an_old_answer_without_a_budget_does_not_take_the_turn_of_a_prompt_with_
     assert numbers(order.rank(view._replace(step=5), runs)) == [7, 5, 1]
 
 
-def test_work_is_compared_with_deadlines_at_the_drift():
+def test_work_is_scaled_by_the_drift_before_it_is_compared_with_deadlines():
     view = seen(line(CHAT, job(0, 50, 35), job(1, 60, 17)))
     assert numbers(ByDeadline().rank(view, ())) == [0, 1]
     one_token = row_features(0, 1, 1)
@@ -281,8 +281,8 @@ def test_work_is_compared_with_deadlines_at_the_drift():
     assert numbers(ByDeadline().rank(view, ())) == [1, 0], "the second alone is in time"
 
 
-def test_without_prices_all_is_in_time():
-    """Where a step of one token costs nothing, those who decode take nothing of it."""
+def test_all_requests_are_in_time_where_a_step_of_one_token_costs_nothing():
+    """Decodes take no part of such a step."""
     running = [decoding(9, first_by=0)]
     lines = line(CHAT, one(0, first_by=5), one(1, first_by=3))
     pairs = StepCost(Rates(pair=7))
@@ -291,7 +291,7 @@ def test_without_prices_all_is_in_time():
 
 
 @pytest.mark.parametrize("order", [FirstCome(), Priority(), ShortestFirst()])
-def test_the_other_orders_put_the_relegated_behind_all_who_wait(order):
+def test_the_other_orders_put_relegated_requests_behind_all_others_that_wait(order):
     waits = [one(i, tier=TIMED if i % 2 else RELEGATED) for i in range(4)]
     runs = [one(9)]
     assert numbers(order.rank(seen(line(CHAT, *waits)), runs)) == [9, 1, 3, 0, 2]
@@ -304,7 +304,7 @@ def times(*running, now=0, policy=BY_SLACK):
     return policy.allow(seen(now=now, running=running)).nanoseconds
 
 
-def test_a_step_is_as_long_as_those_who_decode_can_spare():
+def test_a_step_is_as_long_as_the_slack_of_the_decodes():
     shortest = Estimates(COST).shortest
     assert times() == BY_SLACK.stretch * shortest, "nobody decodes"
     assert times(policy=BySlack(stretch=3)) == 3 * shortest
@@ -317,14 +317,14 @@ def test_a_step_is_as_long_as_those_who_decode_can_spare():
 
 
 def arriving(lane, *waiting, now=0, prompt=0, **rest):
-    """The time of a step beside this lane, whose median prompt has so many tokens."""
+    """The time of a step beside this lane, whose median prompt has `prompt` tokens."""
     view = seen(line(lane, *waiting), now=now, **rest)
     for _ in range(16 if prompt else 0):
         view.estimates.promises.made(lane.name, prompt, Promise(made=0, span=1, end=NEVER - 1))
     return BY_SLACK.allow(view).nanoseconds
 
 
-def test_a_step_leaves_those_who_may_come_the_time_for_their_prompt():
+def test_a_step_leaves_requests_that_may_come_time_for_their_prompts():
     estimates = Estimates(COST)
     shortest, alone = estimates.shortest, estimates.prompt_alone
     urgent = Lane("voice", Budget(ttft=120 * MS))
@@ -342,7 +342,7 @@ def test_a_step_leaves_those_who_may_come_the_time_for_their_prompt():
     assert arriving(Lane("answers", Budget(e2e=90 * MS)), prompt=20) == BY_SLACK.stretch * shortest
 
 
-def test_a_step_ends_when_the_first_token_is_due_of_one_who_has_just_come():
+def test_a_step_ends_when_the_first_token_of_a_request_just_come_is_due():
     lane = Lane("voice", Budget(ttft=90 * MS))
     longest = arriving(lane, prompt=4)
     assert longest == 57 * MS, "of 90 less 14 three quarters"
@@ -361,7 +361,7 @@ def test_a_step_ends_when_the_first_token_is_due_of_one_who_has_just_come():
     assert arriving(lane, preempted, now=60 * MS, prompt=4) == longest, "it came in time"
 
 
-def test_a_budget_that_cannot_be_kept_gives_prompts_no_more_time_than_one_who_has_just_come():
+def test_beside_an_unkeepable_tpot_a_new_request_still_limits_the_prompts_of_a_step():
     strict = decoding(1, generated=1, first_token=65 * MS, tpot=10 * MS)
     lane = Lane("voice", Budget(ttft=130 * MS))
 
@@ -374,8 +374,8 @@ def test_a_budget_that_cannot_be_kept_gives_prompts_no_more_time_than_one_who_ha
     assert least(fresh) == max(32, (54 * MS - estimates.decoding(1, 4)) // MS)
 
 
-def test_prompts_have_the_time_of_the_others_where_a_budget_cannot_be_kept():
-    """A step with the least of a prompt takes longer than the one has for a token."""
+def test_beside_an_unkeepable_tpot_prompts_have_the_slack_of_the_other_decodes():
+    """A step with the least of a prompt takes longer than the strict decode has for a token."""
 
     def allowed(*running):
         return BY_SLACK.allow(seen(now=30 * MS, running=running))
@@ -404,23 +404,23 @@ def test_prompts_have_the_time_of_the_others_where_a_budget_cannot_be_kept():
         {"first_token": 1, "tier": UNTIMED},
     ],
 )
-def test_whose_next_token_is_not_due_makes_no_step_short(rest):
+def test_a_sequence_whose_next_token_is_not_due_shortens_no_step(rest):
     assert times(decoding(1, **rest), now=60 * MS) == BY_SLACK.stretch * Estimates(COST).shortest
 
 
 @pytest.mark.parametrize("scheduled", [5, 0])
-def test_who_needs_more_or_less_than_a_token_makes_no_step_short(scheduled):
-    """Its last token is being computed, or it was preempted and begins anew."""
+def test_a_sequence_that_needs_more_or_less_than_one_token_shortens_no_step(scheduled):
+    """The last token is being computed, or the sequence was preempted and begins anew."""
     other = decoding(1, first_token=1, tpot=20 * MS)
     assert times(other, now=60 * MS) == 0
     other.scheduled = scheduled
     assert times(other, now=60 * MS) == BY_SLACK.stretch * Estimates(COST).shortest
 
 
-# -- who may miss a step, who is relegated, who loses its blocks
+# -- deferred decodes, relegated requests, victims
 
 
-def test_those_without_a_deadline_may_miss_a_step_but_for_the_least_of_their_lane():
+def test_decodes_without_a_deadline_may_miss_a_step_beyond_their_lanes_least():
     bulk = replace(BULK, slots=Share(least=1))
     running = [decoding(i, lane="bulk", tier=UNTIMED) for i in (3, 1)]
     running += [decoding(5), decoding(6, tier=RELEGATED)]
@@ -429,7 +429,7 @@ def test_those_without_a_deadline_may_miss_a_step_but_for_the_least_of_their_lan
     assert Nobody().deferred(seen(), joins=True) == frozenset()
 
 
-def test_those_with_time_to_spare_may_miss_a_step_while_there_are_prompts():
+def test_decodes_with_time_to_spare_may_miss_a_step_while_there_are_prompts():
     soon = 2 * Estimates(COST).shortest  # 22 ms
     timed = {"first_token": 0, "tpot": soon}
     running = [decoding(0, **timed), decoding(1, 2, **timed), decoding(2), decoding(3, tpot=soon)]
@@ -447,10 +447,10 @@ def test_those_with_time_to_spare_may_miss_a_step_while_there_are_prompts():
 @pytest.mark.parametrize(
     "expected, pace, spare", [(10, 0, True), (10, 56, True), (10, 57, False), (0, 57, True)]
 )
-def test_an_answer_that_is_due_misses_steps_only_with_half_of_its_time_to_spare(
+def test_an_answer_with_an_e2e_limit_misses_steps_only_with_half_its_time_to_spare(
     expected, pace, spare
 ):
-    """Eight tokens are expected, and it is due in 896 ms."""
+    """With `expected` 10, eight tokens are to come. The answer is due in 896 ms."""
     made = decoding(1, generated=2, most=100, first_token=0, done_by=896 * MS)
     made.request = replace(made.request, expected=expected)
     view = seen(line(CHAT), running=[made])
@@ -459,7 +459,7 @@ def test_an_answer_that_is_due_misses_steps_only_with_half_of_its_time_to_spare(
     assert numbers(WithTimeToSpare(2).deferred(view, joins=True)) == [1][: int(spare)]
 
 
-def test_who_cannot_be_in_time_even_alone_is_relegated():
+def test_a_request_whose_first_token_is_late_even_alone_is_relegated():
     waits = [one(i, first_by=(13 + i) * MS) for i in range(3)]
     started = decoding(7, first_by=0, first_token=5)
     again = one(8, first_by=0, first_token=5)
@@ -483,14 +483,14 @@ def told(number, expected, **rest):
     return made
 
 
-def test_who_waits_and_would_end_too_late_is_relegated():
+def test_a_waiting_request_that_would_end_too_late_is_relegated():
     """A prompt takes 14 ms, and four more tokens of an answer 44 ms."""
     waits = [one(i, done_by=(200 + i) * MS) for i in range(2)]
     waits += [told(2, 2, done_by=200 * MS), told(3, 4, most=99, done_by=189 * MS)]
     waits += [one(4), one(5, first_by=156 * MS), decoding(6, first_token=0, done_by=183 * MS)]
     waits.append(
         one(8, arrived=143 * MS, done_by=183 * MS)
-    )  # just come: half of its time is spared
+    )  # just come: its answer counts for half of its time at most
     view = seen(line(CHAT, *waits), now=143 * MS, running=[decoding(7, first_token=0, done_by=9)])
     assert numbers(Hopeless().relegated(view)) == [5, 3], "nothing is known of the others"
     for _ in range(ENOUGH):
@@ -518,12 +518,12 @@ def test_an_answer_longer_than_those_before_may_still_end_too_late():
         assert numbers(Hopeless().relegated(view)) == late
 
 
-def test_who_wants_no_answer_is_not_late_for_its_first_token():
+def test_a_request_for_0_tokens_is_not_late_for_its_first_token():
     view = seen(line(CHAT, one(1, first_by=9, most=0), one(2, first_by=9)))
     assert numbers(Hopeless().relegated(view)) == [2]
 
 
-def test_who_waits_and_can_end_in_time_again_is_so():
+def test_a_relegated_request_that_can_end_in_time_again_is_restored():
     late = [one(i, tier=RELEGATED, done_by=(13 + i) * MS) for i in range(2)]
     again = {"tier": RELEGATED, "first_by": 9, "first_token": 5}
     late.append(decoding(2, **again, done_by=99 * MS))
@@ -534,7 +534,7 @@ def test_who_waits_and_can_end_in_time_again_is_so():
     assert numbers(Hopeless().restored(view._replace(now=14 * MS + 1))) == [2, 3, 4]
 
 
-def test_victims_go_by_tier_then_by_lane_then_by_what_they_lose():
+def test_victims_are_ranked_by_tier_then_by_lane_then_by_what_they_lose():
     worse, better = Lane("worse", priority=1), Lane("better")
     runs = [
         one(0, "better", TIMED),
@@ -550,8 +550,8 @@ def test_victims_go_by_tier_then_by_lane_then_by_what_they_lose():
     assert numbers(ByLane().victims(spared)) == [3, 2, 1, 4, 5, 0], "but never before a later tier"
 
 
-def test_a_victim_does_not_lose_the_blocks_that_others_use():
-    """Three have computed 40, 20 and 9 tokens in blocks of four, of which they share some."""
+def test_blocks_that_others_use_are_no_loss_of_a_victim():
+    """Three sequences have computed 40, 20 and 9 tokens in blocks of four, and share some."""
     runs = [
         one(1, "bulk", UNTIMED, computed=40, blocks=[*range(1, 11)]),  # 8 tokens of its own
         one(2, "bulk", UNTIMED, computed=20, blocks=[1, 2, 21, 22, 23]),  # 12
@@ -609,7 +609,7 @@ def test_a_relegated_request_joins_a_group_when_its_window_is_over(join):
         (lambda: Settings(8, BLOCK, (Lane("a", chunk=0),)), "lane 'a' has a chunk of 0 tokens"),
     ],
 )
-def test_what_cannot_be_obeyed_is_refused_by_its_name(make, words):
+def test_settings_that_cannot_be_obeyed_are_refused_by_name(make, words):
     with pytest.raises(SettingError, match=words) as raised:
         make()
     assert "\n" not in str(raised.value)
@@ -619,7 +619,7 @@ def settings(**parts):
     return Settings(8, BLOCK, (Lane(),), Policies(**parts))
 
 
-def test_the_cells_of_a_step_that_is_sized_by_its_time_are_its_tokens():
+def test_a_step_sized_by_its_time_has_step_tokens_cells():
     assert Policies(chunk=BySlack(), step_tokens=80).cells(1_000) == 80
     assert not Policies(chunk=Fixed(8)).goes_by_tier
     assert Policies(relegate=Hopeless()).goes_by_tier and Policies(preempt=ByLane()).goes_by_tier

@@ -1,4 +1,4 @@
-"""Which items are the next call of a function."""
+"""Which items go into the next call of a function."""
 
 import pytest
 
@@ -34,7 +34,7 @@ def item(id, at=0, cost=1, lane="bulk", **times):
 
 def engine(policy, *commands, lanes=LANES, depth=1):
     """A function whose calls take BASE and EACH for each cell, in virtual time. A last item comes
-    after ten seconds, because a closing engine waits for nobody."""
+    after ten seconds, because a closing engine holds no call."""
     settings = Settings(64, 1 << 40, lanes, Policies(policy, step_tokens=NEVER), depth=depth)
     clock = VirtualClock()
     timed = sorted([*commands, item("z", 10_000 * MS)], key=lambda each: each[0])
@@ -79,7 +79,7 @@ def test_a_prompt_that_is_a_range_is_served_like_any_other(prompt):
     assert [(row.prompt, row.generated) for row in rows] == [(3, 3), (3, 3), (1, 0)]
 
 
-def test_it_has_its_size_at_most_and_the_oldest_are_first():
+def test_a_call_has_its_size_at_most_and_the_oldest_items_go_first():
     assert calls(Calls(2), *items("a b c")) == [(0, "a b"), (7, "c")]
 
 
@@ -105,13 +105,13 @@ def test_a_window_ends_when_the_cost_leaves_no_room_for_a_padded_item():
     assert calls(Calls(9, window=50 * MS, cost=12, bounds=(4,)), *padded[:2]) == [(50, "a b")]
 
 
-def test_each_lane_has_its_window():
+def test_each_lane_has_a_window_of_its_own():
     both = [*items("a", lane="bulk"), *items("b", 10 * MS, lane="slow")]
     join = Calls(8, window=80 * MS, windows={"slow": 5 * MS})
     assert calls(join, *both) == [(15, "a b")]
 
 
-def test_a_closing_engine_waits_for_nobody():
+def test_a_closing_engine_starts_a_call_before_its_window_ends():
     settings = Settings(64, 1 << 40, LANES, Policies(Calls(8, window=90 * MS), step_tokens=NEVER))
     clock = VirtualClock()
     inbox = TraceInbox(items("a"), clock)
@@ -121,12 +121,12 @@ def test_a_closing_engine_waits_for_nobody():
     assert clock.now() == 6 * MS
 
 
-def test_a_call_costs_no_more_than_it_may_and_one_item_always_starts():
+def test_a_call_keeps_to_its_cost_but_one_item_always_starts():
     mixed = [*items("a b", cost=3), *items("c", cost=9), *items("d", cost=2)]
     assert calls(Calls(8, cost=6), *mixed) == [(0, "a b"), (11, "c"), (25, "d")]
 
 
-def test_a_class_of_length_is_a_call_of_its_own_padded_to_its_bound():
+def test_a_length_class_is_a_call_of_its_own_padded_to_its_bound():
     mixed = [*items("a b", cost=3), *items("c", cost=9), *items("d", cost=8), *items("e", cost=20)]
     made = engine(Calls(8, bounds=(4, 10)), *mixed)
     while not made.scheduler.finished:
@@ -139,7 +139,7 @@ def test_a_class_of_length_is_a_call_of_its_own_padded_to_its_bound():
     ]
 
 
-def test_classes_wait_for_their_own_windows():
+def test_length_classes_wait_for_their_own_windows():
     mixed = [*items("a", cost=3), *items("b", 20 * MS, cost=9), *items("c", 21 * MS, cost=9)]
     join = Calls(2, window=30 * MS, bounds=(4, 10))
     assert calls(join, *mixed) == [(21, "b c"), (46, "a")]
@@ -156,7 +156,7 @@ def test_the_earliest_deadline_goes_first_then_the_better_lane():
 
 @pytest.mark.parametrize("size", [8, 4])
 def test_a_window_ends_in_time_for_the_deadline(size):
-    """With 30 ms, and a call of two that takes 7."""
+    """The items are due within 30 ms, and a call of two takes 7."""
     made = calls(
         Calls(size, window=900 * MS),
         *items("v w", lane="slow"),
@@ -187,27 +187,27 @@ AT = 2_000 * MS
 
 
 def test_a_call_is_cut_where_it_would_make_its_first_item_late():
-    """Five and five times one is more than nine milliseconds: the call has four at most."""
+    """A call of five takes 10 ms and the first item has 9.5 ms: the call has four at most."""
     some = [*items("a", AT, end_by=AT + 9 * MS + MS // 2), *items("b c d e f", AT)]
     (first, second) = learned(*some)
     assert first == (0, "a b c d")
     assert second == (9, "e f")
 
 
-def test_who_is_late_already_goes_last_and_cuts_nothing():
+def test_an_item_that_is_late_already_goes_last_and_cuts_no_call():
     some = [*items("a", AT, end_by=AT + 3 * MS), *items("b c", AT, end_by=AT + 60 * MS)]
     made = learned(*some, *items("d", AT), size=3)
     assert made == [(0, "b c d")], "a expires while they run"
 
 
-def test_all_are_late_and_served_all_the_same():
-    """A lane's budget drops nobody."""
+def test_items_that_are_all_late_are_served_all_the_same():
+    """A lane's budget drops no item."""
     tight = (Lane("bulk", Budget(e2e=MS)),)
     assert calls(Calls(2), *items("a b c"), lanes=tight)[:2] == [(0, "a b"), (7, "c")]
 
 
-def test_in_a_backlog_those_whom_a_whole_call_makes_late_give_way():
-    """A call of three takes 8 ms, one of two 7: cut for `a`, the line would grow."""
+def test_in_a_backlog_items_that_a_whole_call_makes_late_give_way():
+    """A call of three takes 8 ms, one of two 7. If calls were cut for `a`, the line would grow."""
     some = [*items("a", AT, end_by=AT + 15 * MS // 2), *items("b c d", AT, end_by=AT + 99 * MS)]
     assert learned(*some, size=3)[0] == (0, "b c d")
     assert learned(*some[:3], size=3)[0] == (0, "a b"), "without a backlog it is cut for it"
@@ -226,7 +226,7 @@ def test_a_full_call_is_decided_while_another_runs():
 
 @pytest.fixture
 def running():
-    """A scheduler that knows what calls take, and one of them that was decided at AT."""
+    """A scheduler that knows what calls take, with one call in flight, decided at AT."""
     settings = Settings(
         64, 1 << 40, LANES, Policies(Calls(4, ahead=True), step_tokens=NEVER), depth=2
     )
@@ -241,8 +241,8 @@ def running():
     return made
 
 
-def test_a_call_is_decided_just_before_the_one_that_runs_ends(running):
-    """It takes 6 ms. With one item the lead is LEAD and its share."""
+def test_a_call_is_decided_just_before_the_running_one_ends(running):
+    """The running call takes 6 ms. The lead is LEAD, plus LEAD_EACH for a waiting item."""
     at = AT + BASE + EACH - LEAD
     assert running.schedule(AT + MS).wake_at == at, "nobody has come yet, but somebody may"
     running.apply([item("b", AT + MS)[1]], AT + MS)
@@ -251,7 +251,7 @@ def test_a_call_is_decided_just_before_the_one_that_runs_ends(running):
     assert len(running.schedule(early.wake_at).rows) == 1
 
 
-def test_nothing_is_decided_for_nobody_or_when_the_call_lasts_longer_than_foreseen(running):
+def test_no_call_is_decided_ahead_without_items_or_beside_an_overdue_call(running):
     late = running.schedule(AT + BASE + EACH - LEAD)
     assert not late.rows and late.wake_at == NEVER
     running.apply([item("b", AT + MS)[1]], AT + MS)
@@ -281,7 +281,7 @@ def test_an_item_ends_as_computed_and_has_its_share_of_the_call():
         ({"ahead": True, "bounds": (4,)}, "cannot be decided while another runs"),
     ],
 )
-def test_what_cannot_be_obeyed_is_refused(wrong, said):
+def test_settings_of_calls_that_cannot_be_obeyed_are_refused(wrong, said):
     with pytest.raises(SettingError, match=said):
         Calls(**{"size": 2} | wrong)
 
@@ -291,7 +291,7 @@ def test_a_window_of_an_unknown_lane_is_refused():
         Settings(8, lanes=LANES, policies=Policies(Calls(2, windows={"none": 1})))
 
 
-def test_an_item_goes_by_when_it_is_due_and_is_never_dropped_for_it():
+def test_items_go_by_their_due_times_and_are_never_dropped_for_them():
     waiting = item("d", 1, due=40 * MS), item("c", 1, due=30 * MS), item("e", 1, due=3 * MS)
     assert calls(Calls(1), item("a"), item("b", 1), *waiting) == [
         (0, "a"),
@@ -302,14 +302,14 @@ def test_an_item_goes_by_when_it_is_due_and_is_never_dropped_for_it():
     ]
 
 
-def test_a_due_cuts_a_call_as_a_budget_does():
-    warm = [*items("v w x y"), item("u", 50 * MS)]  # so that the line is known
+def test_a_due_time_cuts_a_call_as_a_budget_does():
+    warm = [*items("v w x y"), item("u", 50 * MS)]  # so that the cost is known
     asked = [item(each, 500 * MS, due=507 * MS) for each in "abc"]
     assert calls(Calls(4), *warm, *asked)[2:] == [(500, "a b"), (507, "c")]
 
 
-def test_nobody_is_held_beyond_when_it_was_planned_to_end():
-    warm = [*items("v w x y"), item("u", 50 * MS)]  # so that the line is known: 5 ms and 1 an item
+def test_no_item_is_held_beyond_its_planned_end():
+    warm = [*items("v w x y"), item("u", 50 * MS)]  # so that the cost is known: 5 ms and 1 an item
     policy = Calls(4, window=100 * MS)
     asked = [item(each, 500 * MS, planned=520 * MS, due=900 * MS) for each in "ab"]
     assert calls(policy, *warm, *asked)[-1] == (513, "a b"), "520 less the 7 of the call"
@@ -317,8 +317,8 @@ def test_nobody_is_held_beyond_when_it_was_planned_to_end():
     assert calls(policy, *warm, *late)[-1] == (500, "a b"), "its call is whole"
 
 
-def test_who_would_be_dropped_before_the_call_ends_goes_last():
-    """All five are late. Three still have time until they would be dropped."""
+def test_items_that_would_be_dropped_before_the_call_ends_go_last():
+    """All five items are late. Three of them would not be dropped before the call ends."""
     lost = [item(each, 100 * MS, due=101 * MS, end_by=107 * MS) for each in "ab"]
     late = [item(each, 100 * MS, due=102 * MS, end_by=160 * MS) for each in "cde"]
     assert calls(Calls(3), *items("v w"), *lost, *late)[1] == (100, "c d e")
@@ -328,11 +328,11 @@ def test_who_would_be_dropped_before_the_call_ends_goes_last():
     "ends, begun",
     [(62, [(50, "x y"), (57, "c d")]), (90, [(50, "a b x y"), (57, "c d")])],
 )
-def test_a_call_is_not_decided_ahead_for_those_who_would_be_dropped(ends, begun):
-    """While x and y run until 57, a and b wait, whose call would end at 64. Then come c and d."""
+def test_no_call_is_decided_ahead_for_items_that_would_be_dropped(ends, begun):
+    """x and y run until 57. A call of a and b, which wait, would end at 64. Then c and d come."""
     commands = [
         *items("v w"),
-        item("u", 20 * MS),  # so that the line is known
+        item("u", 20 * MS),  # so that the cost of calls is known
         *[item(each, 50 * MS, due=58 * MS) for each in "xy"],
         *[item(each, 50 * MS, end_by=ends * MS) for each in "ab"],
         *[item(each, 52 * MS, end_by=80 * MS) for each in "cd"],

@@ -62,7 +62,7 @@ def shape(start):
         (Continuous(4), view(), (0, False, [], NEVER)),
     ],
 )
-def test_each_join_policy_starts_the_requests_it_should(join, seen, start):
+def test_each_join_policy_starts_the_expected_requests(join, seen, start):
     assert shape(join.start(seen)) == start
 
 
@@ -127,7 +127,7 @@ def test_orders_break_ties_by_arrival_number():
     assert ranked(Priority()) == [3, 2, 1, 4]
 
 
-def test_mix_prefers_prompts_or_takes_turns():
+def test_prefill_first_prefers_prompts_and_alternate_takes_turns():
     prefill_first = [(kinds.prefill, kinds.decode) for kinds in PrefillFirst().choices(view())]
     assert prefill_first == [(True, False), (False, True)]
     assert Alternate().choices(view()) == PrefillFirst().choices(view())
@@ -144,8 +144,8 @@ def test_the_youngest_is_preempted_first_and_the_last_victim_last():
     "lengths, now, closing, start",
     [
         ([3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # two short ones make a group
-        ([9, 3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # of two due classes, that of the oldest
-        ([3, 9], 1, False, (0, [], 10)),  # none to share a group with, and none overdue
+        ([9, 3, 9, 3], 1, False, (2, [0, 2], NEVER)),  # two full classes: that of the oldest
+        ([3, 9], 1, False, (0, [], 10)),  # no class is full, none is overdue
         ([9, 3], 10, False, (1, [0], NEVER)),  # overdue, alone
         ([9, 3], 1, True, (1, [0], NEVER)),
         ([], 1, True, (0, [], NEVER)),

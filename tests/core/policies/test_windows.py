@@ -1,4 +1,4 @@
-"""Windows that follow the load: longer while the budget holds and others come, shorter if not."""
+"""Windows that follow the load: longer while the budget holds and requests wait, else shorter."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -54,7 +54,7 @@ def after(rows, waiting=3, between=(16, 48), count=4):
 GOOD, LATE = row(), row(arrived=-20)
 
 
-def test_it_grows_by_a_sixteenth_of_the_way_up_to_its_high():
+def test_a_window_grows_by_a_sixteenth_of_its_range_up_to_its_high():
     assert after([GOOD] * 7) == []
     (change,) = after([GOOD] * 8)
     assert (change.lane, change.what, change.before, change.after) == ("chat", "window", 16, 18)
@@ -63,12 +63,12 @@ def test_it_grows_by_a_sixteenth_of_the_way_up_to_its_high():
     assert [each.after for each in after([GOOD] * 8 * 3, between=(0, 2))] == [1, 2]
 
 
-def test_it_stays_while_no_other_would_have_a_place_and_a_round_is_a_group():
+def test_a_window_stays_while_nobody_waits_and_a_round_is_a_group():
     assert after([GOOD] * 40, waiting=0) == []
     assert after([GOOD] * 11, count=12) == [] and after([GOOD] * 12, count=12)
 
 
-def test_a_tenth_is_cut_down_to_its_low_where_requests_are_late_for_their_wait():
+def test_late_requests_cut_a_tenth_of_the_window_down_to_its_low():
     changes = after([GOOD] * 8 * 16 + [LATE] * 8 * 16)[16:]
     sizes = [48, 43, 38, 34, 30, 27, 24, 21, 18, 16]
     assert [(each.before, each.after) for each in changes] == [*pairwise(sizes)]
@@ -87,8 +87,8 @@ def test_a_tenth_is_cut_down_to_its_low_where_requests_are_late_for_their_wait()
     ],
     ids=["cancelled", "failed", "no budget", "expired in its line", "queue", "any limit"],
 )
-def test_which_requests_say_something(rest, grows):
-    """First it grows twice, so that a cut is seen."""
+def test_a_window_follows_only_requests_that_kept_or_missed_a_budget(rest, grows):
+    """The window first grows twice, so that a cut is seen."""
     changes = after([GOOD] * 16 + [row(**rest)] * 8)[2:]
     assert [each.after > each.before for each in changes] == ([] if grows is None else [grows])
 
@@ -97,7 +97,7 @@ def test_which_requests_say_something(rest, grows):
 
 
 def served(budget, join, every=7 * MS, count=400):
-    """Requests come at equal distances; a step takes 30 ms. The changes, and the load."""
+    """Requests come at equal distances; a step takes 30 ms. Changes, lane loads, group sizes."""
     lanes = Lane("chat", budget), Lane("bulk")
     scheduler = Scheduler(Settings(500, BLOCK, lanes, Policies(join, step_tokens=64)))
     clock = VirtualClock()
@@ -112,7 +112,7 @@ def served(budget, join, every=7 * MS, count=400):
     return scheduler.ledger.take_changes(), scheduler.load(0).lanes, groups
 
 
-def test_a_lane_waits_longer_while_its_budget_allows_it():
+def test_the_window_of_a_lane_grows_as_far_as_its_budget_allows():
     join = Dynamic(24, 0, {"chat": 160 * MS}, lows={"chat": 0})
     changes, lanes, groups = served(Budget(ttft=10_000 * MS), join, count=1_200)
     assert [each.after for each in changes] == [10 * MS * n for n in range(1, 17)]
@@ -126,14 +126,14 @@ def test_a_lane_waits_longer_while_its_budget_allows_it():
     )
 
 
-def test_one_window_for_all_follows_the_lanes_that_have_no_other():
+def test_the_common_window_follows_the_lanes_without_one_of_their_own():
     join = Dynamic(24, 160 * MS, {"bulk": 5 * MS}, lows={"": 0})
     changes, lanes, _ = served(Budget(ttft=10_000 * MS), join)
     assert {(each.lane, each.what) for each in changes} == {("", "window")}
     assert lanes["chat"].window == changes[-1].after and lanes["bulk"].window == 5 * MS
 
 
-def test_a_full_group_and_a_quiet_lane_leave_it():
+def test_full_groups_and_a_quiet_lane_leave_a_window_unchanged():
     wide, lows = Budget(ttft=10_000 * MS), {"chat": 0}
     full = Dynamic(2, 0, {"chat": 160 * MS}, lows=lows)
     assert served(wide, full)[0] == (), "there is no place for more"
@@ -141,7 +141,7 @@ def test_a_full_group_and_a_quiet_lane_leave_it():
     assert served(wide, quiet, every=100 * MS, count=40)[0] == (), "nobody waits"
 
 
-def test_without_windows_the_load_has_none():
+def test_without_windows_the_load_tells_no_window():
     assert Scheduler(Settings(8)).load(0).lanes["default"].window == NEVER
 
 
@@ -238,6 +238,6 @@ def settings_of(join):
     return Settings(8, lanes=(Lane("bulk"), Lane("chat", BUDGET)), policies=Policies(join))
 
 
-def test_a_budget_for_the_window_is_enough():
+def test_one_lane_with_a_budget_is_enough_for_a_window_that_follows_the_load():
     assert settings_of(Dynamic(3, 5, {"chat": 1}, lows={"chat": 1})).lanes
     assert settings_of(Dynamic(3, 5, lows={"": 1})).lanes
