@@ -42,14 +42,14 @@ def learned(load, prefill=10, **drains):
     return load._replace(lanes=lanes, prefill=prefill)
 
 
-def test_nothing_is_promised_before_anything_is_known():
+def test_the_eta_of_an_accepted_request_is_now_while_no_rate_is_known():
     load = loaded().load(50)
     assert (load.prefill, load.lanes["default"].tokens, load.capacity) == (0, 6, 15)
     load = learned(load, prefill=0)
     assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60)
 
 
-def test_the_promise_is_the_wait_of_the_lane_plus_the_prompts_own_time():
+def test_the_eta_is_the_wait_of_the_lane_plus_the_prompts_own_time():
     load = learned(loaded().load(50), default=3)
     assert admit(ask("a", 4, 4, lane="bulk"), load, 60) == Accept(60 + 6 // 3 + 10 * 4)
     load = learned(loaded().load(50))
@@ -57,8 +57,8 @@ def test_the_promise_is_the_wait_of_the_lane_plus_the_prompts_own_time():
 
 
 def waits(order, lanes, late=""):
-    """By lane, after one request of each: as many tokens as its place, counted from one. late: a
-    lane whose request is relegated."""
+    """The wait by lane, after one request in each: the n-th lane's has n tokens. late: a lane whose
+    request is relegated."""
     policies = Policies(order=order)
     scheduler = Scheduler(Settings(4, 4, lanes, policies, cost=StepCost.of(1)))
     for tokens, lane in enumerate(lanes, 1):
@@ -69,7 +69,7 @@ def waits(order, lanes, late=""):
     return {name: wait(line, load) for name, line in load.lanes.items()}
 
 
-def test_a_request_of_higher_priority_does_not_wait_for_others():
+def test_a_request_does_not_wait_for_requests_of_lower_priority():
     lanes = (Lane("low", priority=1), Lane("high"), Lane("high too"), Lane("other", priority=1))
     assert waits(Priority(), lanes) == {"low": 3, "high": 2, "high too": 3, "other": 4}
     assert waits(FirstCome(), lanes) == dict.fromkeys(["low", "high", "high too", "other"], 4)
@@ -77,7 +77,7 @@ def test_a_request_of_higher_priority_does_not_wait_for_others():
     assert late == {"low": 3, "high": 2, "high too": 3, "other": 3}, "the relegated come last"
 
 
-def test_by_deadline_a_lane_with_a_budget_waits_for_no_other_lane_and_no_relegated_request():
+def test_by_deadline_a_timed_lane_waits_for_no_untimed_lane_and_no_relegated_request():
     timed = Budget(ttft=100)
     chat, voice = Lane("chat", timed, priority=9), Lane("voice", timed)
     lanes = (chat, voice, Lane("bulk", priority=1), Lane("nightly"))
@@ -91,8 +91,8 @@ def test_by_deadline_a_lane_with_a_budget_waits_for_no_other_lane_and_no_relegat
     assert waits(order, lanes, "chat") == {"nightly": 3, "chat": 0, "bulk": 3, "none": 4}
 
 
-def test_by_deadline_a_request_waits_for_those_of_other_lanes_that_are_due_earlier():
-    """Of a laxer lane, those who have waited for as long as it is laxer."""
+def test_by_deadline_a_request_waits_for_those_due_earlier_in_other_timed_lanes():
+    """In a laxer lane, these are the requests that have waited for as long as it is laxer."""
     lanes = (
         Lane("voice", Budget(ttft=300)),
         Lane("chat", Budget(ttft=1_000, e2e=4_000)),
@@ -116,13 +116,13 @@ def test_by_deadline_a_request_waits_for_those_of_other_lanes_that_are_due_earli
         NEVER // 2,
     ]
     assert waits(500) == {"voice": 8, "chat": 80, "report": 800, "spoken": 8_000}
-    # Of eight tokens one in report for voice, 199 of 1,399 ns, and five of them for chat.
+    # Of report's eight tokens one precedes voice (199 of 1,399 ns), and five precede chat.
     assert waits(1_401) == {"voice": 100, "chat": 500, "report": 800, "spoken": 8_000}
-    assert waits(3_002)["voice"] == 400  # four: those who came in the first 1,800 of 3,000 ns
+    assert waits(3_002)["voice"] == 400  # four: those that came in the first 1,800 of 3,000 ns
     assert waits(3_002, relegated=1)["voice"] == 100  # one: 300 of the 1,500 in which one is due
 
 
-def test_by_deadline_the_wait_is_what_the_engine_has_foreseen():
+def test_by_deadline_the_wait_comes_from_the_engines_eta():
     lane, second = Lane("voice", Budget(ttft=300)), 10**9
     scheduler = Scheduler(
         Settings(4, 4, (lane,), Policies(order=ByDeadline()), cost=StepCost.of(1))
@@ -139,9 +139,9 @@ def test_by_deadline_the_wait_is_what_the_engine_has_foreseen():
     assert wait(line._replace(due=0), load) == 0, "it does not go by deadline"
 
 
-def test_what_the_engine_has_foreseen_follows_the_line_since_then():
-    """It was 3 s when 40 tokens waited. A lane without a budget, and who is relegated, count for
-    nothing."""
+def test_the_engines_eta_is_scaled_by_how_the_line_has_changed_since():
+    """The wait was 3 s when 40 tokens waited. Lanes without a budget and relegated requests count
+    for nothing."""
     lanes = (Lane("voice", Budget(ttft=300)), Lane("bulk"))
     settings = Settings(400, 4, lanes, Policies(order=ByDeadline()), cost=StepCost.of(1))
     empty = learned(Scheduler(settings).load(0), prefill=10)
@@ -161,7 +161,7 @@ def test_what_the_engine_has_foreseen_follows_the_line_since_then():
     assert foreseen_wait(30, 40, empty) == 30 * 10, "there is a slot for each"
 
 
-def test_a_line_full_of_late_requests_has_places_once_they_have_started():
+def test_a_line_full_of_relegated_requests_says_when_they_have_started():
     lane = Lane("default", Budget(ttft=1), max_waiting=1, max_waiting_tokens=3)
     policies = Policies(order=ByDeadline())
     scheduler = Scheduler(Settings(4, 4, (lane,), policies, cost=StepCost.of(1)))
@@ -175,7 +175,7 @@ def test_a_line_full_of_late_requests_has_places_once_they_have_started():
     assert full(line, load, 5).retry_at == 5 + 10 * 3
 
 
-def test_a_request_that_its_lanes_blocks_could_never_hold_is_refused():
+def test_a_request_larger_than_the_blocks_of_its_lane_is_refused():
     lanes = (Lane("default", blocks=Share(most=2)), Lane("free"))
     load = Scheduler(Settings(4, 4, lanes)).load(0)
     refused = admit(ask("a", 4, 5), load, 0)
@@ -212,7 +212,7 @@ def test_a_refusal_has_a_reason_and_a_time_to_retry(request_, reason, retry_at):
     assert load == learned(loaded().load(50)), "a snapshot is a value"
 
 
-def test_a_lane_full_of_tokens_takes_a_request_once_it_has_drained():
+def test_a_lane_full_of_tokens_says_when_it_has_drained_and_takes_what_fits():
     scheduler = loaded()
     scheduler.apply([Add(ask("b", 7, 2, lane="bulk"))], 50)
     load = learned(scheduler.load(50), default=1, bulk=1)
@@ -253,8 +253,8 @@ def test_a_wait_of_minutes_is_told_without_an_exponent():
     )
 
 
-def test_where_slots_and_blocks_are_free_nobody_waits_as_long_as_when_they_were_not():
-    """A line's drain rate is remembered from a time in which it stood."""
+def test_free_slots_and_blocks_shorten_the_wait_given_by_an_old_drain_rate():
+    """A line's drain rate is remembered from a time in which the line stood still."""
     load = learned(loaded().load(50), default=6e-9)
     line, begin, second = load.lanes["default"], 60, 10**9
     assert (load.running, line.waiting, load.slots, load.free_blocks) == (1, 2, 4, 3)
@@ -272,7 +272,7 @@ def test_where_slots_and_blocks_are_free_nobody_waits_as_long_as_when_they_were_
         assert wait(scarce.lanes["default"], scarce) == second
 
 
-def test_the_prompts_of_all_lines_come_one_after_the_other():
+def test_with_free_slots_the_wait_is_the_time_of_all_waiting_prompts():
     scheduler = loaded()
     scheduler.apply([Add(ask("b", 1, 2, lane="bulk"))], 50)
     load = learned(scheduler.load(50), default=1e-9, bulk=1e-9)._replace(slots=9, free_blocks=9)
@@ -283,7 +283,7 @@ def test_the_prompts_of_all_lines_come_one_after_the_other():
     "join, slots",
     [(Continuous(4), 4), (Static(4), 0), (Dynamic(4, 5), 0), (Calls(4), 0)],
 )
-def test_only_slots_that_fill_one_by_one_are_told(join, slots):
+def test_the_load_tells_only_slots_that_fill_one_by_one(join, slots):
     settings = Settings(4, 4, policies=Policies(join, step_tokens=4))
     assert Scheduler(settings).load(0).slots == slots
 
@@ -325,7 +325,7 @@ def test_a_closing_engine_refuses():
 )
 @example(4, 5, "shared", [], False)
 @example(4, 4, "shared", [], False)
-def test_the_engine_refuses_by_its_lines_what_its_snapshot_refuses(
+def test_the_engine_refuses_exactly_what_its_snapshot_refuses(
     prompt, tokens, lane, waiting, closes
 ):
     lanes = (
@@ -392,7 +392,7 @@ def test_impossible_sampling_is_refused(sampling, words):
     assert sampling.problem().startswith(words) and bool(sampling.problem()) == bool(words)
 
 
-def test_a_request_of_a_vector_generates_nothing():
+def test_a_request_of_a_vector_with_tokens_to_generate_is_refused():
     load = loaded().load(50)
     asked = ask("a", 4, 3, lane="bulk", pooling="last")
     assert admit(asked, load, 60) == Refuse(

@@ -34,7 +34,7 @@ def ids(events):
     return [event.id for event in events]
 
 
-def test_a_lanes_longest_wait_follows_from_its_limits():
+def test_a_lanes_queue_limit_sets_when_a_request_must_start():
     assert Budget(queue=5).start_by(100) == 105
     assert Budget().start_by(100) == NEVER
 
@@ -157,8 +157,8 @@ def test_an_idle_engine_wakes_for_a_deadline_and_the_journal_keeps_it():
     assert again.ledger.requests == scheduler.ledger.requests and told == events
 
 
-def test_who_is_cut_off_by_its_deadline_would_have_been_longer():
-    """Else only short answers would be known, and the next would be begun too late as well."""
+def test_an_answer_cut_off_by_its_deadline_counts_as_a_longer_one():
+    """Else only short answers would be known, and the next one would begin too late as well."""
     scheduler = make(9_999, Policies(Continuous(1)))
     for i in range(ENOUGH):
         scheduler.apply([Add(ask(f"r{i}", 3, 90, i, end_by=10 * i + 5))], 10 * i)

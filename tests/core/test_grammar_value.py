@@ -29,7 +29,7 @@ WORD = Grammar("regex", "[a-z]+")
         (Grammar("lark", "x" * 65_537), "a grammar may have 65536 characters, and this has 65537"),
     ],
 )
-def test_what_is_wrong_with_a_grammar_is_said(grammar, words):
+def test_an_invalid_grammar_is_refused_with_its_problem(grammar, words):
     said = Sampling(stop_tokens=ENDS, grammar=grammar).problem()
     assert said == grammar.problem()
     assert re.fullmatch(words, said)

@@ -24,7 +24,7 @@ def test_the_shares_of_a_step_sum_to_it_with_the_remainder_in_the_first_row():
     assert scheduler.ledger.spent == 103
 
 
-def test_the_metrics_of_a_request():
+def test_the_metrics_of_a_request_follow_their_definitions():
     row = RequestRow(
         id="a",
         lane="chat",

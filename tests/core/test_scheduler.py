@@ -116,8 +116,8 @@ def test_a_preempted_sequence_loses_only_the_blocks_that_were_needed(more, start
     assert len(batch.rows[0].blocks) == 5, "the whole table, as the executor had dropped it"
 
 
-def test_nothing_is_recomputed_that_another_has_computed_meanwhile():
-    """It had computed 4 of 13 tokens, and finds 12 of them."""
+def test_a_preempted_prompt_recomputes_nothing_that_another_computed_meanwhile():
+    """The preempted prompt had 4 of 13 tokens computed, and then finds 12 of them."""
     policies = Policies(Continuous(1), Priority(), chunk=Fixed(4))
     scheduler = make(16, policies, ("slow", "fast"))
     scheduler.apply([Add(ask("a", 13, 1, lane="slow"))], 0)
@@ -306,7 +306,7 @@ def test_apply_checks_the_hard_limits_again():
     assert [row.good for row in scheduler.ledger.requests] == [False, False]
 
 
-def test_who_was_refused_at_the_door_is_in_the_books_and_nowhere_else():
+def test_a_request_refused_at_admission_leaves_only_a_ledger_row():
     lane = Lane("chat", Budget(ttft=7))
     scheduler = Scheduler(Settings(8, BLOCK, (lane,)))
     before = scheduler.load(5)
@@ -318,7 +318,7 @@ def test_who_was_refused_at_the_door_is_in_the_books_and_nowhere_else():
     scheduler.check()
 
 
-def test_tenants_do_not_share_a_prefix():
+def test_requests_with_different_salts_do_not_share_a_prefix():
     for salt, cached in (("x", 4), ("y", 0)):
         scheduler = make(16)
         requests = [ask("a", 8, 1, salt="x"), ask("b", 8, 1, arrived=MS, salt=salt)]
@@ -350,7 +350,7 @@ def test_blocks_are_kept_for_a_head_that_was_overtaken_too_often(
 
 
 @pytest.mark.parametrize("misfits, joins", [(MISFITS, 1), (MISFITS + FAR - 1, 1), (600, 0)])
-def test_one_that_fits_joins_behind_a_bounded_number_of_misfits(misfits, joins):
+def test_a_request_that_fits_joins_behind_a_bounded_number_of_misfits(misfits, joins):
     scheduler = make(4)
     scheduler.apply([Add(ask("long", 4, 12))], 0)
     run(scheduler, scheduler.schedule(0))
@@ -399,7 +399,7 @@ def test_a_group_is_padded_up_to_its_bucket_and_a_single_token_is_not():
 
 
 def padded(join, lengths):
-    """Tokens that are padding, and all that are computed, when each prompt has one answer token."""
+    """Tokens of padding, and all computed tokens, when each prompt has one answer token."""
     scheduler = make(512, Policies(join, step_tokens=10_000))
     scheduler.apply([Add(ask(f"r{n}", (n,) * n, 1)) for n in lengths] + [Close()], 0)
     while not scheduler.finished:
@@ -420,7 +420,7 @@ def test_a_length_class_is_padded_to_its_longest_or_up_to_its_bound():
     assert padded(join, (100, 90)) == (10, 200), "beyond the last bound: to the longest"
 
 
-def test_in_the_place_of_one_that_does_not_fit_none_of_another_length_class_starts():
+def test_no_request_of_another_length_class_takes_the_place_of_a_misfit():
     scheduler = make(6, Policies(LengthClasses(2, (4,), 0)))
     adds = ask("a", 3, 9), ask("b", (5,) * 3, 13), ask("c", (6,) * 5, 1)
     scheduler.apply(map(Add, adds), 0)
@@ -524,7 +524,7 @@ def test_a_follower_whose_leader_has_ended_starts_by_itself(end):
     "began, token, until", [(10, NEVER, 40), (10, 30, 20), (25, 30, 25), (10, 50, 20)]
 )
 def test_a_follower_waits_until_its_leader_starts_but_not_before_it_came(began, token, until):
-    """It came at 20 and started at 40. A leader without a token has computed nothing for it."""
+    """The follower came at 20 and started at 40. A leader without a token has computed nothing."""
     leader = Sequence(0, ask("a", 3, 3), [1], first_scheduled=began, first_token=token)
     follower = Sequence(1, ask("b", 3, 3, arrived=20), [1], leader, first_scheduled=40)
     assert follower.waited_until == until
@@ -558,7 +558,7 @@ def test_shortest_first_orders_by_prompt_and_max_tokens():
     assert [row.sequence for row in scheduler.schedule(0).rows] == [3, 1]
 
 
-def test_a_member_that_was_in_no_step_yet_can_be_cancelled():
+def test_a_group_member_that_was_in_no_step_yet_can_be_cancelled():
     scheduler = make(32, Policies(join=Static(2), chunk=Fixed(4)))
     scheduler.apply([Add(ask("a", 8, 3)), Add(ask("b", (5,) * 5, 3))], 0)
     run(scheduler, scheduler.schedule(0))
