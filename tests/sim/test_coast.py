@@ -53,7 +53,7 @@ COST = StepCost(
     residuals=(Residuals(NOISY), Residuals(NOISY[::2])),
     echoes=(Echo(300, 10_000_000), Echo(500, 900_000_000)),
 )
-MANY = 12 * MS // LOOK  # where more wait, they are not looked at in each step
+MANY = 12 * MS // LOOK  # if more wait, they are not looked at in each step
 CHEAPER = replace(
     COST, wake=0, wake_tail=(), turn=0, knee=7
 )  # other prices for the scheduler, so that it sees a drift
@@ -117,7 +117,7 @@ def test_coasting_gives_the_rows_of_single_steps(case, gathering):
 @pytest.mark.parametrize("gathering", [UNPADDED, PADDED])
 @pytest.mark.parametrize("join", [Continuous(3), Static(3), Dynamic(3, 20 * MS)])
 def test_most_steps_of_long_answers_are_skipped(join, gathering):
-    """One ends early while others wait for its slot, blocks run out, and a cancel comes."""
+    """An answer ends early while others wait for its slot, blocks run out, and a cancel comes."""
     asks = [ask(f"r{i}", (i,) * (5 + i), 60 - 9 * i, arrived=i * MS) for i in range(5)]
     asks = [replace(each, lane="chat") for each in asks]
     timed = [*((each.arrived, Add(each)) for each in asks), (400 * MS, Cancel("r0"))]
@@ -145,14 +145,14 @@ def test_a_policy_that_depends_on_time_is_asked_at_every_step():
     assert_same(both)
 
 
-def test_while_more_run_than_a_step_has_tokens_they_take_turns():
+def test_coasting_keeps_the_turns_of_more_sequences_than_a_step_has_tokens():
     asks = [ask(f"r{i}", (i,) * 2, 12, lane="chat") for i in range(4)]
     case = Case(60, Policies(Crowd(4)), [(0, Add(each)) for each in asks])
     fewer = Retune(1, replace(case.policies, step_tokens=3), case.lanes)
     assert_same(replace(case, timed=[*case.timed, (60 * MS, fewer)]))
 
 
-def test_a_lane_that_may_have_no_more_blocks_preempts_its_own():
+def test_coasting_keeps_the_preemptions_of_a_lane_at_its_block_limit():
     lanes = (Lane("bulk"), Lane("chat", blocks=Share(0, 6)))
     asks = [ask(f"r{i}", (i,) * 5, 14, lane="chat") for i in range(2)]
     case = Case(60, Policies(), [(0, Add(each)) for each in asks], lanes=lanes)
@@ -212,8 +212,8 @@ def test_a_run_with_a_journal_takes_every_step():
     assert [record.step for record in kept] == [row.step for row in scheduler.ledger.steps]
 
 
-def test_one_sequence_ends_in_the_step_before_another_fills_a_block():
-    """With blocks of four tokens: the prompt of five ends when that of one is at eight."""
+def test_coasting_keeps_an_end_in_the_step_before_another_sequence_fills_a_block():
+    """Blocks have four tokens. The prompt of five ends when that of one is at eight."""
     asks = [ask("a", (1,) * 5, 8, lane="chat"), ask("b", (2,), 30, lane="chat")]
     assert_same(Case(60, Policies(), [(0, Add(each)) for each in asks]))
 
@@ -228,8 +228,8 @@ def test_coasting_works_with_other_block_sizes(size, blocks):
     assert fewer < built / 2
 
 
-def test_one_lacks_a_block_where_another_has_a_whole_one_to_fill():
-    """Computed again in chunks of a block, it has one more than it has begun to fill."""
+def test_coasting_sees_a_lacking_block_beside_a_sequence_with_one_to_spare():
+    """A sequence recomputed in chunks of a block has one block more than it has begun to fill."""
     asks = [ask(f"r{i}", (i,) * 4, 14, lane="chat", arrived=30 * i * MS) for i in range(3)]
     policies = Policies(Continuous(4), chunk=Fixed(BLOCK))
     built, fewer = assert_same(Case(9, policies, [(each.arrived, Add(each)) for each in asks]))
@@ -257,8 +257,8 @@ def test_the_garbage_collector_is_left_as_it_was(was_on):
         gc.enable()
 
 
-def test_nothing_is_skipped_before_everybody_has_its_promise():
-    """So many wait that those who came last are looked at a few steps later."""
+def test_no_step_is_skipped_before_every_request_has_its_promise():
+    """So many wait that the last to come are looked at a few steps later."""
     times = [MS * (i // 100) for i in range(MANY + 200)]
     asked = [ask(f"r{i}", (i,) * 4, 9, arrived=at, lane="chat") for i, at in enumerate(times)]
     policies = Policies(Continuous(1), chunk=Fixed(4), step_tokens=8)
@@ -271,7 +271,7 @@ def test_nothing_is_skipped_before_everybody_has_its_promise():
 
 @pytest.mark.parametrize("late", ["refuse", "relegate"])
 def test_the_pace_of_a_long_answer_is_seen_while_its_steps_are_skipped(late, monkeypatch):
-    """Alone it becomes faster. Whether one who comes can end in time goes by that pace."""
+    """Alone, the answer gets faster. By its pace a new request can end in time or not."""
     cost = StepCost(device=Rates(step=10_000 * MS, row=20_000 * MS), pieces=((0, 1_000 * MS),))
     lanes = (Lane("chat", Budget(e2e=5_000 * MS), late=late),)
     asks = [ask("long", (9,) * 5, 400, lane="chat", expected=400)]
@@ -295,35 +295,35 @@ SLACK = Policies(
 
 
 def mixed(tpot, bulk=24, least=0):
-    """Three with a budget and three without, whose lane keeps so many slots."""
+    """Three timed requests and three untimed ones, whose lane keeps `least` slots."""
     lanes = (Lane("bulk", slots=Share(least)), Lane("chat", Budget(ttft=NEVER, tpot=tpot)))
     asks = [ask(f"c{i}", (i,) * 5, 60 - 9 * i, lane="chat") for i in range(3)]
     asks += [ask(f"b{i}", (9, i) * 3, bulk - i, lane="bulk") for i in range(3)]
     return Case(90, SLACK, [(0, Add(each)) for each in asks], lanes=lanes, cost=COST)
 
 
-def test_steps_with_time_for_those_without_a_budget_are_skipped():
+def test_steps_with_time_for_untimed_decodes_are_skipped():
     built, fewer = assert_same(mixed(60 * MS, bulk=70))
     assert fewer < built / 2
 
 
 @pytest.mark.parametrize("least", [0, 1])
 @pytest.mark.parametrize("gathering", [UNPADDED, PADDED])
-def test_those_without_a_budget_miss_the_same_steps(gathering, least):
-    """A step of all six takes longer than the others have for a token."""
+def test_untimed_decodes_miss_the_same_steps(gathering, least):
+    """A step of all six takes longer than the timed requests have for a token."""
     case = mixed(12 * MS, bulk=70, least=least)
     assert_same(case, gathering=gathering)
     rows = left(case, True, gathering=gathering)[0].ledger.steps
     assert any(row.rows < row.running for row in rows[3:]), "nobody misses a step"
 
 
-def test_those_within_the_least_of_their_lane_never_miss_a_step():
+def test_steps_are_skipped_if_all_untimed_decodes_are_within_their_lanes_least():
     built, fewer = assert_same(mixed(12 * MS, bulk=70, least=3))
     assert fewer < built / 2
 
 
 @pytest.mark.parametrize("slots, in_time", [(4, 1), (4, 3), (3, 0)])
-def test_steps_are_skipped_while_those_without_a_budget_wait_for_a_slot(slots, in_time):
+def test_steps_are_skipped_while_untimed_requests_wait_for_a_slot(slots, in_time):
     lanes = (Lane("bulk"), Lane("chat", Budget(ttft=NEVER, tpot=60 * MS)))
     asks = [ask(f"c{i}", (i,) * 5, 60 - 9 * i, lane="chat") for i in range(in_time)]
     asks += [ask(f"b{i}", (9, i) * 3, 70 - 7 * i, lane="bulk") for i in range(8)]
@@ -333,8 +333,8 @@ def test_steps_are_skipped_while_those_without_a_budget_wait_for_a_slot(slots, i
     assert fewer < built / 2
 
 
-def test_nothing_is_skipped_while_somebody_waits_who_may_be_late():
-    """One with a TTFT waits for the slot of another, and is relegated there."""
+def test_no_step_is_skipped_while_a_waiting_request_may_become_late():
+    """A request with a TTFT waits for another's slot, and is relegated while it waits."""
     lanes = (Lane("bulk"), Lane("chat", Budget(ttft=300 * MS, tpot=60 * MS)))
     asks = [ask(f"c{i}", (i,) * 5, 60, lane="chat") for i in range(2)]
     case = Case(90, replace(SLACK, join=Continuous(1)), [(0, Add(each)) for each in asks])
@@ -342,22 +342,22 @@ def test_nothing_is_skipped_while_somebody_waits_who_may_be_late():
     assert built - 62 < fewer < built, "until the first has ended"
 
 
-def test_whoever_is_too_late_to_catch_up_holds_nobody_up():
+def test_a_decode_too_late_to_catch_up_does_not_prevent_skipping():
     built, fewer = assert_same(mixed(MS, bulk=70))
     assert fewer < built / 2
 
 
 @pytest.mark.parametrize("tpot", [12_400_000, 12_700_000])
 def test_each_stretch_ends_where_the_drift_may_change(tpot):
-    """Steps take longer than the scheduler knows at first, and less and less have time for all. A
-    block is as long as the time between two changes."""
+    """Steps take longer than the scheduler knows at first, and fewer and fewer have time for all. A
+    block has as many tokens as there are steps between two changes of the drift."""
     known = replace(COST, device=replace(COST.device, step=1_000_000_000, decode=0))
     built, fewer = assert_same(mixed(tpot, bulk=140), size=16, known=known)
     assert fewer < built
 
 
-def test_a_request_in_time_after_all_is_looked_at_first():
-    """It was relegated while it waited, because steps were expected to take longer."""
+def test_coasting_restores_a_relegated_request_that_is_in_time_after_all():
+    """The request was relegated while it waited, because steps were expected to take longer."""
     lanes = (Lane("bulk"), Lane("chat", Budget(ttft=40 * MS, tpot=9 * MS)))
     asks = [ask("b", (9,) * 5, 60, lane="bulk"), ask("c", (1,) * 9, 30, lane="chat")]
     timed = [(0, Add(each)) for each in asks]
@@ -369,21 +369,21 @@ def test_a_request_in_time_after_all_is_looked_at_first():
 
 
 @pytest.mark.parametrize("chunk", [Whole(), Fixed(8)])
-def test_steps_of_any_length_have_time_for_all(chunk):
+def test_steps_are_skipped_where_no_time_limits_them(chunk):
     policies = replace(SLACK, chunk=chunk, defer=WithoutDeadline())
     built, fewer = assert_same(replace(mixed(12 * MS, bulk=70), policies=policies))
     assert fewer < built / 2
 
 
 class Unforeseen:
-    """Does not say what it will allow."""
+    """A chunk policy that does not say what it will allow."""
 
     def allow(self, view):
         return BySlack().allow(view)
 
 
 class Unsteady:
-    """Does not say that its answer stays the same."""
+    """A defer policy that does not say that its answer stays the same."""
 
     def deferred(self, view, *, joins):
         return WithoutDeadline().deferred(view, joins=joins)

@@ -1,4 +1,4 @@
-"""More requests come than can end in time: those that still can are served, and not the oldest."""
+"""In overload, the requests that can still end in time are served, and not the oldest ones."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ from headway.strategies.registry import by_budgets
 from tests.traces import MS, ask
 
 COST = StepCost.of(10 * MS, per_token=5 * MS)  # four at once are twice as slow as one
-SLOTS, ANSWER, GAP = 4, 20, 75 * MS  # four answers take 680 ms: 44 % of those that come
+SLOTS, ANSWER, GAP = 4, 20, 75 * MS  # four answers take 680 ms: 44 % of the requests that come
 
 
 def served(policies, late=RELEGATE, count=400):

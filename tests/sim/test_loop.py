@@ -8,7 +8,7 @@ from headway.errors import StuckError
 from headway.sim.loop import run
 
 
-def test_sleeping_takes_no_time_and_keeps_the_order():
+def test_sleeping_takes_only_virtual_time_and_keeps_the_order():
     async def main():
         loop, told = asyncio.get_running_loop(), []
 
@@ -32,7 +32,7 @@ def test_timeouts_are_of_virtual_time():
     assert run(main()) == 5.0
 
 
-def test_who_waits_for_ever_is_told():
+def test_a_task_that_waits_for_ever_is_reported_as_stuck():
     async def main():
         await asyncio.get_running_loop().create_future()
 

@@ -20,7 +20,7 @@ def drawn(*echoes, quantiles=QUANTILES, count=20_000, step=STEP):
 
 
 def lasting(kept):
-    """The time constant, in nanoseconds, with which this share is left one step later."""
+    """The time constant, in nanoseconds, that leaves the share `kept` after one step."""
     return round(-STEP / log(kept))
 
 
@@ -73,7 +73,7 @@ def test_correlation_fades_with_time_and_not_with_steps():
         assert correlation(values, 8 * STEP // step) == pytest.approx(exp(-1), abs=0.05)
 
 
-def test_sums_vary_more_than_those_of_independent_steps():
+def test_sums_of_correlated_steps_vary_more_than_of_independent_ones():
     """The wait behind a hundred steps has the tails of their sum."""
 
     def spread(values):

@@ -21,7 +21,7 @@ from headway.sim.replay import JournalInbox, replay
 from headway.strategies.registry import by_budgets
 from tests.traces import COST, MS, THRASH, Case, Spy, ask, cases, run
 
-# Each request finds an engine that has looked ahead while it was idle, and does so anew.
+# The engine looks ahead while it is idle, and does so anew when each request comes.
 APART = [(at * MS, Add(ask(f"r{at}", 4, 9, at * MS, lane="chat"))) for at in range(0, 9_000, 200)]
 IDLE = Case(12, by_budgets(2), APART, cost=COST)
 

@@ -1,4 +1,4 @@
-"""Another strategy and other lanes between two steps: nobody is lost, and a replay is exact."""
+"""Another strategy and other lanes between two steps: no request is lost, a replay is exact."""
 
 from contextlib import suppress
 from dataclasses import replace
@@ -57,7 +57,7 @@ def budgets_of(case):
 
 @settings(deadline=None)
 @given(retuned_cases())
-def test_answers_never_change_books_balance_and_a_replay_is_exact(case):
+def test_retunes_change_no_answer_books_balance_and_a_replay_is_exact(case):
     done = run(case)
     said = {id: [] for id in case.requests}
     for each in done.events:
@@ -85,8 +85,8 @@ def policies(**parts):
     return Policies(**{"join": Continuous(4), "step_tokens": 24} | parts)
 
 
-def test_a_group_ends_under_the_rule_it_began_with():
-    """Three start together; the strategy that would let the fourth join waits for their end."""
+def test_a_group_ends_under_the_strategy_it_began_with():
+    """Three requests start together. The strategy that would let a fourth join waits for them."""
     adds = [(0, Add(ask(f"r{i}", 4, 3 + i, lane="chat"))) for i in range(3)]
     fourth = 15 * MS, Add(ask("r3", 4, 2, 15 * MS, lane="chat"))
     retune = 16 * MS, Retune(1, policies(), LANES)
@@ -99,7 +99,7 @@ def test_a_group_ends_under_the_rule_it_began_with():
     assert rows["r3"].first_scheduled < rows["r2"].finished
 
 
-def test_of_two_that_wait_for_a_group_the_later_one_counts():
+def test_of_two_retunes_that_wait_for_a_group_the_later_one_counts():
     adds = [(0, Add(ask(f"r{i}", 4, 9, lane="chat"))) for i in range(3)]
     first, second = Retune(1, policies(), LANES), Retune(2, policies(chunk=Fixed(3)), LANES)
     last = 400 * MS, Add(ask("late", 4, 2, 400 * MS, lane="chat"))
@@ -109,7 +109,7 @@ def test_of_two_that_wait_for_a_group_the_later_one_counts():
     assert done.scheduler.ledger.requests[-1].version == 2
 
 
-def test_those_who_run_end_before_the_first_group_starts():
+def test_running_requests_end_before_the_first_group_starts():
     adds = [(0, Add(ask("r0", 4, 9, lane="chat"))), (0, Add(ask("r1", 4, 2, lane="chat")))]
     retune = 30 * MS, Retune(1, policies(join=Dynamic(2, 0)), LANES)
     late = 31 * MS, Add(ask("late", 4, 2, 31 * MS, lane="chat"))
@@ -118,8 +118,8 @@ def test_those_who_run_end_before_the_first_group_starts():
     assert by_id["late"].first_scheduled >= by_id["r0"].finished
 
 
-def test_a_lane_whose_share_shrinks_still_ends_what_came_before():
-    """It needs four blocks, and its lane has one from now on: alone it may have them."""
+def test_a_lane_whose_blocks_shrink_still_ends_the_requests_that_came_before():
+    """A request needs four blocks, and its lane has one from now on. Alone it may have four."""
     small = Lane("chat", priority=-1, blocks=Share(0, 1))
     adds = [(0, Add(ask(f"r{i}", 12, 3, lane="chat"))) for i in range(2)]
     retune = 0, Retune(1, policies(join=Continuous(1)), (Lane("bulk"), small))
@@ -142,7 +142,7 @@ def test_a_request_is_judged_by_the_budget_with_which_it_came():
     assert rows.scheduler.load(0).version == 7
 
 
-def test_who_was_relegated_is_not_where_nobody_is_any_more():
+def test_a_retune_to_a_policy_that_relegates_nobody_restores_the_relegated():
     lanes = (Lane("bulk"), Lane("chat", Budget(ttft=1), -1))
     hopeless = policies(relegate=Hopeless())
     scheduler = Scheduler(Settings(12, 4, lanes, hopeless, cost=COST))
@@ -158,7 +158,7 @@ def relegating(budget, late="relegate"):
     return policies(relegate=Hopeless()), lanes
 
 
-def test_who_was_relegated_is_not_where_its_lane_takes_the_late():
+def test_a_retune_to_a_lane_that_takes_late_requests_restores_the_relegated():
     hopeless, lanes = relegating(Budget(ttft=1))
     scheduler = Scheduler(Settings(12, 4, lanes, hopeless, cost=COST))
     scheduler.apply([Add(ask("a", 4, 3, lane="chat"))], MS)
@@ -168,7 +168,7 @@ def test_who_was_relegated_is_not_where_its_lane_takes_the_late():
     assert scheduler.load(MS).lanes["chat"].relegated == 0
 
 
-def test_who_waits_already_is_late_for_the_end_that_its_lane_asks_for_now():
+def test_a_waiting_request_can_be_late_by_the_new_e2e_limit_of_its_lane():
     hopeless, lanes = relegating(Budget(ttft=10**10))
     scheduler = Scheduler(Settings(12, 4, lanes, hopeless, cost=COST))
     scheduler.apply([Add(ask("a", 4, 3, lane="chat"))], MS)
@@ -190,6 +190,6 @@ def test_who_waits_already_is_late_for_the_end_that_its_lane_asks_for_now():
         (Settings(9, 4, LANES), Retune(1, policies(relegate=Hopeless()), LANES), "cost model"),
     ],
 )
-def test_what_cannot_change_is_named(settings, retune, why):
+def test_a_retune_of_what_cannot_change_is_refused_by_name(settings, retune, why):
     with pytest.raises(SettingError, match=why):
         settings.retuned(retune.policies, retune.lanes, retune.version)

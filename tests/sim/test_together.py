@@ -1,4 +1,4 @@
-"""Several engines in one virtual time: nobody hears of anything before it has happened."""
+"""Several engines in one virtual time: no event is told before it has happened."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,7 +15,7 @@ from headway.sim.together import Member, Together
 
 
 class Relay:
-    """Each request goes through all engines in a row; a record is kept of all that is told."""
+    """Each request goes through all engines in a row. The log keeps all events that are told."""
 
     def __init__(self, prices, windows=None):
         windows = windows or [0] * len(prices)
@@ -66,8 +66,8 @@ def test_a_request_passes_from_engine_to_engine_at_the_time_of_its_end():
     ]
 
 
-def test_what_ends_first_is_told_first_whatever_was_decided_first():
-    """Engine 0 begins a long step at 10. Engine 1 ends three before that is told."""
+def test_ends_are_told_in_order_of_time_whatever_was_decided_first():
+    """Engine 0 begins a step of 190 ns at 100. Engine 1 ends r0 before the end of that is told."""
     relay = Relay([(10, 90), (4, 0)])
     log = relay.run([0, 1, 2])
     assert log == sorted(log, key=lambda told: told[0])
@@ -76,7 +76,7 @@ def test_what_ends_first_is_told_first_whatever_was_decided_first():
     ] * 2
 
 
-def test_arrivals_come_between_and_before_the_step_of_the_same_time():
+def test_arrivals_are_taken_in_before_the_step_of_the_same_time():
     relay = Relay([(10, 0)])
     assert [id for at, _, id, _ in relay.run([0, 10, 10])] == ["r0", "r1", "r2"]
     rows = relay.members[0].scheduler.ledger

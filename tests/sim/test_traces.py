@@ -21,7 +21,7 @@ from tests.traces import BLOCK, COST, MS, THRASH, answer, ask, cases, make, run,
 
 
 def check_answers(case, scheduler, events):
-    """One row each, in order of time, with the unbatched answer; all blocks and accounts closed."""
+    """One row per request, ordered times, the unbatched answers; all blocks and accounts closed."""
     said, scores = {id: [] for id in case.requests}, {id: [] for id in case.requests}
     vectors = dict.fromkeys(case.requests, b"")
     for each in events:
@@ -77,7 +77,7 @@ def test_every_request_ends_with_its_own_answer_and_all_blocks_are_free(case):
 @settings(deadline=None)
 @given(cases(), st.integers(0, 2))
 def test_a_request_that_cannot_begin_fails_alone(case, seed):
-    """For any reason; the others begin in the same step and get their own answers."""
+    """It may fail for any reason. The others begin in the same step and get their own answers."""
 
     def begins(begun):
         if begun.sampling.seed == seed:
@@ -124,7 +124,7 @@ def test_two_steps_in_flight_need_no_second_loop(case):
     check_answers(case, scheduler, events)
 
 
-def test_the_random_traces_reach_the_rare_paths():
+def test_the_thrash_case_preempts_all_requests_but_the_oldest():
     rows = run(THRASH).scheduler.ledger.requests
     preemptions = [(row.id, row.preemptions) for row in rows]
     assert preemptions == [("r0", 0), ("r1", 1), ("r2", 3), ("r3", 2)]

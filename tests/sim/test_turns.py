@@ -1,4 +1,4 @@
-"""If more sequences run than fit a step they take turns, and none is left out for ever."""
+"""If more sequences run than fit a step, they take turns and none is left out for ever."""
 
 from dataclasses import replace
 
@@ -80,7 +80,7 @@ def crowds(draw):
 
 @settings(deadline=None)
 @given(crowds())
-def test_between_two_turns_of_a_sequence_every_other_has_few_turns(crowd):
+def test_between_two_turns_of_a_sequence_no_other_has_more_turns_than_run(crowd):
     policies, asks = crowd
     scheduler = make(ROOM, policies)
     turns = Turns(scheduler)
@@ -96,7 +96,7 @@ def test_between_two_turns_of_a_sequence_every_other_has_few_turns(crowd):
 
 
 def decoding(policies, count):
-    """A scheduler with so many sequences that have their first token only."""
+    """A scheduler with `count` sequences that have only their first token."""
     roomy = replace(policies, chunk=Whole(), step_tokens=1_000)
     scheduler = make(ROOM, roomy)
     scheduler.apply([Add(ask(f"r{i}", (i,) * 3, 50)) for i in range(count)], 0)
@@ -122,7 +122,7 @@ def test_a_prompt_gets_its_turn_although_decoding_fills_every_step(chunk):
         scheduler.settings, policies=replace(scheduler.settings.policies, step_tokens=5)
     )
     scheduler.apply([Add(ask("late", (9,) * 8, 1))], 0)
-    turns.step()  # it joins with the rest of the step
+    turns.step()  # the late request joins with the rest of the step
     scheduler.settings = replace(
         scheduler.settings, policies=replace(scheduler.settings.policies, step_tokens=4)
     )

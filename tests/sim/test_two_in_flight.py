@@ -75,7 +75,7 @@ def test_the_next_step_is_submitted_before_the_first_is_back():
 
 @pytest.mark.parametrize("depth, took", [(1, 4 * 10), (2, 10 + 3 * 8)])
 def test_the_host_works_while_the_device_does(depth, took):
-    """Of 10 ms a step 2 are the host's, before it. It has nothing to do beside the first."""
+    """Of a step's 10 ms the first 2 are the host's. Only the first step's overlap with nothing."""
     cost = StepCost(device=Rates(step=8 * MS * 1000), host=Rates(step=2 * MS * 1000))
     made, _, clock = engine((0, Add(ask("a", 5, 4))), depth=depth, cost=cost)
     finish(made)
@@ -87,14 +87,14 @@ def test_the_host_works_while_the_device_does(depth, took):
 HOSTED = StepCost(Rates(step=6 * MS * 1000, token=MS * 1000), host=Rates(step=2 * MS * 1000))
 
 
-def test_a_step_behind_another_is_foreseen_without_the_hosts_part():
+def test_a_step_behind_another_is_predicted_without_the_hosts_part():
     made, _, _ = engine((0, Add(ask("a", 5, 60))), cost=HOSTED, known=True)
     finish(made)
     spent = [row.nanoseconds for row in made.scheduler.ledger.steps]
     assert spent[:2] == [13 * MS, 7 * MS] and made.scheduler.estimates.drift == 1_000
 
 
-def test_a_token_past_a_stop_token_is_computed_for_nobody():
+def test_a_token_computed_past_a_stop_token_is_waste():
     request = ask("a", 5, 9)
     stop = answer(request)[2]
     request = ask("a", 5, 9, sampling=Sampling(stop_tokens=frozenset({stop})))
@@ -109,8 +109,8 @@ def test_a_token_past_a_stop_token_is_computed_for_nobody():
 @pytest.mark.parametrize(
     "end, kept, why", [(Cancel("a"), 2, Finish.CANCELLED), (Stop("a", 1), 1, Finish.STOP)]
 )
-def test_an_end_from_outside_takes_effect_at_the_next_decision(end, kept, why):
-    """It comes at 10 ms: the second step is in flight, and a third is decided at 16."""
+def test_a_cancel_or_stop_takes_effect_at_the_next_decision(end, kept, why):
+    """The command comes at 10 ms: the second step is in flight, and a third is decided at 16."""
     request = ask("a", 5, 9)
     made, spied, _ = engine((0, Add(request)), (10, end))
     events = finish(made)
@@ -120,7 +120,7 @@ def test_an_end_from_outside_takes_effect_at_the_next_decision(end, kept, why):
     assert made.scheduler.pool.num_free == 40
 
 
-def test_blocks_of_one_that_ends_in_flight_are_waited_for():
+def test_a_request_waits_for_blocks_of_a_sequence_that_ends_in_flight():
     """At 16 ms `a` has ended, but a step still uses two of the five blocks, and `b` needs four."""
     other = ask("b", tuple(range(20, 33)), 2)
     made, _, _ = engine((0, Add(ask("a", 5, 9))), (10, Cancel("a")), (10, Add(other)), blocks=5)
@@ -132,8 +132,8 @@ def test_blocks_of_one_that_ends_in_flight_are_waited_for():
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_a_slot_is_free_for_the_step_after_a_last_row(depth):
-    """Two slots: a long answer, and four of one token each. Nobody has to see a last token to know
-    that it is the last one."""
+    """Two slots, a long answer, and four answers of one token each. That a token is the last one is
+    known before it is sampled."""
     short = [ask(f"b{i}", (20 + i, 7), 1) for i in range(4)]
     adds = [(0, Add(each)) for each in (ask("a", 5, 6), *short)]
     made, spied, _ = engine(*adds, depth=depth, policies=Policies(Continuous(2)))
@@ -150,8 +150,8 @@ MIXED = StepCost(device=Rates(step=7 * MS * 1000), host=Rates(step=MS * 1000))
     [(150, STEP, 1), (170, STEP, 2), (150, MIXED, 2), (10**6, STEP, 2)],
     ids=["felt", "short", "costs the device much", "no hurry"],
 )
-def test_a_step_that_takes_a_good_part_of_a_ttft_is_waited_for(ttft, cost, submitted):
-    """So who arrives meanwhile can join the very next one."""
+def test_no_step_is_decided_behind_one_that_takes_a_good_part_of_a_ttft(ttft, cost, submitted):
+    """So a request that arrives meanwhile can join the very next step."""
     lanes = Lane("calm"), Lane("default", budget=Budget(ttft=ttft * MS))
     made, spied, _ = engine((0, Add(ask("a", 5, 4))), cost=cost, known=True, lanes=lanes)
     events = made.step() + made.step()
@@ -159,8 +159,8 @@ def test_a_step_that_takes_a_good_part_of_a_ttft_is_waited_for(ttft, cost, submi
     assert said(events + finish(made), "a") == answer(ask("a", 5, 4))
 
 
-def test_nobody_is_late_whose_first_token_is_on_its_way():
-    """It comes at 8 ms, and is due at 9. Another step would end at 15."""
+def test_a_request_whose_first_token_is_in_flight_is_not_late():
+    """The token comes at 8 ms and is due at 9. Another step would end at 15."""
     lane = Lane("default", budget=Budget(ttft=9 * MS, tpot=20 * MS))
     first = ask("a", 5, 4), ask("b", 6, 1)
     adds = [(0, Add(each)) for each in first]
@@ -175,7 +175,7 @@ def test_nobody_is_late_whose_first_token_is_on_its_way():
     assert not any(row.relegated for row in made.scheduler.ledger.requests)
 
 
-def test_a_row_that_needs_its_token_waits_for_it():
+def test_a_row_whose_sampling_reads_the_last_token_waits_for_it():
     penalised = ask("a", 5, 4, sampling=Sampling(presence_penalty=0.5))
     made, spied, clock = engine((0, Add(penalised)))
     finish(made)
@@ -184,7 +184,7 @@ def test_a_row_that_needs_its_token_waits_for_it():
     assert Sampling(grammar=Grammar("regex", "a")).reads_tokens
 
 
-def test_a_group_and_short_memory_are_not_looked_past():
+def test_no_step_is_decided_ahead_for_a_group_or_if_blocks_are_short():
     adds = [(0, Add(ask(id, 5, 4))) for id in "ab"]
     made, spied, _ = engine(*adds, policies=Policies(Static(2)))
     finish(made)
@@ -206,7 +206,7 @@ def tiers(least=0):
     return engine(*adds, late, lanes=lanes, policies=by_budgets(2), known=True, cost=COST)
 
 
-def test_who_may_take_a_slot_does_not_find_everybody_in_flight():
+def test_a_request_that_may_take_a_slot_finds_a_sequence_not_in_flight():
     made, _, _ = tiers()
     finish(made)
     rows = {row.id: row for row in made.scheduler.ledger.requests}
@@ -214,7 +214,7 @@ def test_who_may_take_a_slot_does_not_find_everybody_in_flight():
     assert rows["c"].finished < rows["o0"].finished
 
 
-def test_who_may_not_take_a_slot_waits_and_the_others_look_ahead():
+def test_steps_are_decided_ahead_while_a_request_waits_that_may_take_no_slot():
     made, spied, _ = tiers(least=2)
     finish(made)
     rows = {row.id: row for row in made.scheduler.ledger.requests}
@@ -224,20 +224,20 @@ def test_who_may_not_take_a_slot_waits_and_the_others_look_ahead():
     assert len(ahead) > 6
 
 
-def test_policies_are_asked_about_the_time_when_the_step_begins():
+def test_policies_see_the_time_when_their_step_will_begin():
     made, _, clock = engine((0, Add(ask("a", 5, 4))), known=True)
     made.step()
     assert clock.now() == 0 and made.scheduler.view(0).now == 8 * MS
 
 
-def test_the_time_when_a_step_begins_counts_from_when_the_one_in_flight_was_decided():
+def test_the_begin_of_a_step_is_predicted_from_when_the_one_in_flight_was_decided():
     made, _, clock = engine((20, Add(ask("a", 5, 4))), known=True)
     made.step()
     made.step()
     assert clock.now() == 20 * MS and made.scheduler.view(20 * MS).now == 28 * MS
 
 
-def test_that_of_a_step_behind_another_counts_without_the_hosts_part():
+def test_the_begin_of_a_step_is_predicted_without_overlapped_host_time():
     """The first takes 13 ms; the second takes 7, and alone it would take 9."""
     made, _, clock = engine((0, Add(ask("a", 5, 60))), cost=HOSTED, known=True)
     made.step()
@@ -245,7 +245,7 @@ def test_that_of_a_step_behind_another_counts_without_the_hosts_part():
     assert clock.now() == 13 * MS and made.scheduler.view(13 * MS).now == 20 * MS
 
 
-def test_the_time_in_which_others_wait_for_a_step_counts_once():
+def test_time_of_overlapping_steps_counts_once_in_the_drain_rate():
     adds = [(0, Add(ask(id, 5, 4))) for id in "ab"]
     made, _, clock = engine(*adds, policies=Policies(Continuous(1)))
     while not made.scheduler.ledger.requests:
@@ -277,7 +277,7 @@ def test_a_journal_says_which_step_was_decided_and_which_came_back():
         replay_records(made.scheduler.settings, [*records[:-1], more])
 
 
-def test_a_depth_is_refused_that_the_executor_does_not_have():
+def test_a_depth_of_zero_or_beyond_the_executors_is_refused():
     with pytest.raises(SettingError, match="a depth of 0 steps computes nothing"):
         Settings(8, depth=0)
     settings = Settings(8, BLOCK, policies=Policies(Continuous(2)), depth=2)
