@@ -27,7 +27,7 @@ def test_a_cost_file_of_another_executor_is_refused():
     replace(VLLM, analytical=True).check_model(VLLM.model, VLLM.dtype, "torch")
 
 
-def test_a_server_refuses_it_before_anything_is_loaded(tmp_path):
+def test_a_server_refuses_another_executors_cost_file_before_loading_anything(tmp_path):
     path = tmp_path / "cost.json"
     write_cost_file(replace(VLLM, model=display_name(None)), path)
     config = ServerConfig(engine={"cost": str(path)})
@@ -65,7 +65,7 @@ def test_a_cost_file_of_another_kind_of_device_is_refused(tmp_path):
         check_files(config)
 
 
-def test_a_server_says_where_a_cost_file_is_from():
+def test_a_server_warns_of_a_cost_file_of_another_machine_or_a_data_sheet():
     mine = {"processor": processor(), "cores": cores()}
     here = replace(CALIBRATION, machine=mine, threads=1)
     assert cost_warnings(None) == cost_warnings(here, "cpu", 1) == ()

@@ -19,7 +19,7 @@ from headway.errors import SettingError
 from tests.commands.small_cost_model import CALIBRATION
 
 
-def test_files_with_one_stem_and_the_users_own_part_are_apart(tmp_path):
+def test_writers_of_files_with_one_stem_do_not_mix_or_touch_a_users_part_file(tmp_path):
     (tmp_path / "m-3.part").write_text("mine")
     paths, wrong = [tmp_path / "m-3.1", tmp_path / "m-3.2"], []
 
@@ -72,7 +72,7 @@ def test_a_link_stays_and_the_file_that_it_leads_to_is_written(tmp_path):
         assert link.is_symlink() and read_cost_file(real) == CALIBRATION
 
 
-def test_what_is_no_regular_file_is_refused_and_stays(tmp_path):
+def test_a_target_that_is_no_regular_file_is_refused_and_stays(tmp_path):
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     for each in (pipe, tmp_path, tmp_path / "none" / "cost.json"):
@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_anything_is_measured(
     assert os.listdir(tmp_path) == []
 
 
-def test_no_input_and_no_file_of_the_users_is_replaced(tmp_path):
+def test_calibrate_replaces_no_input_and_no_file_but_a_cost_file(tmp_path):
     sheets, notes, cost = (tmp_path / name for name in ("mine.yaml", "notes.txt", "cost.json"))
     sheets.write_text("my-card: {memory: 24, bandwidth: 1008, products: 165}\n")
     notes.write_text("mine")

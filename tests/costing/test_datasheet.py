@@ -1,4 +1,4 @@
-"""Data sheets as cost models: the order of magnitude, the refusals, the marks."""
+"""Data sheets as cost models: their order of magnitude, their refusals and their marks."""
 
 from dataclasses import replace
 from io import StringIO
@@ -21,7 +21,7 @@ from headway.errors import MemoryPlanError, SettingError
 from headway.models import EMBEDDED
 
 
-def test_eight_billion_parameters_on_one_h100():
+def test_the_cost_of_8_billion_parameters_on_an_h100_has_the_published_magnitude():
     """7 ms a step, 35 us a prompt token, 47 ns per token read, as in the literature's fits."""
     found = analytical_calibration(
         read_shape("llama-3.1-8b"), read_accelerator("h100-sxm"), "llama-3.1-8b"
@@ -51,7 +51,7 @@ def test_a_shape_has_the_number_of_weights_in_its_name():
         assert (model_work(config).weights / 2 + table) / 1e9 == pytest.approx(billions, rel=0.01)
 
 
-def test_what_is_faster_on_paper_is_faster_in_the_model():
+def test_an_accelerator_faster_on_its_data_sheet_is_faster_in_the_model():
     config, step = read_shape("qwen2.5-7b"), row_features(100, 1, logits=1)
     times = [
         analytical_calibration(config, read_accelerator(name), "qwen2.5-7b").cost.predict(step)

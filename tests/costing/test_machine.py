@@ -28,7 +28,7 @@ def test_a_machine_is_described_by_its_processor_without_a_host_name(tmp_path):
     assert about["cores"] >= 1 and platform.node() not in about.values()
 
 
-def test_other_processes_use_what_this_one_does_not(tmp_path, monkeypatch):
+def test_neighbours_use_the_core_time_that_this_process_does_not(tmp_path, monkeypatch):
     none = {"children_user": 0.0, "children_system": 0.0}
     times = (SimpleNamespace(user=u, system=s, **none) for u, s in ((1.0, 2.0), (4.0, 3.0)))
     monkeypatch.setattr(machine.os, "times", lambda: next(times))
@@ -45,7 +45,7 @@ def test_without_system_figures_no_neighbours_are_reported(tmp_path):
     assert Neighbours().cores() == 0, "nor before any time has passed"
 
 
-def test_children_are_no_others(tmp_path):
+def test_child_processes_count_as_this_process_and_not_as_neighbours(tmp_path):
     """A worker of vLLM is a child of this process, and has a child of its own here."""
     ticks = os.sysconf("SC_CLK_TCK")
     rows = {41: (os.getpid(), 3), 42: (41, 2), 43: (1, 50), os.getpid(): (1, 70)}

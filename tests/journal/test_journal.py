@@ -128,7 +128,7 @@ def test_the_heads_facts_about_the_run_are_restored():
         journal.about('{"headway_journal": 10, "about": 3}')
 
 
-def test_an_empty_journal_has_no_head():
+def test_an_empty_journal_is_refused():
     with pytest.raises(JournalError, match="line 1 is not JSON"):
         journal.read([])
 

@@ -78,7 +78,7 @@ def test_each_record_is_complete_in_the_file_before_it_is_closed(tmp_path):
     assert origin.own() == {"headway": headway.__version__, "source": origin.source()}
 
 
-def test_the_source_code_that_decides_has_its_own_digest(tmp_path, monkeypatch):
+def test_the_source_digest_covers_only_the_code_that_decides(tmp_path, monkeypatch):
     (tmp_path / "core").mkdir()
     files = tmp_path / "engine.py", tmp_path / "core" / "order.py"
     other = tmp_path / "page.py"  # decides nothing
@@ -128,7 +128,7 @@ def test_each_start_has_a_file_of_its_own(tmp_path):
         begun(tmp_path / "nowhere" / "run.jsonl", "20260102T030405Z", SETTINGS, {}, 0)
 
 
-def test_an_impossible_place_is_reported_before_it_is_needed(tmp_path):
+def test_an_impossible_path_is_reported_before_a_model_is_loaded(tmp_path):
     (tmp_path / "file").write_text("")
     for path, words in (
         (tmp_path, "it is a folder"),
@@ -138,7 +138,7 @@ def test_an_impossible_place_is_reported_before_it_is_needed(tmp_path):
     ):
         with pytest.raises(JournalError, match=f"cannot be written: {words}"):
             check(path, new=False)
-        with pytest.raises(JournalError, match=words):  # and not that there is no such model
+        with pytest.raises(JournalError, match=words):  # and not the missing model
             LLM(tmp_path / "no-model", journal=path)
     check(tmp_path / "file", new=False)
     with pytest.raises(JournalError, match="is there already"):
@@ -146,13 +146,13 @@ def test_an_impossible_place_is_reported_before_it_is_needed(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may write anywhere")
-def test_an_unwritable_folder_is_reported_before_it_is_needed(tmp_path):
+def test_an_unwritable_folder_is_reported_before_the_journal_begins(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(JournalError, match="its folder cannot be written to"):
         check(tmp_path / "a.jsonl", new=True)
 
 
-def test_parts_are_read_as_one(tmp_path):
+def test_the_parts_of_a_journal_are_read_as_one(tmp_path):
     whole = keep(tmp_path / "whole.jsonl")
     keep(tmp_path / "run.jsonl", part_bytes=2_000)
     parts = ["run.jsonl", *(f"run.{n}.jsonl" for n in range(2, len(list(tmp_path.iterdir()))))]

@@ -1,4 +1,4 @@
-"""Strategies by name and by YAML: those that are made, and refusals with the nearest name."""
+"""Strategies by name and by YAML: what is made, and refusals with the nearest name."""
 
 from dataclasses import fields, replace
 
@@ -61,7 +61,7 @@ def test_all_but_the_strategies_about_order_have_the_same_order():
     assert set(orders.values()) == {FirstCome()}
 
 
-def test_budgets_is_its_parts_together_and_each_part_is_first_come_but_for_one_thing():
+def test_budgets_has_the_policies_of_all_its_parts():
     plain, whole = made("first-come"), made("budgets")
     assert replace(plain, order=whole.order) == made("deadline-order")
     assert replace(plain, relegate=whole.relegate) == made("relegation")
@@ -148,7 +148,7 @@ def test_a_file_of_strategies_is_read(tmp_path):
     assert (policies.mix, policies.chunk, policies.step_tokens) == (Alternate(), Fixed(128), 144)
 
 
-def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
+def test_policies_that_go_by_budgets_can_be_combined_in_a_file(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(
         "all:\n"
@@ -173,7 +173,7 @@ def test_what_goes_by_budgets_can_be_put_together_in_a_file(tmp_path):
     assert plain.predicting == ()
 
 
-def test_each_part_of_budgets_is_first_come_but_for_itself():
+def test_each_part_of_budgets_differs_from_first_come_only_in_its_own_policies():
     plain, parts = made("first-come"), {}
     for name in (*PARTS_OF_BUDGETS, "memory-ahead", "fair"):
         policies = made(name)

@@ -28,7 +28,7 @@ def test_budgets_are_multiples_of_the_unloaded_latency():
     assert [endpoint.priority for endpoint in ENDPOINTS] == [0, 1, 2, 3]
 
 
-def test_all_three_have_the_same_slots_and_the_same_order():
+def test_the_three_demo_strategies_have_the_same_slots_and_the_same_order():
     made = demo_strategies([lane(20, 15)], PRICE, 2_048)
     assert [type(each.policies.join) for each in made] == [Static, Dynamic, Continuous]
     assert {each.policies.join.size for each in made} == {SLOTS}

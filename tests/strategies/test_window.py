@@ -20,7 +20,7 @@ def made(name, **stated):
     return find_strategy(name)(site)
 
 
-def test_it_is_one_time_or_a_range():
+def test_a_window_is_read_as_one_time_or_as_a_range():
     assert read_window(30, "chat: window") == Window(30 * MS)
     assert read_window({"between": [1.5, 30]}, "chat: window") == Window(30 * MS, 1_500_000)
     assert (Window(30 * MS).follows, Window(30 * MS, 0).follows) == (False, True)
@@ -37,12 +37,12 @@ def test_it_is_one_time_or_a_range():
         ("soon", "chat is 'soon', not a number"),
     ],
 )
-def test_a_window_that_cannot_be_is_refused_by_its_place(value, said):
+def test_an_invalid_window_is_refused_with_its_place(value, said):
     with pytest.raises(SettingError, match=said):
         read_window(value, "chat")
 
 
-def test_each_endpoints_range_is_its_groups_window():
+def test_dynamic_lanes_takes_the_window_range_of_each_endpoint():
     strategy = made("dynamic-lanes", voice=Window(9 * MS, 2 * MS))
     join = strategy.policies.join
     assert (join.windows["voice"], join.windows["chat"]) == (9 * MS, 100 * MS)
@@ -50,7 +50,7 @@ def test_each_endpoints_range_is_its_groups_window():
     assert "voice 2 to 9 ms, chat 100 ms" in strategy.rule
 
 
-def test_one_window_for_all_follows_where_the_most_patient_endpoints_does():
+def test_dynamic_global_follows_the_load_if_the_most_patient_endpoint_does():
     strategy = made("dynamic-global", chat=Window(200 * MS, 50 * MS))
     assert strategy.policies.join == Dynamic(16, 200 * MS, lows={"": 50 * MS})
     assert "has waited 50 to 200 ms: one window" in strategy.rule
@@ -60,13 +60,13 @@ def test_one_window_for_all_follows_where_the_most_patient_endpoints_does():
     assert tied == Dynamic(16, 100 * MS), "of equal windows the fixed one"
 
 
-def test_length_classes_hold_for_the_most_of_it():
+def test_length_classes_hold_requests_for_the_upper_end_of_a_range():
     classes = made("length-classes", chat=Window(200 * MS, 50 * MS))
     assert classes.policies.join == LengthClasses(16, (60, 90), 200 * MS)
     assert "begun after 200 ms" in classes.rule
 
 
-def test_which_policies_read_it():
+def test_a_window_is_in_a_policy_that_has_its_whole_range():
     window = Window(9 * MS, 2 * MS)
     assert window.is_in(Dynamic(4, 0, {"chat": 9 * MS}, lows={"chat": 2 * MS}), "chat")
     assert window.is_in(Dynamic(4, 9 * MS, lows={"": 2 * MS}), "chat")
