@@ -1,4 +1,4 @@
-"""Calibrating a machine whose prices are known: in virtual time, without a model."""
+"""Calibration of a machine with known prices, in virtual time and without a model."""
 
 import json
 from dataclasses import replace
@@ -102,14 +102,14 @@ def test_calibration_finds_host_and_device_prices_separately(found):
     assert found.about["factor"] == pytest.approx(1.0, abs=0.01)
 
 
-def test_errors_are_those_of_held_out_steps(found):
+def test_calibration_reports_its_errors_on_held_out_steps(found):
     said = found.about["errors"]
     assert set(said) == {"memory", "compute", "all"}
     assert said["all"]["steps"] == said["memory"]["steps"] + said["compute"]["steps"] > 50
     assert all(abs(each["median"]) <= 10 and each["p90"] <= 20 for each in said.values())
 
 
-def test_the_cost_file_names_its_model_and_machine_and_reads_back(found, tmp_path):
+def test_a_written_cost_file_reads_back_with_its_cost_and_its_sizes(found, tmp_path):
     write_cost_file(found, tmp_path / "cost.json")
     again = read_cost_file(tmp_path / "cost.json")
     assert again == read_cost_file(tmp_path / "cost.json") and again.cost == found.cost
@@ -118,7 +118,7 @@ def test_the_cost_file_names_its_model_and_machine_and_reads_back(found, tmp_pat
     assert (again.num_blocks, again.fit) == (2_048, 9_000)
 
 
-def test_tables_have_every_regime_and_every_term(found):
+def test_the_tables_show_prices_and_errors_by_term_and_regime(found):
     console = Console(width=100, record=True, file=StringIO())
     console.print(terms_table(found))
     console.print(errors_table(found.about))
@@ -128,7 +128,7 @@ def test_tables_have_every_regime_and_every_term(found):
 
 
 @pytest.mark.parametrize("context", [8, 16, 47, 63])
-def test_a_short_context_has_designs_too_and_none_without_tokens(context):
+def test_designs_for_a_short_context_fit_it_and_have_no_empty_prompt(context):
     for slots in (1, 4, 16):
         made = designs(slots, context, context * slots, 16, seed=3)
         assert made and all(max(design.lengths) <= context for design in made)
@@ -147,7 +147,7 @@ def test_designs_fit_into_the_memory_and_reach_all_slots():
 
 
 def live(spent, number=0, features=STEPS[2], slept=0, since=WAKING):
-    """A step that takes this share of its price."""
+    """A live step that takes this multiple of its price."""
     price = COST.predict(features)
     return LiveStep(features, number * 10**7, round(price * spent), 0, 0, 0, slept, since, False)
 
@@ -165,7 +165,7 @@ STEP = 8_000_000  # nanoseconds from a step to the next
 
 
 def chains(*parts, count=6_000, seed=1):
-    """Normal numbers that are sums of parts: the variance, and the share kept a step later."""
+    """Normal numbers, sums of parts: each its variance and the share kept a step later."""
     random, values = Random(seed), [0.0] * count
     for variance, kept in parts:
         value = 0.0
@@ -176,7 +176,7 @@ def chains(*parts, count=6_000, seed=1):
 
 
 def left(found, lag):
-    """The correlation so many steps later."""
+    """The correlation that is left after `lag` steps."""
     return sum(each.share * exp(-lag * STEP / each.lasts) for each in found) / WHOLE
 
 
@@ -198,7 +198,7 @@ def test_echoes_are_found_across_steps_that_are_left_out():
     assert left(found, 8) == pytest.approx(0.5 * 0.98**8, abs=0.12)
 
 
-def test_the_level_is_learned_from_live_traffic_within_bounds():
+def test_the_price_level_is_learned_from_live_steps_within_limits():
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     for spent in (1.1, 3.0, 0.1):
         steps = [live(spent, k, STEPS[k % 4]) for k in range(400)]
@@ -244,7 +244,7 @@ def test_a_few_large_steps_have_a_bounded_weight():
 
 
 def test_designed_batches_are_brought_to_the_level_of_live_ones():
-    """Otherwise designed batches of a fast hour would distort terms rare in live steps."""
+    """Otherwise designed batches of a fast hour would distort terms that are rare in live steps."""
     samples = [Sample(step, COST.predict(step) // 2, 0) for step in STEPS for _ in range(20)]
     live_fit = fit_live(
         fit_steps(samples), samples, [live(1.0, k, STEPS[2]) for k in range(400)], []
@@ -266,7 +266,7 @@ def test_extra_time_of_a_step_counts_only_if_it_is_significant():
     assert extra_time(COST, [live(1 + 0.3 * (-1) ** k, k) for k in range(20)]) == 0
 
 
-def test_waking_costs_more_after_a_longer_sleep_up_to_a_length_that_is_found():
+def test_the_price_of_waking_grows_with_the_sleep_up_to_the_fitted_cooling_time():
     random, price = Random(3), COST.predict(STEPS[2])
     more, steps = (0.3, 0.1, 0.0), list[LiveStep]()
     for _ in range(200):
@@ -301,8 +301,8 @@ def test_the_first_step_without_prompts_has_its_own_price_and_does_not_affect_ot
 
 
 def test_every_live_step_counts_and_not_only_as_many_as_designed_batches():
-    """Some steps, one in ten, take longer in traffic than by themselves. With only as many live
-    steps as designed batches, the designed ones would outweigh them."""
+    """One step in ten takes longer in traffic than alone. With only as many live steps as
+    designed batches, the designed batches would outweigh these steps."""
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(20)]
     dear, other = STEPS[1], row_features(40, 1, logits=1)
     steps = [live(1.0, k, other) if k % 10 else live(1.1, k, dear) for k in range(2_000)]
@@ -311,7 +311,7 @@ def test_every_live_step_counts_and_not_only_as_many_as_designed_batches():
     assert said.predict(other) == pytest.approx(COST.predict(other), rel=0.01)
 
 
-def test_live_steps_decide_where_there_are_both_and_designed_batches_elsewhere():
+def test_live_steps_decide_where_both_were_measured_and_designed_batches_elsewhere():
     dear, rare, other = STEPS[1], STEPS[0], row_features(40, 1, logits=1)
     samples = [Sample(step, COST.predict(step), 0) for step in STEPS for _ in range(800)]
     steps = [live(1.0, k, other) if k % 10 else live(1.2, k, dear) for k in range(2_000)]
@@ -336,7 +336,7 @@ def test_the_price_of_a_tile_is_that_of_designed_batches_at_the_level_of_live_st
         assert found.cost.predict(step) == pytest.approx(tiled.predict(step), rel=0.02)
 
 
-def test_designs_fill_tiles_just_and_by_a_token_too_many():
+def test_designs_have_prompts_that_just_fill_tiles_and_prompts_one_token_over():
     plain, made = (set(designs(4, 512, 999, 16, 3, tile)) for tile in (1, 32))
     edges = [each.prompts[0][1] for each in made - plain]
     assert sorted(edges) == [32, 33, 64, 65, 96, 97, 128, 129] and plain < made
@@ -411,7 +411,7 @@ def test_a_damaged_cost_file_is_refused_with_the_cause(place, value, said, tmp_p
         read_cost_file(path)
 
 
-def test_a_cost_file_of_many_brackets_is_no_json(tmp_path):
+def test_a_cost_file_of_deeply_nested_brackets_is_refused_as_not_json(tmp_path):
     path = tmp_path / "cost.json"
     path.write_text("[" * 100_000)
     with pytest.raises(SettingError, match=r"cost\.json is not JSON: "):
@@ -427,7 +427,7 @@ def test_a_cost_file_of_another_version_is_refused(tmp_path):
         read_cost_file(path)
 
 
-def test_a_folder_has_the_same_name_by_any_path(tmp_path, monkeypatch):
+def test_a_model_folder_has_the_same_display_name_by_any_path(tmp_path, monkeypatch):
     (tmp_path / "inner").mkdir()
     monkeypatch.chdir(tmp_path / "inner")
     assert (display_name("."), display_name(".."), display_name("org/model")) == (
@@ -437,15 +437,16 @@ def test_a_folder_has_the_same_name_by_any_path(tmp_path, monkeypatch):
     )
 
 
-def test_a_machine_that_is_too_slow_is_reported():
+def test_calibration_of_a_too_slow_machine_asks_for_more_seconds():
     slow = StepCost.of(2_000_000_000, per_token=1_000_000)
     with pytest.raises(HeadwayError, match="more seconds"):
         calibrate_testbed(fake_testbed(cost=slow), kv_bytes=64, slots=2, seconds=10.0)
 
 
 def served(monkeypatch, *rates, others=0.0):
-    """A trace whose steps come at these rates, window by window, the last for all further ones:
-    the windows served, the phases, what serves them, and its steps."""
+    """Traffic whose steps come at these rates, one rate a window; the last holds for the rest.
+
+    Gives the windows served, the phases, the traffic, and a function that collects its steps."""
     windows, phases = [], []
 
     def serve(testbed, trace, cost, slots, span, seed, watch):
@@ -473,13 +474,13 @@ def test_slow_steps_get_more_traffic_until_there_are_enough(monkeypatch):
     assert len(steps()) == ENOUGH and windows == [(108, 0)]
 
 
-def test_a_window_that_was_calmer_is_followed_by_another(monkeypatch):
+def test_another_window_follows_one_with_fewer_steps_than_expected(monkeypatch):
     windows, _, _, steps = served(monkeypatch, 56 / 108, 64 / 164, 56 / 108)
     assert len(steps()) >= ENOUGH
     assert windows[:2] == [(108, 0), (164, 1)] and [seed for _, seed in windows] == [0, 1, 2]
 
 
-def test_what_would_take_too_long_is_refused_with_the_seconds_that_would_do(monkeypatch):
+def test_a_measurement_that_would_take_too_long_is_refused_with_the_seconds_it_needs(monkeypatch):
     windows, _, _, steps = served(monkeypatch, 21 / 108)
     with pytest.raises(HeadwayError, match=r"^only 1 steps .* with --seconds, about 4279$"):
         steps()
@@ -544,7 +545,7 @@ def test_with_force_a_poor_fit_is_written_and_marked(monkeypatch, tmp_path):
     assert "-50% in the median step" in read_cost_file(out).doubt
 
 
-def test_a_good_fit_has_no_mark(monkeypatch, tmp_path, found):
+def test_a_good_fit_is_written_and_not_marked_as_unreliable(monkeypatch, tmp_path, found):
     out = tmp_path / "cost.json"
     good = replace(found, about={**found.about, "cores_at_work_for_others": 0.0})
     status, said = calibrated(monkeypatch, good, CalibrateOptions(out=out))
@@ -552,8 +553,8 @@ def test_a_good_fit_has_no_mark(monkeypatch, tmp_path, found):
     assert "unreliable" not in said
 
 
-def test_the_mark_of_a_poor_fit_is_in_the_file(monkeypatch):
-    """Steps that took half as long in traffic as the model learned."""
+def test_calibration_marks_a_fit_that_checked_traffic_contradicts(monkeypatch):
+    """Steps of the checked traffic take half as long as those of the traffic learned from."""
     monkeypatch.setattr(learn, "serve_trace", lambda testbed, trace, *rest: STEPS_OF[trace])
     about = calibrate_testbed(virtual(), kv_bytes=64, slots=8, seconds=20.0).about
     assert "in the median step" in about["doubt"] and about["errors"]["all"]["median"] > 500

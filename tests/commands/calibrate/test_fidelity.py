@@ -41,7 +41,7 @@ def test_a_halted_clock_does_not_advance():
 
 
 def going(clock, steps, seen, each=10):
-    """Steps of so many nanoseconds; records when each began on its own clock and on the wall's."""
+    """Takes steps of `each` nanoseconds; records when each began on its own and the wall clock."""
     for _ in range(steps):
         began = clock.now(), clock._clock.now()
         clock.advance_to(clock.now() + each)
@@ -61,7 +61,7 @@ def test_two_runs_take_turns_until_the_first_has_ended():
     assert [own for own, _ in theirs] == [0, 10, 20, 30]
 
 
-def test_a_second_run_with_nothing_left_is_not_waited_for():
+def test_the_first_run_does_not_wait_for_a_second_run_that_has_ended():
     wall, ours, theirs = VirtualClock(), [], []
     clocks = HaltingClock(wall), HaltingClock(wall)
     first = Turn(going(clocks[0], 6, ours), clocks[0], 10)
@@ -91,7 +91,7 @@ def test_a_capacity_lies_between_two_measured_rates(capacity):
     assert len(set(asked)) == len(asked) and len(asked) % 4 == 0, "each rate in each turn, once"
 
 
-def test_each_half_of_the_turns_is_bracketed_and_all_of_them_count():
+def test_the_searched_rates_bracket_the_capacity_of_each_half_of_the_turns():
     """The machine is slower in the odd turns."""
     made, asked = grid(lambda rate, turn: 0.95 - (rate / (8.0 if turn % 2 else 12.0) - 1))
     low, high = sorted(made.halves)
@@ -107,7 +107,7 @@ def test_a_search_that_never_or_always_breaks_ends_at_the_furthest_rate(kept, en
 
 
 def test_each_round_has_its_own_requests():
-    """Each round has as many requests from the traces' beginning, in order, within one second."""
+    """Rounds have equally many requests, in order from the traces' beginning, within one second."""
     scale = replace(SCALES["tiny"], rounds=3, requests=50)
     windows = asked(scale, context=1_024)
     (together,) = asked(replace(scale, rounds=1, requests=150), context=1_024)
@@ -131,7 +131,7 @@ def outcome(count, ttft):
 
 
 def test_percentiles_of_too_few_requests_are_left_out_and_named():
-    """No answer of `code` has a second token. Fifty requests give a p90, ten a p50."""
+    """No answer of `code` has a second token. Fifty requests give a p90, ten only a p50."""
     lanes, two = ["chat", "code"], [[outcome(50, 20)], [outcome(50, 24)]]
     found = errors(lanes, 80, two, [outcome(50, 22)])
     assert {each.signed for each in found} == {0.0}
@@ -164,7 +164,7 @@ def test_a_simulator_that_serves_nothing_is_infinitely_far_off():
     assert errors(lanes, 95, two, [unserved(100)]) == [], "not judged"
 
 
-def test_where_nothing_is_judged_the_run_falls_short():
+def test_a_run_without_any_judged_figure_falls_short():
     few = errors(["chat"], 80, [[outcome(2, 20)]] * 2, [outcome(2, 22)])
     assert short(of_errors(few, few, [80])) == ["judged"]
     assert short(of_errors([], [], [95])) == [], "no load of them is judged"
@@ -174,8 +174,8 @@ def step(began, nanoseconds):
     return LiveStep(row_features(0, 1, logits=1), began, nanoseconds, 0, 0, 0, 0, 9, False)
 
 
-def test_a_pace_is_that_of_nearby_pauses():
-    """Steps are priced 10 ms and take that in the first second's pauses, twice that later."""
+def test_the_pace_at_a_moment_is_that_of_nearby_pauses():
+    """Steps priced at 10 ms take that in the pauses of the first second, and twice that later."""
     cost, each = StepCost.of(10 * MS), 20
     ends = [(250 * MS * k, 250 * MS * k) for k in range(1, 9)]
     lengths = [10 * MS if end <= 1_000 * MS else 20 * MS for _, end in ends]

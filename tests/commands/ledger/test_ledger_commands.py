@@ -60,7 +60,7 @@ def run(*given, columns="80"):
         ),
     ],
 )
-def test_whatever_answers_instead_of_a_server_is_one_line(said, why):
+def test_explain_refuses_an_answer_that_no_headway_server_gives(said, why):
     with socket.create_server(("127.0.0.1", 0)) as listening:
 
         def answer():
@@ -76,12 +76,12 @@ def test_whatever_answers_instead_of_a_server_is_one_line(said, why):
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:80x", "nonsense", "http://127.0.0.1:1 "])
-def test_a_url_that_is_none_is_one_line(url):
+def test_explain_refuses_a_url_that_is_invalid(url):
     with pytest.raises(SettingError, match="cannot be asked: "):
         from_server("x", url)
 
 
-def test_spend_by_prompt_version(ledger):
+def test_spend_shows_the_requests_outcomes_and_costs_of_each_group(ledger):
     where, _, _ = ledger
     done = run("ledger", "spend", "--ledger", where, "--by", "prompt_version", "--json")
     found = json.loads(done.stdout)
@@ -103,7 +103,7 @@ def test_spend_by_prompt_version(ledger):
 
 @pytest.fixture
 def tenants(tmp_path):
-    """A ledger of two tenants, whose workflows have one name and were both resolved."""
+    """A ledger of two tenants. Their workflows have the same name, and both are resolved."""
     where = tmp_path / "tenants.db"
     database = create_engine(f"sqlite:///{where}")
     METADATA.create_all(database)
@@ -121,7 +121,7 @@ def tenants(tmp_path):
     return where
 
 
-def test_spend_of_tenants_whose_workflows_have_one_name(tenants):
+def test_spend_keeps_apart_two_tenants_workflows_of_the_same_name(tenants):
     done = run("ledger", "spend", "--ledger", tenants, "--by", "tenant", "--json")
     rows = {row["group"]: row for row in json.loads(done.stdout)["rows"]}
     assert {name: row["resolved"] for name, row in rows.items()} == {"acme": 1, "[red]bell": 1}
@@ -152,7 +152,7 @@ def test_a_text_is_never_null_and_a_number_that_is_unknown_is(tenants):
     assert json.loads(done.stdout) == {"request_id": "\\N", "code": "", "unknown": True}
 
 
-def test_what_is_no_number_in_json_is_null(tenants):
+def test_nan_and_infinity_are_null_in_json(tenants):
     sql = "SELECT 'nan'::DOUBLE AS a, ['inf'::DOUBLE, 1] AS b, {'x': '-inf'::DOUBLE} AS c, 2.5 AS d"
     done = run("ledger", "query", sql, "--ledger", tenants, "--json")
     assert json.loads(done.stdout) == {"a": None, "b": [None, 1.0], "c": {"x": None}, "d": "2.5"}
@@ -178,7 +178,7 @@ def test_queries_read_the_ledger_and_nothing_else(ledger, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_parquet(ledger, tmp_path):
+def test_export_writes_parquet_and_refuses_an_unknown_view_or_a_missing_folder(ledger, tmp_path):
     import duckdb
 
     where, _, _ = ledger
@@ -194,7 +194,7 @@ def test_parquet(ledger, tmp_path):
     assert "cannot be written" in str(nowhere.exception)
 
 
-def test_an_export_replaces_neither_the_ledger_nor_another_file_than_parquet(ledger, tmp_path):
+def test_an_export_replaces_a_parquet_file_but_no_other_file_and_not_the_ledger(ledger, tmp_path):
     where, _, _ = ledger
     mine = tmp_path / "mine.csv"
     mine.write_text("a,b")
@@ -208,17 +208,17 @@ def test_an_export_replaces_neither_the_ledger_nor_another_file_than_parquet(led
     assert mine.read_text() == "a,b"
     assert run("ledger", "check", "--ledger", where).exit_code == 0
     file = tmp_path / "a.parquet"
-    for _ in range(2):  # it replaces its own
+    for _ in range(2):  # the second export replaces the first
         assert run("ledger", "export", "--ledger", where, "--to", file).exit_code == 0
 
 
-def test_the_sums_are_checked(ledger):
+def test_ledger_check_reports_that_all_sums_are_exact(ledger):
     where, _, _ = ledger
     done = run("ledger", "check", "--ledger", where)
     assert (done.exit_code, done.stdout) == (0, "all sums are exact\n")
 
 
-def test_explain(ledger):
+def test_explain_says_the_same_from_the_ledger_as_from_the_server(ledger):
     where, ids, asked = ledger
     kept = json.loads(run("explain", ids[0], "--ledger", where, "--json").stdout)
     assert kept == asked, "a server says the same as its ledger"
@@ -241,7 +241,7 @@ def test_without_duckdb_the_extra_is_named(ledger, monkeypatch):
     assert "pip install 'headway[ledger]'" in str(failed.exception)
 
 
-def test_a_group_that_there_is_not(ledger):
+def test_spend_refuses_an_unknown_group(ledger):
     where, _, _ = ledger
     failed = run("ledger", "spend", "--ledger", where, "--by", "city")
     assert "--by is one of lane, tenant" in str(failed.exception)

@@ -1,4 +1,4 @@
-"""Formulas within 10 % of the real scheduler in virtual time, where their assumptions hold."""
+"""The formulas are within 10 % of the real scheduler in virtual time, if their assumptions hold."""
 
 from dataclasses import replace
 from random import Random
@@ -65,7 +65,7 @@ def test_a_token_of_llama_2_7b_takes_512_kib_of_kv_memory_in_16_bits():
     ]
 
 
-def test_the_memorys_batch_is_the_most_that_run_without_a_preemption():
+def test_the_estimated_peak_batch_is_the_largest_that_runs_without_preemption():
     machine = Machine(COST, 16, num_blocks=301)
     for traffic in (steady(1, 50, 40), steady(1, 33, 64), steady(1, 16, 1)):
         peak = checks.check_memory(machine, traffic)[0]
@@ -91,12 +91,12 @@ def test_a_full_memory_runs_as_many_requests_as_it_holds_on_average():
 
 
 @pytest.mark.parametrize("tpot", [8, 12, 20])
-def test_the_largest_batch_within_a_tpot_is_the_schedulers(tpot):
+def test_the_estimated_largest_batch_within_a_tpot_matches_the_simulation(tpot):
     cost = replace(COST, after=Rates(step=500_000_000), pieces=((0, 20_000_000), (64, 70_000_000)))
     near(checks.check_tpot(Machine(cost, 512), steady(1, 300, 30), tpot * 1_000_000))
 
 
-def test_the_formulas_padding_is_what_groups_compute():
+def test_the_estimated_padding_share_matches_what_groups_compute():
     lengths = tuple((a.prompt, a.answer) for a in read_shipped_trace("azure2023-code"))
     traffic, buckets = PlannedTraffic("code", lengths, 1.0), (512, 1024, 2048, 4096, 8192)
     answers = checks.check_padding(Machine(COST, 16), traffic, 16, buckets)
@@ -174,7 +174,7 @@ def test_the_fluid_law_holds_where_an_executor_rounds_tokens_up(rho):
 
 @pytest.mark.parametrize("host", [2, 9])
 def test_the_host_works_while_another_step_is_computed_if_two_are_in_flight(host):
-    """A step takes as long as the slower of both; the device takes about 7 ms."""
+    """A step takes as long as the slower of host and device; the device takes about 7 ms."""
     rates = Rates(step=host * 1_000_000_000), Rates(step=500_000_000)
     cost = replace(COST, host=rates[0], after=rates[1])
     machine, traffic = Machine(cost, 256, depth=2), steady(12, 50, 60)
@@ -188,7 +188,7 @@ def test_the_host_works_while_another_step_is_computed_if_two_are_in_flight(host
 
 
 def test_decoding_requests_also_wait_for_the_hosts_work_after_a_step():
-    """That time is a tenth of a cycle here. Little's law checks the batch in the same run."""
+    """The host's time is a tenth of a cycle here. Little's law checks the batch in the same run."""
     machine = Machine(replace(COST, after=Rates(step=1_400_000_000)), 256)
     traffic = steady(30, 300, 60)
     run = serve(machine, whole_prompts(256), traffic.poisson(3_000, traffic.rate, seed=1))
@@ -205,7 +205,7 @@ def test_decoding_requests_also_wait_for_the_hosts_work_after_a_step():
     "prompt, answer, load",
     [(600, 1, 0.2), (600, 1, 0.75), (300, 10, 0.5), (600, 30, 0.2), (600, 30, 0.75)],
 )
-def test_a_prompt_waits_as_in_m_g_1(prompt, answer, load):
+def test_the_wait_of_a_prompt_follows_the_m_g_1_formula(prompt, answer, load):
     machine = Machine(COST, 64)
     rate = rate_at(
         lambda each: prompt_wait(StepTimes(COST), steady(1, prompt, answer), each).load, load
@@ -226,7 +226,7 @@ def test_the_wait_grows_with_the_second_moment_of_prompt_lengths():
 
 
 @pytest.mark.evidence
-def test_the_highest_rate_for_a_large_budget_is_near_the_formulas(monkeypatch):
+def test_the_estimated_rate_within_a_large_ttft_budget_matches_the_simulation(monkeypatch):
     monkeypatch.setattr(checks, "MOST", 1_500)
     traffic, machine = steady(1, 600, 10), Machine(COST, 64)
     checked = checks.check_budget_rate(machine, traffic, 150_000_000)
@@ -236,7 +236,7 @@ def test_the_highest_rate_for_a_large_budget_is_near_the_formulas(monkeypatch):
 
 @pytest.mark.parametrize("answer", [30, 200])
 def test_no_rate_above_what_the_machine_serves_keeps_a_budget(answer, monkeypatch):
-    """The wait there grows without end, though the few requests of a run may keep the budget."""
+    """Above it the wait grows without end, though the few requests of a run may keep the budget."""
     monkeypatch.setattr(checks, "MOST", 400)
     machine, traffic = Machine(COST, 16), steady(1, 600, answer)
     steps, decodes = StepTimes(COST), answer - 1
@@ -270,7 +270,7 @@ def test_dispersion_shows_bursts():
 
 @pytest.mark.evidence
 def test_the_formula_underprovisions_a_bursty_trace_but_not_a_poisson_one(monkeypatch):
-    """Up to twenty arrive at once; the mean rate does not show their waits."""
+    """Up to twenty requests arrive at once; the mean rate does not show their waits."""
     monkeypatch.setattr(checks, "MOST", 600)
     machine, draw, at, bursts = Machine(COST, 64), Random(4), 0.0, []
     while len(bursts) < 600:

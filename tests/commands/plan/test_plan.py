@@ -67,7 +67,7 @@ def printed(asked):
     return out.getvalue()
 
 
-def test_a_plan_for_poisson_arrivals_of_one_length(cost):
+def test_a_plan_for_a_rate_prints_its_tables_and_no_burstiness(cost):
     asked = PlanOptions(cost(), rate=5, prompt=120, answer=20, ttft=200, tpot=8, buckets="64,128")
     said = printed(asked)
     for title in ("At the rate", "Groups", "Highest rate within the TTFT budget", "Cost"):
@@ -76,7 +76,7 @@ def test_a_plan_for_poisson_arrivals_of_one_length(cost):
     assert "Burstiness" not in said, "given a rate, arrivals are Poisson"
 
 
-def test_as_many_steps_are_in_flight_as_the_cost_file_says(cost):
+def test_the_plan_simulates_as_many_steps_in_flight_as_the_cost_file_says(cost):
     def tpot(depth):
         path = cost()
         hosted = replace(COST, host=Rates(step=2_000_000_000))
@@ -87,7 +87,7 @@ def test_as_many_steps_are_in_flight_as_the_cost_file_says(cost):
     assert tpot(depth=2) < 0.7 * tpot(depth=1), "the host's 2 of 5 ms are hidden"
 
 
-def test_a_price_of_0_is_a_price(cost):
+def test_a_price_per_hour_of_0_overrides_the_price_of_the_cost_file(cost):
     def price(**wishes):
         asked = PlanOptions(cost(), rate=5, prompt=120, answer=20, as_json=True, **wishes)
         answers = json.loads(printed(asked))["answers"]
@@ -139,7 +139,7 @@ def test_a_trace_of_requests_far_apart_is_refused_unless_a_rate_is_given(cost, t
     assert json.loads(printed(replace(asked, rate=1.0)))
 
 
-def test_a_rate_that_is_too_high_is_refused(cost):
+def test_a_plan_for_a_too_high_rate_says_that_one_machine_is_not_enough(cost):
     asked = PlanOptions(cost(), rate=20, prompt=300, answer=20, ttft=60, as_json=True)
     first, second, *_ = json.loads(printed(asked))["headline"]
     assert "(over the 60 ms asked for)" in first
@@ -171,7 +171,7 @@ class Lengths(tuple):
 
 
 def test_the_means_of_lengths_are_computed_once():
-    """A plan asks for them thousands of times; with a long trace that once took a minute."""
+    """A plan asks for the means thousands of times; with a long trace that once took a minute."""
     traffic = PlannedTraffic("many", Lengths([(120, 20), (300, 40)] * 500), 1.0)
     Lengths.read = 0
     capacity(Machine(COST, 16), traffic, 200_000_000)
@@ -197,8 +197,8 @@ def test_a_budget_that_no_rate_breaks_is_kept_up_to_what_the_machine_serves(cost
     assert f"is kept up to {burst['recorded']:.4g} requests/s: simulated with the trace" in said
 
 
-def test_a_rate_that_only_the_slots_cannot_serve_is_called_out(cost):
-    """Its few requests end, so their mean TTFT looks like that of a machine that keeps up."""
+def test_the_plan_reports_a_rate_that_the_slots_cannot_serve(cost):
+    """The run's few requests all end, so their mean TTFT looks as if the machine kept up."""
 
     def lines(rate):
         path = cost()
@@ -280,7 +280,7 @@ def test_the_kv_memory_of_a_shipped_shape_is_counted_with_or_without_its_name(co
     assert not any("KV per token is left out" in note for note in plain["notes"])
 
 
-def test_an_unknown_shape_is_left_out_with_the_remedy(cost):
+def test_kv_per_token_of_an_unknown_shape_is_left_out_with_the_remedy(cost):
     said = " ".join(printed(PlanOptions(cost(), rate=2, prompt=100, answer=8)).split())
     assert "KV per token is left out; the shape of shape is not known here: say --model" in said
 
@@ -318,7 +318,7 @@ def test_impossible_inputs_are_refused_with_the_remedy(cost, changes, said):
         run_plan(PlanOptions(cost(), **changes), Console(file=StringIO()))
 
 
-def test_a_missing_cost_file_is_named(tmp_path):
+def test_a_missing_cost_file_is_refused_with_the_remedy(tmp_path):
     with pytest.raises(SettingError, match="headway calibrate"):
         run_plan(PlanOptions(tmp_path / "none.json"), Console(file=StringIO()))
 

@@ -48,7 +48,7 @@ PRICES = StepCost.of(4 * MS, per_token=150_000, per_pair=20)
 def lived(tmp_path_factory):
     """A journal of the embedded model: more prompts than slots, a stop string, a client that left.
 
-    Gives it with the rows of the live engine's own ledger.
+    Gives the journal and the rows of the live engine's own ledger.
     """
     path = tmp_path_factory.mktemp("journals") / "live.jsonl"
     steps, requests = list[StepRow](), list[RequestRow]()
@@ -117,9 +117,9 @@ def test_a_live_run_is_replayed_row_for_row(lived):
 
 
 def test_unchanged_settings_give_every_request_its_recorded_tokens(lived):
-    """With steps so fast that the cancelled request gets all its known tokens.
+    """Steps are so fast that the cancelled request gets all its known tokens.
 
-    With slower steps it may be cancelled after fewer tokens than it had.
+    With slower steps the cancel may come before it has had them all.
     """
     rerun = rerun_journal(load(lived[0]))
     priced = what_if(rerun, rerun.recording.settings, StepCost.of(1_000))
@@ -134,8 +134,8 @@ def test_unchanged_settings_give_every_request_its_recorded_tokens(lived):
     assert len(rerun.sampled[stopped[0].id]) == stopped[0].generated + stopped[0].discarded
 
 
-def test_a_request_cancelled_while_it_waits_gets_no_tokens_and_the_others_all(lived):
-    """Steps are so slow that both slots are still taken when its caller leaves."""
+def test_a_request_cancelled_while_waiting_gets_no_tokens_and_the_others_keep_theirs(lived):
+    """Steps are so slow that both slots are still taken when the request is cancelled."""
     rerun = rerun_journal(load(lived[0]))
     slow = what_if(rerun, rerun.recording.settings, StepCost.of(10_000 * MS))
     assert slow.tokens["r4"] == () != rerun.sampled["r4"] and not slow.ran_out
@@ -146,7 +146,7 @@ def test_a_request_cancelled_while_it_waits_gets_no_tokens_and_the_others_all(li
 
 
 def counted(outcome):
-    """Tokens of each answer but the one whose caller left: how far it came is a matter of time."""
+    """Tokens of each answer but the cancelled one, whose length depends on the times."""
     return {row.id: row.generated for row in outcome.requests if row.id != "r4"}
 
 
@@ -173,7 +173,7 @@ def patient(add):
 
 @settings(deadline=None)
 @given(cases())
-def test_the_what_if_of_a_simulated_run_is_the_run_itself(case):
+def test_a_what_if_without_a_change_repeats_a_simulated_run(case):
     """The journal loses nothing that the control needs: the same prices give the same rows."""
     bare = [(at, patient(each)) for at, each in case.timed if isinstance(each, Add)]
     case = replace(case, timed=bare, burst=1)
@@ -198,13 +198,13 @@ def test_any_change_completes_and_gives_no_request_another_answer(case, other):
     try:
         changed = replace(
             rerun.recording.settings,
-            lanes=tuple(lanes),  # a least of step tokens is not for every strategy
+            lanes=tuple(lanes),  # not every strategy takes a minimum of step tokens
             policies=other.policies,
             num_blocks=other.blocks,
             cost=COST,
         )
     except SettingError:
-        reject()  # for instance, a window that follows the load holds nobody with a budget
+        reject()  # for instance, a window that follows the load holds no lane with a budget
     priced = what_if(rerun, changed, COST)
     assert priced.outcome.complete
     assert {row.id for row in priced.outcome.requests} == set(rerun.requests)
@@ -218,8 +218,8 @@ def test_any_change_completes_and_gives_no_request_another_answer(case, other):
         event(f"{before[row.id].finish}, then {row.finish}")
 
 
-def test_a_what_if_run_changes_its_version_and_its_lanes_as_recorded():
-    """Version 7 asks for less than any answer takes: its request is late under any strategy."""
+def test_a_what_if_run_applies_the_recorded_retune_of_version_and_lanes():
+    """The TTFT budget of version 7 is 1 ns: its request is late under any strategy."""
     lanes = Lane("bulk"), Lane("chat", Budget(ttft=1), -1)
     timed = [
         (0, Add(ask("before", 4, 3, lane="chat"))),
@@ -247,7 +247,7 @@ def test_requests_arrive_when_the_engine_could_first_see_them():
 
 
 def test_requests_taken_in_together_after_a_sleep_arrive_together():
-    """A sleeping engine wakes for the first request, so both came then, whatever their stamps."""
+    """A sleeping engine wakes for the first, so both arrived then, whatever their stamps."""
     head = Policies(join=Continuous(2))
     first = recorded(
         Case(32, head, [(50 * MS, Add(ask(id, 8, 2, 3 * MS, lane="chat"))) for id in "ab"])
@@ -266,7 +266,7 @@ def test_a_cancel_comes_at_its_time_or_where_the_known_tokens_end():
     assert [each.outcome.requests[0].finish for each in (slow, quick)] == [Finish.CANCELLED] * 2
 
 
-def test_a_refused_request_may_be_admitted_and_has_no_tokens(tmp_path, cost):
+def test_a_refused_request_that_a_what_if_admits_has_no_known_tokens(tmp_path, cost):
     """Eight blocks of four tokens hold 30 tokens; four blocks do not."""
     rerun = rerun_journal(recorded(Case(4, Policies(), [(0, Add(ask("a", 20, 10, lane="chat")))])))
     assert rerun.incomplete == {Finish.REFUSED: 1}
@@ -279,8 +279,8 @@ def test_a_refused_request_may_be_admitted_and_has_no_tokens(tmp_path, cost):
     assert "which happened to 0 in 'as priced' and 1 in 'what if'" in words
 
 
-def test_who_was_refused_at_the_door_counts_and_is_refused_in_every_column(tmp_path, cost):
-    """Of three, the first is refused; it arrives 1 ms after the run's beginning."""
+def test_a_request_refused_at_the_door_counts_and_is_refused_in_every_run(tmp_path, cost):
+    """Of three requests the first is refused. It arrives 1 ms after the run's beginning."""
     lane, path = Lane("chat", Budget(ttft=10**6 * MS)), tmp_path / "case.jsonl"
     times = {"a": 1 * MS, "b": 2 * MS, "c": 9 * MS}
     asked = {id: ask(id, 5, 3, arrived=at, lane="chat") for id, at in times.items()}
@@ -329,7 +329,7 @@ def test_without_a_cost_file_only_the_measured_run_is_shown(lived):
     assert list(plain(lived[0])["runs"]) == [RECORDED]
 
 
-def test_a_strategy_is_fitted_to_the_recorded_endpoints(lived, cost, tmp_path):
+def test_a_change_takes_a_shipped_strategy_or_one_from_a_file(lived, cost, tmp_path):
     rerun = rerun_journal(load(lived[0]))
     static = parse_change("static", ["slots=3"]).apply(rerun, PRICES).policies
     assert static.join == Static(3)
@@ -339,7 +339,7 @@ def test_a_strategy_is_fitted_to_the_recorded_endpoints(lived, cost, tmp_path):
     assert plain(lived[0], cost=cost, strategy="static")["change"]["strategy"] == "static"
 
 
-def test_every_key_is_obeyed():
+def test_every_key_of_a_change_is_obeyed():
     rerun = rerun_journal(recorded(THRASH))
     values = ["slots=3", "step_tokens=9", "chunk=5", "order=priority", "mix=alternate"]
     tested = {each.split("=")[0] for each in values} | {"window", "num_blocks"}
@@ -364,7 +364,7 @@ def test_every_key_is_obeyed():
     assert classes.window == 4 * MS
 
 
-def test_what_goes_by_budgets_predicts_by_the_recorded_cost_model_or_the_files():
+def test_budget_policies_predict_with_the_recorded_cost_model_or_else_the_cost_files():
     rerun = rerun_journal(recorded(THRASH))
     assert not rerun.recording.settings.cost.is_known
     made = parse_change("budgets", []).apply(rerun, PRICES)
@@ -395,13 +395,13 @@ def test_what_goes_by_budgets_predicts_by_the_recorded_cost_model_or_the_files()
         ({"strategy": "static,first-come"}, "names 2 strategies, give one: static, first-come"),
     ],
 )
-def test_an_impossible_change_is_named(wishes, words, tmp_path, cost):
+def test_an_impossible_change_is_refused_with_the_cause(wishes, words, tmp_path, cost):
     wishes = {key: tuple(v) if key == "sets" else v for key, v in wishes.items()}
     with pytest.raises(SettingError, match=words):
         told(written(tmp_path), cost=cost, **wishes)
 
 
-def test_what_if_needs_prices_and_those_of_the_journals_model(lived, tmp_path):
+def test_a_what_if_needs_a_cost_file_of_the_journals_model_executor_and_dtype(lived, tmp_path):
     with pytest.raises(SettingError, match=r"add --cost cost.json, which headway calibrate writes"):
         told(lived[0], sets=("slots=1",))
     calibration.write_cost_file(made(model="other"), tmp_path / "other.json")
@@ -416,7 +416,7 @@ def test_what_if_needs_prices_and_those_of_the_journals_model(lived, tmp_path):
 
 
 def test_untrustworthy_prices_give_warnings(tmp_path):
-    """A journal that names no model, with steps ten times faster and wider than the fit's."""
+    """The journal names no model. Its steps are several times faster and wider than the fit's."""
     calibration.write_cost_file(made(slots=2, prices=StepCost.of(100 * MS)), tmp_path / "cost.json")
     words = " ".join(told(written(tmp_path), cost=tmp_path / "cost.json").split())
     assert "The journal names no model" in words
@@ -517,7 +517,7 @@ def test_a_damaged_journal_is_refused_with_its_line(tmp_path):
         told(path)
 
 
-OTHERS = [  # what the head says about the run, and what is said of who wrote it
+OTHERS = [  # what the head says of the run, and what the error says of the journal's writer
     ({"headway": "0.0.1"}, "headway 0.0.1 wrote it: replay it with that version"),
     (
         {"headway": "0.0.1", "begun": "2026-01-31T10:00:00Z"},
@@ -544,7 +544,7 @@ def test_a_rerun_that_differs_says_which_headway_wrote_the_journal(tmp_path, abo
 
 
 @pytest.mark.parametrize("about", [{}, {"model": "tiny"}, {**origin.own(), "model": "tiny"}])
-def test_nobody_else_is_blamed_for_a_journal_of_this_headway(tmp_path, about):
+def test_the_error_names_no_other_writer_for_a_journal_of_this_headway(tmp_path, about):
     head, *lines = run(THRASH).journal.splitlines()
     path = tmp_path / "own.jsonl"
     own = json.dumps(json.loads(head) | {"about": about})
@@ -568,7 +568,7 @@ def test_a_journal_of_an_older_headway_is_refused_in_one_line():
 @settings(deadline=None)
 @given(case=cases(), first=st.integers(0, 3))
 def test_a_journal_with_any_line_missing_gives_a_readable_error(case, first):
-    """There is no error if the missing line changed no row. Every fourth line, from any of four."""
+    """Every fourth line is left out by itself. There is no error if it changed no row."""
     recording = recorded(case)
     for at in range(first, len(recording.records), 4):
         left = recording.records[:at] + recording.records[at + 1 :]
@@ -580,7 +580,7 @@ def test_a_journal_with_any_line_missing_gives_a_readable_error(case, first):
             assert not left
 
 
-def test_a_close_command_keeps_its_time():
+def test_a_recorded_close_is_the_last_command_of_the_rerun():
     rerun = rerun_journal(recorded(THRASH))
     assert [each for _, each in rerun.commands][-1] == Close()
     assert (
@@ -590,7 +590,7 @@ def test_a_close_command_keeps_its_time():
 
 
 def test_replay_needs_no_torch():
-    """So that a laptop can replay what an accelerator served."""
+    """A laptop can then replay what an accelerator served."""
     import subprocess
 
     code = "import headway.commands.replay.replay, sys; sys.exit('torch' in sys.modules)"
