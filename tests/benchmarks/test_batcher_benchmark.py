@@ -37,13 +37,13 @@ def test_headway_is_compared_with_the_best_window_round_by_round():
     assert best(results, [], LOW, "p95") is None
 
 
-def test_whoever_refuses_falls_short_though_its_p95_is_early():
+def test_headway_falls_short_if_it_refuses_items_despite_a_low_p95():
     refusing = rounds({OURS: [run(5), run(5, refused=0.2)], LATE: [run(30)] * 2})
     found = by_name(in_process.figures(refusing, {}))
     assert found["refused_at_80"].falls_short and not found["p95_vs_best"].falls_short
 
 
-def test_a_missing_headway_ends_the_comparison_and_rounds_are_never_left_away():
+def test_a_missing_headway_or_unequal_numbers_of_rounds_end_the_comparison():
     results = rounds({OURS: [run()], EARLY: [run(), run()]})
     with pytest.raises(SystemExit, match="headway is missing: it ended"):
         in_process.figures(results, {OURS: "it ended"})
@@ -51,7 +51,7 @@ def test_a_missing_headway_ends_the_comparison_and_rounds_are_never_left_away():
         in_process.figures(results, {})
 
 
-def test_over_http_each_aim_is_beside_the_window_of_mosec_that_is_best_in_it(capsys):
+def test_over_http_each_aim_is_judged_against_the_window_of_mosec_best_in_it(capsys):
     chosen = over_http.settings(["headway", "mosec", "litserve"])
     quick, full, own = [each for each in chosen if each.library == "mosec"]
     runs = {OURS: [run()], quick: [run(10, 1_000)], full: [run(40, 4_000)], own: [run(50, 500)]}
@@ -69,7 +69,7 @@ def test_over_http_each_aim_is_beside_the_window_of_mosec_that_is_best_in_it(cap
     assert over_http.figures(chosen[1:], {}, {}) == []
 
 
-def test_items_that_are_not_sent_are_no_refusals_and_nothing_has_no_p95(monkeypatch):
+def test_unsent_items_are_not_refusals_and_a_load_without_answers_ends_the_run(monkeypatch):
     monkeypatch.setattr("benchmarks.batcher.contender.WARM", 0.0)
 
     async def ask(item):

@@ -32,7 +32,7 @@ def check(monkeypatch):
 
 @pytest.mark.parametrize("samples", [[nan], [1.0, nan, 0.5], [inf]])
 @pytest.mark.parametrize("aim", [{"most": 2.0}, {"least": 0.1}])
-def test_what_is_no_finite_number_falls_short_of_any_aim(samples, aim, capsys):
+def test_a_figure_that_is_not_finite_falls_short_of_any_aim(samples, aim, capsys):
     figures = [Figure("a", samples, **aim), Figure("b", [1.0], **aim)]
     assert finished(figures, capsys) == (1, {"a": None, "b": 1.0})
     assert finished(figures[1:], capsys) == (0, {"b": 1.0})
@@ -44,7 +44,7 @@ def test_a_run_without_figures_has_failed(capsys):
 
 
 def laned(status=200, good=True, share=0.95):
-    """A nightly job, then voice and chat, of which this share ends so; the others are in time."""
+    """A nightly job, then voice and chat requests. `share` of them end so, the rest in time."""
     seen = [Seen(Ask(0.5, "nightly", 1_900, ""), 200, 0.6, 20.0, True)]
     for number in range(100):
         due, lane = 2 + 0.16 * number, ("voice", "chat")[number % 2]
@@ -59,7 +59,7 @@ def short(figures):
     return [each.name for each in figures if each.falls_short]
 
 
-def test_lanes_count_who_is_not_answered_and_who_breaks_a_budget():
+def test_the_lanes_benchmark_counts_failed_requests_and_broken_budgets():
     well, failed, late = laned(), laned(500, False), laned(good=False)
     assert short(figures_of_lanes(laned(429, False), well, well, 0.005)) == []
     lost = ["voice_good", "chat_good", "told_no"]
@@ -77,7 +77,7 @@ def test_lanes_count_who_is_not_answered_and_who_breaks_a_budget():
 
 @contextmanager
 def answering(answer):
-    """A server's port; answer: of each call the status and the bytes of its body."""
+    """Gives a server's port; `answer` gives the status and the body of each call."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -127,7 +127,7 @@ def test_interactive_calls_that_fail_are_counted(monkeypatch):
         ([(200, b'{"choices": [{"text": "a"}]}')] * 2 + [(500, b"")], [True, False]),
     ],
 )
-def test_an_answer_that_never_came_is_not_the_same(answers, same):
+def test_a_failed_call_never_counts_as_the_same_answer(answers, same):
     said = iter(answers)
     with answering(lambda: next(said)) as port:
         others = Others(Served(os.getpid(), "127.0.0.1", port))

@@ -20,7 +20,7 @@ def score(good, offered=10):
     return Score({"chat": good}, {"chat": offered})
 
 
-def test_a_bound_lies_below_what_the_windows_say_unless_they_agree():
+def test_a_lower_bound_lies_below_the_ratio_unless_all_windows_agree():
     theirs = [score(2), score(4), score(3)]
     twice = Pair([score(4), score(8), score(6)], theirs)
     assert (twice.ratio, twice.least_ratio) == (pytest.approx(2), pytest.approx(2))
@@ -30,7 +30,7 @@ def test_a_bound_lies_below_what_the_windows_say_unless_they_agree():
     assert least_ratio([3.0, 3.0], [1.5, 1.5]) == pytest.approx(2)
 
 
-def test_requests_are_pooled_and_not_windows():
+def test_a_ratio_pools_the_requests_of_all_windows():
     assert Pair([score(0, 10), score(90, 90)], [score(10, 10), score(35, 90)]).ratio == 2
 
 
@@ -44,7 +44,7 @@ def test_shipped_traces_make_windows_and_a_mix_without_its_trace_is_refused():
         MIXES["long"].windows(None, 3)
 
 
-def test_what_is_kept_is_not_run_again(tmp_path):
+def test_variants_with_a_kept_score_are_not_run_again(tmp_path):
     source = MIXES["smooth"].windows(None, 6)[0]
     job = Job("smooth", source, 1.0, (first_come(4, 256), first_come(4, 512)))
     kept = Kept(tmp_path / "raw.jsonl")
@@ -54,7 +54,7 @@ def test_what_is_kept_is_not_run_again(tmp_path):
     assert again.lacks(job).variants == job.variants[1:]
 
 
-def test_a_score_is_of_one_cut_of_the_same_traces(tmp_path):
+def test_a_kept_score_counts_only_for_the_same_windows_of_the_same_traces(tmp_path):
     mix, raw = MIXES["smooth"], tmp_path / "raw.jsonl"
     six, sixty = (mix.windows(None, count) for count in (6, 60))
     assert (six[0].begin, six[0].seconds) != (sixty[0].begin, sixty[0].seconds)
@@ -75,14 +75,14 @@ def ablation(windows, loads=(1.5,)):
 
 
 def fill(found, at, loads=(1.5,), **goods):
-    """Scores of the windows at these places, by variant."""
+    """Keep scores, by variant, for the windows at these places."""
     for load in loads:
         for name, good in goods.items():
             rows = found.kept.scores.setdefault(("bursty", load, name.replace("_", " ")), {})
             rows.update({window_of(found.windows["bursty"][each]): score(good) for each in at})
 
 
-def test_only_the_same_windows_are_paired_and_a_judged_pair_must_be_there():
+def test_a_pair_needs_the_same_windows_and_a_missing_judged_pair_falls_short():
     windows = MIXES["bursty"].windows(None, 6)
     found = ablation(windows)
     least = ("over_bursty_first_come_1_5_least", "worst_points_over_first_come_least")

@@ -53,7 +53,7 @@ def test_a_mix_on_another_machine_has_lengths_that_fit_and_as_much_work():
     assert after[-1].arrived == pytest.approx(before[-1].arrived * found.pace, rel=0.01)
 
 
-def test_budgets_follow_the_pace_but_for_the_time_per_token():
+def test_ttft_and_e2e_budgets_follow_the_pace_and_tpot_does_not():
     mix = MIXES["bursty"]
     chat, batch, offline = mix.on(Place(EMBEDDED, 4, 0.5)).lanes[-3:]
     assert (chat.budget.ttft, chat.budget.tpot) == (1_500_000_000, 80_000_000)
@@ -77,7 +77,7 @@ def test_slowed_traces_lose_no_requests(tmp_path):
     assert {each.lane for each in whole} == {lane.name for lane in mix.lanes}
 
 
-def test_scores_of_another_machine_are_left_in_the_file(tmp_path):
+def test_scores_of_another_machine_are_not_used_and_stay_in_the_file(tmp_path):
     source = MIXES["smooth"].windows(None, 6)[0]
     job = Job("smooth", source, 1.0, (first_come(4, 256),))
     kept = Kept(tmp_path / "raw.jsonl", "embedded 1")
@@ -99,12 +99,12 @@ def test_the_flood_ends_on_a_small_machine_and_interactive_requests_are_served(m
         flood(window, found, seconds=1)
 
 
-def test_a_live_run_counts_from_its_beginning_and_serves_all(monkeypatch):
+def test_a_live_run_counts_time_from_its_own_beginning_and_serves_all(monkeypatch):
     model = EmbeddedModel()
     monkeypatch.setitem(model.__dict__, "calibration", EMBEDDED)
     monkeypatch.setitem(model.__dict__, "testbed", fake_testbed())
     mix = MIXES["smooth"].on(Place(EMBEDDED, 4, 0.01))
-    patient = Budget(ttft=600 * SECOND)  # of which a test takes little, and no clock's own zero
+    patient = Budget(ttft=600 * SECOND)  # a test takes less; a clock's time since its zero is more
     mix = replace(mix, lanes=tuple(Lane(lane.name, patient) for lane in mix.lanes))
     offered = mix.requests(replace(MIXES["smooth"].windows(None, 60)[0], seconds=10), 1.0)
     found = score(mix, offered, first_come(4, 64, timeout=0.9), Live(model).serve)
@@ -122,7 +122,7 @@ def test_a_live_run_counts_from_its_beginning_and_serves_all(monkeypatch):
         (["--chec"], "unrecognized arguments: --chec"),
     ],
 )
-def test_what_would_be_ignored_is_refused(said, why, monkeypatch, capsys):
+def test_options_that_would_be_ignored_are_refused(said, why, monkeypatch, capsys):
     monkeypatch.setattr("sys.argv", ["budgets", *said])
     with pytest.raises(SystemExit):
         parsed()

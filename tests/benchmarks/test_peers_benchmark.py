@@ -57,7 +57,7 @@ def test_workloads_are_drawn_by_the_seed_and_share_nothing_but_the_prefix():
     assert [MADE[name].most for name in NAMES] == [1, 8, 32, 32, 32]
 
 
-def test_a_workload_survives_json_and_a_scale_shortens_all():
+def test_a_workload_survives_json_and_a_scale_shortens_every_workload():
     for each in MADE.values():
         assert from_json(each.to_json()) == each
     short = {each.name: each for each in draw(0, 0.1)}
@@ -66,7 +66,7 @@ def test_a_workload_survives_json_and_a_scale_shortens_all():
     assert short["batch32"].answers < 0.2 * MADE["batch32"].answers
 
 
-def test_decode_steps_have_as_many_rows_as_still_run():
+def test_a_decode_step_has_a_row_for_each_request_that_still_runs():
     assert bound.decode_rows(workload(4, 2, 1)) == [2, 1, 1]
     assert bound.decode_rows(workload(3, 3, 3, most=2)) == [2, 2, 1, 1]
     rows = bound.decode_rows(MADE["conc8"])
@@ -88,13 +88,13 @@ def test_the_fastest_product_is_taken_at_each_size():
     assert bound.fastest([more_is_faster], "16bit").layers == {4: 0.005, 1: 0.005}
 
 
-def test_a_size_between_is_on_a_line_and_one_beyond_costs_as_many_rows():
+def test_sizes_between_measured_ones_are_interpolated_and_larger_ones_scaled():
     assert bound.at(SLOW.layers, 4) == 0.012
     assert bound.at(SLOW.layers, 6) == pytest.approx(0.016)
     assert bound.at(SLOW.layers, 16) == pytest.approx(0.040)
 
 
-def test_bounds_come_from_products_and_one_stream_from_the_memory():
+def test_bounds_come_from_products_and_that_of_one_stream_from_the_bandwidth():
     two = workload(2, 2)
     expected = 8 * 0.020 / 8 + bound.at(SLOW.layers, 2) + bound.at(SLOW.head, 2)
     assert bound.seconds(two, SLOW) == pytest.approx(expected)
@@ -103,7 +103,7 @@ def test_bounds_come_from_products_and_one_stream_from_the_memory():
     assert bound.rate(one, SLOW, bandwidth=200.0, weights=10.0) == pytest.approx(11 / 10 * 20)
 
 
-def test_weights_are_those_of_the_model():
+def test_weight_bytes_follow_from_the_parameters_of_the_model():
     numbers = sum(shape[0] * (shape[1] if len(shape) > 1 else 1) for _, shape in tensor_shapes())
     assert numbers == 494_032_768  # Qwen2.5-0.5B's
     assert weight_bytes("16bit") < 2 * numbers < 1.001 * weight_bytes("16bit")
@@ -122,7 +122,7 @@ def in_turns_at(engine, precision, *rates, read=1e9):
     return Contestant(engine, precision, runs=[run | {"turns": turns}])
 
 
-def test_figures_are_judged_and_what_is_missing_is_named():
+def test_figures_are_judged_and_unmeasured_figures_are_named():
     found = figures(
         [
             measured("headway", "16bit", 30, 33),
@@ -145,7 +145,7 @@ def test_figures_are_judged_and_what_is_missing_is_named():
     assert {"batch32_int8_vs_best", "prefix32_vs_best", "single_16bit_of_bound"} <= set(absent)
 
 
-def test_one_stream_is_compared_turn_by_turn_and_bound_by_what_was_read_in_it():
+def test_one_stream_is_compared_turn_by_turn_and_bounded_by_each_turns_bandwidth():
     bytes_each = weight_bytes("16bit")
     ours = in_turns_at("headway", "16bit", 8, 10, read=10 * bytes_each)
     ours.runs[0]["turns"][1]["read"] = 20 * bytes_each
@@ -198,7 +198,7 @@ class ScriptedStage(Stage):
         )
 
 
-def test_one_stream_is_answered_in_turns_and_who_fails_keeps_what_was_measured(tmp_path, capsys):
+def test_engines_take_turns_and_one_that_fails_keeps_its_measured_turns(tmp_path, capsys):
     (tmp_path / "driver.py").write_text(DRIVER)
     contestants = []
     for kind in ("answers", "tires", "refuses"):
@@ -226,12 +226,12 @@ def test_an_engine_that_never_loads_is_given_up(tmp_path):
     assert stuck.missing == "it took more than 1 s"
 
 
-def test_how_fast_memory_is_read_is_measured(monkeypatch):
+def test_the_speed_of_reading_memory_is_measured(monkeypatch):
     monkeypatch.setattr(job, "READ", 1 << 20)
     assert job.bytes_read(2) > 1 << 20
 
 
-def test_who_is_missing_or_was_cut_short_is_a_row_that_says_so():
+def test_a_missing_or_cut_short_engine_has_a_row_that_says_so():
     table = rows(
         [
             Contestant("vllm", "16bit", missing="make vllm"),
@@ -245,7 +245,7 @@ def test_who_is_missing_or_was_cut_short_is_a_row_that_says_so():
     assert len(table[0]) == len(table[1])
 
 
-def test_peers_that_cannot_be_had_have_their_reason(tmp_path):
+def test_a_peer_that_is_not_available_has_the_reason(tmp_path):
     stage = Stage(tmp_path, 1, 1.0, tmp_path / "nowhere")
     (tmp_path / "models" / "checkpoint").mkdir(parents=True)
     (tmp_path / "models" / "checkpoint" / "model.safetensors").touch()
@@ -289,7 +289,7 @@ class Counting(Stepped):
         return {self.running.pop(0): [7]}
 
 
-def test_no_more_than_asked_are_outstanding():
+def test_no_more_requests_are_outstanding_than_the_workload_allows():
     engine = Counting()
     assert engine.run(workload(1, 1, 1, 1, 1, most=2)) == {number: [7] for number in range(5)}
     assert engine.most == 2

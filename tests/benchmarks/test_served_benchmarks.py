@@ -17,18 +17,18 @@ ANSWERED = (
 REFUSED = b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nretry-after-ms: 1250"
 
 
-def test_an_answer_tells_its_lane_and_its_times_and_a_refusal_how_long_to_stay_away():
+def test_told_reads_lane_and_times_of_an_answer_and_the_retry_time_of_a_refusal():
     assert told(*ANSWERED) == (200, 0.0, "standard", 0.0705, 0.0035)
     assert told(REFUSED, b"") == (429, 1.25, "", 0.0, 0.0)
     assert NOTHING[0] == 0
 
 
-def test_late_answers_are_answered_and_not_good():
+def test_late_answers_count_as_answered_and_not_as_good():
     def answer(ended, decode=0.5, tpot=0.02, status=200):
         return Answer(0.0, 0.0, ended, status, 0.0, 0, "standard" if status else "", decode, tpot)
 
     answers = [
-        answer(2.4),  # its first token came after 1.9 s of 2
+        answer(2.4),  # its first token came after 1.9 s of the budget's 2 s
         answer(2.6),
         answer(9.0, decode=8.0, tpot=0.3),
         answer(0.1, status=0),
@@ -39,7 +39,7 @@ def test_late_answers_are_answered_and_not_good():
     assert [answered.samples[0], good.samples[0]] == pytest.approx([3, 1])
 
 
-def test_a_sweep_tries_callers_who_hang_up_with_the_best_of_either_order():
+def test_a_sweep_tries_each_hang_up_share_with_the_best_of_either_order():
     good = {Setting(512): 50, Setting(256, "chat"): 60, Setting(256, "code"): 70}
     good |= {Setting(256, "code", 0.5): 80, Setting(512, "", 0.9): 90}
     tried = []
@@ -91,7 +91,7 @@ TOKEN = {"type": "http.response.body", "body": b"data: {}", "more_body": True}
 
 
 @pytest.mark.parametrize("begins", [False, True])
-def test_who_has_no_token_in_time_has_hung_up(monkeypatch, begins):
+def test_a_caller_without_a_token_in_time_has_hung_up(monkeypatch, begins):
     async def app(receive, send, heard, silent):
         if begins:
             await send(START)
@@ -104,7 +104,7 @@ def test_who_has_no_token_in_time_has_hung_up(monkeypatch, begins):
     assert [each["body"] for each in sent[1:]] == [b"" if begins else OVER]
 
 
-def test_who_has_a_token_stays_until_it_leaves_by_itself(monkeypatch):
+def test_a_caller_that_has_a_token_stays_until_it_leaves_by_itself(monkeypatch):
     async def app(receive, send, heard, silent):
         await send(START)
         await send(TOKEN)

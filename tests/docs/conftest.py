@@ -12,7 +12,7 @@ from benchmarks.textbook.__main__ import main
 @pytest.fixture
 def written(monkeypatch, capsys, tmp_path):
     """Gives a page as `python -m benchmarks.textbook --part ... --write` leaves it, and the figures
-    of the JSON line, which is the last one. Parts that share a simulation run it once."""
+    of the last line, which is JSON. Parts that share a simulation run it once."""
 
     def write(part, text):
         copy = tmp_path / "page.md"

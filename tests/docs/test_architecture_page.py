@@ -1,4 +1,4 @@
-"""docs/architecture.md has a line for every folder, and names no file that is not there."""
+"""docs/architecture.md has a line for every folder, and every file that it names exists."""
 
 import re
 from pathlib import Path
@@ -8,26 +8,26 @@ SOURCE = ROOT / "src" / "headway"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 
 
-def test_every_folder_has_a_line():
+def test_every_source_folder_has_a_line_on_the_page():
     table = PAGE.partition("## One line per folder")[2].partition("\n## ")[0]
     named = re.findall(r"^\| `([\w/]+)/` \|", table, flags=re.MULTILINE)
     folders = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py")}
     assert sorted(named) == sorted((folders | {"data"}) - {"."})
 
 
-def test_every_named_file_exists():
+def test_every_file_named_on_the_page_exists():
     for name in re.findall(r"`([\w/]+\.py)`", PAGE):
         assert (SOURCE / name).exists() or (ROOT / name).exists(), name
     way = PAGE.partition("## A request through the server")[2].split("```")[1]
     for line in way.splitlines():
         folder = ""
         for name in re.findall(r"[\w/]+\.py", line):
-            folder = name.rpartition("/")[0] or folder  # a name alone is in the folder before it
+            folder = name.rpartition("/")[0] or folder  # a bare name is in the folder before it
             path = SOURCE / "server" / folder / name.rpartition("/")[2]
             assert path.exists(), name
 
 
-def test_the_floors_on_the_page_are_those_that_are_checked():
+def test_the_floors_on_the_page_are_those_of_the_architecture_test():
     from tests.test_architecture import FLOORS
 
     floors = PAGE.partition("## The floors")[2].partition("\n## ")[0]

@@ -1,5 +1,5 @@
-"""The Helm chart, the images and the alerts: checked by their programs, if installed, and by what
-they must agree with."""
+"""The Helm chart, the images and the alerts pass their programs' checks, if installed, and agree
+with headway."""
 
 import json
 import re
@@ -40,24 +40,24 @@ def test_the_alerts_fire_in_their_scenarios():
 
 @needs("hadolint")
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda each: each.name)
-def test_the_images_are_linted(file):
+def test_the_dockerfiles_pass_hadolint(file):
     checked("hadolint", str(file))
 
 
 @needs("helm")
-def test_the_chart_is_linted_and_rendered():
+def test_helm_lints_and_renders_the_chart():
     checked("helm", "lint", "--strict", str(CHART))
     checked("helm", "template", "headway", str(CHART))
 
 
-def test_the_charts_values_are_as_its_schema_says():
+def test_the_schema_takes_the_charts_values_and_refuses_wrong_ones():
     jsonschema.validate(VALUES, SCHEMA)
     for wrong in ({"replica": 2}, {"config": {"keys": []}}, {"image": {"tags": "a"}}):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**VALUES, **wrong}, SCHEMA)
 
 
-def test_the_charts_configuration_is_taken_by_the_server():
+def test_the_server_accepts_the_charts_configuration():
     config = ServerConfig(**VALUES["config"])
     drain = config.server.drain_timeout // SECOND
     assert VALUES["terminationGracePeriodSeconds"] > VALUES["preStopSeconds"] + drain
@@ -74,7 +74,7 @@ def test_every_value_is_used_by_a_template_and_every_template_uses_values_that_e
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
-def test_the_charts_paths_are_the_servers(path):
+def test_the_charts_probe_and_metrics_paths_are_routes_of_the_server(path):
     text = "\n".join(each.read_text() for each in (CHART / "templates").iterdir())
     assert path in text
     routes = Path(__file__).parents[2] / "src/headway/server/http/routes/state.py"
@@ -82,7 +82,7 @@ def test_the_charts_paths_are_the_servers(path):
 
 
 @pytest.mark.parametrize("file", DOCKERFILES, ids=lambda each: each.name)
-def test_the_images_copy_what_they_install_and_run_as_a_number(file):
+def test_the_images_copy_what_they_install_and_run_as_a_numeric_user(file):
     text = file.read_text()
     ignored = (DEPLOY.parent / ".dockerignore").read_text().splitlines()
     kept = {line[1:] for line in ignored if line.startswith("!")}
@@ -93,6 +93,6 @@ def test_the_images_copy_what_they_install_and_run_as_a_number(file):
     assert all(re.search(rf"^{extra} = \[", project, re.M) for extra in extras)
 
 
-def test_the_vllm_image_leaves_vllms_torch_alone():
+def test_the_vllm_image_installs_no_torch_of_its_own():
     text = (DEPLOY / "docker" / "Dockerfile.vllm").read_text()
     assert "[torch" not in text and "pip install --no-cache-dir torch" not in text

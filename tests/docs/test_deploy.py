@@ -36,7 +36,7 @@ def test_the_systemd_unit_is_valid(tmp_path):
 
 @needs("nginx")
 @needs("openssl")
-def test_nginx_accepts_its_file(tmp_path):
+def test_nginx_accepts_its_configuration(tmp_path):
     subject = ["-subj", "/CN=llm.example.com", "-days", "1"]
     files = ["-keyout", f"{tmp_path}/privkey.pem", "-out", f"{tmp_path}/fullchain.pem"]
     checked("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", *subject, *files)
@@ -49,12 +49,12 @@ def test_nginx_accepts_its_file(tmp_path):
 
 
 @needs("caddy")
-def test_caddy_accepts_its_file():
+def test_caddy_accepts_its_configuration():
     path = str(DEPLOY / "caddy" / "Caddyfile")
     checked("caddy", "validate", "--adapter", "caddyfile", "--config", path)
 
 
-def test_the_files_agree_with_headways_settings():
+def test_the_timeouts_and_body_limits_agree_with_headways_settings():
     server = ServerConfig().server
     drain, most = server.drain_timeout // SECOND, server.limits.body_bytes >> 20
     assert int(re.search(r"TimeoutStopSec=(\d+)", UNIT)[1]) > drain
@@ -67,7 +67,7 @@ def test_the_files_agree_with_headways_settings():
     assert re.search(
         rf"@others not path /v1/files\s+request_body @others {{\s+max_size {most}MiB", CADDY
     )
-    whole = (ServerConfig().jobs.file_bytes >> 20) + 1  # the form has more than the file
+    whole = (ServerConfig().jobs.file_bytes >> 20) + 1  # the form is larger than its file
     assert re.search(rf"location = /v1/files {{\s+client_max_body_size {whole}m;", NGINX)
     assert re.search(rf"request_body @files {{\s+max_size {whole}MiB", CADDY)
     for file in (UNIT, DOCKER):

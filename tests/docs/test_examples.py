@@ -29,7 +29,7 @@ README = (EXAMPLES / "README.md").read_text()
 
 @pytest.fixture(autouse=True)
 def in_the_root(monkeypatch):
-    """The commands are run there: their files are named from there."""
+    """The commands run in the root and name their files from there."""
     monkeypatch.chdir(ROOT)
 
 
@@ -38,7 +38,7 @@ def evidence(name):
 
 
 def requests_of(name):
-    """Requests of a window, as the command says that made the output."""
+    """The requests of a window, from the command in the file that made the output."""
     text = (EXAMPLES / name / "lanes.yaml").read_text()
     command = re.search(
         r"headway tune --cost examples/cost.json --lanes (\S+) --requests (\d+)", text
@@ -47,7 +47,7 @@ def requests_of(name):
     return int(command[2])
 
 
-def test_the_script_makes_the_traces_that_are_here():
+def test_the_script_makes_the_committed_traces():
     spec = importlib.util.spec_from_file_location("traces_of_examples", EXAMPLES / "traces.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
@@ -59,7 +59,7 @@ def test_the_script_makes_the_traces_that_are_here():
         assert path.stat().st_size <= 200_000
 
 
-def test_every_folder_is_in_the_guide():
+def test_the_guide_links_every_example_folder_and_each_has_its_files():
     assert {path.name for path in EXAMPLES.iterdir() if path.is_dir()} - {"__pycache__"} == set(
         FOLDERS
     )
@@ -70,7 +70,7 @@ def test_every_folder_is_in_the_guide():
         }
 
 
-def test_the_four_endpoints_are_those_that_are_quoted():
+def test_the_four_endpoints_folder_has_the_lanes_of_four_endpoints_yaml():
     plain = yaml.safe_load((EXAMPLES / "four_endpoints.yaml").read_text())
     traced = yaml.safe_load((EXAMPLES / "four_endpoints" / "lanes.yaml").read_text())
     for name, fields in plain.items():
@@ -79,7 +79,7 @@ def test_the_four_endpoints_are_those_that_are_quoted():
 
 
 @pytest.mark.parametrize("name", FOLDERS)
-def test_what_tune_wrote_is_a_servers_configuration_with_its_figures(name):
+def test_a_tuned_configuration_is_valid_and_its_figures_are_those_of_tune_json(name):
     path = EXAMPLES / name / "headway.yaml"
     text, found = path.read_text(), evidence(name)
     config = read_back(path)
@@ -96,8 +96,8 @@ def test_what_tune_wrote_is_a_servers_configuration_with_its_figures(name):
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("name", FOLDERS)
-def test_the_settings_attain_what_is_written(name):
-    """Not to the request: another version of the scheduler may decide otherwise here and there."""
+def test_the_tuned_settings_reach_the_recorded_attainment(name):
+    """The tolerance is for versions of the scheduler that decide a few requests differently."""
     held = evidence(name)["held_out"]["recommended"]
     options = TuneOptions(
         Path("examples/cost.json"),
@@ -118,7 +118,7 @@ def by_their_policies(config):
 
 
 @pytest.mark.parametrize("name", ["four_endpoints", "voice_agent"])
-def test_a_server_answers_with_them(name):
+def test_a_server_answers_with_an_examples_configuration(name):
     config = ServerConfig.load(EXAMPLES / name / "headway.yaml")
     lane = next(iter(evidence(name)["config"]["lanes"]))
     body = {"model": f"headway-tiny@{lane}", "prompt": "The json module"}
@@ -130,7 +130,7 @@ def test_a_server_answers_with_them(name):
     assert [each["id"] for each in lanes] == list(evidence(name)["config"]["lanes"])
 
 
-def test_several_models_with_the_function_that_is_here():
+def test_the_example_of_several_models_loads_and_its_function_runs():
     path = EXAMPLES / "several_models.yaml"
     config = ServerConfig.load(path)
     assert [each.served_name for each in config.models] == [
@@ -143,7 +143,7 @@ def test_several_models_with_the_function_that_is_here():
     assert target.function([pair]) == [0.5]
 
 
-def test_routes_of_two_models():
+def test_the_example_of_routes_is_valid_with_a_cascade_a_fallback_and_rules():
     config = ServerConfig.load(EXAMPLES / "routes.yaml")
     kinds = {name: route.kind for name, route in config.routes.items()}
     assert kinds == {"assistant": "cascade", "safe": "fallback", "chat": "rules"}

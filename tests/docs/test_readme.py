@@ -19,7 +19,7 @@ def test_the_python_examples_run(block, capsys):
         assert said.startswith("memory: ") and "ms to the first token" in said
 
 
-def test_the_commands_that_are_shown_exist():
+def test_the_commands_shown_in_the_readme_exist():
     made = (ROOT / "Makefile").read_text()
     for target in re.findall(r"^    make (\w+)", README, re.MULTILINE):
         assert f"\n{target}:" in made
@@ -38,6 +38,6 @@ def test_the_commands_that_are_shown_exist():
             assert f"def {command}(" in commands
 
 
-def test_every_link_leads_somewhere():
+def test_every_local_link_of_the_readme_exists():
     for link in re.findall(r"\]\(([^)#:]+)\)", README):
         assert (ROOT / link).exists(), link

@@ -59,7 +59,7 @@ def test_the_page_has_the_figures_that_the_command_gives_now(part, written):
     assert quoted <= figures.keys()
 
 
-# Figures of a line through times measured once; a neighbour may tilt it either way.
+# Figures of a line fitted through times measured once; a neighbour may tilt it either way.
 FITTED = {"curve.fixed_ms", "curve.each_ms", "curve.knee", "curve.each_share"}
 
 
@@ -92,7 +92,7 @@ def longest_over_mean(answers, size):
 
 
 @pytest.mark.parametrize(("key", "name"), [("conv", "azure2023-conv"), ("code", "azure2023-code")])
-def test_the_gain_is_that_of_all_recorded_requests(key, name):
+def test_the_quoted_gain_is_longest_over_mean_of_all_recorded_requests(key, name):
     answers = recorded(name)
     for size in (16, 256):
         gain = longest_over_mean(answers, size)
@@ -104,7 +104,7 @@ def test_the_gain_is_that_of_all_recorded_requests(key, name):
 
 
 @pytest.mark.parametrize(("key", "name"), [("conv", "azure2023-conv"), ("code", "azure2023-code")])
-def test_held_slots_are_1_minus_mean_over_longest(key, name):
+def test_the_quoted_share_of_held_slots_is_1_minus_mean_over_longest(key, name):
     answers = recorded(name)
     groups = [answers[at : at + 16] for at in range(0, len(answers), 16)]
     computed = sum(len(group) * max(group) for group in groups)

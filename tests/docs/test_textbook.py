@@ -71,15 +71,15 @@ def test_the_page_has_the_figures_that_the_command_gives_now(part, written):
     assert quoted <= figures.keys()
 
 
-def test_a_figure_of_both_pages_is_the_same():
-    """A test of strategies.md holds it against its command."""
+def test_a_figure_on_both_pages_is_the_same():
+    """A test of strategies.md compares it with its command."""
     pages = [{match[2]: match[1] for match in NUMBER.finditer(page)} for page in (TEXT, STRATEGIES)]
     both = pages[0].keys() & pages[1].keys()
     assert {"padding.conv_bounds_16", "curve.knee"} - both == set()
     assert {name: pages[0][name] for name in both} == {name: pages[1][name] for name in both}
 
 
-def test_recorded_hits_are_those_of_their_run():
+def test_recorded_hits_on_the_page_are_those_kept_from_their_run():
     recorded = json.loads(KEPT.read_text())
     shown = {match[2]: match[1] for match in NUMBER.finditer(TEXT)}
     mine = {name: text for name, text in shown.items() if name.startswith("recorded_hits.")}
@@ -94,7 +94,7 @@ def test_recorded_hits_are_those_of_their_run():
     assert [float(row[2]) for row in rows] == pytest.approx(shares, abs=0.051)
 
 
-def test_a_cache_forgets_what_was_asked_longest_ago_and_the_end_of_a_prompt_first():
+def test_a_cache_evicts_the_least_recently_asked_block_and_a_prompts_end_first():
     def asked(*blocks):
         return Arrival(0, 512 * len(blocks) + 1, 1, blocks)
 
@@ -117,8 +117,8 @@ def test_recorded_hits_are_what_the_trace_gives_now(monkeypatch):
 
 
 @pytest.mark.parametrize("part", sorted(CLOCKED))
-def test_measured_figures_are_those_of_their_run(part):
-    """Both pages say what the rounds come to that were kept, and which machine they ran on."""
+def test_both_pages_show_the_measured_figures_of_the_kept_run(part):
+    """Both pages show the figures of the kept rounds; strategies.md also names their machine."""
     run = kept.read(part)
     made = {part: CLOCKED[part][1](run.samples)}
     assert refreshed(TEXT, made) == TEXT
@@ -128,7 +128,7 @@ def test_measured_figures_are_those_of_their_run(part):
     assert run.machine in row and "one thread" in row and run.threads == 1
 
 
-def test_measured_figures_are_those_of_the_table_of_their_run():
+def test_the_quoted_figures_of_the_curve_follow_from_its_table():
     table = next(match[0] for match in TABLE.finditer(STRATEGIES) if match[1] == "curve")
     rows = [line.split(" | ") for line in table.splitlines()[3:-1]]
     sizes = [int(row[0].removeprefix("| ")) for row in rows]
@@ -140,7 +140,7 @@ def test_measured_figures_are_those_of_the_table_of_their_run():
     assert said("curve.gain_32") == gains[32]
 
 
-def test_static_against_continuous_is_what_was_kept_of_its_runs():
+def test_static_against_continuous_has_the_figures_of_the_kept_runs():
     runs = kept_runs()
     assert 1 in runs
     made = {"strategies": part_of(runs)}
@@ -151,8 +151,8 @@ def test_static_against_continuous_is_what_was_kept_of_its_runs():
     assert all(run.machine in row for run in runs.values())
 
 
-def test_a_decode_uses_its_batch_over_the_ridge():
-    ridge = 989e12 / 3.35e12  # of an H100: FLOP a byte; weights of two bytes give one a sequence
+def test_a_decodes_share_of_the_flop_is_its_batch_over_the_ridge():
+    ridge = 989e12 / 3.35e12  # FLOP per byte of an H100; two-byte weights give one per sequence
     assert said("utilisation.h100_1_at_0") == pytest.approx(100 / ridge, abs=0.06)
     assert said("utilisation.h100_batch_for_70") == pytest.approx(0.7 * ridge, abs=0.6)
     for batch, *_, weights, _ in cells("utilisation"):
@@ -160,7 +160,7 @@ def test_a_decode_uses_its_batch_over_the_ridge():
         assert float(weights) == pytest.approx(min(100, 100 * whole / ridge), abs=0.06)
 
 
-def test_what_fits_is_the_room_over_the_keys_and_values():
+def test_the_sequences_that_fit_are_the_room_over_the_kv_memory_of_each():
     kv = 2 * 32 * 32 * 128 * 2
     assert said("fits.kv_kib") == kv / 1024
     assert said("fits.right") == (36e9 - 14e9) // (kv * 512)
@@ -168,7 +168,7 @@ def test_what_fits_is_the_room_over_the_keys_and_values():
     assert said("fits.printed_gb") == pytest.approx(8_535 * kv * 512 / 1e9, abs=0.6)
 
 
-def test_padding_is_what_the_rectangles_have_over_their_prompts():
+def test_padding_is_the_share_of_the_padded_batch_beyond_its_prompts():
     lengths = (32, 64, 128, 256, 512)
     assert said("short_lists.doubling") == pytest.approx(100 * (1 - sum(lengths) / (5 * 512)))
     assert said("short_lists.own") == pytest.approx(100 * (1 - sum(lengths) / 1_024), abs=0.06)
@@ -176,7 +176,7 @@ def test_padding_is_what_the_rectangles_have_over_their_prompts():
     assert said("short_lists.short_row") == 95
 
 
-def test_uniform_lengths_gain_what_their_spread_says():
+def test_the_gain_of_uniform_lengths_follows_from_their_spread():
     for share, size in ((12, 16), (13, 16)):
         s = said(f"unused.spread_{share}_of_16") / 100  # E[longest] = mean (1 + s (n-1) / (n+1))
         assert 1 + s * (size - 1) / (size + 1) == pytest.approx(share / 10, abs=0.005)
@@ -185,18 +185,18 @@ def test_uniform_lengths_gain_what_their_spread_says():
         assert 1 - 1 / (1 + s * 63 / 65) == pytest.approx(share / 100, abs=0.003)
 
 
-def test_guesses_yield_a_geometric_sum():
+def test_speculation_yields_the_geometric_sum_of_its_acceptance_rate():
     for accepted, tokens, *_ in cells("speculation"):
         rate = float(accepted)
         assert float(tokens) == pytest.approx(sum(rate**k for k in range(5)), abs=0.006)
 
 
-def test_speculation_is_said_to_be_computed():
+def test_the_page_says_that_speculation_was_computed_and_not_run():
     section = TEXT.split("## Speculation")[1].split("\n## ")[0]
     assert "*Computed from acceptance rates, not run*" in section
 
 
-def test_a_window_collects_its_rate_and_the_first():
+def test_a_window_collects_the_first_request_and_those_that_come_during_it():
     for rate, law, simulated, wait, waited in cells("collecting"):
         size = 1 + int(rate) * 0.02
         assert float(law) == pytest.approx(size, abs=0.06)
@@ -225,14 +225,14 @@ def test_dollars_are_dollars_an_hour_over_tokens_an_hour():
         assert float(idle) == pytest.approx(4 / tokens / 0.3, abs=0.006)
 
 
-def test_the_example_has_the_windows_that_are_quoted():
+def test_the_windows_quoted_are_those_of_the_example():
     windows = {each.name: each.window for each in read_endpoints(ROOT / EXAMPLE)}
     assert not any(each.follows for each in windows.values())
     quoted = {name: each.high / 1e6 for name, each in windows.items()}
     assert quoted == WINDOWS == {"chat": 25, "search": 25, "summaries": 250, "completion": 10}
 
 
-def test_the_legal_combinations_are_read(tmp_path):
+def test_the_combinations_shown_on_the_page_are_valid_strategies(tmp_path):
     path = tmp_path / "strategies.yaml"
     path.write_text(re.findall(r"<!-- strategies -->\n```yaml\n(.*?)```", TEXT, re.DOTALL)[0])
     made = [strategy_from_parts(name, parts).policies for name, parts in read_yaml(path).items()]
