@@ -1,4 +1,4 @@
-"""Debian's chromium, and pages opened in it of which nothing may complain."""
+"""Debian's chromium, and pages opened in it that may report no error."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ CHROMIUM = (
 FLAGS = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 
 
-@pytest.fixture(scope="module")  # its event loop is in the way of the other folders' tests
+@pytest.fixture(scope="module")  # its event loop disturbs the tests of other folders
 def browser():
     reason = "browser tests: apt-get install chromium (or CHROMIUM=path) and pip install playwright"
     api = pytest.importorskip("playwright.sync_api", reason=reason)
@@ -27,8 +27,8 @@ def browser():
 
 @pytest.fixture
 def open_page(browser):
-    """Open a file at a size and in a color scheme; any error it reports fails the test, and so
-    does anything else that it fetches."""
+    """Open a file at a size and in a color scheme. Any error that it reports fails the test, and
+    so does a fetch of anything else."""
     pages, complaints, asked, files = [], [], set(), set()
 
     def open_(file, width=1280, height=900, scheme="light", **wishes):

@@ -45,7 +45,7 @@ def locked():
 
 @pytest.fixture
 def visit(browser, monkeypatch):
-    """Open the page. Whatever it complains of fails the test, and so does any other host."""
+    """Open the page. Any error that it reports fails the test, and so does any other host."""
     monkeypatch.setattr(board, "FRESH", 0)
     contexts, complaints, asked, homes = [], [], [], []
 
@@ -70,7 +70,7 @@ def visit(browser, monkeypatch):
 
 
 def refreshed(page, act=lambda: None):
-    """Wait until the page has fetched its figures again; act is done before."""
+    """Do `act`, then wait until the page has fetched its figures again."""
     act()
     with page.expect_response("**/dashboard/live"):
         page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
@@ -78,7 +78,7 @@ def refreshed(page, act=lambda: None):
 
 
 def ended_cell(page, lane):
-    """n of the lane in the table.
+    """The cell with the n of the lane in the table.
 
     Waits go by `expect`: the page's policy forbids the eval that `wait_for_function` polls with.
     """
@@ -147,7 +147,7 @@ def test_the_keyboard_reaches_everything(visit, url):
     assert details.count() == 0
 
 
-def test_the_bar_is_drawn_and_its_stages_fill_it(visit, url):
+def test_the_stages_of_a_slow_request_fill_its_bar(visit, url):
     page = visit(url)
     bar = page.locator(".slow svg.bar").first
     widths = bar.locator("rect").evaluate_all(
@@ -179,7 +179,7 @@ def test_without_javascript_the_page_is_whole_and_has_a_link_to_reload(visit, ur
     assert page.url == f"{url}/dashboard"
 
 
-def test_a_server_that_does_not_answer_is_said_to_be_gone(visit, url):
+def test_the_page_says_not_up_to_date_while_the_server_does_not_answer(visit, url):
     page = visit(url)
     page.evaluate("() => { kept = fetch; fetch = () => Promise.reject(new Error('gone')); }")
     page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
@@ -188,7 +188,7 @@ def test_a_server_that_does_not_answer_is_said_to_be_gone(visit, url):
     refreshed(page)
 
 
-def test_signing_in_and_out(visit, locked):
+def test_signing_in_sets_a_strict_cookie_and_signing_out_locks_the_page(visit, locked):
     page = visit(locked)
     assert page.url == f"{locked}/dashboard/sign-in"
     assert page.evaluate("document.activeElement.id") == "key"

@@ -54,7 +54,7 @@ def test_of_many_strategies_the_best_and_the_baseline_come_first(open_page, fold
         assert whole.last.is_visible()
 
 
-def test_a_phone_shows_the_endpoint_that_each_strategy_keeps_least(open_page, folder, found):
+def test_a_phone_shows_each_strategys_endpoint_of_the_least_attainment(open_page, folder, found):
     page = open_page(folder / "report.html", 390)
     said = page.locator("figure.first .on-phone text.value").all_text_contents()
     least = {each.strategy: each.attainment for each in standings(found)}

@@ -56,7 +56,7 @@ def find(page, id):
 
 
 def waiter(rows):
-    """A request that waited long, in the middle of the run."""
+    """The request that waited longest."""
     return max(rows[STATIC].values(), key=lambda row: (row.queue, row.id))
 
 
@@ -79,7 +79,7 @@ def test_a_click_on_a_request_opens_its_row(page, rows):
         assert lines["First token"].endswith(f": {kept})")
 
 
-def test_the_row_says_what_ran_while_it_waited(page, rows):
+def test_the_row_says_what_ran_while_the_request_waited(page, rows):
     row = waiter(rows)
     find(page, row.id)
     _, lines = told(page)
@@ -130,7 +130,7 @@ def test_keys_zoom_move_mark_and_open(page, rows):
     assert page.locator("#gantt-row").is_hidden()
 
 
-def test_the_mouse_zooms_about_its_place_and_moves(page):
+def test_the_wheel_zooms_about_the_pointer_and_dragging_moves_the_span(page):
     box = page.locator("#gantt")
     begin, end = span(page)
     edge = box.bounding_box()
@@ -202,7 +202,7 @@ def test_another_strategy_keeps_the_span(page):
     assert span(page) == whole
 
 
-def test_a_request_that_is_not_there_is_named(page):
+def test_a_search_for_an_unknown_request_names_it_and_opens_no_row(page):
     page.fill("#gantt-find", "nobody")
     page.press("#gantt-find", "Enter")
     said = page.locator("#gantt-find").evaluate("field => field.validationMessage")

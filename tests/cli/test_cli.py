@@ -61,7 +61,7 @@ def helps(command):
 
 
 def test_every_example_is_a_whole_command(monkeypatch):
-    """Each has what its command requires, and no option that it does not know."""
+    """Each example has what its command requires, and no option that the command does not know."""
     monkeypatch.delenv("HEADWAY_LEDGER__URL", raising=False)
     whole, examples = get_command(app), list[str]()
     for text in helps(whole):
@@ -76,7 +76,7 @@ def test_every_example_is_a_whole_command(monkeypatch):
         command.make_context(example, words)  # raises a UsageError
 
 
-def test_the_help_agrees_with_what_it_is_about(headway):
+def test_the_help_says_how_long_the_demo_takes_and_names_every_key_of_replay(headway):
     _, said, _ = headway("--help")
     (takes,) = re.findall(r"Begin with headway demo \((.*?)\)", " ".join(said.split()))
     assert takes in " ".join(headway("demo", "--help")[1].split())
@@ -84,7 +84,7 @@ def test_the_help_agrees_with_what_it_is_about(headway):
     assert [name for name in KEYS if name not in said] == []
 
 
-def test_generate_in_a_process_of_its_own_prints_the_text_and_the_memory_on_stderr():
+def test_generate_prints_the_text_on_stdout_and_the_memory_on_stderr():
     words = ["generate", "The json module", "--max-tokens", "5"]
     done = subprocess.run(
         [sys.executable, "-m", "headway.cli", *words], capture_output=True, text=True, timeout=120
@@ -120,7 +120,7 @@ def test_generate_prints_each_answer_and_each_error_and_ends_with_status_1(headw
 @pytest.mark.parametrize(
     "words", [["--version"], ["config", "schema"], ["calibrate", "qwen2.5-0.5b", *SHEET]]
 )
-def test_an_output_without_room_is_one_line_and_status_2(words, tmp_path):
+def test_an_output_on_a_full_disk_is_a_one_line_error_and_status_2(words, tmp_path):
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "headway.cli", *words],
@@ -134,7 +134,7 @@ def test_an_output_without_room_is_one_line_and_status_2(words, tmp_path):
     assert (done.returncode, done.stderr) == (2, said)
 
 
-def test_an_output_that_nobody_reads_ends_the_command_silently():
+def test_a_closed_output_pipe_ends_the_command_silently_with_status_1():
     end, pipe = os.pipe()
     os.close(end)
     words = [sys.executable, "-m", "headway.cli", "--version"]
@@ -173,7 +173,7 @@ def broken(tmp_path, what):
         ("", ["--no-such-setting"], "No such option: --no-such-setting"),
     ],
 )
-def test_bad_input_is_one_line_that_names_the_cause_and_status_2(
+def test_bad_input_is_a_one_line_error_with_the_cause_and_status_2(
     headway, tmp_path, what, words, cause
 ):
     model = ["--model", broken(tmp_path, what)] if what else []

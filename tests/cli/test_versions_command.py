@@ -47,13 +47,13 @@ def test_a_version_is_proposed_shown_promoted_and_rolled_back(tmp_path, monkeypa
             )
 
 
-def test_a_server_that_is_not_there_is_one_line(tmp_path):
+def test_a_server_that_does_not_answer_or_has_no_http_url_is_refused(tmp_path):
     for url, why in (("http://127.0.0.1:9", "does not answer"), ("ftp://x", "write http://")):
         with pytest.raises(VersionsError, match=why):
             CliRunner().invoke(app, ["versions", "list", "--url", url], catch_exceptions=False)
 
 
-def test_a_model_with_replicas_shares_its_traffic(tmp_path):
+def test_a_trial_on_a_model_with_replicas_takes_a_share_of_the_traffic(tmp_path):
     file = tmp_path / "change.yaml"
     file.write_text(CHANGE)
     with serving(replicated(tmp_path), fast) as (url, _):
