@@ -71,7 +71,7 @@ class Seen(HTMLParser):
         self.text.append(data)
 
 
-def test_a_lane_that_misses_is_named_with_its_share_its_n_and_since_when():
+def test_the_headline_names_a_lane_that_misses_its_budget_with_share_n_and_time():
     halves = [half_minute(30, 30), half_minute(20, 12), half_minute(0, 0), half_minute(10, 4)]
     missing = lane("voice", 60, 46, given=halves)
     told = headline(view(model(missing, lane("chat", 40, 40))))
@@ -83,13 +83,13 @@ def test_a_lane_that_misses_is_named_with_its_share_its_n_and_since_when():
     assert told.is_bad and told.spoken == "Below 95 percent of its budget: voice."
 
 
-def test_a_lane_that_has_recovered_says_until_when_it_missed():
+def test_the_headline_says_from_when_to_when_a_recovered_lane_missed():
     halves = [half_minute(20, 2), half_minute(20, 2), half_minute(40, 40)]
     told = headline(view(model(lane("voice", 80, 44, given=halves))))
     assert "below 95 % from 23:58:30 UTC to 23:59:30 UTC" in told.verdict
 
 
-def test_all_lanes_that_keep_their_budgets_have_their_n_said():
+def test_the_headline_gives_share_and_n_of_lanes_that_keep_their_budgets():
     told = headline(
         view(model(lane("voice", 200, 199), lane("chat", 40, 39), lane("bulk", budget=Budget())))
     )
@@ -100,24 +100,24 @@ def test_all_lanes_that_keep_their_budgets_have_their_n_said():
 
 
 @pytest.mark.parametrize("ended", [0, 1, 19])
-def test_nothing_is_claimed_of_a_few_requests(ended):
+def test_fewer_than_20_requests_are_not_judged(ended):
     told = headline(view(model(lane("voice", ended, 0))))
     assert told.verdict.startswith("Too few requests") and f"voice {ended} " in told.verdict
     assert not told.is_bad
 
 
-def test_twenty_requests_are_enough():
+def test_20_requests_are_judged():
     assert headline(view(model(lane("voice", 20, 19)))).verdict.startswith("voice keeps")
     assert headline(view(model(lane("voice", 20, 18)))).verdict.startswith("voice misses")
 
 
-def test_a_first_in_line_that_is_past_its_budget_is_said_before_it_is_counted():
+def test_the_headline_shows_a_waiting_request_past_its_budget():
     told = headline(view(model(lane("voice", 20, 20, oldest=1_200 * MS))))
     assert told.rest == "First in line, and past the budget already: voice 1.2 s."
     assert not headline(view(model(lane("voice", 20, 20, oldest=200 * MS)))).rest
 
 
-def test_an_engine_that_is_down_goes_before_all_else():
+def test_an_engine_that_is_down_comes_first_in_the_headline():
     told = headline(view(model(lane("voice", 90, 90), state="down")))
     assert told.verdict == "tiny is down." and told.is_bad
 
@@ -127,7 +127,7 @@ def test_lanes_without_budgets_are_not_judged():
     assert told.verdict == "No lane has a budget, so none can be missed."
 
 
-def test_several_models_are_told_apart():
+def test_several_models_are_told_apart_by_name():
     both = view(model(lane("voice", 40, 0), name="one"), model(lane("voice", 40, 40), name="two"))
     told = headline(both)
     assert told.verdict.startswith("one@voice misses") and "two@voice keeps" in told.rest
@@ -135,7 +135,7 @@ def test_several_models_are_told_apart():
     assert seen.names.count("h3") == 6 and len(set(seen.ids)) == len(seen.ids)
 
 
-def test_one_model_needs_no_name():
+def test_a_single_model_has_no_heading_of_its_own():
     assert "h3" not in Seen(whole(view(model(lane())))).names
 
 
@@ -178,7 +178,7 @@ def test_tables_have_captions_and_headings_for_both_directions():
     assert text.count('<tr><th scope="row"') + text.count('<th scope="row"') > 10
 
 
-def test_the_bar_is_as_long_as_its_stages():
+def test_the_stages_of_a_bar_are_as_wide_as_their_shares_of_the_time():
     row = slow_row()
     stages = json.loads(row["stages"])
     widths = [float(each) for each in re.findall(r'width="([0-9.]+)"', bar(stages, row["wall_ns"]))]
@@ -204,13 +204,13 @@ def test_a_sparkline_shows_each_half_minute_and_marks_the_misses():
     assert "30 requests in 15 minutes, 15 outside the budget" in drawn
 
 
-def test_a_miss_among_thousands_is_seen():
+def test_a_sparkline_shows_one_miss_among_thousands():
     assert 'class="out" x="116" y="0.0" width="3" height="1.5"' in sparkline(
         points(half_minute(9_000, 8_999))
     )
 
 
-def test_a_lane_says_its_budget_and_marks_what_is_past_it():
+def test_the_lane_table_shows_the_budget_and_marks_figures_past_it():
     text = lane_table(
         model(lane(ended=200, good=150, ttft_p95=400 * MS, queue_p95=5 * MS)), "lanes"
     )
@@ -218,7 +218,7 @@ def test_a_lane_says_its_budget_and_marks_what_is_past_it():
     assert "TTFT 300 ms" in text and budget(Budget()) == "none"
 
 
-def test_the_batch_says_what_the_front_cannot_know():
+def test_the_batch_table_names_what_only_the_engine_knows_and_what_a_key_hides():
     rows = (RunningRow("a", "voice", 9, 0, 5, MS), RunningRow("b", "voice", 9, 3, 5, MS))
     text = batch(model(lane(), rows=rows, mine=5, others=2), "batch")
     assert "no token yet" in text and "generating" in text and "only the engine knows" in text
@@ -238,12 +238,12 @@ def test_a_function_shows_neither_memory_nor_requests():
     assert "KV memory" not in "".join(seen.text) and "KV blocks" not in "".join(seen.text)
 
 
-def test_a_function_that_is_not_there_is_named_with_its_state():
+def test_a_function_that_is_still_loading_is_named_with_its_state():
     both = view(model(lane(ended=30, good=30)), nothing_of("resize", "loading"))
     assert "resize is loading." in "".join(Seen(whole(both)).text)
 
 
-def test_versions_are_there_only_where_there_are_some():
+def test_the_versions_section_shows_the_trial_and_is_empty_without_versions():
     assert versions_section(None) == versions_section({"data": [], "trial": None}) == ""
     text = versions_section(VERSIONS)
     assert "Version 3 is on trial against version 2: 7 pairs" in text

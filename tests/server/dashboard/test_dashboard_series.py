@@ -19,7 +19,7 @@ def step(number, began, rows=4, nanoseconds=10, free=90):
 
 
 def row(finished, ttft=5, finish=Finish.LENGTH, budget=NO_LIMIT):
-    """A request of voice. ttft: from its arrival, which was at 0; NEVER: it had no token."""
+    """A request of lane voice that arrived at 0. A ttft of NEVER: it had no token."""
     started = ttft != NEVER
     times = [0, 0, ttft, finished] if started else [0, NEVER, NEVER, NEVER]
     return RequestRow("r", "voice", budget, finish, *times, finished, 1, 1, 0, 0, 0, 0)
@@ -50,7 +50,7 @@ def test_counts_of_two_parts_add_up_to_those_of_both(first, second):
     st.lists(st.tuples(st.integers(0, 3), TIMES), max_size=30),
     st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), max_size=20),
 )
-def test_a_sum_that_slides_is_that_of_the_parts_in_the_window(parts, moves):
+def test_a_sliding_sum_equals_the_sum_of_the_parts_in_its_window(parts, moves):
     made = [LanePart(ended=k, good=k, queue=counted(q), ttft=counted(q[:3])) for k, q in parts]
     sliding, first, last = SlidingSum(), 0, 0
     for left, came in moves:
@@ -62,16 +62,16 @@ def test_a_sum_that_slides_is_that_of_the_parts_in_the_window(parts, moves):
         assert found == wanted
         assert sliding.of(made[first:last]) == wanted, "looking changes nothing"
         if last > first:
-            made[last - 1].add(LanePart(ended=1, ttft=counted([7])))  # the last one may grow
+            made[last - 1].add(LanePart(ended=1, ttft=counted([7])))  # the last part may grow
 
 
 @given(st.integers(0, 2**62))
-def test_a_time_is_less_than_a_thirty_second_above_its_bucket(value):
+def test_a_time_is_less_than_a_32nd_above_the_start_of_its_bucket(value):
     (low,) = counted([value])
     assert low <= value < max(low + 1, low * 33 / 32 + 1)
 
 
-def test_a_part_is_five_seconds_and_the_oldest_is_forgotten():
+def test_the_ring_keeps_a_fixed_number_of_parts_and_drops_the_oldest():
     series = Series()
     for k in range(KEPT + 50):
         series.steps([step(k, k * PART)], 100)
@@ -80,7 +80,7 @@ def test_a_part_is_five_seconds_and_the_oldest_is_forgotten():
     assert [part.number for part in series.between(60 * PART, 63 * PART)] == [60, 61, 62]
 
 
-def test_nothing_is_kept_for_time_in_which_nothing_happened():
+def test_no_part_is_kept_for_time_in_which_nothing_happened():
     series = Series()
     series.steps([step(1, 3 * PART), step(2, 500 * PART)], 100)
     assert [part.number for part in series.between(PART, 10**18)] == [3, 500]
@@ -95,7 +95,7 @@ def test_steps_are_weighed_by_their_time():
     assert (part.running, part.waiting, part.blocks) == (7, 3, 20)
 
 
-def test_what_comes_late_is_counted_in_the_latest_part():
+def test_a_row_that_comes_late_is_counted_in_the_latest_part():
     series = Series()
     series.steps([step(1, 9 * PART)], 100)
     series.ended(row(2 * PART), refused=False)
@@ -103,7 +103,7 @@ def test_what_comes_late_is_counted_in_the_latest_part():
     assert mine.ended == 1
 
 
-def test_a_request_without_a_first_token_has_no_time_to_it():
+def test_a_request_without_a_first_token_adds_no_ttft_and_no_queue_wait():
     series = Series()
     series.ended(row(PART, ttft=NEVER, finish=Finish.REFUSED), refused=True)
     series.ended(row(PART), refused=False)
@@ -113,7 +113,7 @@ def test_a_request_without_a_first_token_has_no_time_to_it():
     assert mine.ttft.total() == mine.queue.total() == 2
 
 
-def test_who_leaves_an_answer_that_is_in_time_is_not_judged():
+def test_a_cancelled_request_is_judged_only_if_it_was_late_already():
     series = Series()
     stopped, limit = Finish.CANCELLED, Budget(ttft=10)
     series.ended(row(PART, ttft=5, finish=stopped, budget=limit), refused=False)

@@ -20,7 +20,7 @@ LANES = {"voice": {"ttft": "1h"}, "chat": {"ttft": "1ns", "max_waiting": 1}, "bu
 
 
 def config_of(**keys):
-    """keys: the lanes of each; a key's own text is its name."""
+    """keys: the lanes of each key. A key's own text is its name."""
     made = [
         {"name": name, "sha256": digest(name).hex(), "lanes": may} for name, may in keys.items()
     ]
@@ -70,7 +70,7 @@ def running():
         yield url, service
 
 
-def test_many_who_look_at_once_cost_what_one_does(running, monkeypatch):
+def test_simultaneous_visits_with_one_key_draw_the_page_once(running, monkeypatch):
     monkeypatch.setattr(board, "FRESH", 3_600 * 10**9)
     drawn, draw, ready = [], board.fragment, threading.Event()
 
@@ -102,8 +102,8 @@ def test_without_keys_the_page_is_open_and_counts_what_was_asked():
         assert "Sign out" not in page and page.count('<details id="slow-') == 2
 
 
-def test_refusals_and_clients_that_leave_are_counted_as_metrics_count_them():
-    """One runs, one waits and is left by its client, and the next ones find the lane full."""
+def test_refusals_and_cancels_are_counted_as_in_the_metrics():
+    """One request runs, one waits and is cancelled, and the next ones find the lane full."""
     config, made = ServerConfig(lanes=LANES, engine={"slots": 1}), []
 
     def engine(config):
@@ -116,7 +116,7 @@ def test_refusals_and_clients_that_leave_are_counted_as_metrics_count_them():
             until(lambda: made[0].asked == 1)
             leaves = pool.submit(ask, client, "chat", id="leaves")
             until(lambda: service.open == 2)
-            made[0].permits.release(2)  # after the second step it is seen to wait
+            made[0].permits.release(2)  # after the second step the load shows it waiting
             until(lambda: service.model.engine.load.lanes["chat"].waiting == 1)
             assert [ask(client, "chat").status_code for _ in range(3)] == [429] * 3
             assert client.get("/dashboard").text.count("no token yet") == 1
@@ -140,8 +140,8 @@ def test_refusals_and_clients_that_leave_are_counted_as_metrics_count_them():
         ({"caps": {"money_per_day": 0.05}}, "spend_limit_reached"),
     ],
 )
-def test_a_key_at_a_limit_of_its_own_is_refused_and_says_nothing_of_the_lane(tmp_path, limit, code):
-    """Each request may use 93 tokens, which cost nearly 0.05: there is one for each key."""
+def test_a_refusal_at_a_keys_own_limit_does_not_count_against_the_lane(tmp_path, limit, code):
+    """Each request may use 93 tokens, which cost nearly 0.05, so each key is allowed one."""
     told = [{"name": name, "sha256": digest(name).hex(), **limit} for name in ("ann", "bob")]
     prices = {"per_million_prompt": 500, "per_million_answer": 500}
     ledger = {"url": str(tmp_path / "ledger.db")}
@@ -160,8 +160,8 @@ def test_a_key_at_a_limit_of_its_own_is_refused_and_says_nothing_of_the_lane(tmp
     assert row[:2] == ["100 %", "2"] and row[7] == "3"
 
 
-def test_an_answer_that_was_in_time_until_its_client_left_it_is_not_among_the_late_ones():
-    """That of `chat` had missed its budget of a nanosecond before, and that of `voice` had not."""
+def test_a_cancelled_answer_that_was_in_time_is_not_listed_as_late():
+    """`chat` had missed its budget of a nanosecond before the cancel, and `voice` had not."""
     made = Permitted()
     with (
         serving(ServerConfig(lanes=LANES), made.engine) as (url, _),
@@ -217,7 +217,7 @@ def test_a_key_sees_its_lanes_and_its_tenants_requests(running):
     for name, lanes in (("ann", {"voice", "chat"}), ("bob", {"chat", "bulk"})):
         shown = set(re.findall(r'scope="row" class="words">(\w+)</th>', pages[name])) & set(LANES)
         assert shown == lanes and (set(LANES) - lanes).pop() not in pages[name]
-    # The lane's own figures are of all of its requests, as /v1/lanes says them.
+    # A lane's figures count all of its requests, as those of /v1/lanes do.
     assert cells(pages["ann"], "chat")[1] == "1"
 
 
@@ -244,7 +244,7 @@ def test_a_wrong_key_signs_nobody_in(running, key):
     assert "set-cookie" not in answer.headers and (not key or key not in answer.text)
 
 
-def test_forms_are_bounded_and_of_one_type(running):
+def test_sign_in_refuses_long_forms_other_types_and_many_fields(running):
     url, _ = running
     long = httpx2.post(f"{url}/dashboard/sign-in", data={"key": "a" * 5_000})
     assert long.status_code == 413
@@ -272,7 +272,7 @@ def test_forms_of_foreign_pages_are_refused(running, path, headers):
         assert client.get("/dashboard").status_code == 200
 
 
-def test_a_form_of_the_page_itself_is_taken(running):
+def test_a_form_of_the_page_itself_is_accepted(running):
     url, _ = running
     own = {"origin": url, "sec-fetch-site": "same-origin"}
     answer = httpx2.post(f"{url}/dashboard/sign-in", data={"key": "ann"}, headers=own)
@@ -300,7 +300,7 @@ def test_a_session_ends_with_its_key(running):
         assert client.get("/dashboard").status_code == 200
 
 
-def test_pages_are_kept_nowhere_and_run_nothing_else(running):
+def test_pages_forbid_caching_framing_and_foreign_content(running):
     url, _ = running
     for path in ("/dashboard", "/dashboard/live", "/dashboard/sign-in"):
         with httpx2.Client(base_url=url, timeout=30) as client:

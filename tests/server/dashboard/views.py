@@ -10,7 +10,7 @@ TIMED = Budget(ttft=300 * MS)
 
 
 def points(*given):
-    """A chart's points, of which these are the last."""
+    """A chart's points; the given ones are the last."""
     return (*[LanePoint()] * (POINTS - len(given)), *given)
 
 

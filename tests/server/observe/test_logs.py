@@ -149,7 +149,7 @@ def test_a_level_that_only_a_library_has_is_logged_as_the_next_lower_one(number,
 
 @pytest.mark.parametrize("said", [("%d files", "many"), ("%s", Unprintable()), (Unprintable(),)])
 def test_a_line_that_cannot_be_made_does_not_fail_the_code_that_logs(monkeypatch, said):
-    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's raise
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])  # pytest's handlers raise
     lines = []
     with bridged(logger("info", lines.append), "info"):
         logging.getLogger("some.library").warning(*said)
@@ -223,7 +223,7 @@ def test_a_request_is_logged_with_its_ids_key_lane_tokens_and_times(stream):
     assert SECRET not in str(line) and KEY not in str(line) and "code" not in line
 
 
-def test_a_refusal_and_an_unknown_key_are_logged_with_their_codes():
+def test_refused_requests_are_logged_with_their_codes_and_keys():
     async def scene(client, service):
         await client.post("/v1/completions", json={"prompt": "x"}, headers={"x-request-id": "a"})
         wrong = {"prompt": "x", "temperatur": 1}
@@ -241,7 +241,7 @@ def test_a_refusal_and_an_unknown_key_are_logged_with_their_codes():
     ]
 
 
-def test_a_request_by_a_foreign_name_is_logged_with_its_code():
+def test_a_request_for_a_foreign_host_is_logged_with_its_code():
     async def scene(client, service):
         await client.get("/v1/models", headers={"host": "evil.example"})
 

@@ -100,7 +100,7 @@ def test_every_outcome_is_counted_in_its_metrics():
         until(lambda: lane("chat").running == 1)
         second = pool.submit(ask, url, x_request_id="second")
         until(lambda: service.model.admission.open == 2)
-        executor.permits.release(2)  # the first of them was being decided when the request came
+        executor.permits.release(2)  # the first step was being decided when the request came
         until(lambda: lane("chat").waiting == 1)
         now = scraped(url)
         assert now["vllm:num_requests_running"][()] == now["vllm:num_requests_waiting"][()] == 1
@@ -157,7 +157,7 @@ class Unsatisfiable(FakeExecutor):
         return replace(super().collect(ticket), errors={0: ALL_BANNED})
 
 
-def test_a_request_that_no_token_can_satisfy_is_no_fault_of_the_engine():
+def test_a_request_that_no_token_can_satisfy_counts_as_unsatisfiable():
     def engine(config):
         return Local(scheduler(config), Unsatisfiable(512, BLOCK))
 
@@ -168,7 +168,7 @@ def test_a_request_that_no_token_can_satisfy_is_no_fault_of_the_engine():
 
 
 class Failing(FakeExecutor):
-    """The request is cancelled in its first steps."""
+    """The first steps fail."""
 
     def __init__(self, steps):
         super().__init__(512, BLOCK)
@@ -208,7 +208,7 @@ def test_a_request_that_the_engine_fails_counts_as_an_error():
 
 
 def test_a_request_that_a_fault_of_the_server_ends_counts_as_an_error(monkeypatch):
-    """The engine computes it to its end, as it hears too late that nobody waits."""
+    """The engine computes the request to its end, as it hears too late that nobody waits."""
 
     def broken(choice, event):
         raise KeyError("no such thing")
@@ -223,7 +223,7 @@ def test_a_request_that_a_fault_of_the_server_ends_counts_as_an_error(monkeypatc
 
 
 def test_the_other_requests_of_a_failed_call_count_as_errors():
-    """One in the same step, and two choices that wait for their prompts."""
+    """One request is in the same step. Two further choices wait for their prompts."""
     with serving(engine=Failing(1).engine) as (url, service):
         rows = []
         service.model.admission.listeners.append(lambda steps, requests: rows.extend(requests))
@@ -289,7 +289,7 @@ def test_two_servers_have_separate_metrics():
         assert scraped(other)["vllm:generation_tokens_total"][()] == 0
 
 
-def test_a_server_that_takes_no_requests_shows_in_the_metrics():
+def test_a_draining_server_shows_in_the_metrics():
     with serving(engine=fake) as (url, service):
         service.model.engine.state = EngineState.DRAINING
         assert ask(url).status_code == 503
@@ -300,7 +300,7 @@ def test_a_server_that_takes_no_requests_shows_in_the_metrics():
         assert sum(now["headway_engine_state"].values()) == 1
 
 
-def test_the_slots_of_lanes_that_have_a_most_are_shown():
+def test_the_slot_limit_of_each_lane_is_in_the_metrics_and_in_lanes():
     lanes = {"chat": {"ttft": "9s", "slots": {"between": [3, 8]}}, "bulk": {"slots": {"most": 5}}}
     with serving(ServerConfig(lanes=lanes | {"rest": {}}), fake) as (url, service):
         assert scraped(url)["headway_lane_slots"] == {("chat",): 3, ("bulk",): 5, ("rest",): inf}
@@ -310,7 +310,7 @@ def test_the_slots_of_lanes_that_have_a_most_are_shown():
         assert scraped(url)["headway_lane_slots"]["chat",] == 3
 
 
-def test_the_windows_of_dynamic_batching_are_shown():
+def test_the_windows_of_dynamic_batching_are_in_the_metrics_and_in_lanes():
     join = {"join": "dynamic", "window": "7ms"}
     lanes = {"chat": {"ttft": "9s", "window": {"between": ["3ms", "8ms"]}}, "bulk": {}}
     config = ServerConfig(engine={"strategy": join}, lanes=lanes)
@@ -376,7 +376,7 @@ SPEECH = st.lists(
 
 @given(SPEECH)
 def test_gaps_are_between_tokens_of_the_same_request(steps):
-    """Compared with a count of every event. An id that comes back after its end is a new one."""
+    """Compared with a count of every event. An id that comes after its end is a new request."""
     tokens, now, lives, last = Tokens(["chat"]), 0, Counter(), {}
     ttft, gaps = Histogram(TIMES), Histogram(TIMES)
     for passed, speakers, mute in steps:
@@ -431,7 +431,7 @@ def test_every_nanosecond_has_exactly_one_kind():
 
 
 def test_time_reported_as_idle_is_never_taken_back():
-    """Asked when there is no work, and again when there is some but no step has come back."""
+    """Read while there is no work, and again while there is work but no step has come back."""
     steps = Steps(["chat"])
     steps.begin(100)
 
@@ -442,20 +442,20 @@ def test_time_reported_as_idle_is_never_taken_back():
 
 
 def spent(steps, kind, now, busy):
-    """Seconds of a kind, as a scrape is told them."""
+    """Seconds of a kind, as a scrape shows them."""
     told = {each.name: each for each in steps.collect(Families("m"), {}, now, busy=busy)}
     samples = told["headway_step_seconds"].samples
     return next(each.value for each in samples if each.labels.get("kind") == kind)
 
 
-def test_time_in_which_a_window_holds_requests_is_told_while_it_passes():
-    """Also if a scrape comes during the step that ends it: then no nanosecond counts twice."""
+def test_time_in_which_a_window_holds_requests_shows_while_it_passes():
+    """A scrape during the step that ends the wait does not make any nanosecond count twice."""
     steps = Steps(["chat"])
     steps.begin(100)
     steps.add([], load(200, oldest=200))
     assert spent(steps, "waiting", 260, busy=True) == pytest.approx(60e-9)
     assert spent(steps, "waiting", 300, busy=True) == pytest.approx(100e-9)
-    steps.add([step(290, 400, host=5)], load(400))  # it had begun when the scrape came
+    steps.add([step(290, 400, host=5)], load(400))  # the step had begun when the scrape came
     assert spent(steps, "waiting", 400, busy=False) == pytest.approx(100e-9)
     assert steps._spent.total() == 400 - 100
     steps.add([step(410, 412, host=1)], load(412))

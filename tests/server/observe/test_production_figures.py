@@ -1,4 +1,4 @@
-"""Latency by batch size, what the device does, and what passes outside the engine."""
+"""Latency by batch size, what the device does, and what happens outside the engine."""
 
 import httpx2
 import pytest
@@ -56,7 +56,7 @@ def test_steps_are_counted_by_their_rows_and_by_whether_they_had_prompts():
     assert not [key for key in found if ("rows", "2") in key], "no step had two rows"
 
 
-def test_gaps_are_counted_by_the_steps_rows_in_steady_decoding_alone():
+def test_token_gaps_are_counted_by_rows_in_steady_decoding_only():
     from headway.core.batch import Event
 
     batches, tokens = Batches(), Tokens(["chat"])
@@ -107,7 +107,7 @@ def test_peaks_are_those_of_a_profiled_cost_file():
     assert (work.read_peak, work.products_peak) == (2e10, 1e11)
 
 
-def test_the_door_and_the_slots_are_exported():
+def test_the_intake_time_and_the_slots_are_in_the_metrics():
     with serving(ServerConfig(engine={"slots": 5}), fake) as (url, _):
         body = {"prompt": [5, 6, 7], "max_tokens": 2, "ignore_eos": True}
         assert httpx2.post(f"{url}/v1/completions", json=body, timeout=60).status_code == 200
@@ -119,7 +119,7 @@ def test_the_door_and_the_slots_are_exported():
 
 
 def test_a_client_that_stops_reading_is_waited_for_and_counted():
-    """It reads again after the answer is complete, so the wait is the stream's own."""
+    """The client reads again after the answer is complete, so the wait is the stream's own."""
     told = []
 
     async def scene(app, service, rows):
