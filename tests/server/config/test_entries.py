@@ -1,4 +1,4 @@
-"""Several entries under `models`: what each has of the engine's section, and what is refused."""
+"""Entries under `models`: what each takes from the engine's section, and what is refused."""
 
 import json
 
@@ -32,7 +32,7 @@ def file(tmp_path, monkeypatch):
     return written
 
 
-def test_an_entry_has_the_section_and_what_it_sets_itself(file):
+def test_an_entry_inherits_the_engines_section_beside_its_own_settings(file):
     strategy = {"chunk": 64}
     config = ServerConfig.load(
         file(
@@ -58,7 +58,7 @@ def test_an_entry_has_the_section_and_what_it_sets_itself(file):
     ]
 
 
-def test_a_most_may_be_above_the_slots_of_some_engines_but_not_of_all(file):
+def test_a_lanes_most_slots_may_exceed_those_of_some_engines_but_not_of_all(file):
     entries = [{"name": "a"}, {"name": "b", "engine": {"slots": 3}}]
 
     def load(most):
@@ -70,7 +70,7 @@ def test_a_most_may_be_above_the_slots_of_some_engines_but_not_of_all(file):
         load(10)
 
 
-def test_the_size_of_a_journal_is_for_engines_that_have_one(file):
+def test_journal_bytes_is_refused_for_an_engine_without_a_journal(file):
     def load(first, **section):
         entries = [{"name": "a", "engine": first}, {"name": "b"}]
         return ServerConfig.load(file({"models": entries, "engine": section}))
@@ -83,7 +83,7 @@ def test_the_size_of_a_journal_is_for_engines_that_have_one(file):
         load({"journal_bytes": 5})
 
 
-def test_one_checkpoint_is_shown_as_before():
+def test_a_single_checkpoint_is_shown_without_engine_memory_and_function():
     shown = ServerConfig().effective()["models"][0]
     assert {"engine", "memory", "function"}.isdisjoint(shown)
 
@@ -171,7 +171,7 @@ def test_one_checkpoint_is_shown_as_before():
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_place(file, config, message):
+def test_an_invalid_entry_is_refused_with_its_place_in_the_file(file, config, message):
     with pytest.raises(SettingError) as error:
         ServerConfig.load(file(config))
     assert message in str(error.value)
@@ -223,7 +223,7 @@ def test_validate_plans_the_memory_of_the_strategys_largest_step(file, monkeypat
         validate_file(file({"engine": {**engine, "strategy": "dynamic-lanes"}}))
 
 
-def test_validate_refuses_a_device_that_there_cannot_be_and_too_many_threads(file):
+def test_validate_refuses_an_invalid_device_and_too_many_threads(file):
     for sound in ("cpu", "cuda:1"):
         assert "is sound" in validate_file(file({"models": [{"device": sound}]}))
     with pytest.raises(SettingError, match="a device is cpu, cuda or cuda:N, not 'cudaa'"):
@@ -232,7 +232,7 @@ def test_validate_refuses_a_device_that_there_cannot_be_and_too_many_threads(fil
         validate_file(file({"engine": {"threads": 100_000}}))
 
 
-def test_what_does_not_fit_together_is_refused_by_name(file, capsys):
+def test_models_that_do_not_fit_in_memory_together_are_refused_by_name(file, capsys):
     two = [{"name": "a", "memory": "2MiB"}, {"name": "b"}]
     with pytest.raises(MemoryPlanError, match=r"^a: memory 2.0 MiB is less than the .* it needs"):
         validate_file(file({"models": two}))
@@ -244,7 +244,7 @@ def test_what_does_not_fit_together_is_refused_by_name(file, capsys):
     assert "the models do not fit together" in capsys.readouterr().out
 
 
-def test_check_shows_what_each_has(file, capsys):
+def test_check_together_shows_the_memory_of_each_model(file, capsys):
     two = [{"name": "a", "memory": "1GiB"}, {"name": "b"}, {"function": "mine:f"}]
     assert run_check_together(file({"models": two}), True, Console()) == 0
     found = json.loads(capsys.readouterr().out)
@@ -252,7 +252,7 @@ def test_check_shows_what_each_has(file, capsys):
     assert 0 < found["models"]["b"] < 1 << 30, "no more than its slots can use"
 
 
-def test_show_and_schema(file):
+def test_show_gives_the_origin_of_an_entrys_setting_and_the_schema_its_keys(file):
     two = [{"name": "a"}, {"name": "b", "engine": {"slots": 3}}]
     said = show_settings(file({"models": two}), False).splitlines()
     (slots,) = [line.split() for line in said if line.startswith("models[1].engine.slots")]
@@ -261,7 +261,7 @@ def test_show_and_schema(file):
     assert own["additionalProperties"] is False and "slots" in own["properties"]
 
 
-def test_replicas_are_engines_with_names_of_their_own_and_callers_know_one(file):
+def test_replicas_are_engines_of_their_own_under_one_name_for_callers(file):
     models = [{"name": "a", "replicas": 2, "engine": {"slots": 3}, "aliases": ["b"]}, {"name": "c"}]
     config = ServerConfig.load(file({"models": models}))
     assert [each.model.served_name for each in config.entries] == ["a", "c"]
@@ -281,13 +281,13 @@ def test_replicas_are_engines_with_names_of_their_own_and_callers_know_one(file)
         ([{"function": "mine:f", "replicas": 2}], "is for checkpoints, not for a function"),
     ],
 )
-def test_replicas_that_cannot_be_are_refused(file, models, why):
+def test_invalid_replicas_are_refused_with_the_reason(file, models, why):
     with pytest.raises(SettingError) as error:
         ServerConfig.load(file({"models": models}))
     assert why in str(error.value)
 
 
-def test_functions_have_no_versions(file):
+def test_versions_are_refused_for_functions_alone(file):
     given = {"models": [{"function": "mine:f"}], "versions": {"store": "v.db"}}
     with pytest.raises(SettingError, match="functions have no versions"):
         ServerConfig.load(file(given))
@@ -303,7 +303,7 @@ def capped(caps, *models):
 
 
 @pytest.mark.parametrize("caps", [{"money_per_day": 1}, {"lanes": {"chat": {"money_per_day": 1}}}])
-def test_a_cap_on_money_is_of_a_key_that_calls_no_function(file, caps):
+def test_a_cap_on_money_is_refused_for_a_key_that_may_call_a_function(file, caps):
     caps = json.loads(json.dumps(caps).replace("chat", next(iter(ServerConfig().lanes))))
     for models, function in (((), "f"), (("a", "g"), "g"), (("f",), "f")):
         why = f"ann: calls of the function {function} have no price, so no cap on money counts"
@@ -312,7 +312,7 @@ def test_a_cap_on_money_is_of_a_key_that_calls_no_function(file, caps):
     ServerConfig.load(file({**BOTH, **PAID, **capped(caps, "a")}))
 
 
-def test_a_cap_on_tokens_is_of_a_key_that_calls_a_model_or_a_route(file):
+def test_a_cap_on_tokens_is_refused_for_a_key_that_may_call_functions_alone(file):
     for caps in ({"max_tokens": 5}, {"n": 1}):
         with pytest.raises(SettingError, match=r"keys\[0\]\.caps: ann: it may call functions"):
             ServerConfig.load(file({**BOTH, **capped(caps, "f")}))
@@ -324,7 +324,7 @@ def test_a_cap_on_tokens_is_of_a_key_that_calls_a_model_or_a_route(file):
         ServerConfig.load(file({**BOTH, **routed, **capped(caps, "r", "f")}))
 
 
-def test_functions_alone_have_nothing_of_the_engine_but_its_restarts(file):
+def test_engine_settings_but_restart_are_refused_for_functions_alone(file):
     alone = [{"function": "mine:f"}]
     for setting in ({"journal": "incident.jsonl"}, {"slots": 3}):
         with pytest.raises(SettingError, match=r"engine\.\w+ is for checkpoints"):
@@ -335,8 +335,8 @@ def test_functions_alone_have_nothing_of_the_engine_but_its_restarts(file):
     ServerConfig.load(file({"models": alone, "engine": {"restart": 5}}))
 
 
-def test_what_versions_are_of_says_nothing_of_other_models():
-    """A lane's settings that another model's strategy reads, and keys and routes that name it."""
+def test_the_base_of_a_models_versions_leaves_out_what_is_of_other_models():
+    """It leaves out lane settings, keys and routes that are of another model."""
     models = [{"name": "a"}, {"name": "b", "engine": {"strategy": {"join": "dynamic"}}}]
     lanes = {"x": {"window": "20ms", "slots": {"most": 3}}}
     keys = [{"name": "k", "sha256": HASH, "models": ["b"]}]
@@ -369,7 +369,7 @@ def test_what_versions_are_of_says_nothing_of_other_models():
         ),
     ],
 )
-def test_what_only_models_read_is_refused_for_functions_alone(file, more, said):
+def test_settings_that_only_models_read_are_refused_for_functions_alone(file, more, said):
     with pytest.raises(SettingError) as caught:
         ServerConfig.load(file({"models": [{"function": "mine:f"}], **more}))
     assert str(caught.value).startswith(f"headway.yaml: {said}")

@@ -24,7 +24,7 @@ def needs(draw):
 
 
 @given(needs(), st.integers(0, 400))
-def test_shares_fit_and_nobody_could_have_more_without_another_having_less(models, free):
+def test_shares_fit_and_are_max_min_fair(models, free):
     try:
         shares = divide(free, models)
     except MemoryPlanError as error:
@@ -38,8 +38,8 @@ def test_shares_fit_and_nobody_could_have_more_without_another_having_less(model
     assert all(shares[each.name] == each.fixed for each in models if each.fixed)
     for each in flexible:
         assert each.least <= shares[each.name] <= max(each.most, each.least)
-    # Max-min fairness: whoever can use more has, beside its weights, no less than anybody has that
-    # is above what it cannot do without; and what is left is less than a byte for each of them.
+    # Max-min fairness: a model that can use more has, beside its weights, no less than any model
+    # that is above its least. What is left is less than a byte for each model that can use more.
     wanting = [each for each in flexible if shares[each.name] < each.most]
     level = min([shares[each.name] - each.weights for each in wanting], default=None)
     if level is not None:
@@ -50,13 +50,13 @@ def test_shares_fit_and_nobody_could_have_more_without_another_having_less(model
         assert free - sum(shares.values()) < max(1, len(wanting))
 
 
-def test_equal_parts_beside_the_weights():
+def test_models_get_equal_parts_beside_their_weights():
     models = [Need("large", 14, 15, ENDLESS), Need("small", 2, 3, ENDLESS), Need("enc", 1, 1, 2)]
     assert divide(37, models) == {"large": 23, "small": 11, "enc": 2}, "the encoder needs one more"
     assert divide(37, [*models[:2], Need("fixed", 1, 1, 9, 9)])["fixed"] == 9
 
 
-def test_what_does_not_fit_names_each_and_its_least():
+def test_models_that_do_not_fit_are_named_with_the_least_of_each():
     models = [Need("a", 3 * GIB, 3 * GIB, ENDLESS), Need("b", GIB, 2 * GIB, ENDLESS)]
     with pytest.raises(MemoryPlanError) as error:
         divide(4 * GIB, models)
@@ -69,7 +69,7 @@ def shares(models, folder, free_on=None):
     return memory_shares(ServerConfig(models=models), lambda path: folder, free_on)
 
 
-def test_each_device_is_divided_by_itself():
+def test_the_memory_of_each_device_is_divided_by_itself():
     from headway.models import EMBEDDED
 
     asked = []

@@ -51,7 +51,7 @@ def test_a_part_of_an_unknown_strategy_is_refused_with_the_strategys_source(file
 
 
 @pytest.mark.parametrize("names", [(PART, WHOLE), (WHOLE, PART)])
-def test_a_variable_of_a_part_beside_one_of_the_name_is_refused(file, monkeypatch, names):
+def test_a_variable_of_a_strategys_part_beside_one_of_its_name_is_refused(file, monkeypatch, names):
     for name in names:
         monkeypatch.setenv(name, "fair" if name == WHOLE else "false")
     with pytest.raises(SettingError) as caught:
@@ -83,7 +83,7 @@ def test_a_variable_that_one_entry_reads_or_that_all_agree_with_is_accepted(file
     assert ServerConfig.load(path).engine.restart == 1, "the function reads it"
 
 
-def test_what_an_entry_inherits_has_the_sections_source(file, monkeypatch):
+def test_an_inherited_setting_has_the_origin_of_the_engines_section(file, monkeypatch):
     monkeypatch.setenv("HEADWAY_ENGINE__CONTEXT", "64")
     own = "models: [{name: a, engine: {slots: 4, strategy: {chunk: 8}}}]\n"
     origins = origins_of(file(own + "engine: {strategy: {fair: true}, threads: 1}"))

@@ -37,7 +37,7 @@ def running(folder, more=""):
     script = folder / "served.py"
     script.write_text(CODE.replace("...", more))
     process = subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True)
-    if hasattr(fcntl, "F_SETPIPE_SZ"):  # so that it is full soon
+    if hasattr(fcntl, "F_SETPIPE_SZ"):  # so that the pipe is soon full
         fcntl.fcntl(process.stdout, fcntl.F_SETPIPE_SZ, 4_096)
     try:
         for line in process.stdout:
@@ -116,7 +116,7 @@ run.Backends.start, real, run.listen = start, run.listen, listen
 """
 
 
-def test_what_is_refused_while_loading_is_in_the_ledger_of_a_server_that_ends_then(tmp_path):
+def test_a_refusal_while_loading_is_in_the_ledger_after_a_signal_ends_the_server(tmp_path):
     where, script = str(tmp_path / "ledger.db"), tmp_path / "served.py"
     ledger = f"ledger={{'url': {where!r}, 'flush': '60s'}}"
     script.write_text(UNLOADED + CODE.replace("...", ledger))
@@ -137,13 +137,13 @@ def test_a_port_in_use_is_reported_at_once():
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "no.such.host.invalid"])
-def test_a_host_that_is_not_here_is_not_blamed_on_the_port(host):
+def test_the_error_for_an_unavailable_host_suggests_another_host(host):
     with pytest.raises(SettingError, match=f"cannot listen on {host}:0: .*with --host"):
         listen(host, 0)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="there is no such option elsewhere")
-def test_a_client_that_reads_nothing_is_not_kept_for_ever():
+def test_accepted_connections_have_a_timeout_for_unread_data():
     with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
         accepted, _ = listening.accept()
         with accepted:
@@ -152,7 +152,7 @@ def test_a_client_that_reads_nothing_is_not_kept_for_ever():
 
 
 def engine_of(process):
-    """The id of its engine process: the child that is not multiprocessing's."""
+    """The id of the engine process: the spawned child, not multiprocessing's resource tracker."""
     listed = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
     (found,) = [
         int(each) for each in listed if b"spawn_main" in Path(f"/proc/{each}/cmdline").read_bytes()

@@ -188,7 +188,7 @@ BUDGETS = Policies(
         ("filler", {"order": Priority(), "preempt": ByLane(), "defer": WithoutDeadline()}),
     ],
 )
-def test_strategies_by_budgets_and_their_parts(load, said, wanted):
+def test_budget_strategies_and_their_parts_become_the_expected_policies(load, said, wanted):
     made = load(f"engine: {{slots: 8, strategy: {said}, cost: a.json}}").policies
     if isinstance(wanted, dict):
         chunk = BySlack() if "slack" in said else Fixed(256)
@@ -202,7 +202,7 @@ def test_strategies_by_budgets_and_their_parts(load, said, wanted):
         assert fitted == same, "as headway compare has it, but for a chunk of its own"
 
 
-def test_budgets_are_the_default_where_lanes_have_some_and_times_can_be_predicted(load):
+def test_budgets_are_the_default_where_lanes_have_budgets_and_a_cost_file_is_given(load):
     assert load("engine: {slots: 8, cost: a.json}").policies == BUDGETS
     assert load("engine: {slots: 8, cost: a.json}").notes == ()
     config = load("engine: {slots: 8}")
@@ -256,12 +256,12 @@ def test_several_tenants_share_their_lanes_fairly_by_the_weights_of_their_keys(l
         (with_keys("weight: 1001"), "less than or equal to 1000"),
     ],
 )
-def test_weights_that_mean_nothing_are_refused(load, text, message):
+def test_contradictory_ineffective_or_out_of_range_weights_are_refused(load, text, message):
     with pytest.raises(SettingError, match=re.escape(message)):
         load(text)
 
 
-def test_what_a_lane_may_have_is_read_in_full_and_shown(load, file):
+def test_shares_chunk_and_late_of_a_lane_are_read_and_shown(load, file):
     text = """
 engine: {cost: a.json}
 lanes:
@@ -361,7 +361,7 @@ def test_a_window_that_uses_up_a_limit_is_refused(load, strategy, lane, message)
         load(f"engine: {{strategy: {strategy}}}\nlanes: {{a: {lane}}}")
 
 
-def test_the_offline_lane_that_ships_keeps_a_slot_where_lanes_go_by_budgets(load):
+def test_the_default_offline_lane_keeps_a_slot_where_lanes_go_by_budgets(load):
     offline = load("engine: {cost: a.json}").effective()["lanes"]["offline"]
     assert offline["slots"] == {"least": 1, "most": "none"}
     config = load("")
@@ -373,7 +373,7 @@ def test_the_offline_lane_that_ships_keeps_a_slot_where_lanes_go_by_budgets(load
     assert words == "headway.yaml: lanes: the lanes keep 2 slots at least (b 2), and there are 1"
 
 
-def test_names_in_quotes_and_merged_ones_are_read(load):
+def test_quoted_names_and_merged_mappings_are_read(load):
     text = 'lanes: {"on": &a {ttft: 1s}, "1": {<<: *a, tpot: 1s}}'
     lanes = load(text).lanes
     assert list(lanes) == ["on", "1"] and lanes["1"].ttft == S
@@ -422,12 +422,12 @@ def test_a_variable_changes_one_limit_of_a_shipped_or_configured_lane(load, monk
         ("A__TTFT", "lanes: {}", "lanes.a is not known; there are none"),
     ],
 )
-def test_a_variable_of_a_lane_that_there_is_not_is_refused(load, monkeypatch, name, text, hint):
+def test_a_variable_of_an_unknown_lane_is_refused(load, monkeypatch, name, text, hint):
     monkeypatch.setenv(f"HEADWAY_LANES__{name}", "300ms" if "TTFT" in name else "{}")
     assert refusal(load, text) == f"HEADWAY_LANES__{name}: {hint}"
 
 
-def test_what_a_file_says_of_jobs_may_have_its_store_from_elsewhere(load, monkeypatch):
+def test_jobs_and_the_ledger_may_have_their_store_from_another_source(load, monkeypatch):
     text = "jobs: {at_once: 5}\nledger: {rows: 5}"
     monkeypatch.setenv("HEADWAY_JOBS__STORE", "jobs.db")
     assert load(text, {"ledger": {"url": "ledger.db"}}).jobs.at_once == 5
@@ -846,7 +846,7 @@ def test_the_chunk_in_force_is_no_more_than_a_step(load):
     load("engine: {step_tokens: 64, strategy: {join: dynamic, chunk: 100}}")
 
 
-def test_the_schema_describes_every_key_in_force():
+def test_the_schema_describes_every_key_and_allows_no_other():
     made = json.loads(file_schema())
     assert made["additionalProperties"] is False
     for name, section in made["$defs"].items():
@@ -1065,7 +1065,7 @@ def test_secrets_of_jobs_are_shown_to_nobody():
         ({"keep": "0"}, "keep"),
     ],
 )
-def test_jobs_that_cannot_be(jobs, why, tmp_path):
+def test_invalid_settings_of_jobs_are_refused_without_showing_secrets(jobs, why, tmp_path):
     file = tmp_path / "headway.yaml"
     file.write_text(yaml.safe_dump({"jobs": jobs}))
     with pytest.raises(SettingError, match=why) as told:
@@ -1073,6 +1073,6 @@ def test_jobs_that_cannot_be(jobs, why, tmp_path):
     assert "c2VjcmV0" not in str(told.value) and "YWJj" not in str(told.value)
 
 
-def test_a_new_webhook_secret_is_one(tmp_path):
+def test_a_generated_webhook_secret_is_valid(tmp_path):
     hook = {"url": "https://x/", "secret": new_secret()}
     assert ServerConfig(jobs={"webhooks": [hook]}).jobs.webhooks[0].secret == hook["secret"]
