@@ -86,7 +86,7 @@ def running(served):
 
 
 class Stopped:
-    """An engine's process is halted: what it is sent waits."""
+    """Halts an engine's process: what is sent to it waits."""
 
     def __init__(self, pid):
         self.pid = pid
@@ -107,7 +107,7 @@ class Stopped:
         ("sized", "small", "rule: rule 1: length 0 to 20"),
         ("by_lane@offline", "large", "rule: rule 1: lane offline"),
         ("safe", "large", "first: the first of the fallback"),
-        ("vote", "", "member: "),  # whoever is first
+        ("vote", "", "member: "),  # whichever is first
         ("nested", "large", "first: the first of the fallback; escalated: small"),
     ],
 )
@@ -155,7 +155,7 @@ def test_a_stream_of_a_judged_answer_has_its_usage(served):
     assert not last.choices and last.usage.completion_tokens == 8
 
 
-def test_rules_go_by_the_prompts_tokens(served):
+def test_rules_route_by_the_number_of_prompt_tokens(served):
     _, answer = chat(served, "sized")
     assert answer.model == "small"
     assert post(served, model="sized", prompt="json " * 30).json()["model"] == "large"
@@ -163,13 +163,13 @@ def test_rules_go_by_the_prompts_tokens(served):
     assert post(served, model="sized", prompt=[5] * 21).json()["model"] == "large"
 
 
-def test_an_answer_that_nobody_accepts_says_so(served):
+def test_an_answer_that_no_judge_accepts_is_marked_as_not_accepted(served):
     answer = post(served, model="stubborn")
     assert answer.json()["model"] == "small"
     assert answer.headers["x-headway-route-accepted"] == "false"
 
 
-def test_loads_and_prices_choose(served):
+def test_cheapest_goes_by_predictions_and_least_loaded_avoids_a_busy_model(served):
     for name in ("small", "large"):
         served.http.post("/v1/completions", json={"model": name, "prompt": "x"})
     said = [post(served, model="cheap").headers["x-headway-route-decision"] for _ in range(3)]
@@ -182,7 +182,7 @@ def test_loads_and_prices_choose(served):
     thread.join(30)
 
 
-def test_several_choices_and_prompts_where_nothing_is_judged(served):
+def test_several_choices_and_prompts_are_answered_where_nothing_is_judged(served):
     _, answer = chat(served, "safe", n=3)
     assert len(answer.choices) == 3
     two = post(served, model="sized", prompt=["The json", "A class"], echo=True).json()
@@ -192,14 +192,14 @@ def test_several_choices_and_prompts_where_nothing_is_judged(served):
 @pytest.mark.parametrize(
     "body, param", [({"n": 2}, "n"), ({"prompt": ["a", "b"]}, "prompt"), ({"echo": True}, "echo")]
 )
-def test_what_no_judge_can_have_is_refused_by_name(served, body, param):
+def test_n_several_prompts_and_echo_are_refused_where_answers_are_judged(served, body, param):
     answer = post(served, model="vote", **body)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (400, param, "not_supported")
     assert "the route 'vote' judges whole answers" in error["message"]
 
 
-def test_a_route_is_listed_and_is_no_model_elsewhere(served):
+def test_a_route_is_listed_as_a_model_and_refused_by_other_endpoints(served):
     listed = {each.id: each for each in served.client.models.list()}
     assert set(ROUTES) <= set(listed) and "safe@offline" in listed
     one = served.client.models.retrieve("safe")
@@ -214,7 +214,7 @@ def test_a_route_is_listed_and_is_no_model_elsewhere(served):
     assert unknown.status_code == 404 and "safe" in unknown.json()["error"]["message"]
 
 
-def test_what_is_wrong_with_the_request_ends_it(served):
+def test_a_request_that_is_invalid_too_long_or_without_a_rule_is_refused(served):
     for body in ({"prompt": ""}, {"structured_outputs": {"regex": "("}}):
         answer = post(served, model="safe", **body)
         assert answer.status_code == 400 == post(served, model="large", **body).status_code
@@ -235,7 +235,7 @@ def test_a_request_that_no_token_can_satisfy_opens_no_circuit(served):
     assert (answer.status_code, answer.json()["model"]) == (200, "large")
 
 
-def test_a_target_that_is_late_is_passed_over_and_the_deadline_is_the_wholes(served):
+def test_a_late_target_is_passed_over_and_the_deadline_is_of_the_whole_request(served):
     with Stopped(served.pids["large"]):
         answer = post(served, model="impatient")
         assert answer.json()["model"] == "small"
@@ -324,7 +324,7 @@ def test_decisions_are_counted_logged_and_readable(served):
     assert said and said[-1]["model"] in ("small", "large") and said[-1]["decision"]
 
 
-def test_what_a_drain_cuts_off_is_told_the_whole_timeout(tmp_path):
+def test_a_request_cut_off_by_a_drain_is_told_the_drain_timeout(tmp_path):
     config = {**CONFIG, "routes": {"only": {"rules": [{"to": "small"}]}}}
     config["server"] = {"drain_timeout": "1s"}
     found = {}
@@ -363,7 +363,7 @@ def test_a_killed_engine_makes_the_fallback_work(served):
     assert (answer.status_code, answer.json()["model"]) == (200, "small")
     assert answer.headers["x-headway-route-decision"].startswith("after_error: large")
     assert served.http.get("/v1/models/large").json()["max_model_len"] == 256
-    for route in ("safe", "spread", "strict"):  # while it is away
+    for route in ("safe", "spread", "strict"):  # while the engine is away
         again = post(served, model=route, stream=route == "safe")
         assert again.headers["x-headway-route-target"] == "small", again.text
     until(lambda: len([each for each in served.lines if each["event"] == "engine restarted"]))

@@ -37,7 +37,7 @@ def key(name, **more):
 
 @asynccontextmanager
 async def serving(engines=(fake, fake), routes=ROUTES, models=TWO, **sections):
-    """A client of the application, and its service. engines: make them of their configurations."""
+    """The application's client, and its service. `engines` make engines of their configurations."""
     config = ServerConfig(models=models, routes=routes, **sections)
     made = [make(entry) for make, entry in zip(engines, config.engines, strict=True)]
     service = Service(config, *made)
@@ -59,7 +59,7 @@ def ask(client, model, key="", headers=None, **more):
 
 
 async def holds(condition):
-    """Wait until it does, and let the others run meanwhile."""
+    """Wait until the condition holds, and let other tasks run meanwhile."""
     async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0)
@@ -89,7 +89,7 @@ def test_a_key_may_use_the_routes_that_it_names():
     asyncio.run(main())
 
 
-def test_a_key_is_charged_for_every_attempt_and_nobody_else_for_it():
+def test_every_attempt_is_charged_to_the_key_that_asked_and_to_no_other():
     keys = [key("poor", tokens_per_minute=100), key("rich")]
 
     async def main():
@@ -109,7 +109,7 @@ def test_a_key_is_charged_for_every_attempt_and_nobody_else_for_it():
     asyncio.run(main())
 
 
-def test_a_model_that_is_loading_is_passed_over_and_refusals_have_a_time():
+def test_a_model_that_is_loading_is_passed_over_and_refusals_have_a_retry_after():
     routes = {
         **ROUTES,
         "only": {"fallback": ["large"]},
@@ -185,7 +185,7 @@ def test_a_drain_lets_a_route_ask_its_next_model():
     asyncio.run(main())
 
 
-def test_a_replica_that_is_renewed_leaves_the_costs_of_the_others():
+def test_the_restart_of_a_replica_leaves_the_costs_of_the_others():
     models, routes = [{"name": "small", "replicas": 2}], {"only": {"rules": [{"to": "small"}]}}
 
     async def main():
@@ -208,7 +208,7 @@ def test_a_replica_that_is_renewed_leaves_the_costs_of_the_others():
 
 @pytest.mark.parametrize("route", ["safe", "up", "vote"])
 @pytest.mark.parametrize("fails", [False, True])
-def test_a_stream_of_a_route_is_not_silent_before_its_first_token(route, fails, monkeypatch):
+def test_a_stream_of_a_route_sends_keepalives_before_its_first_token(route, fails, monkeypatch):
     monkeypatch.setattr(sse, "KEEPALIVE", 0.01)
     config, gates = ServerConfig(models=TWO, routes=ROUTES), []
 
@@ -240,8 +240,8 @@ def test_a_stream_of_a_route_is_not_silent_before_its_first_token(route, fails, 
         until(lambda: service.open == 0)
 
 
-def test_attempts_are_a_workflow_in_the_ledger():
-    """Unless the client has named its own."""
+def test_the_attempts_of_a_route_are_numbered_in_one_workflow():
+    """A workflow and an attempt named by the client are kept."""
 
     async def main():
         async with serving() as (client, service):
@@ -272,7 +272,7 @@ def test_attempts_are_a_workflow_in_the_ledger():
     asyncio.run(main())
 
 
-def test_a_server_without_routes_has_no_part_of_them():
+def test_a_server_without_routes_has_no_accounts_metrics_or_headers_of_routes():
     async def main():
         async with serving(routes={}) as (client, service):
             assert service.routes is None
@@ -342,7 +342,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("written", WRONG)
-def test_a_wrong_route_is_named_with_its_place(written, tmp_path):
+def test_an_invalid_route_is_refused_with_its_place_and_the_cause(written, tmp_path):
     path = tmp_path / "headway.yaml"
     models = "[{name: small}, {name: large}, {name: f, function: 'json:loads'}]"
     path.write_text(f"models: {models}\nroutes:\n  {written}\n")
@@ -351,7 +351,7 @@ def test_a_wrong_route_is_named_with_its_place(written, tmp_path):
     assert WRONG[written] in str(raised.value)
 
 
-def test_what_is_shown_can_be_read_again():
+def test_the_routes_in_force_can_be_loaded_again():
     routes = {
         **ROUTES,
         "each": {"fallback": ["small", "large"], "timeout": ["1s", "none"], "circuit": "none"},
@@ -365,7 +365,7 @@ def test_what_is_shown_can_be_read_again():
         "circuit": {"failures": 5, "pause": "10s"},
     }
     again = yaml.safe_load(yaml.safe_dump(shown))
-    for route in again.values():  # what was not chosen is no choice
+    for route in again.values():  # drop the keys that were not set
         accept = route.get("accept")
         if accept:
             route["accept"] = {"confidence": accept["confidence"]}

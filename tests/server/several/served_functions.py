@@ -14,7 +14,7 @@ def shout(texts: list[str]) -> list[str]:
         if text == "exit":
             os._exit(3)
         if text == "fault":
-            Scheduler.commit = None  # the batcher's engine ends with it
+            Scheduler.commit = None  # ends the batcher's engine
         if text == "print":
             print("said by the function")
         if text == "slow":

@@ -35,7 +35,7 @@ def key(name, **more):
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory):
-    """A server process with all of them, and the encoder's folder."""
+    """A server process with all five entries, and the encoder's folder."""
     folder = tmp_path_factory.mktemp("several")
     encoder = make_encoder(folder / "bert", "bert")
     small = {"slots": 2, "context": 256, "restart": 5}
@@ -69,7 +69,7 @@ def served(tmp_path_factory):
 
 
 def drains(process, url):
-    """The end of the fixture: what runs has its end after SIGTERM, on every entry."""
+    """Ends the fixture: what runs on a model and on a function has its end after SIGTERM."""
     asked = {**LONG, "model": "large", "max_tokens": 400, "stream": True}
     said = []
     slow = threading.Thread(target=lambda: said.append(post(url, "/v1/functions/shout", "slow")))
@@ -82,7 +82,7 @@ def drains(process, url):
         *_, last = [line for line in events if line]
     slow.join(30)
     assert last == "data: [DONE]" and process.wait(60) == 0
-    assert said[0].status_code in (200, 503)  # it had come before the signal, or after it
+    assert said[0].status_code in (200, 503)  # the call came before the signal, or after it
 
 
 def accounts_for_each_engine(store):
@@ -129,7 +129,7 @@ def client(served):
         yield made
 
 
-def test_the_field_model_chooses_the_engine(client, served):
+def test_the_model_field_chooses_the_engine(client, served):
     asked = {"prompt": "The json module", "max_tokens": 4, "temperature": 0}
     large = client.completions.create(model="gpt", **asked)
     small = client.completions.create(model="small@interactive", **asked)
@@ -149,7 +149,7 @@ def test_the_field_model_chooses_the_engine(client, served):
         client.completions.create(model="embedder", **asked)
 
 
-def test_unknown_models_and_those_of_other_keys(client, served):
+def test_unknown_models_and_models_that_a_key_may_not_use_are_refused(client, served):
     with pytest.raises(openai.NotFoundError, match="there is large, gpt, small, embedder") as error:
         client.completions.create(model="other", prompt="x")
     assert error.value.code == "model_not_found"
@@ -170,7 +170,7 @@ def test_unknown_models_and_those_of_other_keys(client, served):
     assert shown["models"][0]["engine"]["slots"] == 2 and "path" not in shown["models"][0]
 
 
-def test_functions_beside_models(served):
+def test_functions_beside_models_answer_and_refuse_calls_and_print_to_the_log(served):
     assert post(served.url, "/v1/functions/shout", "hi").json() == "HI"
     results = post(served.url, "/v1/functions/shout/batch", ["a", "bad"]).json()["results"]
     assert results[0] == {"result": "A"} and "not here" in results[1]["error"]["message"]
@@ -229,7 +229,7 @@ def items_on_page(page, name):
     return int(re.findall(r"<td[^>]*>([^<]*)</td>", row)[1])
 
 
-def test_everything_says_which_model(served):
+def test_health_lanes_metrics_journals_and_logs_name_the_model(served):
     post(served.url, "/v1/completions", {"model": "small", "prompt": "x", "max_tokens": 1})
     post(served.url, "/v1/functions/shout", "hi")
     assert [post(served.url, "/tokenize", {"prompt": "a"}, "rare").status_code for _ in "12"] == [
@@ -265,7 +265,7 @@ def logged(lines):
     return {(line.get("model"), line.get("lane")) for line in lines if line["event"] == "request"}
 
 
-def test_jobs_run_against_all_of_them(served, client):
+def test_jobs_run_on_a_generator_an_embedder_and_a_function(served, client):
     later = {"prefer": "respond-async"}
     asked = {"model": "small", "prompt": "x", "max_tokens": 2}
     sent = [
@@ -285,7 +285,7 @@ def test_jobs_run_against_all_of_them(served, client):
     assert first["model"] == "small" and len(second["data"]) == 1 and third == "HI"
 
 
-def test_no_batch_is_for_a_function_that_streams(served):
+def test_a_batch_for_a_function_that_streams_is_refused(served):
     asked = {"input_file_id": "file-none", "completion_window": "24h"}
     path = "/v1/functions/counting"
     refused = post(served.url, "/v1/batches", {**asked, "endpoint": path})
@@ -293,7 +293,7 @@ def test_no_batch_is_for_a_function_that_streams(served):
     assert "a batch has no streams" in refused.text
 
 
-def test_an_engine_that_is_killed_touches_no_other(served):
+def test_a_killed_engine_restarts_while_the_others_keep_answering(served):
     pid = served.said["engine_pids"]["small"]
     asked = {**LONG, "model": "large", "stream": True}
     with httpx2.stream(
@@ -322,7 +322,7 @@ def test_an_engine_that_is_killed_touches_no_other(served):
     assert {line["model"] for line in faults} == {"small"}
 
 
-def test_a_function_that_ends_its_process_touches_no_other(served):
+def test_a_function_that_exits_restarts_while_the_others_keep_answering(served):
     asked = {"model": "large", "prompt": "x", "max_tokens": 1}
     died = post(served.url, "/v1/functions/shout", "exit")
     assert (died.status_code, died.json()["error"]["code"]) == (503, "engine_down")
@@ -365,7 +365,7 @@ def test_a_stream_whose_process_dies_ends_with_the_error(served):
     until(lambda: state(served.url, "counting")["state"] == "ready")
 
 
-def test_a_function_whose_engine_is_down_has_another_process(served):
+def test_a_function_whose_engine_has_failed_answers_again(served):
     failed = post(served.url, "/v1/functions/shout", "fault")
     assert (failed.status_code, failed.json()["error"]["code"]) == (503, "engine_down")
     until(lambda: post(served.url, "/v1/functions/shout", "a").status_code == 200)

@@ -55,7 +55,7 @@ async def answered(client):
     return client.status, json.loads(client.said).get("error", {}).get("code")
 
 
-def test_a_full_line_of_one_model_refuses_nobody_of_another():
+def test_a_full_lane_of_one_model_refuses_no_request_of_another():
     async def scene(app, service, a, b):
         engine = service.model.engine
         first = [ask(app, "a")]
@@ -97,7 +97,7 @@ def test_a_request_is_cancelled_whichever_model_answers_it():
     shared(scene)
 
 
-def test_the_limits_of_a_key_are_of_all_models_together():
+def test_the_limits_of_a_key_count_over_all_models():
     keys = [{"name": "k", "sha256": digest("k").hex(), "concurrent": 1}]
 
     async def scene(app, service, a, b):
@@ -112,7 +112,7 @@ def test_the_limits_of_a_key_are_of_all_models_together():
 
 
 @pytest.mark.parametrize("fault", [EngineState.DOWN, EngineState.LOADING])
-def test_one_of_them_is_away(fault):
+def test_a_server_stays_ready_while_one_of_its_models_is_down_or_loading(fault):
     async def scene(app, service, a, b):
         engine = service.model.engine
         b.permits.release(10_000)

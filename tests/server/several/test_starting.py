@@ -1,5 +1,5 @@
 """An entry that cannot be started ends the server and is named. A function needs no model, and
-the versions of one do not change it."""
+the versions of a model do not change a function."""
 
 import os
 import re
@@ -36,7 +36,7 @@ def begun(folder, models, **more):
     return subprocess.Popen(command, cwd=folder, env=os.environ | path, **pipes)
 
 
-def test_an_entry_that_cannot_be_started_is_named(tmp_path):
+def test_an_entry_that_cannot_be_started_ends_the_server_and_is_named(tmp_path):
     two = [{"function": "fine:double"}, {"function": "broken:double", "name": "other"}]
     with begun(tmp_path, two) as process:
         _, said = process.communicate(timeout=60)
@@ -45,7 +45,7 @@ def test_an_entry_that_cannot_be_started_is_named(tmp_path):
     assert "Traceback" not in said
 
 
-def test_functions_alone_are_a_server_too(tmp_path):
+def test_a_server_of_functions_alone_answers_and_keeps_a_ledger(tmp_path):
     kept = {"ledger": {"url": "ledger.db"}, "prices": {"per_hour": 1}}
     with begun(tmp_path, [{"function": "fine:double"}], **kept) as process:
         try:
@@ -68,8 +68,8 @@ def test_functions_alone_are_a_server_too(tmp_path):
     reader.close()
 
 
-def test_the_server_is_ready_once_all_functions_were(tmp_path):
-    """The module of the second function waits at its import for the test."""
+def test_the_server_is_ready_only_when_all_functions_are_ready(tmp_path):
+    """The import of the second function's module waits for the test."""
     os.mkfifo(tmp_path / "go")
     (tmp_path / "slow.py").write_text(f"open({str(tmp_path / 'go')!r}).read()\n{FINE}")
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -81,7 +81,7 @@ def test_the_server_is_ready_once_all_functions_were(tmp_path):
                 until(lambda: states(client) == {"double": "ready", "slow": "loading"})
                 waiting = client.get("/ready")
                 assert (waiting.status_code, waiting.json()["error"]["code"]) == (503, "loading")
-                until(lambda: let_go(tmp_path / "go"))  # it may not have come to its import yet
+                until(lambda: let_go(tmp_path / "go"))  # the module may not be at its import yet
                 until(lambda: client.get("/ready").status_code == 200)
                 assert states(client) == {"double": "ready", "slow": "ready"}
         finally:
@@ -90,7 +90,7 @@ def test_the_server_is_ready_once_all_functions_were(tmp_path):
 
 
 def let_go(pipe):
-    """Let whoever waits for the pipe read that it is empty. Returns whether somebody waited."""
+    """Let a reader that waits for the pipe read that it is empty. Returns whether one waited."""
     try:
         os.close(os.open(pipe, os.O_WRONLY | os.O_NONBLOCK))
     except OSError:
