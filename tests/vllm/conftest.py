@@ -67,7 +67,7 @@ def embedded():
 
 @pytest.fixture
 def llm(embedded, monkeypatch):
-    """Makes an LLM on one of the two executors; the next one on it closes it."""
+    """Makes an LLM on one of the two executors. The next LLM on that executor closes it."""
     from headway import LLM
 
     made = dict[str, LLM]()

@@ -121,7 +121,7 @@ def test_adapters_mixed_in_a_batch_answer_as_the_merged_models(adapted):
     assert sum(row.preemptions for row in crowded.ledger.requests) > 0
 
 
-def test_the_prefix_cache_is_shared_inside_an_adapter_alone(adapted):
+def test_the_prefix_cache_is_shared_only_by_requests_of_one_adapter(adapted):
     executor, goldens = adapted
     long, later = prompts()[0], 10**12
     names = ["one", "one", "two", ""]
@@ -133,7 +133,7 @@ def test_the_prefix_cache_is_shared_inside_an_adapter_alone(adapted):
         assert said[each.id] == goldens[each.adapter].generate(long, TOKENS)
 
 
-def test_an_adapter_that_there_is_not_is_an_error_of_its_request(adapted):
+def test_an_unknown_adapter_is_an_error_of_its_request_alone(adapted):
     executor, _ = adapted
     executor.hand_over()
     scheduler = Scheduler(Settings(40, 32, (Lane(),), Policies(Continuous(2)), CONTEXT))
@@ -144,7 +144,7 @@ def test_an_adapter_that_there_is_not_is_an_error_of_its_request(adapted):
     assert errors == {"0": "there is no adapter 'three'"}
 
 
-def test_an_adapter_that_vllm_cannot_read_is_named(adapted, tmp_path):
+def test_an_adapter_that_vllm_cannot_read_is_refused_by_name(adapted, tmp_path):
     _, goldens = adapted
     (tmp_path / "adapter_config.json").write_text('{"r": 4, "lora_alpha": 8}')
     with pytest.raises(HeadwayError, match="vLLM refuses the adapter broken: "):

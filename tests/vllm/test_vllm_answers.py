@@ -99,14 +99,14 @@ def test_answers_obey_their_grammars(both, kind, temperature):
 
 
 @pytest.mark.parametrize("more", [{"min_tokens": 8}, {"bad_words": ("no", "n", "o")}])
-def test_what_bans_everything_beside_a_grammar_is_an_error_of_that_request_alone(llm, more):
+def test_options_that_ban_every_token_of_a_grammar_fail_that_request_alone(llm, more):
     stuck = Options(max_tokens=9, grammar=Grammar("choice", '["no"]'), **more)
     answers = llm("vllm").generate(PROMPTS[:2], [stuck, Options(max_tokens=9)])
     assert "ban them all" in str(answers[0].error) and answers[1].error is None
 
 
 @pytest.mark.parametrize("least, generated", [(5, 0), (0, 1)])
-def test_what_bans_everything_without_a_grammar_is_an_error_too(both, least, generated):
+def test_options_that_ban_every_token_without_a_grammar_fail_alone(both, least, generated):
     every = frozenset(range(4096))
     stuck = Options(max_tokens=9, min_tokens=least, stop_tokens=every)
     for made in both:
@@ -140,7 +140,7 @@ def test_filters_that_leave_one_token_are_greedy(llm, narrow):
 
 
 def runs(llm, executor, blocks, options):
-    """The tokens of PROMPTS on an engine with so few blocks, and its preemptions."""
+    """The tokens of PROMPTS on an engine with this many blocks, and its preemptions."""
     made = llm(executor)
     executor = made._executor
     executor.hand_over()
@@ -167,7 +167,7 @@ def runs(llm, executor, blocks, options):
         Options(max_tokens=60, temperature=1.0, seed=3, repetition_penalty=1.2, ignore_eos=True),
     ],
 )
-def test_a_preempted_request_goes_on_as_if_nothing_had_been(llm, options):
+def test_a_preempted_request_generates_the_same_tokens(llm, options):
     roomy, none = runs(llm, "vllm", 40, options)
     tight, some = runs(llm, "vllm", 5, options)
     assert (none, tight) == (0, roomy) and some > 0
@@ -175,7 +175,7 @@ def test_a_preempted_request_goes_on_as_if_nothing_had_been(llm, options):
         assert runs(llm, "torch", 40, options)[0] == roomy
 
 
-def test_what_vllm_would_change_or_refuse_is_refused(llm):
+def test_temperatures_that_vllm_would_change_or_refuse_are_refused(llm):
     cold = Options(max_tokens=4, temperature=0.005)
     made = llm("vllm")
     with pytest.raises(SettingError, match=r"at a temperature of 0 or from 0\.01 on"):
@@ -184,7 +184,7 @@ def test_what_vllm_would_change_or_refuse_is_refused(llm):
         made.generate(PROMPTS[:1], replace(cold, temperature=2.5))
 
 
-def test_groups_are_refused_before_anything_is_loaded(llm):
+def test_a_policy_with_groups_is_refused(llm):
     with pytest.raises(SettingError, match="vLLM computes no padding"):
         llm("vllm", policies=Policies(Static(4)))
 

@@ -24,8 +24,8 @@ CONFIG = """engine: {executor: vllm, vllm: {enforce_eager: true}, slots: 2, cont
 
 @contextmanager
 def serving(folder):
-    """A server in a group of its own, as a shell makes it: the process and where completions are.
-    Whatever it leaves is killed."""
+    """A server in a process group of its own, as a shell makes it. Gives the process and the URL of
+    completions. Whatever the server leaves is killed."""
     config = folder / "headway.yaml"
     config.write_text(CONFIG)
     flags = ["--config", str(config), "--port", "0"]
@@ -75,7 +75,7 @@ def workers(group):
     return found
 
 
-def test_a_worker_that_dies_while_nobody_asks_ends_the_engine_which_is_started_again(tmp_path):
+def test_the_engine_restarts_when_a_worker_dies_while_no_request_runs(tmp_path):
     asked = {"prompt": "x", "max_tokens": 3, "ignore_eos": True}
     with serving(tmp_path) as (process, url):
         (worker,) = workers(process.pid)
@@ -92,7 +92,7 @@ def test_a_worker_that_dies_while_nobody_asks_ends_the_engine_which_is_started_a
 
 
 def test_a_server_that_fails_after_the_model_is_loaded_ends(tmp_path):
-    """vLLM's workers are there by then."""
+    """vLLM's workers run by then."""
     model = tmp_path / "model"
     copytree(EMBEDDED, model)
     (model / "tokenizer.json").write_text("{}")

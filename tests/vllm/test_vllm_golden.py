@@ -25,7 +25,7 @@ INPUTS = StrategyInputs(
     LANES, TokenCost(1.0 * MS, 2.0 * MS), CONTEXT, (1, 4, 7, 32, 43, 70), slots=5
 )
 CHUNKS = (1, 5, 32, 100)
-BLOCKS = 5  # of 32 tokens: too few for all who may run together
+BLOCKS = 5  # of 32 tokens: too few for all requests that may run together
 
 
 def prompts() -> list[tuple[int, ...]]:
@@ -74,7 +74,7 @@ def serve(executor, policies, cancelled=()):
 
 
 def held(loaded) -> int:
-    """Requests that vLLM's worker still knows."""
+    """The number of requests that vLLM's worker still knows."""
     executor = loaded.executor
     core = getattr(executor, "executor", executor)._core
     return core.model_executor.collective_rpc(lambda worker: len(worker.model_runner.requests))[0]

@@ -1,5 +1,5 @@
-"""Which models are served through vLLM: those with windows as all others, and not those whose
-memory is no keys and values of each token."""
+"""Models with windows are served through vLLM like all others. Models whose memory is not the keys
+and values of each token are refused."""
 
 import pytest
 import transformers
@@ -17,7 +17,7 @@ WINDOWED = {"gemma3": {"head_dim": 32}, "mistral-window": {"head_dim": 32}}
 
 
 @pytest.mark.parametrize("shape", WINDOWED)
-def test_windows_are_computed_in_one_group_of_blocks(shape, tmp_path):
+def test_models_with_windows_answer_as_transformers_in_one_group_of_blocks(shape, tmp_path):
     golden = make(tmp_path, shape, **(SIZES | WINDOWED[shape]))
     ours, theirs = load_both(golden.folder, CONTEXT)
     assert theirs.plan.per_block == 2 * 2 * 2 * 32 * 32 * 4, "layers, k and v, heads, cells"
@@ -65,14 +65,14 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("words", OTHERS)
-def test_what_cannot_be_driven_is_refused_at_load(words, tmp_path):
+def test_state_multimodal_and_encoder_models_are_refused_at_load(words, tmp_path):
     OTHERS[words].save_pretrained(tmp_path)
     limits = Limits(2, 0, 128, BLOCK_SIZES["vllm"])
     with pytest.raises(SettingError, match=words):
         load("vllm", tmp_path, limits, "float32", "", EAGER | {"load_format": "dummy"})
 
 
-def test_weights_count_in_the_dtype_that_they_are_computed_in():
+def test_weights_are_counted_in_the_dtype_that_they_are_computed_in():
     limits = Limits(2, 0, 128, BLOCK_SIZES["vllm"], memory=16 << 20)  # in bfloat16 they take 10 MiB
     with pytest.raises(MemoryPlanError, match=r"the weights take 20\.\d MiB, and it has 16\.0 MiB"):
         load("vllm", EMBEDDED, limits, "float32", "", EAGER)

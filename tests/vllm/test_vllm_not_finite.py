@@ -27,7 +27,7 @@ CLEAN = (range(60, 65), range(70, 103), range(110, 120))
 
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
-    """Both executors of a model with such tokens."""
+    """Both executors of a model with these bad tokens."""
     shape, more = SHAPES["llama"]
     folder = make(tmp_path_factory.mktemp("bad"), shape, **(SIZES | more)).folder
     tensors = load_file(folder / "model.safetensors")
@@ -75,7 +75,7 @@ def test_requests_that_get_the_blocks_of_a_failed_one_are_answered(both, samplin
 @pytest.mark.parametrize(
     "sampling", [Sampling(), Sampling(temperature=1.0, top_k=2, logprobs=1, seed=3)]
 )
-def test_what_is_not_finite_fails_alone_in_its_batch_as_with_our_executor(both, bad, sampling):
+def test_a_row_that_is_not_finite_fails_alone_on_both_executors(both, bad, sampling):
     asked = [CLEAN[0], (*CLEAN[2], bad), CLEAN[1], CLEAN[2]]
     for executor in both.values():
         alone = [serve(executor, [prompt], 40, sampling)[0] for prompt in CLEAN]

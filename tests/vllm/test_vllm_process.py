@@ -1,4 +1,4 @@
-"""LLM(executor="vllm") in a process of its own, as a user's script has it, to its worker's end."""
+"""LLM(executor="vllm") in a process of its own, as in a user's script, until its worker dies."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ if __name__ == "__main__":
 """
 
 
-def test_a_script_loads_answers_and_hears_of_a_dead_worker(tmp_path):
+def test_a_script_gets_refusals_answers_and_the_error_of_a_dead_worker(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(SCRIPT))
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=300)

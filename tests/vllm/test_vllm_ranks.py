@@ -15,7 +15,7 @@ from tests.vllm.conftest import CONTEXT, EAGER, SHAPES, SIZES
 from tests.vllm.test_vllm_golden import ASKED, STRATEGIES, serve
 
 
-def test_two_ranks_answer_as_one_and_the_death_of_one_is_told(tmp_path, monkeypatch):
+def test_two_ranks_answer_as_one_and_the_death_of_one_is_an_engine_error(tmp_path, monkeypatch):
     # By itself vLLM wants a NUMA node for each rank. Both may have the same core.
     first, *_, last = 2 * sorted(os.sched_getaffinity(0))
     monkeypatch.setenv("VLLM_CPU_OMP_THREADS_BIND", f"{first}|{last}")

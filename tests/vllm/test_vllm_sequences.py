@@ -21,7 +21,7 @@ class Matching:
         pass
 
 
-def test_what_bad_words_ban_beside_a_grammar_follows_the_generated_tokens():
+def test_bad_words_beside_a_grammar_follow_the_generated_tokens():
     sampling = Sampling(bad_words=((9,), (5, 6, 7)), stop_tokens=frozenset({2}), min_tokens=2)
     begun = Begun(0, 2, sampling, (5, 6, 5))
     held = Held("0", begun, None, matcher=Matching(), known=3, answer=[5])
@@ -32,7 +32,7 @@ def test_what_bad_words_ban_beside_a_grammar_follows_the_generated_tokens():
     assert (held.generated, list(held.banned())) == (2, [9, 7])
 
 
-def test_bad_words_that_may_ban_everything_are_followed_without_a_grammar():
+def test_bad_words_that_may_ban_every_token_are_checked_without_a_grammar():
     held = Sequences(None, 4)
     asked = Sampling(bad_words=((0,), (1,), (2,), (3, 3)))
     held.begin(Begun(0, 1, asked, (3,)))
