@@ -51,7 +51,7 @@ FEW = "dynamic-lanes,continuous-chunk-64"
 SITE = StrategyInputs([Lane("chat")], TokenCost(100_000, 1_000_000), 2_048)
 
 
-def swept(folder, sweep="", capacity=False, workers=2, calibration=CALIBRATION, **wishes):
+def swept(folder, sweep="", capacity=False, workers=1, calibration=CALIBRATION, **wishes):
     """Run it; gives the exit status, the output and sweep.json."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder)} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
@@ -65,7 +65,7 @@ def swept(folder, sweep="", capacity=False, workers=2, calibration=CALIBRATION, 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep")
-    status, said, plain = swept(folder, "rate=4,10,16", repeat=2)
+    status, said, plain = swept(folder, "rate=4,10,16", repeat=2, workers=2)
     assert status == 0
     return folder, said, plain
 
