@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from headway.cli import main
 from headway.cli.app import app
 from headway.commands.replay.change import KEYS
 from headway.models import EMBEDDED
+from tests.cli.whole_command import parse
 
 SHEET = "--accelerator", "l4"
 
@@ -63,17 +63,13 @@ def helps(command):
 def test_every_example_is_a_whole_command(monkeypatch):
     """Each example has what its command requires, and no option that the command does not know."""
     monkeypatch.delenv("HEADWAY_LEDGER__URL", raising=False)
-    whole, examples = get_command(app), list[str]()
-    for text in helps(whole):
+    examples = list[str]()
+    for text in helps(get_command(app)):
         for example in re.findall(r"Examples?: (headway .*?)(?:\n\n|$)", text, re.DOTALL):
             examples += re.split(r";\s|, then ", example)
     assert len(examples) > 25
     for example in examples:
-        _, *words = shlex.split(example.partition(" > ")[0])
-        command = whole
-        while words and words[0] in getattr(command, "commands", {}):
-            command = command.commands[words.pop(0)]
-        command.make_context(example, words)  # raises a UsageError
+        parse(example)
 
 
 def test_the_help_says_how_long_the_demo_takes_and_names_every_key_of_replay(headway):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.whole_command import parse
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 LIBRARY = (ROOT / "docs" / "library.md").read_text()
@@ -19,25 +21,41 @@ def test_the_python_examples_run(block, capsys):
         assert said.startswith("memory: ") and "ms to the first token" in said
 
 
-def test_the_commands_shown_in_the_readme_exist():
+def test_the_make_targets_shown_in_the_readme_exist():
     made = (ROOT / "Makefile").read_text()
-    for target in re.findall(r"^    make (\w+)", README, re.MULTILINE):
+    shown = re.findall(r"^    make (\w+)", README, re.MULTILINE)
+    assert len(shown) > 1
+    for target in shown:
         assert f"\n{target}:" in made
-    commands = "".join(path.read_text() for path in Path("src/headway/cli").rglob("*.py"))
-    for command in re.findall(r"headway (\w+) ", README):
-        if command in (
-            "compare",
-            "check",
-            "generate",
-            "demo",
-            "simulate",
-            "replay",
-            "plan",
-            "tune",
-        ):
-            assert f"def {command}(" in commands
+
+
+def commands(page):
+    """The lines of a page's blocks that run headway. A line that ends in a backslash goes on."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^```[a-z]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    blocks += re.findall(r"^    .*$", text, re.MULTILINE)
+    lines = re.findall(r"^ *(?:\.venv/bin/)?(headway .*)$", "\n".join(blocks), re.MULTILINE)
+    return [re.sub(r"\s+#.*", "", line) for line in lines]
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_command_shown_is_a_whole_command(page, monkeypatch):
+    """It has what the command requires, and no option that the command does not know."""
+    monkeypatch.delenv("HEADWAY_LEDGER__URL", raising=False)
+    for line in commands(page):
+        parse(line)
+
+
+def test_commands_are_found_on_the_pages():
+    assert len(commands(ROOT / "README.md")) > 8
+    assert sum(len(commands(page)) for page in PAGES) > 50
 
 
 def test_every_local_link_of_the_readme_exists():
-    for link in re.findall(r"\]\(([^)#:]+)\)", README):
+    links = re.findall(r"\]\(([^)#:]+)\)", README)
+    assert len(links) > 10
+    for link in links:
         assert (ROOT / link).exists(), link

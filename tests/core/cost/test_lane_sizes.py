@@ -213,7 +213,9 @@ def served(budget, count=60):
         scheduler.check()
         most.append(engine.load.running)
         assert engine.load.running <= max(most[-2:]) and 1 <= engine.load.lanes["chat"].slots <= 6
-    return scheduler.ledger.take_changes(), most
+    changes = scheduler.ledger.take_changes()
+    assert scheduler.ledger.take_changes() == (), "each change is taken once"
+    return changes, most
 
 
 def test_a_lane_grows_to_its_high_or_as_far_as_its_budget_allows():

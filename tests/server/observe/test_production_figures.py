@@ -135,5 +135,5 @@ def test_a_client_that_stops_reading_is_waited_for_and_counted():
         await quick.task
 
     inside(ServerConfig(), paced, scene)
-    (lane, waited), (_, little) = told
-    assert lane == "standard" and waited > 0 and little >= 0
+    (lane, waited), _ = told  # each stream is counted once
+    assert lane == "standard" and waited > 0
