@@ -11,7 +11,14 @@ from headway.core.request import NEVER, Finish
 from headway.server.answering.call import Call
 from headway.server.answering.choice import Choice
 from headway.server.config.tenant import Tenant
-from headway.server.dashboard.series import LanePart, Part, Series, SlidingSum, of_lane
+from headway.server.dashboard.series import (
+    LanePart,
+    Part,
+    Series,
+    SlidingSum,
+    is_unjudged,
+    of_lane,
+)
 from headway.server.dashboard.time_counts import TimeCounts
 from headway.server.dashboard.view import (
     POINT,
@@ -207,11 +214,11 @@ def slow_of(
 
 
 def _is_unjudged(row: Row, budgets: Mapping[str, Budget]) -> bool:
-    """As series._is_unjudged, of a row of the ledger."""
-    if row["finish"] != Finish.CANCELLED.value or row["ttft_ns"] is None:
-        return bool(row["finish"] == Finish.UNSATISFIABLE.value)
     limits = budgets.get(row["lane"], Budget())
-    times = (row["queue_ns"], limits.queue), (row["ttft_ns"], limits.ttft)
-    return all(
-        took is None or took <= limit for took, limit in (*times, (row["tpot_ns"], limits.tpot))
+    times = (
+        (row["queue_ns"], limits.queue),
+        (row["ttft_ns"], limits.ttft),
+        (row["tpot_ns"], limits.tpot),
     )
+    kept = all(took is None or took <= limit for took, limit in times)
+    return is_unjudged(Finish(row["finish"]), row["ttft_ns"] is not None, kept)

@@ -115,7 +115,7 @@ class Series:
     def ended(self, row: RequestRow, refused: bool) -> None:
         """Count a request by its row."""
         lane = self.at(row.finished).lane(row.lane)
-        if not _is_unjudged(row):
+        if not is_unjudged(row.finish, row.first_token != NEVER, _is_kept(row)):
             lane.ended += 1
             lane.good += row.good
         lane.refused += refused
@@ -129,13 +129,19 @@ class Series:
         return [part for part in self._parts if since <= part.number * PART < until]
 
 
-def _is_unjudged(row: RequestRow) -> bool:
+def is_unjudged(finish: Finish, began: bool, kept: bool) -> bool:
     """Whether the client left an answer that had begun and kept its limits so far, or the grammar
-    ended the request: neither says how well the lane is served."""
+    ended the request: neither says how well the lane is served.
+
+    began: whether the answer had its first token. kept: whether it kept its limits so far.
+    """
+    return (finish is Finish.CANCELLED and began and kept) or finish is Finish.UNSATISFIABLE
+
+
+def _is_kept(row: RequestRow) -> bool:
+    """Whether the request kept its limits so far. An answer that was left has no E2E."""
     limits = row.budget
-    kept = row.ttft <= limits.ttft and row.tpot <= limits.tpot and row.queue <= limits.queue
-    left = row.finish is Finish.CANCELLED and row.first_token != NEVER and kept
-    return left or row.finish is Finish.UNSATISFIABLE
+    return row.ttft <= limits.ttft and row.tpot <= limits.tpot and row.queue <= limits.queue
 
 
 def of_lane(parts: Iterable[Part], name: str) -> list[LanePart]:
