@@ -284,6 +284,17 @@ lanes:
     assert again.effective() == config.effective() and again.core_lanes == config.core_lanes
 
 
+@pytest.mark.parametrize("strategy", ["deadline-order", "{preempt: by-lane}"])
+def test_the_least_blocks_of_a_lane_are_kept_by_the_same_strategies_as_its_least_slots(
+    load, strategy
+):
+    kept = "lanes: {a: {ttft: 1s, slots: {least: 2}, blocks: {least: 3}}}"
+    config = load(f"engine: {{strategy: {strategy}, cost: a.json}}\n{kept}")
+    assert config.policies.keeps_leasts
+    (lane,) = config.core_lanes
+    assert (lane.slots, lane.blocks) == (Share(2), Share(3))
+
+
 def test_slots_that_follow_the_load_are_read_and_shown(load):
     config = load("lanes: {a: {tpot: 1s, slots: {between: [2, 8]}}}")
     assert config.core_lanes[0].slots == Share(0, 8, 2)
@@ -588,12 +599,12 @@ def test_a_config_constructed_directly_reads_no_environment(monkeypatch):
         ),
         (
             "lanes: {a: {slots: {least: 3}}}",
-            "headway.yaml: lanes.a.slots.least: the strategy takes nothing from a lane; use "
+            "headway.yaml: lanes.a.slots.least: the strategy keeps nothing for a lane; use "
             "engine.strategy: budgets",
         ),
         (
-            "engine: {strategy: deadline-order, cost: a}\nlanes: {a: {blocks: {least: 3}}}",
-            "headway.yaml: lanes.a.blocks.least: the strategy takes nothing from a lane",
+            "engine: {strategy: priority}\nlanes: {a: {blocks: {least: 3}}}",
+            "headway.yaml: lanes.a.blocks.least: the strategy keeps nothing for a lane",
         ),
         (
             "lanes: {a: {ttft: 1s, late: relegate}}",

@@ -41,10 +41,8 @@ def _reads(strategy: StrategySettings, setting: str) -> bool:
             return strategy.order == "priority" or by_deadline or takes
         case "late":
             return strategy.relegate == "hopeless"
-        case "slots.least":
+        case "slots.least" | "blocks.least":  # Policies.keeps_leasts
             return takes or by_deadline or strategy.defer != "nobody"
-        case "blocks.least":
-            return takes
         case _:
             return strategy.join == "continuous"
 
@@ -77,7 +75,7 @@ def check_set(
 ) -> None:
     """Raise SettingError for a setting that was given explicitly and has no effect. A shipped
     lane's own values are allowed, because other strategies read them. functions: as in is_read."""
-    taken = "the strategy takes nothing from a lane; use engine.strategy: budgets"
+    taken = "the strategy keeps nothing for a lane; use engine.strategy: budgets"
     orders = " and ".join(dict.fromkeys(each.order for each in strategies))
     why = {
         "priority": f"the order is {orders}, which no priority changes; use "
