@@ -111,11 +111,11 @@ def serve(
             raise SettingError("--versions is for models, not functions")
         if flags["engine"] or quantize:
             raise SettingError("--executor, --vllm and --quantize are for models, not functions")
-        from headway.server.functions.run import serve_function
+        from headway.server.functions.run import FunctionConfig, serve_function
 
         ours = {name: each for name, each in flags.items() if name != "engine"}
-        found = ServerConfig.load_with_origins(config, ours)
-        again = Reload(partial(ServerConfig.load, config, ours), watched)
+        found = FunctionConfig.load_with_origins(config, ours)
+        again = Reload(partial(FunctionConfig.load, config, ours), watched)
         raise typer.Exit(serve_function(model, *found, screen(), again))
     if model is not None:
         flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]

@@ -617,12 +617,14 @@ def test_a_function_that_never_ends_does_not_keep_the_server(tmp_path):
         (["mine_of_errors:f", "--quantize", "int8"], "are for models, not functions"),
         (["mine_of_errors:f", "--config", "lanes.yaml"], "a function has no lanes"),
         (["mine_of_errors:f", "--config", "lane.yaml"], "server.default_lane: a function's"),
+        (["mine_of_errors:f", "--config", "jobs.yaml"], "jobs.lane: f has no lane 'search'"),
     ],
 )
 def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, capsys, arguments, said):
     (tmp_path / "mine_of_errors.py").write_text("def f(items):\n    return items\n")
     (tmp_path / "lanes.yaml").write_text("lanes:\n  a: {ttft: 1s}\n")
-    (tmp_path / "lane.yaml").write_text("server: {default_lane: offline}\n")
+    (tmp_path / "lane.yaml").write_text("server: {default_lane: search}\n")
+    (tmp_path / "jobs.yaml").write_text("jobs: {store: jobs.db, lane: search}\n")
     for name in [name for name in os.environ if name.startswith("HEADWAY")]:
         monkeypatch.delenv(name)
     monkeypatch.chdir(tmp_path)

@@ -28,12 +28,13 @@ SHOUT = "/v1/functions/shout"
 
 
 @contextmanager
-def serving(name, store):
-    """`headway serve` in a process of its own; gives its URL and the process."""
+def serving(name, store, **settings):
+    """`headway serve` in a process of its own; gives its URL and the process. settings: variables
+    of its environment."""
     command = [sys.executable, "-m", "headway.cli", "serve", f"{MODULE}:{name}"]
     command += ["--port", "0", "--jobs", str(store)]
     quiet = {"HEADWAY_LOGS__ACCESS": "false"}  # nobody reads its output after the first lines
-    environment = os.environ | quiet | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    environment = os.environ | quiet | settings | {"PYTHONPATH": os.pathsep.join(sys.path)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env=environment, text=True)
     try:
         for line in process.stdout:
@@ -49,7 +50,8 @@ def serving(name, store):
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory):
-    with serving("shout", tmp_path_factory.mktemp("jobs") / "jobs.db") as (url, process):
+    store = tmp_path_factory.mktemp("jobs") / "jobs.db"
+    with serving("shout", store, HEADWAY_JOBS__LANE="fast") as (url, process):
         yield url
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
@@ -74,6 +76,13 @@ def test_a_batch_of_a_functions_items(url, client):
     assert statuses == {"c7": 500, "c8": 400}
     waiting = httpx2.get(f"{url}/v1/functions").json()["data"][0]["lanes"]
     assert all(each["waiting"] == 0 for each in waiting.values())
+
+
+def test_the_items_of_jobs_wait_in_the_lane_of_the_function_that_jobs_lane_names(url, client):
+    ended(client, begun(client, lines({"text": "hi"}, url=SHOUT), SHOUT))
+    text = httpx2.get(f"{url}/metrics").text
+    counts = [each for each in text.splitlines() if each.startswith("headway_function_items_total")]
+    assert counts and all('lane="fast"' in each for each in counts)
 
 
 def test_a_later_call_keeps_its_kind(url):

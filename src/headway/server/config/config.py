@@ -30,7 +30,7 @@ from headway.server.config.references import (
     check_functions_alone,
     check_keys,
     check_models,
-    no_lane,
+    check_named_lanes,
 )
 from headway.server.config.routes.check import check_routes
 from headway.server.config.sections.engine import OwnEngineSettings
@@ -114,12 +114,8 @@ class ServerConfig(ConfigValues):
         check_models(self.models)
         if not self.lanes:
             raise SettingAtError(("lanes",), "at least one is needed")
-        for where, lane in (
-            (("server", "default_lane"), self.default_lane),
-            (("jobs", "lane"), self.jobs_lane),
-        ):
-            if lane not in self.lanes:
-                raise SettingAtError(where, no_lane(lane, self.lanes))
+        if self.has_lanes:
+            check_named_lanes(self.default_lane, self.jobs_lane, self.lanes)
         strategies = self.strategies
         check_lanes(self.lanes, strategies)
         counts = any(each.fair is not False for each in strategies)

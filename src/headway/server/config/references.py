@@ -16,6 +16,13 @@ def no_lane(name: str, lanes: Collection[str]) -> str:
     return f"there is no lane {name!r}{did_you_mean(name, lanes)}"
 
 
+def check_named_lanes(default: str, jobs: str, lanes: Collection[str]) -> None:
+    """Raise SettingAtError if the default lane, or the lane of jobs, does not exist."""
+    for where, lane in ((("server", "default_lane"), default), (("jobs", "lane"), jobs)):
+        if lane not in lanes:
+            raise SettingAtError(where, no_lane(lane, lanes))
+
+
 def check_keys(
     keys: Sequence[KeySettings],
     lanes: Collection[str],

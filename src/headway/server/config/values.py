@@ -1,7 +1,7 @@
 """The values of a configuration (ConfigValues): its sections, and values derived from them."""
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
@@ -37,6 +37,7 @@ class ConfigValues(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix=PREFIX, env_nested_delimiter=NESTED, extra="forbid", frozen=True
     )
+    has_lanes: ClassVar[bool] = True  # whether the section `lanes` has the lanes that are served
 
     models: Annotated[
         tuple[ModelSettings, ...],

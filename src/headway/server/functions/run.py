@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.console import Console
 
@@ -44,6 +44,12 @@ CLOSING = 5.0  # seconds for the function to end, once no caller waits for it
 LOOK = 0.05  # seconds between two checks of whether all requests are answered
 # The sections that apply to functions.
 OURS = frozenset({"server", "logs", "jobs", "keys", "ledger", "prices"})
+
+
+class FunctionConfig(ServerConfig):
+    """The settings of a server of one function. Its lanes are those of the function's decorator."""
+
+    has_lanes: ClassVar[bool] = False
 
 
 def serve_function(
