@@ -97,6 +97,7 @@ def test_both_spellings_of_rope_are_read(own, rope):
 
 
 YARN = {"rope_type": "yarn", "factor": 4.0}
+LINEAR = {"rope_type": "linear", "factor": 2.0, "rope_theta": 1e4}
 
 
 @pytest.mark.parametrize(
@@ -312,6 +313,7 @@ def test_every_reason_for_a_refusal_is_given():
         {"mlp_bias": False, "quantization_config": None, "pretraining_tp": 2},
         {"is_causal": True},
         GEMMA3 | {"rope_parameters": {}},
+        {"rope_scaling": {"type": "linear", "factor": 2.0}, "rope_parameters": LINEAR},
     ],
 )
 def test_harmless_settings_pass(own):
@@ -337,6 +339,14 @@ def test_harmless_settings_pass(own):
         (
             OLMO3 | {"rope_parameters": {"rope_theta": 5e4}},
             "rope_parameters without full_attention",
+        ),
+        (
+            {"rope_scaling": YARN, "rope_parameters": {"rope_type": "default"}},
+            "rope_scaling has rope_type = 'yarn' and rope_parameters has 'default'",
+        ),
+        (
+            {"rope_scaling": {"type": "linear", "factor": 8.0}, "rope_parameters": LINEAR},
+            "rope_scaling has factor = 8.0 and rope_parameters has 2.0",
         ),
         ({"rope_parameters": {"partial_rotary_factor": 0.5}}, "partial_rotary_factor"),
         ({"partial_rotary_factor": 0.5}, "partial_rotary_factor"),

@@ -7,9 +7,10 @@ wavelength: Llama 3.1; YaRN: Peng et al. 2023; LongRoPE: Ding et al. 2024. Slidi
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from headway.errors import CheckpointError
-from headway.executor.torch.config.config_reader import ConfigReader
+from headway.executor.torch.config.config_reader import ConfigReader, shortened
 from headway.executor.torch.config.families import Family
 
 FULL, SLIDING = "full_attention", "sliding_attention"
@@ -163,8 +164,24 @@ def _rotary_layers(reader: ConfigReader, family: Family, layers: int) -> list[bo
 
 
 def _rope_section(reader: ConfigReader) -> ConfigReader:
-    """Rope's settings: rope_scaling of transformers 4, rope_parameters of transformers 5."""
-    return reader.section("rope_scaling").merged_with(reader.section("rope_parameters"))
+    """Rope's settings: rope_scaling of transformers 4, rope_parameters of transformers 5. Where
+    both say something else of the same setting, the model is refused."""
+    before, now = reader.section("rope_scaling"), reader.section("rope_parameters")
+    old, new = _by_new_name(before), _by_new_name(now)
+    for key in sorted(old.keys() & new.keys()):
+        if old[key] != new[key]:
+            reader.refuse(
+                f"rope_scaling has {key} = {shortened(old[key])} and rope_parameters has "
+                f"{shortened(new[key])}: they must agree, or one of them must go"
+            )
+    return before.merged_with(now)
+
+
+def _by_new_name(section: ConfigReader) -> dict[str, Any]:
+    """A rope section's settings that are not null, with `type`, the old name, as `rope_type`."""
+    known = {key: value for key, value in section.raw.items() if value is not None}
+    kind = known.pop("type", None)
+    return known if kind is None else {"rope_type": kind, **known}
 
 
 def _ropes(reader: ConfigReader, family: Family) -> tuple[Rope, Rope]:
