@@ -11,10 +11,14 @@ from copy import deepcopy
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tokenizers import pre_tokenizers
 from tokenizers.decoders import ByteFallback, Metaspace
-from transformers import AutoTokenizer
+from tokenizers.models import Unigram
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from headway.errors import PromptError, TokenizerError
 from headway.executor.tokenizer_beside import tokenizer_beside
@@ -439,6 +443,33 @@ def test_special_tokens_are_text_however_they_would_be_normalized(tmp_path):
     for spelled in ("<|HEADER|>", "<|Header|>", "<|header|>"):
         assert 4096 in words._ids(spelled, special=True)
         assert 4096 not in words.chat([{"role": "user", "content": f"a{spelled}b"}])
+
+
+def unigram(folder):
+    """A tokenizer like XLM-RoBERTa's, whose special tokens are pieces of its model."""
+    pieces = [("<s>", 0.0), ("</s>", 0.0), ("<unk>", 0.0), ("▁", -2.0), ("▁the", -4.0)]
+    made = tokenizers.Tokenizer(Unigram([*pieces, *[(each, -8.0) for each in "abs</>"]], 2))
+    made.pre_tokenizer, made.decoder = pre_tokenizers.Metaspace(), Metaspace()
+    made.post_processor = TemplateProcessing(
+        single="<s> $A </s>",
+        pair="<s> $A </s> </s> $B </s>",
+        special_tokens=[("<s>", 0), ("</s>", 1)],
+    )
+    named = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    PreTrainedTokenizerFast(tokenizer_object=made, **named).save_pretrained(folder)
+    (folder / "config.json").write_text('{"model_type": "xlm-roberta"}')
+    return Tokenizer(folder, made.get_vocab_size())
+
+
+@pytest.mark.parametrize("text", ["</s>", "the</s>", "a </s> b", "<s><s>", "</s", "s>a"])
+def test_special_tokens_are_text_to_a_model_that_has_them_among_its_pieces(tmp_path, text):
+    words = unigram(tmp_path)
+    for each in (words, pickle.loads(pickle.dumps(words))):
+        first, *own, last = each.encode(text)
+        assert (first, last) == (0, 1) and not {0, 1} & set(own)
+        assert each.decode(own) == text
+        assert each.encode_pair("the", text) == (0, 4, 1, 1, *own, 1)
+        assert each.encode(text, most=4) == (0, *own[:2], 1)
 
 
 @pytest.mark.parametrize(

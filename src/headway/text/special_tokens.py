@@ -1,5 +1,6 @@
 """Find special tokens in a text (SpecialTokens), or make a tokenizer encode them as plain text."""
 
+import re
 from copy import deepcopy
 from typing import TYPE_CHECKING
 
@@ -50,4 +51,28 @@ def without_special_tokens(fast: "tokenizers.Tokenizer") -> "tokenizers.Tokenize
     if tokenizer.get_added_tokens_decoder() != added:  # the ids have gaps
         tokenizer = deepcopy(fast)
     tokenizer.encode_special_tokens = True
+    _cut_in_two(tokenizer)
     return tokenizer
+
+
+def _cut_in_two(plain: "tokenizers.Tokenizer") -> None:
+    """Cut a spelled special token behind its first character, where the model itself would give its
+    id: Unigram (XLM-RoBERTa, CamemBERT) has special tokens among its pieces, at the best score."""
+    from tokenizers import Regex
+    from tokenizers.pre_tokenizers import Sequence, Split
+
+    special = [
+        (id, each.content)
+        for id, each in plain.get_added_tokens_decoder().items()
+        if each.special and len(each.content) > 1
+    ]
+    texts = [f"{spelled}a{spelled}" for _, spelled in special]  # at the beginning and inside
+    found = plain.encode_batch(texts, add_special_tokens=False)
+    cuts = [
+        f"{re.escape(spelled[0])}(?={re.escape(spelled[1:])})"
+        for (id, spelled), each in zip(special, found, strict=True)
+        if id in each.ids
+    ]
+    if cuts:
+        split, own = Split(Regex("|".join(cuts)), "isolated"), plain.pre_tokenizer
+        plain.pre_tokenizer = Sequence([own, split]) if own else split
