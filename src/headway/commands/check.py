@@ -33,8 +33,8 @@ from headway.executor.torch.loading.weight_bytes import second_head_bytes, weigh
 from headway.executor.torch.memory.free_memory import free_on_default_device
 from headway.executor.torch.memory.memory_plan import (
     Limits,
+    check_weights,
     gather_budget,
-    human_bytes,
     plan_memory,
 )
 from headway.models import EMBEDDED
@@ -165,8 +165,6 @@ def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room |
     itemsize, copied = precision.itemsize, second_head_bytes(config, precision, device)
     taken = shape.weights + copied
     rest = free - taken
-    if rest <= 0:
-        return f"the weights take {human_bytes(taken)}, and {human_bytes(free)} are free ({device})"
 
     def fit(sequences: int) -> int:
         """Blocks that fit beside the activations of a step with this many sequences."""
@@ -177,6 +175,7 @@ def _room(config: ModelConfig, shape: Shape, prompt: int, answer: int) -> Room |
             return 0
 
     try:
+        check_weights(taken, free, device)
         plan = plan_memory(config, USUAL, itemsize, taken, rest, gather_budget(device))
     except MemoryPlanError as error:
         return str(error)

@@ -14,10 +14,17 @@ from headway.executor.torch.decoder import Decoder
 from headway.executor.torch.loading.checkpoint import locate
 from headway.executor.torch.loading.dense import Dense, load_dense
 from headway.executor.torch.loading.devices import device_of
+from headway.executor.torch.loading.weight_bytes import second_head_bytes, weight_bytes
 from headway.executor.torch.loading.weights import Weights, load_weights, random_weights
 from headway.executor.torch.memory.free_memory import free_memory
 from headway.executor.torch.memory.kv_cache import KVCache
-from headway.executor.torch.memory.memory_plan import Limits, MemoryPlan, gather_budget, plan_memory
+from headway.executor.torch.memory.memory_plan import (
+    Limits,
+    MemoryPlan,
+    check_weights,
+    gather_budget,
+    plan_memory,
+)
 from headway.executor.torch.runner import NO_LAYERS, TorchExecutor
 from headway.vectors.model_card import read_card
 
@@ -72,6 +79,7 @@ def load(
     config, card = read_config(folder), read_card(folder)
     chosen = device_of(device)
     precision = config.precision(dtype, chosen.type)
+    _check_room(config, precision, chosen)
     kind, quantized = DTYPES[precision.dtype], bool(precision.quantize)
     dense = load_dense(folder, card.dense, config.hidden, chosen)
     weights = load_weights(folder, config, kind, chosen, quantized)
@@ -84,9 +92,17 @@ def load_random(
     """Load random weights of a config's shapes, for benchmarks. Raises as `load` does."""
     chosen = device_of(device)
     precision = config.precision(dtype, chosen.type)
+    _check_room(config, precision, chosen)
     kind, quantized = DTYPES[precision.dtype], bool(precision.quantize)
     weights = random_weights(config, kind, chosen, quantized)
     return _assemble(config, weights, limits, Path(), precision)
+
+
+def _check_room(config: ModelConfig, precision: Precision, device: torch.device) -> None:
+    """Raise MemoryPlanError before weights are read for which there is no room. If memory ran out
+    while they are read, the system would end the process."""
+    taken = weight_bytes(config, precision) + second_head_bytes(config, precision, device.type)
+    check_weights(taken, free_memory(device), device.type)
 
 
 def _assemble(

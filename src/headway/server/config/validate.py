@@ -29,8 +29,8 @@ from headway.executor.torch.loading.weight_bytes import weight_bytes
 from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host, measure
 from headway.executor.torch.memory.memory_plan import (
     Limits,
+    check_weights,
     gather_budget,
-    human_bytes,
     plan_memory,
 )
 from headway.journal.file import check as check_journal
@@ -153,10 +153,7 @@ def _check_memory(config: ServerConfig, share: int) -> None:
     model, free = read_config(folder), free_on_host()
     precision = model.precision(config.model.precision, "cpu")
     itemsize, weights = precision.itemsize, weight_bytes(model, precision)
-    if weights >= free:
-        raise MemoryPlanError(
-            f"the weights take {human_bytes(weights)}, and {human_bytes(free)} are free"
-        )
+    check_weights(weights, free, "cpu")
     engine = config.engine
     sizes = engine.slots, engine.context, engine.tokens_per_block, share
     limits = Limits.of(config.policies, *sizes)

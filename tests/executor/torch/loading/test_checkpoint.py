@@ -8,11 +8,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from headway.errors import CheckpointError, SettingError
+from headway.errors import CheckpointError, MemoryPlanError, SettingError
 from headway.executor.precision import Precision
 from headway.executor.torch.config.model_config import read_config
-from headway.executor.torch.load import load
-from headway.executor.torch.loading.checkpoint import locate
+from headway.executor.torch.load import load, load_random
+from headway.executor.torch.loading.checkpoint import Checkpoint, locate
 from headway.executor.torch.loading.weights import load_weights
 
 CPU = torch.device("cpu")
@@ -175,6 +175,16 @@ def test_impossible_settings_are_refused(golden, settings, named, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SettingError, match=named):
         load(golden.folder, **settings)
+
+
+def test_weights_larger_than_the_memory_are_refused_before_they_are_read(golden, monkeypatch):
+    monkeypatch.setattr("headway.executor.torch.load.free_memory", lambda device: 64 << 10)
+    monkeypatch.delattr(Checkpoint, "read")
+    named = r"the weights take .* KiB, and 64\.0 KiB are free \(cpu\)"
+    with pytest.raises(MemoryPlanError, match=named):
+        load(golden.folder, device="cpu")
+    with pytest.raises(MemoryPlanError, match=named):
+        load_random(read_config(golden.folder), device="cpu")
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -108,6 +108,14 @@ class MemoryPlan:
         )
 
 
+def check_weights(weights: int, free: int, device: str) -> None:
+    """Raise MemoryPlanError if this many bytes of weights do not fit into a device's free bytes."""
+    if weights >= free:
+        raise MemoryPlanError(
+            f"the weights take {human_bytes(weights)}, and {human_bytes(free)} are free ({device})"
+        )
+
+
 def plan_memory(
     config: ModelConfig, limits: Limits, itemsize: int, weights: int, free: int, gather_budget: int
 ) -> MemoryPlan:
