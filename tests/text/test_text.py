@@ -378,6 +378,22 @@ def templated(folder, template):
     return Tokenizer(folder, VOCAB)
 
 
+@pytest.mark.parametrize(
+    "template, why",
+    [
+        ("{{ 1 // (messages | length - 1) }}", "integer division or modulo by zero"),
+        ("{{ '{} {}'.format(messages[0].content) }}", "tuple index out of range"),
+        ("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", "maximum recursion depth"),
+        ("{{ range(10 ** 9) | list }}", "Range too big"),
+        ("{% break %}", "outside loop"),
+    ],
+)
+def test_whatever_a_template_raises_is_a_refusal(tmp_path, template, why):
+    words = templated(tmp_path, template)
+    with pytest.raises(PromptError, match=f"the chat template refuses these messages: .*{why}"):
+        words.chat([{"role": "user", "content": "x"}])
+
+
 def test_a_special_token_in_one_content_changes_nothing_of_the_others(tmp_path):
     """A template that looks into contents, as Qwen's for reasoning, would look into marks."""
     words = templated(

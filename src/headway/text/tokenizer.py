@@ -10,7 +10,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import Any, TypedDict
 
-from headway.errors import PromptError, TokenizerError
+from headway.errors import PromptError, TokenizerError, first_line
 from headway.text.encodable import check_encodable, contents_of
 from headway.text.loaded_tokenizer import LoadedTokenizer
 from headway.text.pair_template import PairTemplate, read_pair_template
@@ -198,7 +198,6 @@ class Tokenizer:
         )
 
     def _rendered(self, messages: list[Message], arguments: Mapping[str, Any]) -> str:
-        from jinja2 import TemplateError
         from transformers.utils.chat_template_utils import render_jinja_template
 
         if not messages:
@@ -207,8 +206,9 @@ class Tokenizer:
             (text,), _ = render_jinja_template(
                 [messages], chat_template=self._template, **{**self._named, **arguments}
             )
-        except (TemplateError, TypeError, ValueError, KeyError) as error:
-            raise PromptError(f"the chat template refuses these messages: {error}") from error
+        except Exception as error:  # of any kind: a template is a program
+            said = first_line(error)
+            raise PromptError(f"the chat template refuses these messages: {said}") from error
         rendered: str = text
         return rendered
 
