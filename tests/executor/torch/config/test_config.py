@@ -171,6 +171,7 @@ def test_both_spellings_of_dtype_are_read(key):
         ({"eos_token_id": 9}, {"eos_token_id": [9, 8, 1]}, (1, 8, 9)),
         ({"eos_token_id": [5, 3]}, {"eos_token_id": 4}, (3, 4, 5)),
         ({"eos_token_id": -1}, {"eos_token_id": [-1, 4]}, (4,)),
+        ({"eos_token_id": 99}, {"eos_token_id": [100, 128_001]}, (99,)),
     ],
 )
 def test_eos_ids_are_read_from_both_files(tmp_path, own, generation, eos):
@@ -384,7 +385,7 @@ def test_unsupported_features_are_refused_by_name(own, named):
         ({"num_key_value_heads": 3}, "multiple of 3"),
         ({"head_dim": 15}, "head_dim"),
         ({"rms_norm_eps": -1}, "rms_norm_eps"),
-        ({"eos_token_id": "</s>"}, "eos_token_id"),
+        ({"eos_token_id": "</s>"}, r"^config\.json: eos_token_id"),
         ({"rope_scaling": [1]}, "rope_scaling"),
         ({"rope_scaling": {"rope_type": "llama3", "factor": 8.0}}, "low_freq_factor"),
         (PHI | {"rope_scaling": {"type": "longrope"}}, "short_factor"),
@@ -408,6 +409,11 @@ def test_unsupported_features_are_refused_by_name(own, named):
 def test_invalid_values_are_named(own, named):
     with pytest.raises(CheckpointError, match=named):
         parse_config(PLAIN | own, {})
+
+
+def test_an_end_that_is_no_token_is_named_with_its_file():
+    with pytest.raises(CheckpointError, match=r"^generation_config\.json: eos_token_id = 'x'"):
+        parse_config(PLAIN, {"eos_token_id": ["x"]})
 
 
 def test_unreadable_files_are_named(tmp_path):

@@ -32,6 +32,7 @@ from headway.executor.torch.config.scales import Scales, read_scales
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
 HALF_DTYPES = "float16", "bfloat16"  # stored in 16 bits
+GENERATION = "generation_config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +86,7 @@ class ModelConfig:
         requested: the user's choice; empty: as the weights are stored, but bfloat16 for float16,
         and float32 for both on a CPU without fast bfloat16. device: its kind in torch.
         """
-        quick = device != "cpu" or has_fast_bfloat16()
-        half = "bfloat16" if quick else "float32"
+        half = "bfloat16" if device != "cpu" or has_fast_bfloat16() else "float32"
         asked = read_precision(requested)
         name = asked.dtype or (half if self.dtype in HALF_DTYPES else self.dtype)
         if name not in ITEMSIZES:
@@ -116,8 +116,7 @@ def _with_modules(config: ModelConfig, folder: Path) -> ModelConfig:
     model into a reranker that gives one score and generates nothing. Raises CheckpointError."""
     if most := longest_text(folder):
         config = replace(config, context=min(config.context, most))
-    answers = read_answer_tokens(folder)
-    if not answers:
+    if not (answers := read_answer_tokens(folder)):
         return config
     if not config.generates or max(answers) >= config.vocab:
         why = f"{config.architecture} has no logits of the tokens {answers}"
@@ -128,7 +127,7 @@ def _with_modules(config: ModelConfig, folder: Path) -> ModelConfig:
 def read_files(folder: Path) -> tuple[Raw, Raw]:
     """Read both JSON objects; the second is empty if its file is missing."""
     raw = read_json(folder / "config.json")
-    path = folder / "generation_config.json"
+    path = folder / GENERATION
     return raw, read_json(path) if path.is_file() else {}
 
 
@@ -153,7 +152,8 @@ def examine(
     if family is None:
         return None, tuple(reader.refused)
     _refuse_unsupported(reader, family)
-    config = _model_config(reader, architecture, family, ConfigReader(generation, where))
+    beside = ConfigReader(generation, str(Path(where).with_name(GENERATION)))
+    config = _model_config(reader, architecture, family, beside)
     return config, tuple(dict.fromkeys(reader.refused))
 
 
@@ -161,7 +161,7 @@ def _model_config(
     reader: ConfigReader, architecture: str, family: Family, generation: ConfigReader
 ) -> ModelConfig:
     hidden, heads = reader.count("hidden_size"), reader.count("num_attention_heads")
-    layers = reader.count("num_hidden_layers")
+    layers, vocab = reader.count("num_hidden_layers"), reader.count("vocab_size")
     silent = heads if "num_key_value_heads" in reader.raw else family.kv_heads or heads
     kv_heads = reader.count("num_key_value_heads", silent)  # null: as many as heads
     head_dim = reader.count("head_dim", family.head_dim or hidden // heads)
@@ -184,7 +184,7 @@ def _model_config(
         kv_heads=kv_heads,
         head_dim=head_dim,
         intermediate=reader.count(wide),
-        vocab=reader.count("vocab_size"),
+        vocab=vocab,
         context=context,
         layer_attention=layer_attention,
         scales=read_scales(reader, family, hidden, head_dim),
@@ -196,7 +196,7 @@ def _model_config(
         mlp_bias=bias if everywhere else reader.flag("mlp_bias"),
         experts=experts,
         dtype=_dtype(reader),
-        eos=_eos(reader, generation),
+        eos=_eos(reader, generation, vocab),
         generates=ending == CAUSAL,
         labels=len(read_labels(reader.raw, reader.where)) if ending == SCORES else 0,
     )
@@ -246,9 +246,8 @@ def _check_rotary_dims(
     for rope in {layer.rope for layer in layer_attention if layer.rope is not None}:
         dims = int(head_dim * rope.rotary_share)
         if dims % 2 or not dims:
-            raise CheckpointError(
-                f"{reader.where}: rotary embedding needs an even head_dim, not {dims}"
-            )
+            why = f"rotary embedding needs an even head_dim, not {dims}"
+            raise CheckpointError(f"{reader.where}: {why}")
         if isinstance(rope.scaling, LongRopeScaling) and len(rope.scaling.factors) != dims // 2:
             raise CheckpointError(
                 f"{reader.where}: longrope has {len(rope.scaling.factors)} factors "
@@ -288,13 +287,14 @@ def _dtype(reader: ConfigReader) -> str:
     return name
 
 
-def _eos(reader: ConfigReader, generation: ConfigReader) -> tuple[int, ...]:
+def _eos(reader: ConfigReader, generation: ConfigReader, vocab: int) -> tuple[int, ...]:
     """The ids from both files: instruct checkpoints name <|eot_id|> and the like only in the
-    second. A negative id, which no model generates, is ignored."""
-    found: set[int] = set()
-    for value in (reader.get("eos_token_id", []), generation.get("eos_token_id", [])):
+    second. An id outside the vocabulary, which the model cannot generate, is ignored."""
+    found = set[int]()
+    for each in (reader, generation):
+        value = each.get("eos_token_id", [])
         for token in value if isinstance(value, list) else [value]:
             if isinstance(token, bool) or not isinstance(token, int):
-                raise reader.error("eos_token_id", "is not a token id", token)
+                raise each.error("eos_token_id", "is not a token id", token)
             found.add(token)
-    return tuple(sorted(token for token in found if token >= 0))
+    return tuple(sorted(token for token in found if 0 <= token < vocab))
