@@ -24,7 +24,7 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import chat_request, completion_request
 from headway.server.protocol.retry_after import jittered
-from headway.server.protocol.vectors.fields import EmbeddingBody
+from headway.server.protocol.vectors.fields import EmbeddingBody, RerankBody
 
 BOUNDS = LimitSettings()
 SECOND = 1_000_000_000
@@ -40,6 +40,10 @@ def completion(**said):
     return completion_request(read(CompletionBody, json.dumps(body).encode()), BOUNDS)
 
 
+def rerank(**said):
+    return read(RerankBody, json.dumps({"query": "hello"} | said).encode())
+
+
 @pytest.mark.parametrize(
     "said, param",
     [
@@ -48,9 +52,9 @@ def completion(**said):
         ({"metadata": {str(i): 1 for i in range(1_100)}}, "metadata"),
         ({"response_format": {"json_schema": {str(i): 1 for i in range(1_100)}}},
          "response_format.json_schema"),
-        ({"messages": [{f"k{i}": 1 for i in range(1_100)}]}, "messages"),
+        ({"messages": [{f"k{i}": 1 for i in range(1_100)}]}, "messages.0"),
         ({"messages": [{"role": "user", "content": [dict.fromkeys(map(str, range(1_100)))]}]},
-         "messages"),
+         "messages.0.content.0"),
     ],
 )  # fmt: skip
 def test_objects_have_a_bounded_number_of_entries(said, param):
@@ -66,6 +70,9 @@ def test_a_long_list_or_name_gives_one_short_error(monkeypatch):
     )
     _, field = refused(chat, structured_outputs={"choice": [1] * 30_000})
     assert field == "structured_outputs.choice.0" and counts == [1]
+    for wrong in (1, {}, dict.fromkeys(map(str, range(1_100)))):  # each is tried in two forms
+        _, field = refused(rerank, documents=["a", *[wrong] * 30_000])
+        assert field.startswith("documents.1") and counts.pop() == 2
     words, field = refused(chat, **{"k" * 100_000: 1})
     assert len(words) < 300 and len(field) <= 100
 

@@ -5,18 +5,30 @@ Null means absent, as in OpenAI's API. The defaults are in llm/options.py.
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue
+from pydantic import BaseModel, BeforeValidator, ConfigDict, FailFast, Field, JsonValue
+from pydantic_core import PydanticCustomError
 from typing_extensions import TypeAliasType
 
 from headway.core.sampling import SIZE
 
 STRICT = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
 COUNT = 2**31 - 1  # no count in a request is larger
+MOST_ENTRIES = 1_024  # per object: a body has about forty fields, a logit_bias one per token
+
+
+def _bounded(given: Any) -> Any:
+    """An object in a list, if it is not too large: each unknown entry would be an error."""
+    if isinstance(given, dict) and len(given) > MOST_ENTRIES:
+        text = "it has more than {most} entries"
+        raise PydanticCustomError("too_many_entries", text, {"most": MOST_ENTRIES})
+    return given
+
 
 Count = Annotated[int, Field(ge=0, le=COUNT)]
 Positive = Annotated[int, Field(ge=1, le=COUNT)]
 Token = Annotated[int, Field(ge=0, le=COUNT)]
 Penalty = Annotated[float, Field(ge=-2, le=2)]
+Bounded = BeforeValidator(_bounded)  # for the objects in a list
 # Named types, because a union must hash its members. Lists fail at the first wrong item: one error
 # is enough when a million ids are tried as texts.
 Ids = TypeAliasType("Ids", Annotated[list[Token], FailFast()])
@@ -156,7 +168,7 @@ class TextPart(BaseModel):
     text: str
 
 
-TextParts = TypeAliasType("TextParts", Annotated[list[TextPart], FailFast()])
+TextParts = TypeAliasType("TextParts", Annotated[list[Annotated[TextPart, Bounded]], FailFast()])
 
 
 class ChatMessage(BaseModel):
@@ -174,7 +186,9 @@ class ChatMessage(BaseModel):
     tool_calls: None = None
 
 
-Chat = TypeAliasType("Chat", Annotated[list[ChatMessage], FailFast(), Field(min_length=1)])
+Chat = TypeAliasType(
+    "Chat", Annotated[list[Annotated[ChatMessage, Bounded]], FailFast(), Field(min_length=1)]
+)
 
 
 class ChatBody(GenerationBody):

@@ -9,6 +9,7 @@ from pydantic_core import ErrorDetails, from_json
 
 from headway.server.protocol.fields import (
     CALLS,
+    MOST_ENTRIES,
     NO_CHANGE,
     PARTS,
     ROLES,
@@ -24,7 +25,6 @@ from headway.server.protocol.fields import (
 from headway.server.protocol.problem import Problem, wrong
 
 Body = TypeVar("Body", bound=BaseModel)
-MOST_ENTRIES = 1_024  # per object: a body has about forty fields, a logit_bias one per token
 SHOWN = 100  # characters of a name that an error message repeats
 INNER = (ChatMessage, TextPart, StreamOptions, ResponseFormat, JsonSchema, StructuredOutputs)
 
@@ -44,11 +44,12 @@ def read(model: type[Body], raw: bytes | bytearray) -> Body:
         value = body.pop(name)
         if value is not None and not _changes_nothing(name, value):
             raise _unsupported(name, UNSUPPORTED[name])
-    _check_messages(body.get("messages"))
     try:
         return model.model_validate(body)
     except ValidationError as error:
-        raise _validation_problem(model, body, error.errors(include_url=False)) from None
+        errors = error.errors(include_url=False)
+    _check_message(body, errors)
+    raise _validation_problem(model, body, errors)
 
 
 def _changes_nothing(name: str, value: Any) -> bool:
@@ -60,28 +61,31 @@ def _unsupported(path: str, why: str) -> Problem:
     return wrong(f"'{path}': {why}", path, "unsupported_parameter")
 
 
-def _check_messages(messages: object) -> None:
-    """Raises Problem for what OpenAI allows in messages but we do not, such as tool calls."""
-    for at, turn in enumerate(messages if isinstance(messages, list) else ()):
-        if not isinstance(turn, dict):
-            continue
-        path, role, content = f"messages.{at}", turn.get("role"), turn.get("content")
-        if isinstance(role, str) and role in ROLES:
-            roles = "a role is 'system', 'developer', 'user' or 'assistant'"
-            raise _unsupported(f"{path}.role", f"{ROLES[role]}; {roles}")
-        for name, why in CALLS.items():
-            if turn.get(name) is not None:
-                raise _unsupported(f"{path}.{name}", why)
-        for each, part in enumerate(content if isinstance(content, list) else ()):
-            kind = part.get("type") if isinstance(part, dict) else None
-            if isinstance(kind, str) and kind in PARTS:
-                why = f"{kind!r} is not supported; a part is of type 'text'"
-                raise _unsupported(f"{path}.content.{each}.type", why)
+def _check_message(body: dict[str, Any], errors: Sequence[ErrorDetails]) -> None:
+    """Raises Problem if the message at fault has what OpenAI allows but we do not, such as a tool
+    call. Validation ends at the first such message, and at its first such part."""
+    places = [each["loc"][1:] for each in errors if each["loc"][0] == "messages"]
+    at = next((each[0] for each in places if each), None)
+    if not isinstance(at, int) or not isinstance(turn := body["messages"][at], dict):
+        return
+    path, role, content = f"messages.{at}", turn.get("role"), turn.get("content")
+    if isinstance(role, str) and role in ROLES:
+        roles = "a role is 'system', 'developer', 'user' or 'assistant'"
+        raise _unsupported(f"{path}.role", f"{ROLES[role]}; {roles}")
+    for name, why in CALLS.items():
+        if turn.get(name) is not None:
+            raise _unsupported(f"{path}.{name}", why)
+    numbers = [part for each in places for part in each[1:] if isinstance(part, int)]
+    part = content[numbers[0]] if isinstance(content, list) and numbers else None
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(kind, str) and kind in PARTS:
+        why = f"{kind!r} is not supported; a part is of type 'text'"
+        raise _unsupported(f"{path}.content.{numbers[0]}.type", why)
 
 
 def _check_sizes(body: dict[str, Any]) -> None:
-    """Bound the entries of every object, since each unknown entry becomes an error. Raises
-    Problem."""
+    """Bound the entries of the body and of the objects in it, since each unknown entry becomes an
+    error. The models bound the objects in lists. Raises Problem."""
     for path, each in _objects(body):
         if len(each) > MOST_ENTRIES:
             what = f"'{path}'" if path else "the body"
@@ -97,14 +101,6 @@ def _objects(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             for inner, deeper in value.items():
                 if isinstance(deeper, dict):
                     yield f"{name[:SHOWN]}.{inner[:SHOWN]}", deeper
-    if isinstance(messages := body.get("messages"), list):
-        for turn in messages:
-            if isinstance(turn, dict):
-                yield "messages", turn
-                parts = turn.get("content")
-                for part in parts if isinstance(parts, list) else ():
-                    if isinstance(part, dict):
-                        yield "messages", part
 
 
 def _validation_problem(

@@ -2,9 +2,9 @@
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, FailFast, Field
 
-from headway.server.protocol.fields import STRICT, IdLists, Ids, Positive, Texts
+from headway.server.protocol.fields import STRICT, Bounded, IdLists, Ids, Positive, Texts
 
 Cut = Literal[-1] | Positive
 
@@ -46,7 +46,9 @@ class RerankBody(VectorBody):
     """POST /v1/rerank, as Cohere and Jina have it."""
 
     query: str
-    documents: Annotated[list[str | TextDocument], Field(min_length=1)]
+    documents: Annotated[
+        list[str | Annotated[TextDocument, Bounded]], FailFast(), Field(min_length=1)
+    ]
     top_n: Positive | None = None
     return_documents: bool | None = None
     max_tokens_per_doc: Positive | None = (
