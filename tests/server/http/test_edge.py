@@ -1,6 +1,7 @@
 """Bounds on clients that send too much, too little or too slowly, before any key is read."""
 
 import asyncio
+import json
 import logging
 import socket
 from contextlib import contextmanager
@@ -148,6 +149,24 @@ def test_pipelined_requests_are_answered_in_order_but_not_thousands_of_them():
         found = [said.index(each) for each in (b'"ok"', b'"list"', b'"not_found_error"')]
         assert found == sorted(found) and said.count(b"HTTP/1.1 200") == 3
         assert Hostile(url).say(get % (b"/health", b"") * 5_000).heard().count(b" 200 ") < 20
+        until(lambda: not len(connections))
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "websocket"])
+def test_a_wish_for_another_protocol_is_ignored(protocol):
+    """Java's HttpClient wishes for HTTP/2 in its first request, whatever its body is."""
+    said = json.dumps(ASKED).encode()
+    wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\n" % protocol.encode()
+    sized = HEAD + wish + b"Content-Length: %d\r\n\r\n" % len(said) + said
+    chunks = b"%x\r\n%s\r\n0\r\n\r\n" % (len(said), said)
+    chunked = HEAD + wish + b"Transfer-Encoding: chunked\r\n\r\n" + chunks
+    empty = b"GET /health HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
+    last = empty % b"Connection: close\r\n"
+    with edge(config()) as (url, connections):
+        for parts in ([sized + chunked + empty % wish + last], [sized[:200], sized[200:], last]):
+            heard = Hostile(url).say(*parts).heard()
+            assert heard.count(b"HTTP/1.1 200") == (4 if len(parts) == 1 else 2)
+        assert Hostile(url).say(b"CONNECT /health HTTP/1.1\r\n\r\n").answer() == (400, "not_http")
         until(lambda: not len(connections))
 
 

@@ -19,6 +19,7 @@ from headway.server.http.exchange import EXCHANGE, Exchange, Memory
 from headway.server.listening.connections import ANSWERING, IDLE, RECEIVING, ConnectionTable
 from headway.server.listening.deadline import UNREAD, Deadline
 from headway.server.listening.refusal import refusal, repeated
+from headway.server.listening.upgrade import feed
 from headway.server.protocol.problem import Problem
 from headway.server.protocol.retry_after import SOON, jittered
 
@@ -51,8 +52,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._header_time = _seconds(settings.header_time)
         self._in_header = True  # true also before the header's first byte
         self._header_begun = False
-        # Bytes of an unfinished header; within a body, bytes of its framing.
-        self._pending_bytes = 0
+        self._pending_bytes = 0  # of an unfinished header; within a body, of its framing
         self._field_bytes = 0  # bytes of the header's names and values
         self._body_bytes = 0  # bytes of the body in the data being parsed
         self._message_ended = False  # whether a request ended in that data
@@ -140,9 +140,7 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._deadline.set(self._header_time)
         self._body_bytes, self._message_ended = 0, False
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:  # to a protocol that we do not speak
-            self.cycle.keep_alive, self._discards = False, True
+            feed(self, data)
         except httptools.HttpParserError:
             self._refuse(self._problem or Problem(400, "this is not HTTP", code="not_http"))
         else:
@@ -194,6 +192,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if self.parser.should_upgrade():  # `feed` parses it again
+            return
         if len(self.pipeline) >= PIPELINED:
             self._stop_parsing(Problem(400, "too many requests at once", code="not_http"))
         if len(dict(self.headers)) < len(self.headers) and (name := repeated(self.headers)):
@@ -228,6 +228,8 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self._in_header, self._header_begun, self._pending_bytes = True, False, 0
         self._message_ended = True
