@@ -152,6 +152,19 @@ def test_pipelined_requests_are_answered_in_order_but_not_thousands_of_them():
         until(lambda: not len(connections))
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_leaves_pipelined_requests_holds_nothing(stream):
+    executor = Permitted()
+    with serving(config(), executor.engine) as (url, service):
+        said = json.dumps(ASKED | {"max_tokens": 900, "stream": stream}).encode()
+        client = Hostile(url).say((body(len(said)) + said) * 3)
+        until(lambda: executor.asked == 1)  # its first token is never computed
+        client.close()
+        until(lambda: not service.model.admission.open)
+        executor.permits.release(900)
+        until(lambda: not service.model.engine.load.running)
+
+
 @pytest.mark.parametrize("protocol", ["h2c", "websocket"])
 def test_a_wish_for_another_protocol_is_ignored(protocol):
     """Java's HttpClient wishes for HTTP/2 in its first request, whatever its body is."""

@@ -45,7 +45,11 @@ class Exchange:
         return None if cycle.disconnected or cycle.response_started else bytes(cycle.body)
 
     def end(self) -> None:
-        """Call `gone`: the client has disconnected."""
+        """Tell the application that the client has disconnected, and call `gone`. uvicorn tells
+        only the connection's latest request, which may wait behind this one."""
+        if cycle := self._cycle():
+            cycle.disconnected = True
+            cycle.message_event.set()
         if gone := self.gone:
             self.gone = None
             gone()

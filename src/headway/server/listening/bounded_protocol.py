@@ -285,8 +285,6 @@ class BoundedProtocol(HttpToolsProtocol):
             if answering and (cycle.response_started or self.pipeline):
                 self.transport.abort()
                 return
-            cycle.disconnected = True  # tell the application that its client has disconnected
-            cycle.message_event.set()
             if self._exchange:
                 self._exchange.end()
         self.pipeline.clear()
