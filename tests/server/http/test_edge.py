@@ -206,6 +206,18 @@ def test_a_client_closed_during_its_body_is_told_when_to_retry():
         second.close()
 
 
+def test_a_body_that_is_still_coming_when_the_server_ends_is_refused(caplog):
+    with serving(config(), fake) as (url, service):
+        until(lambda: hasattr(service, "http_server"))
+        server = service.http_server
+        sized = Hostile(url).say(body(100) + b"{")
+        chunked = Hostile(url).say(HEAD, b"Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n")
+        until(lambda: server.connections.count(Stage.RECEIVING) == 2)
+        server.should_exit = True
+        assert [sized.answer(), chunked.answer()] == [(503, "draining")] * 2
+    assert not caplog.records
+
+
 def test_probes_are_answered_when_all_connections_are_in_use():
     executor = Permitted()
     with serving(config(most=3), executor.engine) as (url, service):

@@ -12,16 +12,13 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from headway.core.request import NEVER
-from headway.server.config.durations import SECOND
 from headway.server.config.sections.connections import ConnectionSettings
 from headway.server.http.exchange import EXCHANGE, Exchange, Memory
 from headway.server.listening.connections import ANSWERING, IDLE, RECEIVING, ConnectionTable
-from headway.server.listening.deadline import UNREAD, Deadline
-from headway.server.listening.refusal import refusal, repeated
+from headway.server.listening.deadline import UNREAD, Deadline, seconds
+from headway.server.listening.refusal import refusal, repeated, unavailable
 from headway.server.listening.upgrade import feed
 from headway.server.protocol.problem import Problem
-from headway.server.protocol.retry_after import SOON, jittered
 
 PIPELINED = 8  # requests that may wait on one connection behind the one being answered
 FRAMING = 16  # the most bytes of chunk framing per byte of a body
@@ -49,7 +46,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(config, state, {})
         self.descriptor, self.address = descriptor, address
         self._settings, self._connections, self._overloaded = settings, connections, overloaded
-        self._header_time = _seconds(settings.header_time)
+        self._header_time = seconds(settings.header_time)
         self._in_header = True  # true also before the header's first byte
         self._header_begun = False
         self._pending_bytes = 0  # of an unfinished header; within a body, of its framing
@@ -79,8 +76,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def evict(self) -> None:
         """Close to make room for another connection. No answer is being computed or sent here."""
         if self._awaits_body:
-            message, code = "too many connections", "too_many_connections"
-            self._refuse(Problem(503, message, code=code, retry=jittered(SOON)))
+            self._refuse(unavailable("too many connections", "too_many_connections"))
         self._connections.remove(self)
         self._discards = True
         if not self.transport:  # connection_made will close it
@@ -89,6 +85,13 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
         else:
             self.transport.close()
+
+    def shutdown(self) -> None:
+        """The server ends. A request whose body has not all come is refused."""
+        if self._awaits_body and not self.pipeline and not self._discards:
+            self._refuse(unavailable("the server is shutting down", "draining"))
+        else:
+            super().shutdown()
 
     @property
     def deadline(self) -> float:
@@ -203,7 +206,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self.app = self.config.loaded_app if admitted else self._overloaded
         super().on_headers_complete()
         self._in_header, self._pending_bytes = False, 0
-        self._deadline.set(_seconds(self._settings.body_time) + GRACE)
+        self._deadline.set(seconds(self._settings.body_time) + GRACE)
         if admitted:
             self._connections.set_stage(self, RECEIVING, self.loop.time())
         else:
@@ -254,7 +257,7 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._discards:
             return
         self._connections.set_stage(self, IDLE, self.loop.time())
-        idle = _seconds(self._settings.idle_time)
+        idle = seconds(self._settings.idle_time)
         if not self._in_header:  # the rest of a body that was answered early
             self._deadline.shorten(REST)
         elif self._header_begun:
@@ -292,7 +295,3 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write(refusal(problem))
         if self.transport.can_write_eof():
             self.transport.write_eof()
-
-
-def _seconds(time: int) -> float:
-    return inf if time == NEVER else time / SECOND

@@ -3,6 +3,9 @@
 from asyncio import AbstractEventLoop
 from math import inf
 
+from headway.core.request import NEVER
+from headway.server.config.durations import SECOND
+
 UNREAD = 60.0  # seconds for the client to read LEAST bytes of an answer, or the rest of it
 LEAST = 32 * 1_024
 
@@ -57,3 +60,8 @@ class Deadline:
         if self._due < inf:
             self.set(UNREAD)
         return True
+
+
+def seconds(time: int) -> float:
+    """A configured time in nanoseconds as seconds; infinite for NEVER."""
+    return inf if time == NEVER else time / SECOND

@@ -16,8 +16,7 @@ from headway.server.http.forwarded import Forwarded
 from headway.server.listening.acceptor import Acceptor
 from headway.server.listening.bounded_protocol import BoundedProtocol
 from headway.server.listening.connections import ConnectionTable
-from headway.server.protocol.problem import Problem
-from headway.server.protocol.retry_after import SOON, jittered
+from headway.server.listening.refusal import unavailable
 
 CLOSING_TIME = 5  # seconds for connections to close, once nothing is being answered
 PROBES = ("/health", "/ready")  # answered even when there are too many connections
@@ -81,8 +80,7 @@ def probes_only(app: ASGIApp) -> ASGIApp:
     async def answer_probes(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] in PROBES:
             return await app(scope, receive, send)
-        message = "too many requests are being answered"
-        problem = Problem(503, message, code="too_many_connections", retry=jittered(SOON))
+        problem = unavailable("too many requests are being answered", "too_many_connections")
         await error_response(problem)(scope, receive, send)
 
     return answer_probes

@@ -4,6 +4,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from headway.server.protocol.chunks import compact
 from headway.server.protocol.problem import Problem
+from headway.server.protocol.retry_after import SOON, jittered
 
 CONTROL = b"x-headway-", b"x-slo-"  # prefixes of the header fields that may not be repeated
 
@@ -18,6 +19,11 @@ def refusal(problem: Problem) -> bytes:
         b"connection: close\r\n\r\n",
     ]
     return b"".join([*head, body])
+
+
+def unavailable(message: str, code: str) -> Problem:
+    """The answer to a request that another server, or a later retry, may be served."""
+    return Problem(503, message, code=code, retry=jittered(SOON))
 
 
 def repeated(headers: list[tuple[bytes, bytes]]) -> str:
