@@ -294,6 +294,13 @@ def test_unknown_token_ids_are_refused_with_their_field(server, said):
     assert error(answer)["message"] == f"'{field}': the model has no token 99999, only 0 to 4095"
 
 
+def test_more_tokens_than_the_context_holds_cannot_be_the_least(server):
+    said = {"messages": [{"role": "user", "content": "hello"}], "min_tokens": 5_000}
+    answer = httpx2.post(f"{server}/v1/chat/completions", json=said)
+    assert (answer.status_code, error(answer)["code"]) == (400, "context_length_exceeded")
+    assert error(answer)["message"].endswith(", and 5000 to generate were asked for")
+
+
 @pytest.mark.parametrize("skip", [True, False])
 def test_a_stop_string_counts_only_after_min_tokens(server, skip):
     def said(**more):

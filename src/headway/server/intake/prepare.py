@@ -174,10 +174,10 @@ def _max_tokens(request: ApiRequest, at: int, prompt: int, model: ServedModel) -
     capacity = model.capacity
     if not prompt:
         raise wrong("the prompt is empty", field_of(request, at))
-    most = request.options.max_tokens
-    left = capacity - prompt
-    if left < (1 if most is None else most):
-        wanted = "" if not most else f", and {most} to generate were asked for"
+    most, least = request.options.max_tokens, request.options.min_tokens
+    left, asked = capacity - prompt, least if most is None else most
+    if left < (max(1, least) if most is None else most):
+        wanted = "" if not asked else f", and {asked} to generate were asked for"
         raise wrong(
             f"the model's maximum context length is {capacity} tokens: the prompt has "
             f"{prompt}{wanted}",
