@@ -336,6 +336,11 @@ def test_lanes_settings_and_metrics_can_be_read(server):
     assert "process_" in httpx2.get(f"{server}/metrics").text
 
 
+def test_the_list_of_models_may_be_asked_for_with_a_slash_at_its_end(server):
+    listed = httpx2.get(f"{server}/v1/models").json()
+    assert listed["data"] and httpx2.get(f"{server}/v1/models/").json() == listed
+
+
 def test_the_answer_names_its_lane(server):
     def lane(headers=None, **said):
         asked = {"prompt": [5], "max_tokens": 1} | said

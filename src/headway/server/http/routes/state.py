@@ -81,6 +81,8 @@ def state_routes(service: Service) -> APIRouter:
     @router.get("/v1/models/{id:path}", responses=responses(401, 404))
     async def model(request: Request, id: str) -> JSONResponse:
         """One entry of /v1/models."""
+        if not id:  # the path of the list, with a slash at its end
+            return await listed(request)
         found = models.find(id, service.lanes, service.authenticate(request.headers))
         if found.route:
             return JSONResponse(_route(service, found.route, id))
