@@ -123,6 +123,31 @@ def select_in_window(
     return Selection(portions, window)
 
 
+def select_at_own_pace(
+    services: Sequence[EndpointTraffic], speed: float, span: int, seed: int, context: int
+) -> Selection:
+    """Select the requests of the first `span` nanoseconds of each trace, `speed` times as fast as
+    they were recorded. A shorter trace ends before the others; it is not stretched.
+
+    Endpoints with a rate of their own keep it. Raises SettingError if nobody arrives.
+    """
+    window, portions = max(1, round(span / speed)), dict[str, LaneSelection]()
+    for each in services:
+        if each.rate:
+            portions[each.name] = _portion(each, each.rate, window, seed, context)
+            continue
+        times = _times(each, seed, context)
+        covered = min(span, times[-1] + 1)
+        within = max(1, round(covered / speed))
+        portions[each.name] = LaneSelection(_until(times, span), within, covered)
+    asked = [each for each in portions.values() if each.count]
+    if not asked:
+        raise SettingError(
+            f"{', '.join(portions)}: no request in the first {span / 1e9:g} s; take more --seconds"
+        )
+    return Selection(portions, max(each.within for each in asked))
+
+
 def _portion(
     service: EndpointTraffic, rate: float, span: int, seed: int, context: int
 ) -> LaneSelection:

@@ -612,3 +612,22 @@ def test_a_trace_goes_at_its_own_pace_or_faster_or_at_a_rate(tmp_path):
     assert [spec.at for spec in fast.specs] == [at * 250_000_000 for at in range(40)]
     assert [spec.prompt for spec in own.specs] == [10 + at for at in range(40)]
     assert work(warm_up=5.0).warm_up == 5 * 10**9 and own.warm_up == 4 * 10**9
+
+
+@pytest.mark.parametrize("speed", [1.0, 4.0])
+def test_a_trace_shorter_than_the_seconds_goes_at_its_own_pace_and_ends_earlier(tmp_path, speed):
+    traces = tmp_path / "short.csv", tmp_path / "long.csv"
+    for path, many in zip(traces, (11, 99), strict=True):
+        lines = [f"{at},9,5\n" for at in range(many)]
+        path.write_text("".join(["arrival_s,input_tokens,output_tokens\n", *lines]))
+
+    def work(*named):
+        options = BenchOptions(("http://h",), traces=named, speed=speed, seconds=60.0)
+        return bench_work(bench_lanes(options), options, 0)
+
+    for made in (work(traces[0]), work(*traces)):
+        short = [spec.at for spec in made.specs if spec.lane == "short"]
+        assert short == pytest.approx([at * 1e9 / speed for at in range(11)], abs=9)
+        assert made.about["lanes"]["short"]["time_scale"] == pytest.approx(speed)
+    assert work(traces[0]).window == pytest.approx(10e9 / speed, abs=2)
+    assert work(*traces).window == 60e9 / speed

@@ -18,7 +18,12 @@ from headway.traffic.endpoint import Endpoint
 from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.from_yaml import KEYS, endpoint_of, endpoints_from_traces, read_cv, read_lanes
 from headway.traffic.offered_traffic import offered_traffic
-from headway.traffic.selection import Demand, select_requests
+from headway.traffic.selection import (
+    Demand,
+    Selection,
+    select_at_own_pace,
+    select_requests,
+)
 from headway.traffic.workload import WARM_UP
 from headway.yaml_values import known, number
 
@@ -199,8 +204,8 @@ def bench_work(lanes: Sequence[BenchLane], options: BenchOptions, context: int) 
                 f"{lane.traffic.name}: sessions: a prefix of {prefix} tokens leaves no room for a "
                 f"prompt and an answer in the {context:,} that a request may have"
             )
-    services, demand = _paced([lane.traffic for lane in lanes], options, span, context)
-    taken = select_requests(services, demand, TokenCost(0, 0), span, options.seed, context)
+    services = [lane.traffic for lane in lanes]
+    taken = _selected(services, options, span, context)
     offered = offered_traffic(services, taken, options.seed, context)
     warm_up = round(taken.window * WARM_UP)
     if options.warm_up is not None:
@@ -223,33 +228,20 @@ def bench_work(lanes: Sequence[BenchLane], options: BenchOptions, context: int) 
     return BenchWork(tuple(offered.specs), taken.window, warm_up, about)
 
 
-def _paced(
+def _selected(
     services: Sequence[EndpointTraffic], options: BenchOptions, span: int, context: int
-) -> tuple[list[EndpointTraffic], Demand]:
-    """The endpoints with their weights, and the total rate: without --rate, the traces' own."""
+) -> Selection:
+    """Which requests of the endpoints are offered: at --rate, or at the traces' own pace."""
     if options.rate and options.speed != 1:
         raise SettingError("say --rate or --speed, not both")
     free = [each for each in services if not each.rate]
-    own = sum(each.rate for each in services)
     if options.rate or not free:
         if options.rate and not free:
             raise SettingError("--rate: the lanes have rates of their own")
         if options.speed != 1:
             raise SettingError("--speed is of traces that go at their own pace")
-        return list(services), Demand(options.rate)
+        demand, free_cost = Demand(options.rate), TokenCost(0, 0)
+        return select_requests(services, demand, free_cost, span, options.seed, context)
     if drawn := [each.name for each in free if not each.is_recorded]:
         raise SettingError(f"{', '.join(drawn)}: say --rate, or a rate of its own in the file")
-    paced, total = [], 0
-    for each in services:
-        count = 0
-        if not each.rate:
-            specs = each.source.specs(each.name, options.seed, context)
-            count = sum(spec.at < span for spec in specs)
-        total += count
-        paced.append(replace(each, weight=float(count)))
-    if not total:
-        names = ", ".join(each.name for each in free)
-        raise SettingError(
-            f"{names}: no request in the first {span / 1e9:g} s; take more --seconds"
-        )
-    return paced, Demand(total * 1e9 / span * options.speed + own)
+    return select_at_own_pace(services, options.speed, span, options.seed, context)
