@@ -300,6 +300,14 @@ def test_a_trace_too_short_for_its_own_rate_ends_before_the_window(lanes):
     assert max(each.at for each in mixed.specs if each.lane == "a") < 4 * S
 
 
+def test_no_more_of_a_trace_is_used_than_there_is(lanes):
+    text = "{a: {trace: chat.csv, rate: 2}, b: {arrivals: poisson, rate: 1, prompt: 9, answer: 9}}"
+    short = TRACE.partition("11,")[0]  # eleven requests in 10 s; at 2 a second they take half
+    made = fixed(lanes(text, short), Demand(), 60 * S)
+    assert made.about["a"]["trace_ends"] and made.about["a"]["offered"] == 11
+    assert made.about["a"]["trace_seconds_used"] == 10
+
+
 def test_tokens_cut_at_the_context_are_counted(lanes):
     trace = TRACE.splitlines()[0] + "\n0,4096,2\n1,10,4000\n2,100,28\n3,1,1\n"
     about = fixed(

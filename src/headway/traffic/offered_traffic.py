@@ -45,7 +45,8 @@ def offered_traffic(
             "cut_to_context": asdict(truncation(mine)),
         }
         if isinstance(service.source, RecordedTrace):
-            used = times * taken.window / 1e9 if mine else 0.0
+            # A trace may end before the window.
+            used = min(times * taken.window, service.source.duration) / 1e9 if mine else 0.0
             about[service.name] |= {"trace_seconds_used": used}
             about[service.name] |= _of_trace(service.source, len(mine))
     return OfferedTraffic(sorted(specs, key=lambda spec: spec.at), about)

@@ -21,6 +21,11 @@ class RecordedTrace:
     scale: float  # token counts are divided by this
 
     @property
+    def duration(self) -> int:
+        """Nanoseconds from the first arrival to the last."""
+        return self.arrivals[-1].at - self.arrivals[0].at
+
+    @property
     def tick(self) -> int:
         """The resolution of the trace's clock in nanoseconds; 0 if it tells most arrivals apart.
         No clock is coarser than COARSEST: equal times further apart are bursts."""
