@@ -129,16 +129,19 @@ def test_a_bad_moment_widens_the_interval_and_equal_blocks_have_none():
     assert percentile_intervals(even, WINDOW, (50.0,))[0].high == 2
 
 
-def test_the_first_request_of_a_trace_is_warm_up_and_a_backlog_is_not():
-    trace = [(replace(row, budget=Budget()), client) for row, client in map(pair, (0, 30, 150))]
+@pytest.mark.parametrize("budget", [Budget(), Budget(e2e=MS)])
+def test_the_first_request_of_a_trace_is_warm_up_and_a_backlog_is_not(budget):
+    trace = [(replace(row, budget=budget), client) for row, client in map(pair, (0, 30, 150))]
     backlog = [
-        (replace(row, id=id, lane="b", budget=Budget()), client._replace(id=id))
+        (replace(row, id=id, lane="b", budget=budget), client._replace(id=id))
         for (row, client), id in zip([pair(0)] * 2, ("b-0", "b-1"), strict=True)
     ]
     made = replace(outcome(trace + backlog), offered={"a": 3, "b": 2})
-    after = without_warm_up(made, 100 * MS)
-    assert [row.id for row in after.requests] == ["150", "b-0", "b-1"]
-    assert [row.id for row in after.before] == ["0", "30"] and after.offered == {"a": 1, "b": 2}
+    for each in (made, replace(made, client=())):  # of a server, and of an engine here
+        after = without_warm_up(each, 100 * MS)
+        assert [row.id for row in after.requests] == ["150", "b-0", "b-1"]
+        assert [row.id for row in after.before] == ["0", "30"]
+        assert after.offered == {"a": 1, "b": 2}
 
 
 def test_too_few_values_have_no_interval():

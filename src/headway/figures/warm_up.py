@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Iterable, Set
 from dataclasses import replace
 
-from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.runs.outcome import Outcome
 
@@ -39,18 +38,17 @@ def _stayed(outcome: Outcome) -> list[RequestRow]:
 
 
 def _backlogs(outcome: Outcome) -> set[str]:
-    """The lanes whose requests at time 0, if without a budget, are a backlog.
+    """The lanes that are a starting backlog: all of their requests came at time 0.
 
-    A client also sends the first request of a trace at time 0. That is no backlog, because the
-    other requests of the trace follow later.
+    The first request of a trace comes at time 0 too. That is no backlog, because the other requests
+    of the trace follow later.
     """
     lanes = {row.lane for row in outcome.requests}
-    return lanes - {row.lane for row in outcome.requests if row.arrived and outcome.client}
+    return lanes - {row.lane for row in outcome.requests if row.arrived}
 
 
 def _counts(row: RequestRow, warm_up: int, backlogs: Set[str]) -> bool:
-    waited = row.arrived == 0 and row.budget == Budget() and row.lane in backlogs
-    return waited or row.arrived >= warm_up
+    return row.lane in backlogs or row.arrived >= warm_up
 
 
 def _of(outcome: Outcome, rows: Iterable[RequestRow]) -> Outcome:

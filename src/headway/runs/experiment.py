@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from headway.core.lane import Budget, Lane
+from headway.core.lane import Lane
 from headway.costing.machine import Neighbours
 from headway.costing.request_spec import RequestSpec, truncation
 from headway.costing.token_cost import TokenCost
@@ -70,11 +70,11 @@ class Experiment:
         least: tokens to generate; requests with fewer are left out.
         """
         warm_up = self.work.warm_up
-        free = {lane.name for lane in self.lanes if lane.budget == Budget()}
+        later = {each.lane for each in self.work.requests if each.arrived}
         counts = {each.name: 0 for each in self.endpoints}
         for each in self.work.requests:
             counts[each.lane] += each.max_tokens >= least and (
-                each.arrived >= warm_up or (not each.arrived and each.lane in free)
+                each.arrived >= warm_up or each.lane not in later
             )
         return counts
 

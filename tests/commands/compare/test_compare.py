@@ -359,6 +359,20 @@ def test_no_seconds_are_advised_for_the_tpot_of_one_token_answers(tmp_path):
     assert "--seconds" not in opening and "Too few" not in opening
 
 
+def test_a_backlog_with_a_budget_is_judged_by_it(tmp_path):
+    (tmp_path / "lanes.yaml").write_text(
+        "chat: {arrivals: poisson, prompt: 9, answer: 3, budget: {ttft: 60000}}\n"
+        "night: {arrivals: at-once, prompt: 90, answer: 9, rate: 2, budget: {e2e: 1}}\n"
+    )
+    services = read_endpoints(tmp_path / "lanes.yaml")
+    run = comparison_run(tmp_path, services=services, rate=4.0, strategies="static")
+    night = run.experiment.work.count("night")
+    assert run.experiment.counted()["night"] == night > 20
+    assert run.run() == 0
+    said = " ".join(run.console.file.getvalue().split())
+    assert f"It has 0 % of night inside its budget (n {night})" in said
+
+
 def test_a_comparison_without_requests_is_refused(tmp_path):
     rows = "".join(f"{at},40,4\n" for at in (0, 0.2, 30, 31))
     (tmp_path / "pause.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
