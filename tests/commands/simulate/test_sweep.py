@@ -649,6 +649,11 @@ def test_a_capacity_in_words():
     assert told(all_) == (
         "at least 4 requests / s (n 120): every rate tried is kept; the search ends there (end)"
     )
+    late = Capacity(4.0, (4.0, inf), (TriedRate(1.0, {"chat": 0.5}), good))
+    assert told(late) == (
+        "at least 4 requests / s (n 120): some lower rates miss budgets: 1; the search ends there "
+        "(end)"
+    )
     unasked = replace(some, tried=(TriedRate(1.0, {}), good, bad))
     assert told(unasked) == f"{drawn}; at 8 chat keeps 50.0 %"
     about = {"setting": "rate", "unit": "requests / s", "values": [], "share": 0.95}
@@ -656,6 +661,9 @@ def test_a_capacity_in_words():
     assert plain["lanes"] == ["chat", "voice"] and sweep_charts.worst_endpoint_chart(
         plain, {"a": "s0"}
     )
+    both = {"a": Found(all_, sure), "b": Found(some, sure)}
+    (kept,) = sweep_verdict.verdict(sweep_report.sweep_json(about, [], both, scope))
+    assert kept.endswith(": a up to at least 4, b up to 4 requests / s.")
     nobody = Capacity(0.0, (0.0, inf), (TriedRate(1.0, {}),))
     assert told(nobody).endswith("take more --seconds")
     slow = replace(some, tried=(TriedRate(1.0, {"chat": 0.1}), good, bad))

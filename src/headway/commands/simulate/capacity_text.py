@@ -49,9 +49,10 @@ def capacity_sentence(found: Found, scope: Scope) -> str:
         )
     counted = _counted(found)
     if not capacity.is_bounded:
+        kept = missed_below(found) or "every rate tried is kept"
         return (
-            f"at least {capacity.rate:.3g} {scope.unit} ({counted}): every rate tried is kept; the "
-            f"search ends there ({scope.end})"
+            f"at least {capacity.rate:.3g} {scope.unit} ({counted}): {kept}; the search ends there "
+            f"({scope.end})"
         )
     broken = tried[capacity.bracket[1]]
     text = (

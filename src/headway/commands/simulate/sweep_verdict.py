@@ -17,7 +17,7 @@ def verdict(sweep: SweepJson) -> list[str]:
     if not kept:
         lines = [f"No strategy is known to keep {goal}."]
     else:
-        named = ", ".join(f"{name} up to {_rate(sweep, name):.3g}" for name in kept)
+        named = ", ".join(f"{name} {_up_to(sweep, name)}" for name in kept)
         cheapest = ", the cheapest first" if len(kept) > 1 else ""
         lines = [f"Keeps {goal}{cheapest}: {named} {unit}."]
     missed = [name for name, each in sweep["capacity"].items() if not each["rate"]]
@@ -63,6 +63,12 @@ def _rate(sweep: SweepJson, name: str) -> float:
     """The capacity; 0 if there is none, or if it rests on too few requests."""
     found = sweep["capacity"].get(name)
     return float(found["rate"]) if found and found["enough"] else 0.0
+
+
+def _up_to(sweep: SweepJson, name: str) -> str:
+    """Up to which rate the strategy keeps the budgets. No higher rate may have been tried."""
+    found = sweep["capacity"][name]
+    return f"up to {'at least ' if found['broken'] is None else ''}{found['rate']:.3g}"
 
 
 def _by_value(sweep: SweepJson, goal: str) -> list[str]:
