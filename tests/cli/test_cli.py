@@ -5,15 +5,19 @@ import os
 import re
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.table import Table
+from rich.text import Text
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from typer.main import get_command
 
 from headway.cli import main
 from headway.cli.app import app
+from headway.cli.screen import screen
 from headway.commands.replay.change import KEYS
 from headway.models import EMBEDDED
 from tests.cli.whole_command import parse
@@ -33,6 +37,22 @@ def headway(monkeypatch, capsys):
         return left.value.code or 0, *capsys.readouterr()
 
     return command
+
+
+def test_a_name_cannot_control_the_terminal(headway, tmp_path):
+    console = screen()
+    console.file = StringIO()
+    table = Table("lane \u202ekeeps\x1b[2J")
+    table.add_row("n\x9b3A")
+    console.print(Text("chat\x1b[31m\nvoice"), table, "sprechen, \u0645\u0631\u062d\u0628\u0627")
+    said = console.file.getvalue()
+    assert said.replace("\n", "").isprintable()
+    assert "chat\\x1b[31m\nvoice\n" in said and "\\u202e" in said and "n\\x9b3A" in said
+    assert "sprechen, \u0645\u0631\u062d\u0628\u0627" in said
+    file = tmp_path / "lanes.yaml"
+    file.write_text('"a\\e[2J": {trace: none.csv, arrivals: poisson}\n')
+    status, _, wrong = headway("bench", "http://127.0.0.1:9", "--lanes", str(file))
+    assert status == 2 and r"a\x1b[2J: say either a trace or arrivals" in wrong
 
 
 def test_every_commands_help_has_an_example(headway):

@@ -6,6 +6,7 @@ from errno import ENOSPC, EPIPE
 
 from headway.cli.app import app
 from headway.errors import HeadwayError
+from headway.printable import harmless
 
 __all__ = ["app", "main"]
 
@@ -20,7 +21,7 @@ def main() -> None:
             if sys.stdout:  # None: it was closed from the beginning
                 sys.stdout.flush()
     except HeadwayError as error:
-        print(f"headway: {error}", file=sys.stderr)
+        print(f"headway: {harmless(str(error))}", file=sys.stderr)
         sys.exit(2)
     except OSError as error:
         if error.errno not in (ENOSPC, EPIPE):
