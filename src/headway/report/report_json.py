@@ -161,7 +161,7 @@ def read(path: Path) -> Report:
         report = _report(plain) if version == VERSION else None
     except OSError as error:
         raise SettingError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         said = f"it has no {error}" if isinstance(error, KeyError) else first_line(error)
         raise SettingError(f"{path} cannot be read as a report: {said}") from error
     if report is None:

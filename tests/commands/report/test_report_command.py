@@ -129,6 +129,14 @@ def test_the_json_has_the_same_figures(folders, capsys):
     assert set(plain["rates"]) == set(NAMES.split(","))
 
 
+@pytest.mark.parametrize("place", [("command",), ("model", "name"), ("endpoints", 0, "serves")])
+def test_the_page_runs_no_script_that_a_report_holds(folders, tmp_path, place):
+    evil = altered(folders["quick"], tmp_path, place, "</title><script>alert(1)</script>")
+    assert reported(evil)[0] == 0
+    page = evil.with_suffix(".html").read_text()
+    assert "&lt;script&gt;alert(1)" in page and "<script>alert" not in page
+
+
 def test_the_page_opens_with_the_answer(folders, tmp_path):
     target = tmp_path / "difference.html"
     status, said = reported(folders["quick"], folders["slow"], html=target)

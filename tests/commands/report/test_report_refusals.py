@@ -14,6 +14,7 @@ from tests.commands.report.reports import altered, reported
         (None, "cannot be read: No such file"),
         ("{", "cannot be read as a report: Expecting"),
         ("[]", "cannot be read as a report: "),
+        ("[" * 100_000, "cannot be read as a report: maximum recursion depth"),
         ('{"a": 1}', "cannot be read as a report: it has no 'headway_report'"),
         ('{"headway_report": 0}', "is a report of version 0, and this headway reads version 1"),
         ('{"headway_report": 1, "budgets": {}, "strategies": []}', "is no whole report: "),

@@ -63,7 +63,7 @@ def like(path: Path) -> Like:
             extent=Selection(portions, _whole(work["window_ns"], "window_ns", 1)),
             offered={each["name"]: each["offered"] for each in plain["endpoints"]},
         )
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         said = str(error) if isinstance(error, SettingError) else repr(error)
         raise SettingError(
             f"{path.name} is no report of headway compare or simulate whose traffic can be had "

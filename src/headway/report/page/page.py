@@ -75,7 +75,7 @@ def page(found: Analysis) -> str:
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1">'
             '<meta name="color-scheme" content="light dark">'
-            f"<title>headway {about.get('command', 'compare')}: "
+            f"<title>headway {escape(about.get('command', 'compare'))}: "
             f"{escape(about['model']['name'])}</title>"
             f"<style>{html_parts.asset('report.css')}{html_parts.asset('gantt.css')}"
             f"{html_parts.colours(series)}</style>"
