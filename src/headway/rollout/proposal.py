@@ -45,6 +45,7 @@ class Proposal:
     guardrails: tuple[Guardrail, ...] = EVERYWHERE
     rollback: HardStop = HardStop()
     model: str = ""  # its entry of `models`, by the entry's own name
+    base: int = 0  # number of the version that was promoted then; 0: not known
 
     def __post_init__(self) -> None:
         if not self.author or not self.reason:
@@ -85,6 +86,7 @@ class Proposal:
             guardrails=tuple([Guardrail(**each) for each in plain["guardrails"]]),
             rollback=HardStop(**plain["rollback"]),
             model=plain["model"],
+            base=plain.get("base", 0),
         )
 
 
@@ -104,6 +106,15 @@ def differences(first: Mapping[str, Any], second: Mapping[str, Any]) -> list[tup
         elif one != other:
             found.append((str(key), one, other))
     return found
+
+
+def undone(
+    base: Mapping[str, Any], promoted: Mapping[str, Any], version: Mapping[str, Any]
+) -> list[str]:
+    """The settings in which the promoted configuration differs from `base`, and a version that was
+    proposed as a change of `base` from the promoted one: their dotted paths."""
+    since = {path for path, *_ in differences(base, promoted)}
+    return [path for path, *_ in differences(promoted, version) if path in since]
 
 
 def merged(base: Mapping[str, Any], change: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,20 +2,21 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from secrets import randbits
 
 from headway.errors import SettingError, first_line
-from headway.rollout.proposal import Proposal, differences, digest_of, merged
+from headway.rollout.proposal import Proposal, differences, merged
 from headway.server import clock
 from headway.server.config.config import ServerConfig
 from headway.server.config.versioned import check_change, versioned, with_version
 from headway.server.intake.model import Model
 from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
+from headway.server.versions.beginning import version_to_begin
 from headway.server.versions.bodies import ProposeBody, StartBody
 from headway.server.versions.changes import Changes
-from headway.server.versions.ending import OURSELVES, ending
+from headway.server.versions.ending import ending
 from headway.server.versions.in_force import SERVER_ENDED, InForce
 from headway.server.versions.live_trial import LiveTrial
 from headway.server.versions.metrics import VersionMetrics
@@ -34,7 +35,7 @@ from headway.store.versions import (
     VersionEvent,
 )
 
-NOBODY, FILE = "nobody", "the configuration file"
+NOBODY = "nobody"
 FREE = (PROPOSED, ROLLED_BACK, REPLACED)  # neither in force nor on trial
 FREE_OR_TRIED = (*FREE, ON_TRIAL)
 CLOSING = 10  # seconds that changes may take at the end of the server
@@ -48,33 +49,13 @@ class VersionKeeper:
     def __init__(self, model: str, base: ServerConfig, store: VersionStore, log: Log) -> None:
         """base: the file's configuration of this model, with the settings that no version holds."""
         self.model, self._base, self._log = model, base, log
-        self.versions, self.ask = store.versions, store.ask
-        self.promoted = self._find()
+        self._store, self.versions, self.ask = store, store.versions, store.ask
+        self.promoted = version_to_begin(model, base, store.versions)
         self._configured(self.promoted)
         self.live: LiveTrial | None = None
         self._changes = Changes()
         self._deciding = asyncio.Lock()  # one change of a version's state at a time
         self._configs: dict[int, ServerConfig] = {}  # of the versions that may come into force
-
-    def _find(self) -> StoredVersion:
-        """Roll back a trial that was cut short, and return the version to put in force: the
-        promoted one or, if the file has changed, the file's. The engine starts with the file's
-        configuration, whose memory bounds all versions."""
-        now, own = clock.unix(), versioned(self._base)
-        found = self.versions.all(self.model)
-        for each in found:
-            if each.state == ON_TRIAL:
-                why = "the server ended during its trial"
-                event = VersionEvent(ROLLED_BACK, now, OURSELVES, why)
-                self.versions.happen(each.number, event)
-        files = [each for each in found if each.is_file]
-        promoted = [each for each in found if each.state == PROMOTED]
-        if promoted and files and files[-1].digest == digest_of(own):
-            return promoted[0]
-        why = f"{FILE} was changed" if files else FILE
-        content = Proposal(own, FILE, why, model=self.model).as_json()
-        event = VersionEvent(PROMOTED, now, FILE, why)
-        return self.versions.add(content, digest_of(own), event, is_file=True)
 
     def begin(self) -> None:
         """Put the promoted version in force, once the engine is ready and before any request is let
@@ -120,7 +101,8 @@ class VersionKeeper:
 
     async def propose(self, body: ProposeBody, author: str) -> StoredVersion:
         """Store a change of the promoted version. Raises SettingError."""
-        base = self.promoted.content["config"]
+        promoted = self.promoted
+        base = promoted.content["config"]
         check_change(body.config, base)
         values = merged(base, body.config)
         config = with_version(self._base, values, "the proposal")
@@ -128,7 +110,7 @@ class VersionKeeper:
         whole = versioned(config)
         if not differences(base, whole):
             raise SettingError("it changes nothing of the promoted version")
-        proposal = body.proposal(whole, author, self.model)
+        proposal = replace(body.proposal(whole, author, self.model), base=promoted.number)
         event = VersionEvent(PROPOSED, clock.unix(), proposal.author, proposal.reason)
         made = await self.ask(self.versions.add, proposal.as_json(), proposal.digest, event)
         self._log.info("version proposed", version=made.number, author=proposal.author)
@@ -146,6 +128,7 @@ class VersionKeeper:
             found = await self.ask(self.versions.get, number)
             if found is None:
                 return None
+            await self._store.check_base(found, self.promoted)
             config = self._configured(found)
             self.in_force.check(config)
             expects = found.content["expects"]
@@ -181,6 +164,7 @@ class VersionKeeper:
             found = await self.ask(self.versions.get, number)
             if found is None:
                 return None
+            await self._store.check_base(found, self.promoted)
             config = self._configured(found)
             self.in_force.check(config)
             event = VersionEvent(PROMOTED, clock.unix(), author, why)

@@ -1,0 +1,40 @@
+"""Which version of a model a server begins with (version_to_begin)."""
+
+from headway.rollout.proposal import Proposal, digest_of
+from headway.server import clock
+from headway.server.config.config import ServerConfig
+from headway.server.config.versioned import versioned
+from headway.server.versions.ending import OURSELVES
+from headway.store.versions import (
+    ON_TRIAL,
+    PROMOTED,
+    ROLLED_BACK,
+    StoredVersion,
+    VersionEvent,
+    Versions,
+)
+
+FILE = "the configuration file"
+
+
+def version_to_begin(model: str, base: ServerConfig, versions: Versions) -> StoredVersion:
+    """Roll back a trial that was cut short, and return the version to put in force: the promoted
+    one or, if the file has changed, the file's. The engine starts with the file's configuration,
+    whose memory bounds all versions.
+
+    base: the file's configuration of this model.
+    """
+    now, own = clock.unix(), versioned(base)
+    found = versions.all(model)
+    for each in found:
+        if each.state == ON_TRIAL:
+            why = "the server ended during its trial"
+            versions.happen(each.number, VersionEvent(ROLLED_BACK, now, OURSELVES, why))
+    files = [each for each in found if each.is_file]
+    promoted = [each for each in found if each.state == PROMOTED]
+    if promoted and files and files[-1].digest == digest_of(own):
+        return promoted[0]
+    why = f"{FILE} was changed" if files else FILE
+    content = Proposal(own, FILE, why, model=model).as_json()
+    event = VersionEvent(PROMOTED, now, FILE, why)
+    return versions.add(content, digest_of(own), event, is_file=True)
