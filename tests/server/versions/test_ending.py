@@ -2,6 +2,7 @@
 
 import pytest
 
+from headway.core.lane import Lane
 from headway.rollout.evidence import Evidence, Verdict
 from headway.rollout.plan import TrialPlan
 from headway.rollout.trial import Outcome, Trial
@@ -13,7 +14,7 @@ BETTER = Evidence("ttft_p95", "chat", 0.1, 20.0, SURE, 30, -0.2, -0.3, -0.1)
 
 
 def ended(outcome, stopped_by="", failure=""):
-    live = LiveTrial(2, 1, TrialPlan(), ["chat"], 0)
+    live = LiveTrial(2, 1, TrialPlan(), [Lane("chat")], 0)
     live.promotes, live.expects, live.failure = True, EXPECTS, failure
     live.trial.verdict = Verdict(outcome, "its verdict", 30, (BETTER,))
     if stopped_by:

@@ -69,7 +69,7 @@ def test_refusals_at_the_door_count_unless_they_are_the_clients_own(code, own_st
     place = next(n for n in range(9) if trial.times.has_candidate(n))
     arrival = Arrival(Tenant("app", "", frozenset(), "", ""), {}, trial.times.end(place) - 1)
     refusal = Refusal(Problem(429, "no", code=code), "chat", arrival, "chat", 20, own_start)
-    EngineWatcher(trial, notes, 0).refused_early(refusal)
+    EngineWatcher(trial, notes, {}, 0).refused_early(refusal)
     for note in notes:
         note()
     assert len(trial._recent) == failed

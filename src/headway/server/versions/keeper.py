@@ -140,9 +140,10 @@ class VersionKeeper:
             details = {"plan": asdict(plan)} | (split.as_json() if split else {})
             event = VersionEvent(ON_TRIAL, clock.unix(), author, "", details)
             found = await self.ask(self.versions.happen, number, event, FREE)
-            self._configs = {self.promoted.number: self._configured(self.promoted), number: config}
-            names = [lane.name for lane in config.core_lanes]
-            live = LiveTrial(number, self.promoted.number, plan, names, clock.now())
+            control = self._configured(self.promoted)
+            self._configs = {self.promoted.number: control, number: config}
+            told = self.promoted.number, plan, control.core_lanes
+            live = LiveTrial(number, *told, clock.now())
             live.promotes, live.expects = body.promote_if_better, expects
             self.live = live
             self.in_force.replicas.assignment = split

@@ -3,9 +3,11 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from headway.core.lane import Budget, Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.rollout.plan import TrialPlan
 from headway.rollout.trial import Outcome, Trial
@@ -25,16 +27,19 @@ class LiveTrial:
     force. A thread reads the notes and judges, so that no answer waits for statistics."""
 
     def __init__(
-        self, number: int, control: int, plan: TrialPlan, lanes: Sequence[str], now: int
+        self, number: int, control: int, plan: TrialPlan, lanes: Sequence[Lane], now: int
     ) -> None:
-        """number: the candidate's; control: that of the version to compare it with."""
+        """number: the candidate's; control: that of the version to compare it with. lanes: as the
+        control has them. Their budgets judge both versions: a version that changes a budget would
+        else be better or worse for that alone."""
         self.number, self.control = number, control
         self.promotes = False  # promote it at the end, if the expected figure is better
         self.expects: Mapping[str, Any] | None = None  # the version's expected gain
         self.failure = ""  # why the trial has no verdict; empty: it has one, or will
         self.has_run = asyncio.Event()  # set once no engine is told the candidate any more
         self.stopped_by, self.stopped_why = "", ""  # the operator who ended it; empty: nobody
-        self.trial = Trial(plan, lanes, now)
+        self._budgets = {lane.name: lane.budget for lane in lanes}
+        self.trial = Trial(plan, self._budgets, now)
         self._notes = Notes()
         self._stopped: tuple[str, Outcome] | None = None
 
@@ -52,7 +57,8 @@ class LiveTrial:
         """Run the trial until its verdict. engines: one, or two that share the traffic. obey:
         called with an engine and the number of the version that it should run. fault: returns why
         and how the trial ends if an engine does not serve; None: all serve."""
-        watchers = [EngineWatcher(self.trial, self._notes, at) for at, _ in enumerate(engines)]
+        told = self.trial, self._notes, self._budgets
+        watchers = [EngineWatcher(*told, place) for place, _ in enumerate(engines)]
         for engine, watcher in zip(engines, watchers, strict=True):
             engine.admission.watchers.append(watcher)
             engine.admission.listeners.append(watcher.rows)
@@ -102,10 +108,13 @@ def _oldest(engine: Model) -> dict[str, int]:
 
 
 class EngineWatcher:
-    """A Watcher that notes what happens on one engine of a trial. place: the engine's index."""
+    """A Watcher that notes what happens on one engine of a trial. budgets: by lane, those that
+    judge its requests. place: the engine's index."""
 
-    def __init__(self, trial: Trial, notes: Notes, place: int) -> None:
-        self._trial, self._notes, self._place = trial, notes, place
+    def __init__(
+        self, trial: Trial, notes: Notes, budgets: Mapping[str, Budget], place: int
+    ) -> None:
+        self._trial, self._notes, self._budgets, self._place = trial, notes, budgets, place
 
     def ready(self) -> None:
         """An engine is ready."""
@@ -135,4 +144,5 @@ class EngineWatcher:
         """Note nothing: the rows say how the requests ended."""
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
-        self._notes.extend([partial(self._trial.ended, row) for row in requests])
+        judged = [replace(row, budget=self._budgets[row.lane]) for row in requests]
+        self._notes.extend([partial(self._trial.ended, row) for row in judged])
