@@ -11,7 +11,7 @@ import threading
 import time
 import tracemalloc
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
 
@@ -86,6 +86,16 @@ def test_who_maps_and_has_no_place_at_all_is_refused(held):
         held.free()
 
 
+def test_map_cancels_what_is_behind_the_first_error(held):
+    held.function = picky
+    with headway.Batcher(held, size=1) as batcher:
+        held.go.release(1)
+        with pytest.raises(ValueError, match="-1 is negative"):
+            list(batcher.map([-1, 1, 2, 3, 4]))
+        held.free()
+    assert held.calls in ([[-1]], [[-1], [1]]), "one had begun at most"
+
+
 def test_a_batcher_can_be_closed_twice():
     batcher = headway.Batcher(doubled)
     assert batcher.call(3) == 6
@@ -95,6 +105,27 @@ def test_a_batcher_can_be_closed_twice():
         batcher.call(3)
 
 
+def test_a_closed_batcher_says_so_in_any_thread():
+    """A thread may get the number of the function's, which is gone."""
+    batcher, ends = headway.Batcher(doubled), []
+    assert batcher.call(3) == 6
+    batcher.close()
+
+    def call():
+        together.wait(30)
+        with pytest.raises(EngineDownError):
+            batcher.call(3)
+        ends.append(None)
+
+    together = threading.Barrier(8)
+    threads = [threading.Thread(target=call) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert len(ends) == 8
+
+
 def test_any_sequence_is_a_list_of_results():
     with headway.Batcher(lambda items: np.array(items) + 1) as batcher:
         assert batcher.call(3) == 4
@@ -102,10 +133,18 @@ def test_any_sequence_is_a_list_of_results():
         assert batcher.call(3) == 3
 
 
+class Fewer(list):
+    """Is shorter than it says."""
+
+    def __len__(self):
+        return 2
+
+
 @pytest.mark.parametrize(
     "result, said",
     [
         ([1], "1 results for 2 items"),
+        (Fewer([1]), "results for 2 items"),
         (None, "a NoneType for 2 items"),
         ("ab", "a str, not a list"),
         ({1: 2, 3: 4}, "a dict, not a list"),
@@ -426,7 +465,18 @@ def test_a_cancelled_item_is_not_called(held):
     assert Counter(row.finish for row in rows) == {Finish.COMPUTED: 2, Finish.CANCELLED: 1}
 
 
-def test_cancelling_a_task_cancels_its_item(held):
+def test_who_waits_for_a_cancelled_item_waits_no_longer(held, caplog):
+    with headway.Batcher(held, size=1) as batcher:
+        first = batcher.submit(0)
+        assert held.began.acquire(timeout=30)
+        second = batcher.submit(1)
+        assert second.cancel()
+        held.free()
+        assert wait([first, second], timeout=30).not_done == set()
+    assert caplog.messages == []
+
+
+def test_cancelling_a_task_cancels_its_item(held, caplog):
     async def main(batcher):
         first = asyncio.create_task(batcher.acall(0))
         assert await asyncio.to_thread(held.began.acquire, timeout=30)
@@ -442,7 +492,7 @@ def test_cancelling_a_task_cancels_its_item(held):
 
     with headway.Batcher(held) as batcher:
         assert asyncio.run(main(batcher)) == (0, 2)
-    assert held.calls == [[0], [2]]
+    assert held.calls == [[0], [2]] and caplog.messages == []
 
 
 def test_closing_calls_for_all_who_wait_and_takes_nobody_after(held):
@@ -561,6 +611,7 @@ def test_what_an_item_costs_takes_no_memory():
         ({"window": -1}, "window: -1 is no time"),
         ({"window": float("nan")}, "window: nan is no time"),
         ({"windows": {"x": 1}}, "a window names no lane"),
+        ({"windows": {"default": -1}}, "default: -1 is no time"),
         ({"lanes": {}}, "needs a lane"),
         ({"lanes": {"a": 0}}, "a budget of 0 seconds"),
         ({"lanes": {"a": Lane("b")}}, "is a Lane of the name 'b'"),

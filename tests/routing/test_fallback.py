@@ -61,7 +61,7 @@ def test_refusals_and_errors_lead_to_the_next():
 
 def test_a_refusal_is_honoured_in_its_lane_until_its_time():
     full = Refusing("full", SECOND)
-    decided(fallback(full, B), x(), x(), x(lane="other"))
+    decided(fallback(full, B), x(), x(), x(lane="other"), x(lane="other"))
     assert full.asked == 2, "once in each lane"
 
     async def main():
@@ -69,9 +69,12 @@ def test_a_refusal_is_honoured_in_its_lane_until_its_time():
             await route.ask(x())
             await asyncio.sleep(1.1)
             await route.ask(x())
+            await asyncio.sleep(1.1)
+            await route.ask(x(lane="other"))
+            return list(route.not_before)
 
-    run(main())
-    assert full.asked == 4
+    assert run(main()) == [("full", "other")], "what is over is forgotten"
+    assert full.asked == 5
 
 
 def test_when_all_refuse_the_error_says_when_the_first_will_not():
