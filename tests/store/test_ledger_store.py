@@ -331,6 +331,16 @@ def test_old_rows_go_piece_by_piece_and_the_others_sums_stay(where, database):
     assert count(database, WRITERS) == count(database, REQUESTS) == 0
 
 
+def test_a_server_that_has_not_ended_is_not_forgotten(where, database):
+    store = LedgerStore(database)
+    run = Run(store)
+    run.write(run.flush(10, 50, [10]))
+    store.forget(run.until + 90 * MINUTE)
+    assert count(database, WRITERS) == 1 and count(database, MINUTES) == 0
+    run.write(run.flush(100 * MINUTE, 50, [10]))
+    assert problems(where) == []
+
+
 def test_a_server_that_was_down_for_longer_than_rows_are_kept(where, database):
     store = LedgerStore(database)
     run, late = Run(store), BEGAN + 90 * MINUTE

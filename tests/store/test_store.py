@@ -292,6 +292,15 @@ def test_a_batch_ends_with_its_last_item(database):
     assert store.content(job.output_file) == lines
 
 
+def test_results_are_kept_for_as_long_as_their_batch_says(database):
+    store, kept = Store(database), []
+    for id, values in (("batch_1", {"output_expires_after": 3_600}), ("batch_2", {})):
+        store.batch(1, id, **values)
+        store.workers[0].exchange([answered(*store.workers[0].exchange([], [], 1))], [], 0)
+        kept.append(store.files.get("t", store.find(id).output_file).expires_at)
+    assert kept == [NOW + 3_600, NOW + 60]
+
+
 def test_a_result_counts_once_and_only_from_who_has_the_item(database):
     store = Store(database)
     store.batch(2)
@@ -543,6 +552,9 @@ def test_a_batch_that_is_broken_off_keeps_what_was_answered(database, how):
     assert len({each["custom_id"] for each in errors}) == 2_099
     store.jobs.cancel("batch_1", NOW)
     assert store.find() == job
+    with database.begin() as connection:
+        held = select(ITEMS.c.number).where(ITEMS.c.body.is_not(None))
+        assert connection.execute(held).all() == [], "no request is kept once it has ended"
 
 
 @pytest.fixture
@@ -784,6 +796,15 @@ def test_deliveries(database):
     assert deliveries.due(NOW + 99, 9) == []
     [kept] = deliveries.of_job("batch_1")
     assert (kept.delivered_at, kept.problem) == (NOW + 6, "")
+
+
+def test_the_delivery_that_is_due_first_goes_first(database):
+    store, deliveries = Store(database), Deliveries(database)
+    store.batch(0)
+    with database.begin() as connection:
+        for id, due in (("evt_1", NOW + 5), ("evt_2", NOW + 4), ("evt_3", NOW + 4)):
+            add_deliveries(connection, "batch_1", "batch.completed", [(id, "https://x", "")], due)
+    assert [each.id for each in deliveries.due(NOW + 9, 2)] == ["evt_2", "evt_3"]
 
 
 def test_a_store_that_fails_says_so_and_undoes(tmp_path):

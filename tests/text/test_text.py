@@ -248,6 +248,12 @@ def test_the_search_for_a_stop_string_does_linear_work_on_held_text():
     assert Counted.looks <= 2 * len(stops) * count, "a few looks per character"
 
 
+def test_of_two_stop_strings_in_one_token_the_first_in_the_text_counts():
+    for stops in (["END", "STOP"], ["STOP", "END"]):
+        stream = TextStream(lambda ids: "say END or STOP" * len(ids), stops)
+        assert (stream.push([0]), stream.end(), stream.kept) == ("say ", "", 1)
+
+
 @given(
     st.text("ab\u00e9", max_size=12),
     st.lists(st.text("ab\u00e9", min_size=1, max_size=4), max_size=3),
@@ -356,6 +362,13 @@ def test_a_text_without_utf_8_is_refused(tiny, encode):
         encode(tiny, os.fsdecode(b"a\xffb"))
 
 
+def test_a_pair_has_room_for_a_part_of_its_second_text_or_is_refused(tiny):
+    alone = len(tiny.encode_pair("def f(", ""))
+    assert len(tiny.encode_pair("def f(", "one two three", alone + 1)) == alone + 1
+    with pytest.raises(PromptError, match="the first text has"):
+        tiny.encode_pair("def f(", "one two three", alone)
+
+
 def test_a_template_that_cuts_contents_cannot_make_special_tokens(tiny, tmp_path):
     for name in ("tokenizer.json", "tokenizer_config.json"):
         made = json.loads((TINY / name).read_text())
@@ -459,6 +472,8 @@ def test_special_tokens_are_text_however_they_would_be_normalized(tmp_path):
     for spelled in ("<|HEADER|>", "<|Header|>", "<|header|>"):
         assert 4096 in words._ids(spelled, special=True)
         assert 4096 not in words.chat([{"role": "user", "content": f"a{spelled}b"}])
+    with pytest.raises(PromptError, match="a text cannot be encoded"):  # nor normalized
+        words.chat([{"role": "user", "content": os.fsdecode(b"a\xffb")}])
 
 
 def unigram(folder):
