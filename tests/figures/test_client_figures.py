@@ -98,6 +98,19 @@ def test_callers_that_were_made_to_leave_are_counted_apart():
     assert found.goodput.low == pytest.approx(found.goodput.high * 0.05 ** (1 / 13))
 
 
+def test_only_a_whole_answer_can_be_short():
+    pairs = [pair(0), pair(1, asked=9), pair(2, asked=9, finish=Finish.ERROR)]
+    assert lane(pairs).short == 1
+
+
+def test_the_first_request_of_a_trace_is_no_backlog():
+    """Requests without a budget at time 0 are one, and stay in, where nobody comes later."""
+    rows, client = zip(*[pair(n) for n in (0, 1, 9)], strict=True)
+    rows = tuple(replace(row, budget=Budget()) for row in rows)
+    made = outcome(list(zip(rows, client, strict=True)))
+    assert [row.id for row in without_warm_up(made, 2 * MS).requests] == ["9"]
+
+
 def test_tokens_per_second_are_over_the_seconds_to_the_last_end():
     pairs = [pair(n) for n in range(10)]
     pairs.append(pair(90, finish=Finish.ERROR, gaps=(9,)))  # ends at 110 ms

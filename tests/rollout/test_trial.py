@@ -359,6 +359,8 @@ def test_a_proposal_is_restored_from_its_json():
     expects = Expectation("ttft_p95", "chat", -0.1)
     made = Proposal(config, "me", "why", expects, "wait", "ops", rails, stop)
     assert Proposal.from_json(made.as_json()) == made
+    again = dict(reversed(config.items()))
+    assert replace(made, config=again).digest == made.digest, "the order says nothing"
     change = merged(config, {"lanes": {"chat": {"tpot": "9ms"}}, "engine": {"slots": 2}})
     assert differences(config, change) == [
         ("engine.slots", 4, 2),

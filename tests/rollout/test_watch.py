@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from headway.core.lane import Budget
 from headway.core.request import NEVER
 from headway.rollout.control import FEW, Expected
+from headway.rollout.evidence import Evidence
 from headway.rollout.guardrail import Guardrail, Seen
 from headway.rollout.switchback import SECOND
 from headway.rollout.watch import Watch
@@ -54,6 +55,17 @@ def test_over_all_orders_of_equal_versions_the_mean_e_value_is_one(figure, seed)
     ended = [watched(pairs, orders, figure) for orders in product((False, True), repeat=PAIRS)]
     assert mean(exp(each.evidence) for each in ended) == pytest.approx(1, rel=1e-6)
     assert mean(exp(each.gain) for each in ended) == pytest.approx(1, rel=1e-6)
+
+
+@pytest.mark.parametrize("is_worse", [True, False])
+def test_evidence_beyond_every_number_is_still_told(is_worse):
+    watch = Watch(Guardrail("refusals", "chat"), "chat")
+    halves = [[Seen("chat", 0, 0, n, refused=refused)] for n, refused in enumerate((False, True))]
+    for _ in range(1_500):
+        watch.learn([*halves[0], *halves[1]])
+        watch.see(*(halves if is_worse else reversed(halves)))
+    told = Evidence.of(watch, 5.0, 0.05)
+    assert (told.e_value if is_worse else told.gain) > 1e300
 
 
 @pytest.mark.evidence

@@ -183,6 +183,17 @@ def test_the_deadline_ends_with_the_largest_rejected_answer_or_an_error():
     assert isinstance(end, DeadlineError) and row.e2e <= 100 * MS
 
 
+def test_the_largest_rejected_answer_is_given_though_a_smaller_one_comes_later():
+    small = target("small", 90, logprob=-2)
+    middle = target("middle", 20, logprob=-2, expected=lambda request: 60 * MS)
+    (answer,), (row,) = decided(
+        cascade(small, middle, target("large", 500), speculate=True),
+        RouteRequest("x", timeout=0.1),
+    )
+    assert (answer.text, answer.accepted) == ("middle", False)
+    assert [each.outcome for each in row.attempts] == ["rejected", "won", "skipped"]
+
+
 def test_a_slow_judge_is_bounded_by_the_deadline():
     async def judge(answer):
         await asyncio.sleep(10)

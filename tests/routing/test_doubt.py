@@ -18,6 +18,7 @@ from headway.routing import (
     RouteRequest,
     SimulatedTarget,
 )
+from headway.routing.targets.doubt import Doubt
 from headway.routing.targets.learned import Learned
 from headway.routing.targets.target import Estimate
 from headway.sim.loop import run
@@ -273,6 +274,17 @@ def test_a_target_that_says_it_is_away_is_not_probed():
         assert away.asked == 0
 
     run(main())
+
+
+def test_a_late_target_is_taken_to_need_longer_than_the_longest_of_its_late_attempts():
+    doubt, found = Doubt(), Estimate(5 * MS, 6 * MS)
+    for span in (10, 200, 30, 20):
+        doubt.late(span * MS)
+    assert doubt.believed(found) == found, "four may be chance"
+    doubt.late(10 * MS)
+    assert doubt.believed(found) == Estimate(220 * MS, 220 * MS)
+    doubt.answered()
+    assert doubt.believed(found) == found
 
 
 def test_an_old_prediction_is_forgotten_only_for_a_clearly_faster_answer():

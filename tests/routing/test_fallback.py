@@ -95,6 +95,18 @@ def test_the_requests_own_fault_is_nobody_elses():
     assert [len(row.attempts) for row in rows] == [1, 1], "and opens no circuit"
 
 
+def test_a_target_that_cancels_the_request_has_failed():
+    class Cancels(SimulatedTarget):
+        async def ask(self, request, bill):
+            raise asyncio.CancelledError
+
+    gone = Cancels("gone", lambda request: MS, lambda request: RouteAnswer("gone", "gone"))
+    (answer,), (row,) = decided(fallback(gone, B), x())
+    assert answer.text == "b" and row.attempts[1].words == "gone: gone has cancelled the request"
+    (end,), _ = decided(fallback(gone), x())
+    assert isinstance(end, EngineError)
+
+
 def test_a_timeout_cancels_and_goes_on():
     slow = target("slow", 500)
     (answer,), (row,) = decided(fallback(slow, B, timeout=0.05), x())

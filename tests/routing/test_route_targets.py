@@ -505,7 +505,7 @@ def answering(status, headers=b"", body=b"{}", heard=None):
     "status, headers, body, kind, after",
     [
         (429, b"retry-after: 3\r\n", b"busy", RefusedError, 3.0),
-        (503, b"retry-after-ms: 250\r\nretry-after: 1\r\n", b"{}", RefusedError, 0.25),
+        (503, b"retry-after-ms: 250\r\nretry-after: 60\r\n", b"{}", RefusedError, 0.25),
         (429, b"retry-after: Wed, 21 Oct 2015 07:28:00 GMT\r\n", b"{}", RefusedError, None),
         (504, b"", b"{}", DeadlineError, None),
         (500, b"", b'{"error": {"message": "planted"}}', EngineError, None),
