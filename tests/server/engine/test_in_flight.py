@@ -65,6 +65,19 @@ def test_a_request_that_replaces_another_enters_a_full_line():
     assert backlog.load.lanes["chat"].waiting == 3
 
 
+def test_a_line_is_never_shorter_than_empty():
+    """The call that is replaced had two requests, which run already."""
+    scheduler, backlog = made()
+    two = [ask(f"r{i}", 4, 2, lane="chat") for i in range(2)]
+    assert backlog.admit(two, 0) is None
+    scheduler.apply([Add(each) for each in two], 0)
+    scheduler.schedule(0)
+    backlog.publish(scheduler.load(0), 2)
+    assert backlog.admit([ask("later", 4, 2, lane="chat")], 0, instead=two) is None
+    line = backlog.load.lanes["chat"]
+    assert (line.waiting, line.tokens) == (0, 0)
+
+
 def test_more_requests_than_may_ever_wait_are_told_not_to_retry():
     _, backlog = made()
     refused = backlog.admit([ask(f"r{i}", 1, 2, lane="chat") for i in range(4)], 0)

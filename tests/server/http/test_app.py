@@ -144,7 +144,7 @@ def test_the_request_that_arrived_last_supersedes():
 
 def test_a_tenant_cancels_only_its_own_requests_by_id():
     async def scene(app, service, rows):
-        runs = Client(app, LONG | {"stream": True}, [(b"x-request-id", b"mine")])
+        runs = Client(app, LONG | {"stream": True, "n": 2}, [(b"x-request-id", b"mine")])
         await until(lambda: b"\n\n" in runs.said)
         assert runs.headers["x-request-id"] == "mine"
         id = json.loads(runs.said.split(b"\n\n")[0][6:])["id"]

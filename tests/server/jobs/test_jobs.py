@@ -508,7 +508,7 @@ SECRET = "whsec_" + "c2VjcmV0" * 5
 @contextmanager
 def receiver(*statuses):
     """Gives its URL and what it was sent. statuses: of its answers; then 204. /slow/head and
-    /slow/body send theirs byte by byte, without an end."""
+    /slow/body send theirs byte by byte, without an end. /moved sends the client on."""
     heard, answers, is_over = [], list(statuses), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -518,6 +518,8 @@ def receiver(*statuses):
             self.send_response(
                 answers.pop(0) if answers else 204 if "slow" not in self.path else 200
             )
+            if self.path == "/moved":
+                self.send_header("location", "/elsewhere")
             if self.path == "/slow/head":
                 self.send_header("x-slow", "")
                 self.flush_headers()
@@ -655,6 +657,13 @@ def test_a_status_is_enough_of_an_answer(tmp_path):
     with receiver() as (hooks, _), telling(tmp_path, hooks) as tell:
         endless = tell("/slow/body")
         until(lambda: endless().delivered_at)
+
+
+def test_an_endpoint_sends_this_server_nowhere_else(tmp_path):
+    with receiver(307) as (hooks, heard), telling(tmp_path, hooks) as tell:
+        moved = tell("/moved")
+        until(lambda: moved().problem)
+        assert moved().problem == "status 307" and [path for path, *_ in heard] == ["/moved"]
 
 
 def test_an_answer_that_comes_too_slowly(tmp_path, monkeypatch):

@@ -35,3 +35,9 @@ def test_half_a_surrogate_pair_is_a_wrong_line():
     reader = InputReader(PATH, 10, 1_000, takes_objects=False)
     assert reader.read(line(0, rb'"\ud83d"')) == []
     assert [each["code"] for each in reader.errors] == ["invalid_json_line"]
+
+
+def test_a_models_name_is_kept_as_every_store_can_keep_it():
+    reader = InputReader(PATH, 10, 1_000, takes_objects=True)
+    reader.read(line(0, rb'{"model": "a\u0000' + b"b" * 300 + b'"}'))
+    assert reader.model == "a" + "b" * 198 and not reader.errors

@@ -112,6 +112,15 @@ def test_the_worst_case_is_reserved_and_the_cost_is_settled(tmp_path):
         assert spent >= 1_000 * (prompt // 2 + prompt) + 2_000 * 10
 
 
+def test_a_request_that_the_keys_rate_refuses_holds_no_money():
+    config = ServerConfig(keys=[key_of() | {"tokens_per_minute": 40}], prices=PRICES)
+    with serving(config, fake) as (url, front), client_of(url) as client:
+        assert post(client, 20).status_code == 200
+        until(lambda: not front.spend._reserved)
+        assert refusal(post(client, 20)) == (429, "rate_limit_exceeded")
+        assert not front.spend._reserved
+
+
 def test_a_cap_in_one_lane_leaves_the_others(tmp_path):
     lanes = {"offline": {"money_per_day": 0.00002}}
     config = config_of(tmp_path, money_per_day=1.0, lanes=lanes)

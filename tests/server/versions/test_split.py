@@ -4,6 +4,7 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import httpx2
 import pytest
@@ -15,6 +16,7 @@ from headway.server.answering.arrival import Arrival
 from headway.server.config.config import ServerConfig
 from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import EngineState
+from headway.server.intake.replicas import Replicas
 from headway.server.versions.split import REQUEST, TENANT, WORKFLOW, Split, share_of
 from tests.server.running_server import Permitted, by_budgets, serving, until
 
@@ -107,6 +109,22 @@ def test_the_replica_with_fewer_requests_is_asked(tmp_path):
         assert seen[1].workflows == ["held"], "its one request has not ended"
         executors[1].permits.release(10_000)
         first.join(30)
+
+
+def engine_of(state=EngineState.READY, open=0, tokenized=0):
+    admission = SimpleNamespace(open=open, preparing=Counter(chat=tokenized))
+    return SimpleNamespace(engine=SimpleNamespace(state=state), admission=admission)
+
+
+def test_requests_that_are_being_tokenized_count_as_the_replicas_own():
+    replicas = Replicas(["writer"], [engine_of(tokenized=2), idle := engine_of(open=1)])
+    assert [replicas.pick(None) for _ in range(3)] == [idle] * 3
+
+
+def test_a_trial_sends_nobody_to_an_engine_that_is_down():
+    replicas = Replicas(["writer"], [down := engine_of(EngineState.DOWN), up := engine_of(open=9)])
+    replicas.assignment = lambda arrival: [down]
+    assert [replicas.pick(None) for _ in range(3)] == [up] * 3
 
 
 def test_a_slow_version_is_taken_back_and_nobody_is_lost(tmp_path, work_clock):
