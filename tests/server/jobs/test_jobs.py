@@ -220,6 +220,7 @@ def form(url, **fields):
         ({**AGED, "expires_after[seconds]": "١٢٣٤٥"}, "expires_after.seconds"),
         ({"file": b"a" * 2**21, "purpose": "batch"}, "file"),
         ({"file": b"a", "purpose": "b" * 5_000}, "purpose"),
+        ({"file": b"a", "purpose": "batch", **{f"x{n}": "1" for n in range(16)}}, None),
     ],
 )
 def test_an_upload_that_is_refused(url, client, fields, param):
@@ -766,6 +767,21 @@ def test_an_input_file_that_is_deleted_meanwhile(tmp_path):
         store.files.content = cut_off
         body = chat("a" * 2_000)
         batch = ended(client, begun(client, lines(*[body] * 300)))
+        assert (batch.status, batch.errors.data[0].code) == ("failed", "no_such_file")
+
+
+def test_an_input_file_that_is_deleted_before_it_is_read(tmp_path):
+    with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
+        store = front.jobs.store
+        clear = store.items.clear
+
+        def deleted(job):
+            [batch] = store.jobs.having("validating")
+            store.files.delete(batch.input_file)
+            return clear(job)
+
+        store.items.clear = deleted
+        batch = ended(client, begun(client, GOOD))
         assert (batch.status, batch.errors.data[0].code) == ("failed", "no_such_file")
 
 
