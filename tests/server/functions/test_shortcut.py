@@ -94,6 +94,17 @@ def test_the_request_has_its_id_and_its_line_in_the_log(shout, taken, given, ans
     assert line["id"] == headers["x-request-id"] and line["client"] == "127.0.0.1"
 
 
+def test_of_a_header_that_comes_twice_the_first_counts_on_either_way(shout, taken):
+    url, service = shout
+    twice = "Accept: application/json", "Accept: application/msgpack"
+    assert exchanged(url, head(url, *twice) + BODY)[0] == 200
+    client = Hostile(url).say(head(url, *twice))
+    until(lambda: service.open == 1)
+    assert read(client.say(BODY).heard())[0] == 200
+    until(lambda: len(taken) == 2)
+    assert taken == [True, False]
+
+
 def test_requests_on_one_connection_are_answered_in_their_order(shout, taken):
     url, _ = shout
     bodies = [b'{"text": "%d"}' % i for i in range(3)]
