@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
@@ -9,6 +10,7 @@ from urllib.request import Request, urlopen
 from headway.errors import HeadwayError
 
 PATH = "/v1/versions"
+OBJECTS = ("list", "version")  # the types of its answers
 PATIENCE = 60.0  # seconds: a rollback waits until the trial has ended
 
 
@@ -21,30 +23,40 @@ def ask(
 ) -> dict[str, Any]:
     """GET below /v1/versions, or POST if there is a body. VersionsError has the server's message.
 
-    url: of the server, such as http://127.0.0.1:8000.
+    url: of the server, such as http://127.0.0.1:8000 or, as the server prints it, with /v1.
     """
+    if not url.startswith(("http://", "https://")):
+        raise VersionsError(f"--url {url}: write http://HOST:PORT")
+    base = url.rstrip("/").removesuffix("/v1")
     headers = {"content-type": "application/json"}
     if key:
         headers["authorization"] = f"Bearer {key}"
-    data = None if body is None else json.dumps(body).encode()
-    if not url.startswith(("http://", "https://")):
-        raise VersionsError(f"--url {url}: write http://HOST:PORT")
-    request = Request(f"{url.rstrip('/')}{PATH}{path}", data, headers)
     try:
+        data = None if body is None else json.dumps(body).encode()
+    except TypeError as error:
+        raise VersionsError(f"the proposal is not JSON: {error}") from None
+    try:
+        request = Request(f"{base}{PATH}{path}", data, headers)
         with urlopen(request, timeout=PATIENCE) as answer:
-            found: dict[str, Any] = json.load(answer)
-            return found
+            found = json.load(answer)
     except HTTPError as error:
         raise VersionsError(_words(error)) from None
-    except (URLError, TimeoutError, ValueError) as error:
-        reason = getattr(error, "reason", error)
-        raise VersionsError(f"{url} does not answer: {reason}") from None
+    except (URLError, HTTPException, OSError) as error:
+        why = getattr(error, "reason", error)
+        raise VersionsError(f"{base} does not answer: {why}") from None
+    except UnicodeEncodeError:
+        raise VersionsError("the key or --url has a character that cannot be sent") from None
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict) or found.get("object") not in OBJECTS:
+        raise VersionsError(f"{base} does not answer as a server of headway does")
+    return found
 
 
 def _words(error: HTTPError) -> str:
     try:
         said = str(json.load(error)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
+    except (HTTPException, OSError, ValueError, RecursionError, KeyError, TypeError):
         said = f"status {error.code}"
     hint = ": was the server started with --versions?" if error.code == 404 else ""
     return f"{said}{hint}" if "version" not in said else said
