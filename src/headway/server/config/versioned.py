@@ -7,9 +7,10 @@ from pydantic import ValidationError
 
 from headway.errors import SettingError
 from headway.server.config.config import ServerConfig
-from headway.server.config.ignored import own_lanes
+from headway.server.config.ignored import check_most, check_set, own_lanes
 from headway.server.config.problems import describe_problems
 from headway.server.config.sections.engine import EngineSettings
+from headway.server.config.sources import Layers
 
 ENGINE = ("strategy", "slots", "step_tokens")  # keys of the section `engine`
 SECTIONS = ("engine", "lanes")
@@ -65,6 +66,17 @@ def with_version(config: ServerConfig, values: Mapping[str, Any], name: str) -> 
         return ServerConfig(**fields)
     except ValidationError as error:
         raise SettingError(describe_problems(error, lambda where: name)[0]) from None
+
+
+def check_effect(config: ServerConfig, change: Mapping[str, Any], name: str) -> None:
+    """Raise SettingError for a setting of the change that has no effect, and for a lane's `most`
+    above what there is, as `headway config validate` does. config: with the change. name: the
+    change's name, for errors."""
+    changed, whole = Layers(), Layers()
+    changed.add(change, lambda where: name)
+    whole.add(versioned(config), lambda where: name)
+    check_set(config.lanes, config.strategies, changed.origins, functions=False)
+    check_most(config.lanes, [config.policies], whole.origins)
 
 
 def put_in_force(config: ServerConfig, version: ServerConfig) -> ServerConfig:

@@ -9,7 +9,7 @@ from headway.errors import SettingError, first_line
 from headway.rollout.proposal import Proposal, differences, merged
 from headway.server import clock
 from headway.server.config.config import ServerConfig
-from headway.server.config.versioned import check_change, versioned, with_version
+from headway.server.config.versioned import check_change, check_effect, versioned, with_version
 from headway.server.intake.model import Model
 from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
@@ -35,7 +35,7 @@ from headway.store.versions import (
     VersionEvent,
 )
 
-NOBODY = "nobody"
+NOBODY, THIS = "nobody", "the proposal"
 FREE = (PROPOSED, ROLLED_BACK, REPLACED)  # neither in force nor on trial
 FREE_OR_TRIED = (*FREE, ON_TRIAL)
 CLOSING = 10  # seconds that changes may take at the end of the server
@@ -105,7 +105,8 @@ class VersionKeeper:
         base = promoted.content["config"]
         check_change(body.config, base)
         values = merged(base, body.config)
-        config = with_version(self._base, values, "the proposal")
+        config = with_version(self._base, values, THIS)
+        check_effect(config, body.config, THIS)
         self.in_force.check(config)
         whole = versioned(config)
         if not differences(base, whole):
