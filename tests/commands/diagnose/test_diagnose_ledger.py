@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
+from sqlalchemy import select
 from typer.testing import CliRunner
 
 from headway.cli.app import app
@@ -102,6 +103,29 @@ def test_lanes_of_a_file_go_before_those_of_the_store(where, tmp_path):
     file.write_text(yaml.safe_dump({"lanes": {"chat": {"ttft": "1h"}, "bulk": {}}}))
     said = run("--ledger", where, "--config", file, "--json")
     assert said.exit_code == 0 and not json.loads(said.stdout)["hurts"]
+
+
+def test_requests_of_lanes_that_the_file_does_not_have_are_said(where, tmp_path):
+    file = tmp_path / "headway.yaml"
+    file.write_text(yaml.safe_dump({"lanes": {"batch": {"ttft": "1s"}}}))
+    refused = run("--ledger", where, "--config", file).exception
+    assert isinstance(refused, SettingError)
+    assert "the requests are of chat, and the configuration has only batch" in str(refused)
+    database = Database(where)
+    with database.begin() as connection:
+        some = select(REQUESTS.c.id).limit(2)
+        ids = connection.execute(some).scalars().all()
+        chosen = REQUESTS.update().where(REQUESTS.c.id.in_(ids))
+        connection.execute(chosen.values(lane="batch"))
+    try:
+        said = json.loads(run("--ledger", where, "--config", file, "--json").stdout)
+        end = "6 of lanes that the configuration does not have (chat) left out"
+        assert said["source"].endswith(end)
+        assert said["offered"] == 2
+    finally:
+        with database.begin() as connection:
+            connection.execute(chosen.values(lane="chat"))
+        database.close()
 
 
 def test_a_store_says_what_it_lacks(tmp_path):

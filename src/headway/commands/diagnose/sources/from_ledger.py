@@ -5,6 +5,7 @@ need steps answer NotKnown, and a what-if replay is not possible.
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -43,7 +44,7 @@ def ledger_evidence(
     rows, taken, waits = list[RequestRow](), dict[str, int](), dict[str, int]()
     stages = dict[str, Mapping[str, int]]()
     for each in requests:
-        lane = (by_version or {}).get(each["version"], lanes).get(each["lane"])
+        lane = _lane_of(each, lanes, by_version)
         if lane is None:
             continue
         spent = _spent(each["stages"])
@@ -64,6 +65,21 @@ def ledger_evidence(
         stages=stages,
         minutes=_minutes(minutes),
     )
+
+
+def strange_lanes(
+    requests: Iterable[Mapping[str, Any]], lanes: Lanes, by_version: Mapping[int, Lanes]
+) -> Counter[str]:
+    """How many of these rows are of each lane that is not known. A row without a lane was refused
+    before its lane was known, and does not count."""
+    named = [each for each in requests if each["lane"]]
+    return Counter([each["lane"] for each in named if not _lane_of(each, lanes, by_version)])
+
+
+def _lane_of(
+    row: Mapping[str, Any], lanes: Lanes, by_version: Mapping[int, Lanes] | None
+) -> Lane | None:
+    return (by_version or {}).get(row["version"], lanes).get(row["lane"])
 
 
 def _spent(stages: str) -> Mapping[str, int]:

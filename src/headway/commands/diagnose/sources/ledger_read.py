@@ -11,7 +11,11 @@ from pydantic import TypeAdapter, ValidationError
 from sqlalchemy import Connection, Row, func, inspect, select
 
 from headway.commands.diagnose.evidence import Evidence
-from headway.commands.diagnose.sources.from_ledger import Lanes, ledger_evidence
+from headway.commands.diagnose.sources.from_ledger import (
+    Lanes,
+    ledger_evidence,
+    strange_lanes,
+)
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Lane
 from headway.core.policies.policies import Policies
@@ -67,12 +71,14 @@ def read_ledger(
     finally:
         reader.close()
     file = cost or (Path(own.cost_file) if own.cost_file else None)
-    left_out = f"; {others} other runs are left out" if others else ""
+    by_version = {number: each.lanes for number, each in versions.items()}
+    left_out = _without(requests, own.lanes, by_version)
+    left_out += f"; {others} other runs are left out" if others else ""
     return ledger_evidence(
         requests,
         own.lanes,
         f"{reader.name}: {len(requests)} requests, {len(spent)} rows of minutes{left_out}",
-        {number: each.lanes for number, each in versions.items()},
+        by_version,
         spent,
         own.policies,
         read_cost_file(file).cost if file else StepCost(),
@@ -133,6 +139,22 @@ def _of_version(number: int, content: Mapping[str, Any]) -> Configured:
 
 def _named(lanes: Sequence[Lane]) -> Lanes:
     return {lane.name: lane for lane in lanes}
+
+
+def _without(
+    requests: Sequence[Mapping[str, Any]], lanes: Lanes, by_version: Mapping[int, Lanes]
+) -> str:
+    """Which rows cannot be judged, because their lanes are not known, in words. Raises SettingError
+    if that is so of all that have a lane."""
+    if not (strange := strange_lanes(requests, lanes, by_version)):
+        return ""
+    named = ", ".join(sorted(strange))
+    if strange.total() == sum(bool(each["lane"]) for each in requests):
+        raise SettingError(
+            f"the requests are of {named}, and the configuration has only {', '.join(lanes)}: name "
+            "the file of the server that wrote the ledger with --config"
+        )
+    return f"; {strange.total()} of lanes that the configuration does not have ({named}) left out"
 
 
 # -- rows
