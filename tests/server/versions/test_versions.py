@@ -13,6 +13,7 @@ from headway.executor.fake import FakeExecutor
 from headway.rollout.trial import Trial
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
+from headway.server.engine.handle import EngineState
 from headway.server.reload import ModelKeys, Reloading
 from headway.store import versions
 from headway.store.database import StoreError
@@ -329,6 +330,19 @@ def test_a_trial_that_cannot_be_judged_is_refused_by_name(tmp_path, given, why):
         post(client, "", CHANGE)
         answer = post(client, "/2/start", given)
         assert (answer.status_code, answer.json()["error"]["message"]) == (400, why)
+        assert state(client, 2) == "proposed"
+
+
+@pytest.mark.parametrize("engine_is", [EngineState.LOADING, EngineState.DOWN])
+def test_no_trial_begins_while_an_engine_does_not_serve(tmp_path, engine_is):
+    with served(configured(tmp_path)) as (client, front):
+        post(client, "", CHANGE)
+        front.model.engine.state = engine_is
+        answer = post(client, "/2/start", SHORT)
+        front.model.engine.state = EngineState.READY
+        assert answer.status_code == 409
+        why = f"no trial can begin: the engine headway-tiny is {engine_is}"
+        assert answer.json()["error"]["message"] == why
         assert state(client, 2) == "proposed"
 
 

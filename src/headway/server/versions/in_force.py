@@ -10,6 +10,7 @@ from headway.server.intake.model import Model
 from headway.server.intake.replicas import Replicas
 from headway.server.observe.logs import Log
 from headway.server.versions.retunable import check_retune, policies_of
+from headway.store.versions import VersionConflictError
 
 SERVER_ENDED = "the server was ended during its trial"
 UNTOLD = 0  # version of an engine that was told none: it runs the file's configuration
@@ -42,6 +43,12 @@ class InForce:
                 why = f"the engine {each.name} was {each.engine.state} during the trial"
                 return why, Outcome.TRIPPED
         return None
+
+    def check_ready(self) -> None:
+        """Check that all engines serve. Raises VersionConflictError."""
+        for each in self.engines:
+            if (state := each.engine.state) is not EngineState.READY:
+                raise VersionConflictError(f"no trial can begin: the engine {each.name} is {state}")
 
     def check(self, config: ServerConfig) -> None:
         """Check that all engines can change to a configuration. Raises SettingError."""

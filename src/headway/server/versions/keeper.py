@@ -126,6 +126,7 @@ class VersionKeeper:
         async with self._deciding:
             if self.live:
                 raise VersionConflictError(f"version {self.live.number} is on trial")
+            self.in_force.check_ready()
             found = await self.ask(self.versions.get, number)
             if found is None:
                 return None
