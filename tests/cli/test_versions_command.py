@@ -40,6 +40,9 @@ def test_a_version_is_proposed_shown_promoted_and_rolled_back(tmp_path, monkeypa
         listed = ["versions", "list", "--url", f"{url}/v1"]  # as the server prints its URL
         assert CliRunner().invoke(app, listed).exit_code == 0
         assert "only looking" in say("rollback", "2", "--why", "only looking")
+        assert "95 % at any time" in say("show", "2")
+        say("start", "2", "--alpha", "0.2")
+        assert "80 % at any time" in say("rollback", "2")
         assert "Version 2: promoted" in say("promote", "2")
         assert "Version 2: rolled back" in say("rollback", "2")
         file.write_text(CHANGE.replace("64", "32"))

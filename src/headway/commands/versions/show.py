@@ -49,14 +49,17 @@ def print_version(console: Console, version: Mapping[str, Any]) -> None:
     console.print(f"Version {version['number']}: {version['state']}", style="bold")
     for line in _about(version):
         console.print(Text(line))
+    sure = ""
     for event in version["events"]:
         why = f": {event['why']}" if event["why"] else ""
         console.print(Text(f"  {date(event['at'])}  {event['state']}, by {event['author']}{why}"))
         details = event["details"]
+        if plan := details.get("plan"):
+            sure = f"{100 * (1 - plan['alpha']):.12g} %"
         if measured := details.get("measured"):
-            console.print(Text(f"    {_measured(measured)}"))
+            console.print(Text(f"    {_measured(measured, sure)}"))
         if verdict := details.get("verdict"):
-            print_verdict(console, verdict)
+            print_verdict(console, verdict, sure)
 
 
 def _about(version: Mapping[str, Any]) -> Iterator[str]:
@@ -68,20 +71,29 @@ def _about(version: Mapping[str, Any]) -> Iterator[str]:
         yield f"  pressure: {version['pressure']} (owner: {version['owner']})"
 
 
-def _measured(measured: Mapping[str, Any]) -> str:
+def _measured(measured: Mapping[str, Any], sure: str) -> str:
     expected = measured["expected"]
     found = measured["change"]
     told = "nothing could be measured" if found is None else f"measured {found:+.1%}"
     ends = [measured["low"], measured["high"]]
     if None not in ends:
-        told += f" (95 %: {ends[0]:+.1%} to {ends[1]:+.1%})"
+        told += f" ({sure}: {ends[0]:+.1%} to {ends[1]:+.1%})"
     return f"{expected['figure']} of {expected['lane']}: expected {expected['change']:+.1%}, {told}"
 
 
-def print_verdict(console: Console, verdict: Mapping[str, Any]) -> None:
-    """Print a trial's figures: the candidate against the version in force."""
+def print_verdict(console: Console, verdict: Mapping[str, Any], sure: str) -> None:
+    """Print a trial's figures: the candidate against the version in force. sure: how likely the
+    intervals hold, in words: 1 less the trial's alpha."""
     table = Table(box=None, pad_edge=False)
-    for name in ("guardrail", "lane", "change", "95 % at any time", "pairs", "e-value", "needed"):
+    for name in (
+        "guardrail",
+        "lane",
+        "change",
+        f"{sure} at any time",
+        "pairs",
+        "e-value",
+        "needed",
+    ):
         table.add_column(name, justify="left" if name in ("guardrail", "lane") else "right")
     for each in verdict["evidence"]:
         change = "-" if each["change"] is None else f"{each['change']:+.1%}"
