@@ -1,5 +1,7 @@
 """The end of a trial while the store is away: the verdict is stored once it is back."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from headway.store.database import StoreError
@@ -43,6 +45,22 @@ def test_a_verdict_is_stored_once_the_store_is_back(tmp_path, away):
         until(lambda: client.get("/v1/versions").json()["trial"] is None)
         assert (state(client, 2), verdict(client)) == ("proposed", "ended")
         assert 'outcome="ended"} 1.0' in client.get("/metrics").text, "counted once"
+
+
+def test_a_verdict_that_is_not_stored_is_in_the_log(tmp_path, away):
+    said = []
+    log = SimpleNamespace(**dict.fromkeys(("debug", "info", "warning"), lambda *it, **values: None))
+    log.error = lambda what, **values: said.append((what, values))
+    with served(configured(tmp_path)) as (client, front):
+        front.versions.of_model("")._log = log
+        post(client, "", CHANGE)
+        post(client, "/2/start", {**SHORT, "longest": "200ms"})
+        until(lambda: said)
+        away.is_back = True
+    what, values = said[0]
+    assert what == "the end of the trial is not stored"
+    assert (values["version"], values["state"], values["why"]) == (2, "proposed", "away")
+    assert values["verdict"].startswith("its time is over")
 
 
 def test_a_rollback_concludes_a_trial_whose_end_is_not_stored(tmp_path, away):

@@ -259,8 +259,9 @@ class VersionKeeper:
                     if self.live is live:
                         await self._conclude(live)
             except (StoreError, VersionConflictError) as error:
-                why = {"version": live.number, "why": str(error)}
-                self._log.error("the end of the trial is not stored", **why)
+                event = ending(live, clock.unix())
+                lost = {"version": live.number, "state": event.state, "verdict": event.why}
+                self._log.error("the end of the trial is not stored", **lost, why=str(error))
                 if isinstance(error, VersionConflictError):  # another server has decided
                     return
                 await asyncio.sleep(AGAIN)
