@@ -23,7 +23,7 @@ from headway.commands.tune.candidate import (
 from headway.commands.tune.options import TuneOptions
 from headway.commands.tune.ranking import by_cost, finalists
 from headway.commands.tune.site import Site, read_back
-from headway.commands.tune.trial import Score, longest_step
+from headway.commands.tune.trial import Score, Trial, longest_step, run_trial
 from headway.commands.tune.tune import run_tune
 from headway.commands.tune.tune_report import FIRST_LINE, check_outs, write_json
 from headway.core.lane import Budget, Lane, Share
@@ -414,8 +414,21 @@ def scored(cost, good=100):
 
 
 def test_the_cost_of_a_request_is_of_those_that_its_device_time_served():
-    score = replace(scored(6.0), offered={"chat": 100, "night": 900}, ended=300)
+    score = replace(scored(6.0), offered={"chat": 100, "night": 900}, served=300)
     assert score.cost == 0.02, "700 of the backlog were answered in the warm-up"
+
+
+def test_requests_that_are_turned_away_make_no_request_cheaper(tmp_path):
+    """At a rate far beyond what it can do, most requests are dropped at their limit."""
+    (tmp_path / "hurried.yaml").write_text(LANES.replace("{ttft: 60}", "{ttft: 60, queue: 50}"))
+    write_cost_file(CALIBRATION, tmp_path / "cost.json")
+    options = TuneOptions(tmp_path / "cost.json", lanes=tmp_path / "hurried.yaml", requests=200)
+    tuned = tuning.prepare_tuning(options)
+    setup = tuned.site.setup(Candidate("first-come", 2, 64))
+    score = run_trial(Trial(tuned.course, setup, 200.0, (0,)))
+    offered, good = sum(score.offered.values()), sum(score.good.values())
+    assert good <= score.served < offered / 2
+    assert score.cost == score.device_seconds / score.served
 
 
 def test_a_gain_of_less_than_two_percent_changes_nothing():

@@ -76,7 +76,7 @@ class Score:
     offered: Mapping[str, int]
     tallies: Tallies  # by lane and block of time, for the interval of a capacity
     device_seconds: float  # of all steps
-    ended: int  # requests that these steps served or turned away
+    served: int  # requests that these steps served; whoever is turned away makes none cheaper
     step: int  # nanoseconds: p95 of the steps' or groups' times, in the window where it is longest
 
     @property
@@ -91,8 +91,8 @@ class Score:
 
     @property
     def cost(self) -> float:
-        """Device-seconds per request."""
-        return self.device_seconds / max(1, self.ended)
+        """Device-seconds per served request."""
+        return self.device_seconds / max(1, self.served)
 
 
 def run_trial(trial: Trial) -> Score:
@@ -106,7 +106,7 @@ def run_trial(trial: Trial) -> Score:
         offered={name: sum(each.lanes[name].offered for each in figures) for name in lanes},
         tallies=sum_repeats([each.tallies for each in figures]),
         device_seconds=sum(each.engine.busy * each.engine.seconds for each in figures),
-        ended=sum(each.engine.ended for each in figures),
+        served=sum(round(e.engine.requests_per_second * e.engine.seconds) for e in figures),
         step=max(step for _, step in served),
     )
 
