@@ -116,6 +116,8 @@ def test_at_a_given_rate_the_cheapest_that_keeps_every_lane_is_taken(tmp_path, f
     held = found["held_out"]["recommended"]
     assert (status, found["rate"], held["at_rate"]) == (0, 8.0, 8.0)
     assert "device-ms" in said and held["device_ms_per_request"] > 0
+    assert held["n"] < 100
+    assert f"by too few requests to be sure (n {held['n']} of " in " ".join(said.split())
 
 
 def test_a_rate_that_nothing_keeps_is_refused_with_the_lane(tmp_path, few):

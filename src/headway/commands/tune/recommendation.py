@@ -78,24 +78,31 @@ class Recommendation:
             kept = "keeps" if self.evidence.rate else "does not keep"
             where = " on held-out windows" if self.is_checked else " on the tuning windows"
             cost = f"{1e3 * self.evidence.score.cost:.3g} device-ms a request"
-            return f"{text}: {kept} every lane at {rate:.3g} {UNIT}{where}, with {cost}."
+            few = self._few(self.evidence)
+            return f"{text}: {kept} every lane at {rate:.3g} {UNIT}{where}, with {cost}{few}."
         where = "Held-out windows" if self.is_checked else "Tuning windows, not checked"
         return f"{text}. {where}: {self.said(self.evidence)}."
 
     def said(self, rated: Rated) -> str:
         """A capacity or a cost in words."""
+        few = self._few(rated)
         if self.setting.rate:
             kept = "every lane kept" if rated.rate else "a lane is not kept"
-            return f"{kept}; {1e3 * rated.score.cost:.3g} device-ms a request"
-        sure = rated.found.sure
-        if rated.rate and not sure.is_enough:
-            more = ceil(self.setting.requests * 1.1 * ENOUGH_REQUESTS / max(1, sure.counted))
-            return (
-                f"{rated.rate:.3g} {UNIT}, by too few requests to be sure (n {sure.counted} of "
-                f"{sure.lane}; 95 % needs {ENOUGH_REQUESTS}): take --requests {more} or a longer "
-                "trace"
-            )
+            return f"{kept}; {1e3 * rated.score.cost:.3g} device-ms a request{few}"
+        if few:
+            return f"{rated.rate:.3g} {UNIT}{few}"
         return capacity_sentence(rated.found, self.setting.scope)
+
+    def _few(self, rated: Rated) -> str:
+        """That a rate was kept by too few requests, in words; empty: by enough, or not kept."""
+        sure = rated.found.sure
+        if not rated.rate or sure.is_enough:
+            return ""
+        more = ceil(self.setting.requests * 1.1 * ENOUGH_REQUESTS / max(1, sure.counted))
+        return (
+            f", by too few requests to be sure (n {sure.counted} of {sure.lane}; 95 % needs "
+            f"{ENOUGH_REQUESTS}): take --requests {more} or a longer trace"
+        )
 
     def attained(self, score: Score) -> str:
         """The attainment of each lane, in words."""
