@@ -78,6 +78,16 @@ def test_a_healthy_run_hurts_nowhere_and_says_why(cases):
     )
 
 
+def test_too_few_misses_are_said_not_to_be_enough(cases):
+    evidence = cases("window too long")[0]
+    late = [each.row for each in missed_requests(evidence)[:4]]
+    found = diagnose(replace(evidence, requests=tuple(late)))
+    assert not found.hurts and DiagnosisReport(found, "").sentence == (
+        "Nothing is known to hurt: 0 % of 4 requests met their limits, and fewer than 5 that did "
+        "not may be chance."
+    )
+
+
 def test_without_a_cost_model_a_neighbour_shows_and_a_drift_is_said_to_be_unknown():
     evidence, _ = journal_evidence(small_world.neighbour(StepCost()), StepCost())
     found = diagnose(evidence)

@@ -52,6 +52,9 @@ class DiagnosisReport:
                 return "Nothing is known to hurt: no request with a limit was answered or late."
             if not found.offered:
                 return "Nothing hurts: no request has a limit that it could miss."
+            if found.attainment < KEPT:
+                few = f"fewer than {found.few} that did not may be chance"
+                return f"Nothing is known to hurt: {kept}, and {few}."
             why = f"{kept}, and {share(KEPT)} count as healthy"
             return f"Nothing hurts: {why}. {found.missed} missed one."
         if (first := found.first) and not found.by_rows:
