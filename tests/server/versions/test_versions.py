@@ -7,16 +7,19 @@ from contextlib import contextmanager
 
 import httpx2
 import pytest
+from sqlalchemy import select
 
 from headway.core.cost.step_cost import StepCost
 from headway.executor.fake import FakeExecutor
+from headway.rollout.proposal import digest_of
 from headway.rollout.trial import Trial
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.engine.handle import EngineState
 from headway.server.reload import ModelKeys, Reloading
 from headway.store import versions
-from headway.store.database import StoreError
+from headway.store.database import Database, StoreError
+from headway.store.tables import VERSIONS
 from tests.server.running_server import Quiet, by_budgets, serving, until
 
 ADMIN, USER = "hw-admin", "hw-user"
@@ -140,6 +143,26 @@ def test_a_promoted_version_is_in_force_at_once_and_after_a_restart(tmp_path):
     with served(other) as (client, front):
         found = client.get("/v1/versions").json()
         assert found["promoted"] == 3 and found["data"][2]["reason"].endswith("was changed")
+
+
+def test_a_promoted_version_stays_when_headway_has_a_new_setting(tmp_path):
+    """The file's version is stored as by a headway that did not have one of the settings."""
+    config = configured(tmp_path)
+    with served(config) as (client, _):
+        post(client, "", CHANGE)
+        post(client, "/2/promote")
+    database = Database(config.versions.store, alone=False)
+    with database.begin() as connection:
+        chosen = VERSIONS.c.number == 1
+        content = json.loads(connection.execute(select(VERSIONS.c.content).where(chosen)).scalar())
+        for lane in content["config"]["lanes"].values():
+            del lane["chunk"]
+        values = {"content": json.dumps(content), "digest": digest_of(content["config"])}
+        connection.execute(VERSIONS.update().where(chosen).values(values))
+    database.close()
+    with served(config) as (client, _):
+        found = client.get("/v1/versions").json()
+        assert (found["promoted"], len(found["data"])) == (2, 2)
 
 
 class Traffic:

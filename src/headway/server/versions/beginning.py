@@ -1,9 +1,13 @@
 """Which version of a model a server begins with (version_to_begin)."""
 
+from collections.abc import Mapping
+from typing import Any
+
+from headway.errors import SettingError
 from headway.rollout.proposal import Proposal, digest_of
 from headway.server import clock
 from headway.server.config.config import ServerConfig
-from headway.server.config.versioned import versioned
+from headway.server.config.versioned import versioned, with_version
 from headway.server.versions.ending import OURSELVES
 from headway.store.versions import (
     ON_TRIAL,
@@ -32,9 +36,18 @@ def version_to_begin(model: str, base: ServerConfig, versions: Versions) -> Stor
             versions.happen(each.number, VersionEvent(ROLLED_BACK, now, OURSELVES, why))
     files = [each for each in found if each.is_file]
     promoted = [each for each in found if each.state == PROMOTED]
-    if promoted and files and files[-1].digest == digest_of(own):
+    if promoted and files and _filled_in(base, files[-1]) == own:
         return promoted[0]
     why = f"{FILE} was changed" if files else FILE
     content = Proposal(own, FILE, why, model=model).as_json()
     event = VersionEvent(PROMOTED, now, FILE, why)
     return versions.add(content, digest_of(own), event, is_file=True)
+
+
+def _filled_in(base: ServerConfig, version: StoredVersion) -> Mapping[str, Any]:
+    """What a version holds, with the defaults of settings that headway did not have when it was
+    stored; empty: this headway has not all of its settings."""
+    try:
+        return versioned(with_version(base, version.content["config"], ""))
+    except SettingError:
+        return {}
