@@ -88,6 +88,14 @@ def test_what_is_written_is_what_was_found_and_a_server_takes_it(tmp_path, few):
     assert found["vllm"]["arguments"].startswith(f"--max-num-seqs {config.engine.slots} ")
 
 
+def test_a_link_to_the_settings_stays_a_link(tmp_path, few):
+    (tmp_path / "kept.yaml").write_text(FIRST_LINE)
+    (tmp_path / "headway.yaml").symlink_to("kept.yaml")
+    _, _, options = tuned(tmp_path, requests=10)
+    assert options.out.is_symlink()
+    assert list(read_back(tmp_path / "kept.yaml").lanes) == ["chat", "voice"]
+
+
 def test_what_it_is_compared_with_has_no_more_slots_than_the_cost_file():
     for most, slots in ((8, 8), (64, 32)):
         made = SimpleNamespace(site=site(), most_slots=most)

@@ -60,14 +60,10 @@ def write_json(plain: Mapping[str, Any], path: Path) -> None:
 
 def write_config(found: Recommendation, path: Path) -> None:
     """Write the file whole or not at all, once the server's own reader has accepted it."""
-    beside = path.with_name(f"{path.name}.part")
     body = yaml.safe_dump(dict(found.plain), sort_keys=False, default_flow_style=None, width=100)
-    try:
+    with replacing(path) as beside:
         beside.write_text(f"{comments(found)}\n{body}", encoding="utf-8")
         read_back(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 def comments(found: Recommendation) -> str:

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from headway.commands.output_file import replacing
 from headway.commands.tune.pipeline.found import Found, said
 from headway.commands.tune.tune_report import FIRST_LINE, WIDTH, write_json
 from headway.pipelines.simulated.plan import read_plan
@@ -16,14 +17,10 @@ from headway.pipelines.simulated.plan import read_plan
 
 def keep(found: Found, path: Path, json_path: Path | None) -> None:
     """Write the file whole or not at all, once it could be read back; and the JSON if wanted."""
-    beside = path.with_name(f"{path.name}.part")
     body = yaml.safe_dump(found.plan.plain, sort_keys=False, default_flow_style=None, width=100)
-    try:
+    with replacing(path) as beside:
         beside.write_text(f"{_comments(found)}\n{body}", encoding="utf-8")
         read_plan(beside)
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
     if json_path is not None:
         write_json(found.as_json(), json_path)
 
