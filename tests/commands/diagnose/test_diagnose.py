@@ -622,6 +622,13 @@ def counts(good, late, lane="chat"):
     return {f"{name}_good": good, f"{name}_late": late}
 
 
+def test_a_live_server_without_requests_is_not_said_to_be_healthy():
+    found = live({}, {})
+    assert not found.hurts and DiagnosisReport(found, "").sentence == (
+        "Nothing is known to hurt: no request ended between the two looks."
+    )
+
+
 def test_a_live_server_where_nothing_hurts_gets_no_advice():
     lost = {"vllm:num_preemptions_total": 30.0, "headway_batch_slots": 64.0}
     for outcomes in (counts(400.0, 4.0), counts(0.0, 4.0)):

@@ -50,6 +50,8 @@ class DiagnosisReport:
         if not found.hurts:
             if not found.offered and self.left_out:
                 return "Nothing is known to hurt: no request with a limit was answered or late."
+            if not found.offered and not found.by_rows:
+                return "Nothing is known to hurt: no request ended between the two looks."
             if not found.offered:
                 return "Nothing hurts: no request has a limit that it could miss."
             if found.attainment < KEPT:
