@@ -14,7 +14,7 @@ from headway.core.request import NEVER
 from headway.errors import CheckpointError, SettingError, first_line
 from headway.executor.encoder.families import FAMILIES, check_positions, is_classifier, refusals
 from headway.executor.torch.config.config_reader import ConfigReader, read_json
-from headway.executor.torch.loading.stored_tensors import stored_tensors
+from headway.executor.torch.config.stored_tensors import stored_tensors
 from headway.executor.torch.memory.free_memory import free_on_default_device
 from headway.executor.torch.memory.memory_plan import human_bytes
 from headway.vectors.model_card import ModelCard, read_card

@@ -9,8 +9,8 @@ from safetensors import SafetensorError
 
 from headway.errors import CheckpointError, HeadwayError, first_line
 from headway.executor.torch.config.config_reader import read_json
+from headway.executor.torch.config.stored_tensors import stored_tensors
 from headway.executor.torch.loading.checkpoint import FLOAT_DTYPES, locate
-from headway.executor.torch.loading.stored_tensors import stored_tensors
 
 CONFIG = "adapter_config.json"
 WEIGHTS = ("*.json", "*.safetensors")

@@ -17,7 +17,7 @@ from headway.executor.load import TORCH
 from headway.executor.precision import ITEMSIZES
 from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.model_config import read_config
-from headway.executor.torch.loading.stored_tensors import stored_tensors
+from headway.executor.torch.config.stored_tensors import stored_tensors
 from headway.executor.torch.loading.weight_bytes import stored_bytes, weight_bytes
 from headway.executor.torch.memory.free_memory import DRIVERS, free_on_host
 from headway.executor.torch.memory.memory_plan import (

@@ -202,3 +202,19 @@ def test_half_precision_is_computed_in_the_dtype_the_cpu_is_fast_at_by_default(
     assert load(folder, dtype="float32").dtype == "float32"
     assert load(folder, dtype="bfloat16").dtype == "bfloat16"
     assert read_config(folder).precision("", "cuda") == Precision("bfloat16")
+
+
+@pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
+def test_without_a_dtype_the_one_of_the_weights_counts(folder, stored):
+    """The norms may be in another one."""
+    rewrite(folder, lambda t: t.update({n: x.to(stored) for n, x in t.items() if n != NORM}))
+    config = json.loads((folder / "config.json").read_text())
+    named = config.pop("dtype")
+    (folder / "config.json").write_text(json.dumps(config))
+    assert f"torch.{read_config(folder).dtype}" == str(stored)
+    (folder / "config.json").write_text(json.dumps(config | {"torch_dtype": named}))
+    assert read_config(folder).dtype == named, "what it names counts"
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / FILE).write_bytes(b"")
+    assert read_config(folder).dtype == "float32"
+    refused(folder, "damaged")

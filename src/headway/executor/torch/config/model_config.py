@@ -10,7 +10,7 @@ from typing import Literal, cast
 
 from headway.errors import CheckpointError, SettingError, UnsupportedModelError
 from headway.executor.precision import ITEMSIZES, Precision, read_precision
-from headway.executor.torch.config.config_reader import ConfigReader, Raw, read_json, shortened
+from headway.executor.torch.config.config_reader import ConfigReader, Raw, shortened
 from headway.executor.torch.config.families import (
     CAUSAL,
     FAMILIES,
@@ -19,6 +19,7 @@ from headway.executor.torch.config.families import (
     Family,
     family_of,
 )
+from headway.executor.torch.config.files import CONFIG, GENERATION, read_files
 from headway.executor.torch.config.labels import read_labels
 from headway.executor.torch.config.modules import longest_text, read_answer_tokens
 from headway.executor.torch.config.positions import (
@@ -32,7 +33,6 @@ from headway.executor.torch.config.scales import Scales, read_scales
 Activation = Literal["silu", "gelu_pytorch_tanh"]
 ACTIVATIONS: tuple[Activation, ...] = ("silu", "gelu_pytorch_tanh")
 HALF_DTYPES = "float16", "bfloat16"  # stored in 16 bits
-GENERATION = "generation_config.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,12 +102,12 @@ def read_config(folder: Path) -> ModelConfig:
     Raises CheckpointError if config.json is missing or a value is invalid, UnsupportedModelError
     (which names the keys) if they ask for something this executor lacks.
     """
-    return _with_modules(parse_config(*read_files(folder), str(folder / "config.json")), folder)
+    return _with_modules(parse_config(*read_files(folder), str(folder / CONFIG)), folder)
 
 
 def examine_folder(folder: Path) -> tuple[ModelConfig | None, tuple[str, ...]]:
     """As `examine`, for a checkpoint's folder."""
-    config, refused = examine(*read_files(folder), str(folder / "config.json"))
+    config, refused = examine(*read_files(folder), str(folder / CONFIG))
     return config and _with_modules(config, folder), refused
 
 
@@ -122,13 +122,6 @@ def _with_modules(config: ModelConfig, folder: Path) -> ModelConfig:
         why = f"{config.architecture} has no logits of the tokens {answers}"
         raise CheckpointError(f"{folder}: {why}, which are to be its score")
     return replace(config, generates=False, labels=1, answers=answers)
-
-
-def read_files(folder: Path) -> tuple[Raw, Raw]:
-    """Read both JSON objects; the second is empty if its file is missing."""
-    raw = read_json(folder / "config.json")
-    path = folder / GENERATION
-    return raw, read_json(path) if path.is_file() else {}
 
 
 def parse_config(raw: Raw, generation: Raw, where: str = "config.json") -> ModelConfig:

@@ -7,8 +7,8 @@ from safetensors import SafetensorError
 
 from headway.executor.precision import Precision
 from headway.executor.torch.config.model_config import ModelConfig
+from headway.executor.torch.config.stored_tensors import stored_tensors
 from headway.executor.torch.cpu.build import can_be_built
-from headway.executor.torch.loading.stored_tensors import stored_tensors
 from headway.executor.torch.loading.tensor_names import EMBED, HEAD, layer_tensors, tensor_shapes
 
 PANEL, FOUR = 64, 4  # outputs and inputs of matrices in 8 bits are padded to these (cpu/native)
