@@ -212,6 +212,7 @@ def test_unsupported_fields_are_refused_by_name(field):
         (completion, {"prompt": ["a"] * 129}, "prompt", "128"),
         (completion, {"prompt": None}, "prompt", "valid string"),
         (completion, {"logit_bias": {"x": 1}}, "logit_bias", "'x' is not a token id"),
+        (completion, {"logit_bias": {"5": 1, "05": 2}}, "logit_bias", "'05' is not a token id"),
         (completion, {"logit_bias": {"1": 101}}, "logit_bias.1", "less than or equal to 100"),
         (completion, {"suffix": "x"}, "suffix", "not supported"),
         (completion, {"best_of": 2}, "best_of", "not supported"),

@@ -201,6 +201,7 @@ def _or(value: float | None, default: float) -> float:
 def _bias(bias: dict[str, float]) -> dict[int, float]:
     """The bias by token id; in JSON the ids are strings. Raises Problem."""
     for key in bias:
-        if not (key.isascii() and key.isdigit() and len(key) < 10):
+        # Not 05: beside 5 it would be the same token once more, with another bias.
+        if not (key.isascii() and key.isdigit() and len(key) < 10 and key == str(int(key))):
             raise wrong(f"'logit_bias': {key!r} is not a token id", "logit_bias")
     return {int(key): value for key, value in bias.items()}
