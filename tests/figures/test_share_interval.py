@@ -1,10 +1,13 @@
 """How sure a share is: by blocks of time, and exact where all requests are alike."""
 
+from random import Random
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headway.figures.intervals.block_bootstrap import mean_interval
+from headway.figures.capacity_interval import BLOCKS
+from headway.figures.intervals.block_bootstrap import TAKEN, mean_interval, middle
 from headway.figures.intervals.share_interval import exact_interval, share_interval
 
 WINDOW = (0, 1_000)
@@ -39,6 +42,24 @@ def test_where_some_are_good_blocks_are_drawn():
     some = asked(*[1] * 30, 0, *[1] * 9)
     assert exact_interval(some, 0.95) is None
     assert share_interval(some, WINDOW, 0.95) == mean_interval(some, WINDOW, 0.95)
+
+
+@pytest.mark.parametrize("covered, ends", [(0.9, (15, 384)), (0.95, (6, 393))])
+def test_few_blocks_take_more_of_the_draws(covered, ends):
+    found = middle(list(range(400)), covered)
+    assert (found.low, found.high) == ends
+    stats = pytest.importorskip("scipy.stats")
+    wide = (BLOCKS / (BLOCKS - 1)) ** 0.5 * stats.t.ppf((1 + covered) / 2, BLOCKS - 1)
+    assert TAKEN[covered] == pytest.approx(1 - 2 * stats.norm.sf(wide), abs=5e-4)
+
+
+def test_an_interval_holds_the_true_share_about_as_often_as_it_says():
+    draw, held = Random("shares"), 0
+    for _ in range(100):
+        good = asked(*[int(draw.random() < 0.8) for _ in range(100)])
+        found = share_interval(good, WINDOW, 0.95)
+        held += found.low <= 0.8 <= found.high
+    assert 92 <= held <= 99
 
 
 def test_too_few_requests_have_no_interval():

@@ -28,7 +28,7 @@ from headway.figures.lane_figures import has_tpot
 from headway.figures.percentile import MIN_BEYOND, percentile
 from headway.runs.outcome import Outcome
 
-COVERED = 0.95  # share of the draws inside the interval
+COVERED = 0.95  # share of cases in which the interval holds the true difference
 PERCENTS = (50, 95)
 IN_BUDGET = "in budget"
 Window = tuple[int, int]  # nanoseconds: from the end of the warm-up to the last arrival

@@ -10,9 +10,9 @@ from headway.report.formatting import NOT_SAID, milliseconds, share
 HEAD = ["", "n", "first", "second", "difference", "95 % interval", "second is"]
 UNITS = (
     "Times in ms, from the scheduled arrival; shares in points of a hundred. Difference: the "
-    "second less the first. Interval: where 95 % of the draws lie when blocks of time are drawn "
-    "again; of two shares that are of all or of none, by Clopper and Pearson. Unclear: it holds 0. "
-    "-: too few requests, or all of them came at about one time."
+    "second less the first. Interval: from blocks of time that are drawn again; of two shares that "
+    "are of all or of none, by Clopper and Pearson. Unclear: it holds 0. -: too few requests, or "
+    "all of them came at about one time."
 )
 
 

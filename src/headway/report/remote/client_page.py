@@ -9,8 +9,8 @@ from headway.report.page.page_tables import METRICS
 from headway.report.remote import client_description, client_tables
 
 NOTES = (
-    "Milliseconds from the scheduled arrival, warm-up excluded. In brackets: where 90 % of "
-    "the draws of a block bootstrap lie. TTFT: first text. TPOT: mean time per token after it. "
+    "Milliseconds from the scheduled arrival, warm-up excluded. In brackets: 90 % intervals, from "
+    "blocks of time that are drawn again. TTFT: first text. TPOT: mean time per token after it. "
     "ITL: each gap between two pieces of text. E2E: the end. -: too few (p50 needs 10, p95 100, "
     "p99 500, p99.9 5,000). never: not within the run. The mean is of what came.",
     "n: requests offered after the warm-up, without callers that were made to leave. In budget: "
