@@ -10,7 +10,8 @@ from headway.report import report_json
 from headway.report.analysis import Analysis
 from headway.report.formatting import milliseconds
 from headway.report.page.page_tables import summary
-from headway.report.verdict import limited, standings, verdict
+from headway.report.verdict import MOST_FEW, caution, limited, standings, verdict
+from headway.traffic.from_yaml import read_endpoints
 from tests.commands.small_comparison import compared
 
 
@@ -42,3 +43,20 @@ def test_the_summary_of_two_repeats_names_a_time_of_one_of_them(tmp_path):
     times = [cell for name, cell in zip(head, row, strict=True) if name == "TTFT p50"]
     lanes = [found.latency["static"][lane][0] for lane in limited(found)]
     assert times == [milliseconds(each.ttft_p50) for each in lanes] and times
+
+
+def test_of_many_endpoints_with_few_requests_those_with_the_fewest_are_named(tmp_path):
+    lane = "{arrivals: poisson, prompt: 9, answer: 2, budget: {ttft: 500}, weight: %d}"
+    text = "".join(f"lane-{number:02}: {lane % (1 + number)}\n" for number in range(12))
+    (tmp_path / "lanes.yaml").write_text(text)
+    services = read_endpoints(tmp_path / "lanes.yaml")
+    assert compared(tmp_path, None, services, rate=9.0, strategies="static")[0] == 0
+    found = Analysis(report_json.read(tmp_path / "report.json"))
+    offered = found.first("static").offered
+    lanes = limited(found)
+    assert len(lanes) > MOST_FEW and max(offered.values()) < 100
+    said = caution(found)
+    named = [name for name in lanes if f"{name} {offered[name]}" in said]
+    assert len(named) == MOST_FEW and f", and {len(lanes) - MOST_FEW} more endpoints): " in said
+    rest = [offered[name] for name in lanes if name not in named]
+    assert max(offered[name] for name in named) <= min(rest)

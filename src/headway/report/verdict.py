@@ -16,6 +16,7 @@ from headway.report.analysis import Analysis
 from headway.report.formatting import duration, share
 
 SURE = 0.95  # the coverage of a share's interval
+MOST_FEW = 8  # so many endpoints with few requests are named
 NAMED = 3  # up to this many strategies that fall short are named one by one
 
 
@@ -149,7 +150,10 @@ def caution(found: Analysis) -> str:
     few = {lane: offered[lane] for lane in limited(found) if offered[lane] < ENOUGH_REQUESTS}
     if not few:
         return ""
-    counts = ", ".join(f"{lane} {count:,}" for lane, count in few.items())
+    fewest = sorted(few, key=lambda lane: few[lane])[:MOST_FEW]  # of many, the worst off
+    counts = ", ".join(f"{lane} {count:,}" for lane, count in few.items() if lane in fewest)
+    if len(few) > MOST_FEW:
+        counts += f", and {len(few) - MOST_FEW} more endpoints"
     return (
         f"Few requests ({counts}): to be sure of {share(REQUIRED_ATTAINMENT)} takes "
         f"{ENOUGH_REQUESTS} of each endpoint."
