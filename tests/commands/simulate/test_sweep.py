@@ -613,6 +613,7 @@ def test_a_sweep_of_another_setting_has_no_capacity_and_no_knee(tmp_path):
     assert [point["value"] for point in plain["points"]] == [2, 16]
     html = (tmp_path / "sweep.html").read_text()
     assert "against slots" in html and "Capacity at" not in html
+    assert " at every point</dd>" in html, "neither faster nor slower"
     assert "Memory of more slots" not in html, "as many as the fit covers"
     assert "; slots 2" in plain["points"][0]["rules"]["dynamic-lanes"]
 

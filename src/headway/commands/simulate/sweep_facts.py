@@ -38,9 +38,8 @@ def facts(sweep: SweepJson) -> list[tuple[str, str]]:
         lines.append(("Offered", text))
         counts = sorted({sum(each["offered"].values()) for each in sweep["points"]})
         many = len(sweep["points"]) > 1
-        amount = (
-            f"the same {counts[0]:,} at every point, faster or slower" if many else f"{counts[0]:,}"
-        )
+        pace = ", faster or slower" if sweep["setting"] in ("rate", "load") else ""
+        amount = f"the same {counts[0]:,} at every point{pace}" if many else f"{counts[0]:,}"
         if len(counts) > 1:
             amount = f"{counts[0]:,} to {counts[-1]:,}"
         lines.append(("Requests", amount))
