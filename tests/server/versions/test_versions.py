@@ -336,6 +336,10 @@ def test_states_and_numbers_that_do_not_fit_are_said(tmp_path):
         said = post(client, "/1/rollback").json()["error"]["message"]
         assert "no version before" in said
         post(client, "", CHANGE)
+        for path, body in (("", {**CHANGE, "reason": "a\0b"}), ("/2/reject", {"why": "\0"})):
+            answer = post(client, path, body)
+            assert answer.status_code == 400
+            assert "has no NUL character" in answer.json()["error"]["message"]
         assert post(client, "/2/reject", {"why": "no"}).json()["state"] == "rejected"
         assert post(client, "/2/start").status_code == 409
         assert post(client, "/2/promote", {"wy": "x"}).status_code == 400

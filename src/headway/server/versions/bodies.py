@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from headway.core.request import NEVER
 from headway.errors import SettingError
@@ -11,7 +11,14 @@ from headway.rollout.plan import HardStop, TrialPlan
 from headway.rollout.proposal import Expectation, Proposal
 from headway.server.config.durations import Duration
 
-Text = Annotated[str, Field(max_length=2_000)]
+
+def _without_nul(text: str) -> str:
+    if "\0" in text:
+        raise SettingError("a text has no NUL character: PostgreSQL cannot keep it")
+    return text
+
+
+Text = Annotated[str, Field(max_length=2_000), AfterValidator(_without_nul)]
 Share = Annotated[float, BeforeValidator(lambda value: float(value))]
 PLAN, STOP = TrialPlan(), HardStop()
 LEAST_SLICE = 10_000_000  # nanoseconds; engines change versions between steps, in milliseconds
