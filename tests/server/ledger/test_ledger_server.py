@@ -2,7 +2,9 @@
 
 import json
 import threading
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from urllib.parse import quote
 
 import httpx2
@@ -11,6 +13,7 @@ import psycopg
 import pytest
 
 from headway.core.accounts.rules import Rule
+from headway.errors import DrainingError
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.engine.handle import EngineState
@@ -239,6 +242,51 @@ def test_refused_cancelled_and_abandoned_requests_have_rows_too(tmp_path):
         ("cancelled", "cancelled"),
         ("cancelled", "client_gone"),
     }
+    assert exact(tmp_path)
+
+
+@contextmanager
+def running(tmp_path):
+    """Gives a front, and what lets its one request go on, whose first step has been computed."""
+    permitted = Permitted()
+    with (
+        serving(config_of(tmp_path), permitted.engine) as (url, front),
+        client_of(url) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        asked = pool.submit(client.post, PATH, json=BODY)
+        permitted.permits.release(1)
+        until(lambda: permitted.asked == 2)
+
+        def ends():
+            permitted.permits.release(1_000)
+            return asked.result(30).status_code
+
+        yield front, ends
+
+
+def test_the_time_of_a_request_is_open_until_it_ends_however_often_it_is_written(tmp_path):
+    with running(tmp_path) as (front, ends):
+        (writer,) = front.ledger.writers
+        number = writer._number
+        until(lambda: writer._number > number + 3)
+        spent = Counter()
+        for row in stored(tmp_path, MINUTES):
+            spent[row["account"]] += row["nanoseconds"]
+        assert spent["open"] > 0 and not spent["unrecorded"]
+        assert ends() == 200
+    assert exact(tmp_path)
+
+
+def test_what_a_drain_cuts_short_has_its_device_time(tmp_path):
+    """Its engine tells of it, although its caller has been told to ask another server."""
+    with running(tmp_path) as (front, ends):
+        (call,) = front.model.admission._calls.values()
+        front.model.engine.loop.call_soon_threadsafe(call.tell, DrainingError("closing"))
+        assert ends() == 503
+        until(lambda: stored(tmp_path))
+    (row,) = stored(tmp_path)
+    assert (row["finish"], row["code"]) == ("cancelled", "draining") and row["device_ns"] > 0
     assert exact(tmp_path)
 
 
