@@ -54,6 +54,17 @@ def test_of_many_strategies_the_best_and_the_baseline_come_first(open_page, fold
         assert whole.last.is_visible()
 
 
+def test_a_long_name_leaves_half_of_a_phone_to_the_figures(open_page, tmp_path):
+    name = "as-we-run-it-today-with-chunks-of-64"
+    (tmp_path / "ways.yaml").write_text(
+        f"{name}: {{join: {{continuous: {{size: 8}}}}, chunk: {{fixed: 64}}, step_tokens: 72}}\n"
+    )
+    assert compared(tmp_path, strategies=str(tmp_path / "ways.yaml"))[0] == 0
+    page = open_page(tmp_path / "report.html", 390)
+    cell = page.locator("#summary tbody td").first
+    assert cell.text_content().startswith(name) and cell.bounding_box()["width"] < 390 / 2
+
+
 def test_a_phone_shows_each_strategys_endpoint_of_the_least_attainment(open_page, folder, found):
     page = open_page(folder / "report.html", 390)
     said = page.locator("figure.first .on-phone text.value").all_text_contents()

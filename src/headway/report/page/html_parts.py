@@ -8,6 +8,7 @@ from itertools import accumulate, cycle
 from headway.strategies.registry import CHUNKED_PREFIX, DYNAMIC_GLOBAL, DYNAMIC_LANES, REGISTRY
 
 SHOWN = 5  # how many lines are shown at first
+LONG = 26  # letters of a row's name: a longer one is broken where it would hide the figures
 
 
 def table(
@@ -21,8 +22,9 @@ def table(
     groups: headings above the head, and how many columns each spans."""
     firsts = set(accumulate(span for _, span in groups))
 
-    def kind(column: int) -> str:
+    def kind(column: int, cell: str = "") -> str:
         kinds = ["words"] * (column < words) + ["first"] * (column in firsts)
+        kinds += ["long"] * (not column and len(cell) > LONG)
         return f' class="{" ".join(kinds)}"' if kinds else ""
 
     above = "".join(f'<th colspan="{span}">{escape(heading)}</th>' for heading, span in groups)
@@ -30,7 +32,7 @@ def table(
     top = "".join(f"<th{kind(k)}>{escape(cell)}</th>" for k, cell in enumerate(head))
     body = "".join(
         "<tr>"
-        + "".join(f"<td{kind(k)}>{escape(cell)}</td>" for k, cell in enumerate(row))
+        + "".join(f"<td{kind(k, cell)}>{escape(cell)}</td>" for k, cell in enumerate(row))
         + "</tr>"
         for row in rows
     )
