@@ -55,6 +55,25 @@ def test_a_route_tells_its_model_when_the_answer_should_have_ended():
         assert 30e9 < due.due - due.arrived <= 60e9 and free.due == NEVER
 
 
+def test_the_time_in_line_of_a_routes_attempt_begins_with_the_attempt():
+    config = ServerConfig(
+        models=[{"name": "one"}],
+        lanes={"chat": {"queue": "5s"}},
+        routes={"safe": {"fallback": ["one"]}},
+    )
+    with serving(config, engine=fake) as (url, front):
+        sent, submit = [], front.model.engine.submit
+
+        def heard_by(requests, *more):
+            sent.extend(requests)
+            submit(requests, *more)
+
+        front.model.engine.submit = heard_by
+        assert ask(url, prompt="one two", max_tokens=4, model="safe").status_code == 200
+        (attempt,) = sent
+        assert attempt.start_by - attempt.arrived == 5_000_000_000
+
+
 def test_a_wrong_value_is_refused_and_named():
     with serving(engine=fake) as (url, _):
         error = ask(url, headers={HEADER: "soon"}, prompt="x")

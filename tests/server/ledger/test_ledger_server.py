@@ -1,6 +1,8 @@
 """The ledger of a running server: rows, explanations, outcomes, and a database that is away."""
 
 import json
+import os
+import socket
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +13,7 @@ import httpx2
 import openai
 import psycopg
 import pytest
+from sqlalchemy import select
 
 from headway.core.accounts.rules import Rule
 from headway.errors import DrainingError
@@ -23,6 +26,7 @@ from headway.server.ledger.writer import STUBBORN
 from headway.server.protocol.problem import Problem
 from headway.store.database import Database, StoreError
 from headway.store.ledger.flush import MINUTE
+from headway.store.ledger.ledger_store import LedgerStore, Writer
 from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS, WRITERS
 from tests.postgresql import postgresql
 from tests.server.http.raw_client import HEAD, Hostile
@@ -174,6 +178,17 @@ def test_an_id_with_a_nul_is_none():
         for kind in ("request", "workflow"):
             answer = client.post("/v1/outcomes", json={kind: "a\0b", "label": "good"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, f"no_such_{kind}")
+
+
+def test_a_server_that_has_the_number_of_a_dead_one_closes_its_time():
+    """In a container every server is process 1."""
+    with postgresql() as where:
+        database, host = Database(where), socket.gethostname()
+        LedgerStore(database).begin(Writer("dead", host, os.getpid(), 0, 0), 2**62)
+        with serving(ServerConfig(ledger={"url": where}), fake), database.begin() as connection:
+            wanted = select(WRITERS.c.closed).where(WRITERS.c.id == "dead")
+            assert connection.execute(wanted).scalar_one()
+        database.close()
 
 
 def test_every_rule_and_stage_has_words():

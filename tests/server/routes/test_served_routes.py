@@ -8,7 +8,8 @@ import httpx2
 import pytest
 import yaml
 
-from headway.errors import SettingError
+from headway.core.request import NEVER
+from headway.errors import RefusedError, SettingError
 from headway.executor.traits import EVERYTHING
 from headway.models import EMBEDDED
 from headway.server.app import make_app
@@ -17,8 +18,11 @@ from headway.server.config.sections.keys import digest
 from headway.server.config.validate import check_files
 from headway.server.engine.handle import EngineState
 from headway.server.http import sse
+from headway.server.intake.routing.asked import Asked
+from headway.server.intake.routing.failures import failure, problem_of
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
+from headway.server.protocol.problem import Problem
 from tests.server.running_server import Permitted, fake, tokenizer, until
 from tests.server.running_server import serving as running
 
@@ -257,9 +261,10 @@ def test_the_attempts_of_a_route_are_numbered_in_one_workflow():
             await ask(
                 client, "up", headers={"x-headway-workflow": "mine", "x-headway-attempt": "3"}
             )
+            await ask(client, "up", headers={"x-headway-attempt": "4"})
             assert [(each.labels.workflow, each.labels.attempt) for each in seen[2:]] == [
-                ("mine", 3),
-                ("mine", 3),
+                *[("mine", 3)] * 2,
+                *[("", 4)] * 2,
             ]
 
     def noting(seen, enter):
@@ -270,6 +275,23 @@ def test_the_attempts_of_a_route_are_numbered_in_one_workflow():
         return noted
 
     asyncio.run(main())
+
+
+def test_what_one_model_cannot_do_another_may_be_asked_for():
+    asked = Asked(None, 0)
+    for code in ("not_supported", "context_length_exceeded"):
+        assert isinstance(failure(Problem(400, "no", code=code), asked), RefusedError)
+    for problem in (Problem(400, "no", code="invalid_value"), Problem(429, "spent", code="x")):
+        failure(problem, asked)
+    codes = [each.code for each in asked.refusals]
+    assert codes == ["not_supported", "context_length_exceeded", "x"]
+
+
+def test_who_is_refused_by_all_is_told_of_the_first_that_may_take_it():
+    refusals = [Problem(429, "full", code="lane_full", retry=after) for after in (0.0, 9.0, 3.0)]
+    asked = Asked(None, 0, refusals=refusals)
+    problem = problem_of(RefusedError("every target refused", NEVER), asked)
+    assert (problem.status, problem.code, problem.retry) == (429, "lane_full", 3.0)
 
 
 def test_a_server_without_routes_has_no_accounts_metrics_or_headers_of_routes():
