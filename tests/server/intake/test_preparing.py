@@ -8,6 +8,7 @@ import weakref
 from contextlib import ExitStack
 from types import SimpleNamespace
 
+import httpx2
 import pytest
 
 from headway.core.grammar import Grammar
@@ -40,7 +41,7 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import completion_request
 from tests.server.asgi_client import LONG, Client, inside, paced, until
-from tests.server.running_server import tokenizer
+from tests.server.running_server import fake, serving, tokenizer
 
 TOKENIZED = {"prompt": "word " * 900, "max_tokens": 3, "ignore_eos": True}  # beside the loop
 EDITOR = [(b"x-headway-supersede", b"editor")]
@@ -328,6 +329,32 @@ def test_a_chat_with_every_private_use_character_is_answered():
         assert not service.held.size
 
     inside(ServerConfig(), paced, scene)
+
+
+def test_a_seed_is_that_of_each_prompt_in_every_run():
+    with serving(engine=fake) as (url, front):
+        sent, submit = [], front.model.engine.submit
+
+        def heard_by(requests, *more):
+            sent.extend(requests)
+            submit(requests, *more)
+
+        front.model.engine.submit = heard_by
+        asked = {"prompt": ["one", "two"], "max_tokens": 2, "temperature": 1.0, "seed": 7}
+        for _ in range(2):
+            assert httpx2.post(f"{url}/v1/completions", json=asked).status_code == 200
+        assert len(sent) == 4 and len({each.sampling.seed for each in sent}) == 1
+        sent.clear()
+        del asked["seed"]
+        assert httpx2.post(f"{url}/v1/completions", json=asked).status_code == 200
+        assert len({each.sampling.seed for each in sent}) == 2
+
+
+def test_a_text_longer_than_the_context_is_cut_if_its_caller_says_so():
+    with serving(engine=fake) as (url, _):
+        asked = {"prompt": "one two " * 9_000, "max_tokens": 2, "truncate_prompt_tokens": 5}
+        answer = httpx2.post(f"{url}/v1/completions", json=asked)
+        assert answer.json()["usage"]["prompt_tokens"] == 5
 
 
 def test_a_client_that_left_is_forgotten_at_once():
