@@ -136,6 +136,7 @@ def test_who_is_predicted_to_be_late_is_passed_over_unless_nobody_is_left():
     (answer,), (row,) = decided(fallback(target("slow", 500), B), x(0.1))
     assert answer.text == "b"
     assert story(row) == [("slow", "no_time", "skipped"), ("b", "after_skip", "won")]
+    assert row.is_measured, "nothing was spent on who was passed over"
     believed = target("believed", 20, expected=lambda request: 300 * MS)
     (answer,), (row,) = decided(fallback(target("slow", 500), believed), x(0.1))
     assert answer.text == "believed" and story(row)[-1] == ("believed", "soonest", "won")

@@ -288,6 +288,9 @@ def test_a_batch_ends_with_its_last_item(database):
     assert store.content(job.output_file) == lines
     assert store.files.get("t", job.output_file).bytes == len(lines)
     assert store.content(job.error_file) == b'{"custom_id": "c2"}\n'
+    with database.begin() as connection:
+        held = select(ITEMS.c.number).where(ITEMS.c.body.is_not(None))
+        assert connection.execute(held).all() == [], "no request is kept once it is answered"
     store.files.delete(job.error_file)
     assert store.content(job.output_file) == lines
 
@@ -539,6 +542,8 @@ def test_a_batch_that_is_broken_off_keeps_what_was_answered(database, how):
         store.jobs.expire(NOW + 60)
         assert store.find().status == "finalizing"
     assert store.workers[1].exchange([], [], 9) == []
+    with database.begin() as connection:
+        assert open_of(connection, "t")[0] == 1, "it has not ended yet"
     rounds = 0
     while store.endings.end_some(store.find()):
         rounds += 1
