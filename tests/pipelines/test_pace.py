@@ -131,3 +131,11 @@ def test_a_stage_has_its_result_between_now_and_the_deadline(now, left, needs):
 def test_shares_that_are_none(shares):
     with pytest.raises(SettingError, match="positive and sum to 1"):
         Fixed(shares)
+
+
+def test_a_list_longer_than_the_line_is_let_in_where_nobody_waits():
+    pace = Pace(4, max_waiting=2)
+    pace.width = 9.0
+    assert not pace.is_full
+    pace.enter(1)
+    assert pace.is_full

@@ -36,3 +36,8 @@ def test_a_pause_is_never_shorter_than_the_schedule_s():
     assert first <= again(1, NOW, 1) - NOW <= 2 * first
     assert again(1, NOW, last) - NOW == last
     assert again(len(PAUSES) + 1, NOW, last) is None
+
+
+def test_every_pause_of_the_schedule_is_used_before_an_endpoint_is_given_up():
+    assert again(len(PAUSES), 1_000) >= 1_000 + PAUSES[-1]
+    assert again(len(PAUSES) + 1, 1_000) is None

@@ -87,3 +87,10 @@ def test_what_is_forgotten_has_no_name():
         recent.add([{"tenant": "t", "call": f"c{number}", "request_id": "R"}])
     assert [rows[0]["call"] for rows in recent.find("t", "R")] == ["c3", "c4"]
     assert list(recent.find("t", "c0")) == [] and len(recent._names["t", "R"]) == 2
+
+
+def test_calls_of_many_requests_are_forgotten_sooner():
+    recent = Recent(4)  # of 16 rows together
+    for number in range(4):
+        recent.add([{"tenant": "t", "call": f"c{number}", "request_id": "R"}] * 7)
+    assert [rows[0]["call"] for rows in recent.find("t", "R")] == ["c2", "c3"]
