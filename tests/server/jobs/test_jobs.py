@@ -422,7 +422,7 @@ def test_without_a_store_there_are_no_jobs():
         assert "/v1/batches" not in httpx2.get(f"{url}/openapi.json").json()["paths"]
 
 
-def test_each_tenant_has_its_own(tmp_path):
+def test_a_tenant_sees_and_uses_no_files_and_batches_of_another(tmp_path):
     with (
         serving(config_of(tmp_path, keys=("ann", "bob")), fake) as (url, _),
         client_of(url, "ann") as ann,
@@ -658,6 +658,16 @@ def test_a_status_is_enough_of_an_answer(tmp_path):
     with receiver() as (hooks, _), telling(tmp_path, hooks) as tell:
         endless = tell("/slow/body")
         until(lambda: endless().delivered_at)
+
+
+def test_an_endpoint_that_answers_410_gone_is_not_asked_again(tmp_path):
+    with receiver(410, 503) as (hooks, _), telling(tmp_path, hooks) as tell:
+        gone = tell("/gone")
+        until(lambda: gone().problem)
+        assert (gone().problem, gone().due_at) == ("status 410", None)
+        away = tell("/away")
+        until(lambda: away().problem)
+        assert away().problem == "status 503" and away().due_at
 
 
 def test_an_endpoint_sends_this_server_nowhere_else(tmp_path):
