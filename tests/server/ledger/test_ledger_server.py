@@ -298,6 +298,7 @@ def test_what_a_drain_cuts_short_has_its_device_time(tmp_path):
     with running(tmp_path) as (front, ends):
         (call,) = front.model.admission._calls.values()
         front.model.engine.loop.call_soon_threadsafe(call.tell, DrainingError("closing"))
+        until(lambda: not front.model.admission._calls)  # the engine has been told to cancel it
         assert ends() == 503
         until(lambda: stored(tmp_path))
     (row,) = stored(tmp_path)

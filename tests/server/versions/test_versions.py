@@ -97,7 +97,7 @@ def test_only_a_key_with_admin_may_see_or_change_versions(tmp_path):
         ({"lanes": {"chat": {"ttft": "1s", "e2e": "500ms"}}}, "can never be used up"),
         ({"engine": {"strategy": {"order": "deadline"}}}, "engine.cost names no cost file"),
         ({"lanes": {"chat": {"late": "refuse"}}}, "lanes.chat.late: the strategy relegates no"),
-        ({"lanes": {"bulk": {"slots": {"least": 1}}}}, "takes nothing from a lane"),
+        ({"lanes": {"bulk": {"slots": {"least": 1}}}}, "keeps nothing for a lane"),
         (
             {"lanes": {"chat": {"slots": {"most": 9}}}},
             "the proposal: lanes.chat.slots.most: 9 is more than all slots: there are 4",
