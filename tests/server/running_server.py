@@ -51,6 +51,18 @@ async def sleep_less(seconds):
 uvicorn.server.asyncio = SimpleNamespace(**vars(asyncio) | {"sleep": sleep_less})
 
 
+def requests_sent(engine):
+    """The requests that the engine is sent from now on: a list that grows."""
+    sent, submit = [], engine.submit
+
+    def heard_by(requests, *more):
+        sent.extend(requests)
+        submit(requests, *more)
+
+    engine.submit = heard_by
+    return sent
+
+
 @functools.cache
 def tokenizer():
     vocab = json.loads((EMBEDDED / "config.json").read_text())["vocab_size"]

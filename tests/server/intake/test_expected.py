@@ -7,7 +7,7 @@ from headway.core.cost.step_cost import StepCost
 from headway.core.request import NEVER
 from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig
-from tests.server.running_server import BLOCK, by_budgets, fake, serving, until
+from tests.server.running_server import BLOCK, by_budgets, fake, requests_sent, serving, until
 
 ASKED = {"prompt": ["one two", "three four"], "ignore_eos": True, "temperature": 0}
 HEADER = "X-Headway-Expected-Tokens"
@@ -20,13 +20,7 @@ def ask(url, path="completions", headers=(), **asked):
 @pytest.mark.parametrize("said, heard", [({HEADER: "7"}, 7), ({HEADER: "900"}, 12), ({}, 0)])
 def test_every_request_of_a_call_has_it_and_never_more_than_it_may_generate(said, heard):
     with serving(engine=fake) as (url, front):
-        sent, submit = [], front.model.engine.submit
-
-        def heard_by(requests, *more):
-            sent.extend(requests)
-            submit(requests, *more)
-
-        front.model.engine.submit = heard_by
+        sent = requests_sent(front.model.engine)
         asked = ASKED | {"n": 2, "max_tokens": 12}
         assert ask(url, headers=said, **asked).status_code == 200
         chat = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 12}
@@ -41,13 +35,7 @@ def test_every_request_of_a_call_has_it_and_never_more_than_it_may_generate(said
 def test_a_route_tells_its_model_when_the_answer_should_have_ended():
     config = ServerConfig(models=[{"name": "one"}], routes={"safe": {"fallback": ["one"]}})
     with serving(config, engine=fake) as (url, front):
-        sent, submit = [], front.model.engine.submit
-
-        def heard_by(requests, *more):
-            sent.extend(requests)
-            submit(requests, *more)
-
-        front.model.engine.submit = heard_by
+        sent = requests_sent(front.model.engine)
         asked = {"prompt": "one two", "max_tokens": 4, "model": "safe"}
         assert ask(url, headers={"X-Headway-Due-Ms": "60000"}, **asked).status_code == 200
         assert ask(url, **asked).status_code == 200
@@ -62,13 +50,7 @@ def test_the_time_in_line_of_a_routes_attempt_begins_with_the_attempt():
         routes={"safe": {"fallback": ["one"]}},
     )
     with serving(config, engine=fake) as (url, front):
-        sent, submit = [], front.model.engine.submit
-
-        def heard_by(requests, *more):
-            sent.extend(requests)
-            submit(requests, *more)
-
-        front.model.engine.submit = heard_by
+        sent = requests_sent(front.model.engine)
         assert ask(url, prompt="one two", max_tokens=4, model="safe").status_code == 200
         (attempt,) = sent
         assert attempt.start_by - attempt.arrived == 5_000_000_000

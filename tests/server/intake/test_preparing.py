@@ -41,7 +41,7 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.reading import read
 from headway.server.protocol.request import completion_request
 from tests.server.asgi_client import LONG, Client, inside, paced, until
-from tests.server.running_server import fake, serving, tokenizer
+from tests.server.running_server import fake, requests_sent, serving, tokenizer
 
 TOKENIZED = {"prompt": "word " * 900, "max_tokens": 3, "ignore_eos": True}  # beside the loop
 EDITOR = [(b"x-headway-supersede", b"editor")]
@@ -333,13 +333,7 @@ def test_a_chat_with_every_private_use_character_is_answered():
 
 def test_a_seed_is_that_of_each_prompt_in_every_run():
     with serving(engine=fake) as (url, front):
-        sent, submit = [], front.model.engine.submit
-
-        def heard_by(requests, *more):
-            sent.extend(requests)
-            submit(requests, *more)
-
-        front.model.engine.submit = heard_by
+        sent = requests_sent(front.model.engine)
         asked = {"prompt": ["one", "two"], "max_tokens": 2, "temperature": 1.0, "seed": 7}
         for _ in range(2):
             assert httpx2.post(f"{url}/v1/completions", json=asked).status_code == 200
