@@ -132,6 +132,16 @@ def test_generate_prints_each_answer_and_each_error_and_ends_with_status_1(headw
     assert (status, said) == (1, "") and "9000 to generate cannot fit" in told
 
 
+def test_what_the_terminals_encoding_lacks_is_escaped():
+    done = subprocess.run(
+        [sys.executable, "-m", "headway.cli", "generate", "für", "--max-tokens", "1"],
+        capture_output=True,
+        timeout=120,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
+    assert done.returncode == 0 and done.stdout.startswith(rb"f\xfcr")
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize(
     "words", [["--version"], ["config", "schema"], ["calibrate", "qwen2.5-0.5b", *SHEET]]

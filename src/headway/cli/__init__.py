@@ -3,6 +3,7 @@
 import os
 import sys
 from errno import ENOSPC, EPIPE
+from io import TextIOWrapper
 
 from headway.cli.app import app
 from headway.errors import HeadwayError
@@ -14,6 +15,8 @@ __all__ = ["app", "main"]
 def main() -> None:
     """Run the command. Exit status 2 and one line on stderr if it raises a HeadwayError, or if
     there is no room for what it writes."""
+    if isinstance(sys.stdout, TextIOWrapper):  # what the terminal's encoding lacks is escaped
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         try:
             app(prog_name="headway")
