@@ -16,6 +16,7 @@ from headway.core.policies.policies import Policies, usual
 from headway.core.sampling import Sampling
 from headway.errors import (
     CheckpointError,
+    MemoryPlanError,
     PromptError,
     RefusedError,
     SettingError,
@@ -262,6 +263,13 @@ def test_weights_of_relative_positions_are_refused_by_name(tmp_path):
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
     with pytest.raises(UnsupportedModelError, match=f"the tensor {lost} is not computed"):
         LLM(folder)
+
+
+def test_weights_larger_than_the_memory_are_refused_before_they_are_read(folders, monkeypatch):
+    monkeypatch.setattr("headway.executor.encoder.load.free_memory", lambda device: 16 << 10)
+    monkeypatch.delattr("headway.executor.encoder.load.read_parts")
+    with pytest.raises(MemoryPlanError, match=r"the weights take .*, and 16\.0 KiB are free"):
+        LLM(folders("bert"))
 
 
 def sentence_transformers(folder, **files):

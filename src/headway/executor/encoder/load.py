@@ -23,7 +23,9 @@ from headway.executor.torch.config.config_reader import read_json
 from headway.executor.torch.config.processor import has_fast_bfloat16
 from headway.executor.torch.loading.dense import Dense, load_dense
 from headway.executor.torch.loading.devices import device_of
-from headway.executor.torch.memory.memory_plan import Limits, human_bytes
+from headway.executor.torch.loading.weight_bytes import stored_bytes
+from headway.executor.torch.memory.free_memory import free_memory
+from headway.executor.torch.memory.memory_plan import Limits, check_weights, human_bytes
 from headway.executor.traits import OF_DECODERS
 from headway.text.loaded_tokenizer import from_transformers
 from headway.vectors.model_card import read_card
@@ -101,6 +103,8 @@ def load_encoder(folder: Path, limits: Limits, dtype: str = "", device: str = ""
     """
     card, chosen = read_card(folder), device_of(device)
     name = dtype_of(read_json(folder / "config.json"), dtype, chosen.type)
+    stored = stored_bytes(folder, DTYPES[name].itemsize)
+    check_weights(stored, free_memory(chosen), chosen.type)  # before they are read
     parts = read_parts(folder, name, chosen)
     model, dense, classifier = parts.model, parts.dense, parts.model.is_classifier
     limits.left(model.nbytes, 0)  # raises if the weights are too large
