@@ -64,13 +64,12 @@ def main() -> int:
     stage = Stage(options.out.resolve(), len(cores), options.limit, options.vllm)
     stage.root.mkdir(parents=True, exist_ok=True)
     contestants = stage.contestants(options.engines.split(","))
-    for one in (each for each in workloads if each.name == SINGLE):
-        for precision in PRECISIONS:
-            same = [each for each in contestants if each.precision == precision]
-            in_turns(stage, same, one, 1 if options.quick else options.turns)
-    others = [each for each in workloads if each.name != SINGLE]
-    for number in range(1 if options.quick else options.rounds) if others else ():
-        one_round(stage, contestants, others, number)
+    try:
+        measure(stage, contestants, workloads, options)
+    except KeyboardInterrupt:
+        print_rows(contestants, bounds)
+        print("broken off: these rates are of what had ended, and there are no figures")
+        return 130
     print_rows(contestants, bounds)
     found = figures(contestants, bounds)
     absent = unmeasured(found)
@@ -78,6 +77,22 @@ def main() -> int:
         print(f"not measured: {', '.join(absent)}")
     status = finish("peers", __doc__ or "", SEED, found)
     return int(status or bool(options.check and absent))
+
+
+def measure(
+    stage: Stage,
+    contestants: Sequence[Contestant],
+    workloads: Sequence[Workload],
+    options: argparse.Namespace,
+) -> None:
+    """One stream in turns, then all others round by round, added to the contestants' runs."""
+    for one in (each for each in workloads if each.name == SINGLE):
+        for precision in PRECISIONS:
+            same = [each for each in contestants if each.precision == precision]
+            in_turns(stage, same, one, 1 if options.quick else options.turns)
+    others = [each for each in workloads if each.name != SINGLE]
+    for number in range(1 if options.quick else options.rounds) if others else ():
+        one_round(stage, contestants, others, number)
 
 
 def one_round(
