@@ -24,7 +24,8 @@ class Score:
 
     @property
     def p95(self) -> float:
-        return self.times[int(0.95 * len(self.times))]
+        """Nearest rank."""
+        return self.times[-(-len(self.times) * 95 // 100) - 1]
 
 
 def play(make: Make, tasks: Sequence[Task], deadline: float) -> Score:
