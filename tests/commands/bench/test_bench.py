@@ -565,6 +565,16 @@ def test_the_lanes_of_the_documentation_are_read(tmp_path):
     }
 
 
+def test_lanes_that_are_there_at_once_are_counted_without_a_warm_up(tmp_path):
+    path = tmp_path / "lanes.yaml"
+    path.write_text("a: {arrivals: at-once, prompt: 4, answer: 4, rate: 2}\n")
+    options = BenchOptions(("http://h",), lanes=path)
+    with pytest.raises(SettingError, match="more --seconds, or say --warm-up 0"):
+        bench_work(bench_lanes(options), options, 0)
+    options = replace(options, warm_up=0.0)
+    assert {spec.at for spec in bench_work(bench_lanes(options), options, 0).specs} == {0}
+
+
 def test_the_same_server_twice_and_a_trace_with_a_bad_row_are_refused(tmp_path):
     with pytest.raises(SettingError, match="h:1 is named twice"):
         bench(tmp_path, "http://h:1", "http://h:1/v1", poisson=1.0)

@@ -213,7 +213,7 @@ def bench_work(lanes: Sequence[BenchLane], options: BenchOptions, context: int) 
     if not any(spec.at >= warm_up for spec in offered.specs):
         raise SettingError(
             f"all {len(offered.specs)} requests arrive in the warm-up of {warm_up / 1e9:.3g} s, "
-            "which is not counted: take more --seconds"
+            "which is not counted: take more --seconds, or say --warm-up 0"
         )
     talking = {lane.traffic.name for lane in lanes if lane.calling.sessions.most > 1}
     about = {
