@@ -13,7 +13,7 @@ class Hostile:
         self.socket = socket.create_connection((place.hostname, place.port), timeout=30)
 
     def say(self, *parts):
-        """Send as much as the server takes; it may have closed."""
+        """Send as much as the server takes. It may have closed the connection."""
         try:
             for part in parts:
                 self.socket.sendall(part)
@@ -34,7 +34,8 @@ class Hostile:
         return said
 
     def answer(self):
-        """The status and error code of the only answer, after which the server closes."""
+        """The status and error code of the only answer, after which the server closes; 0 and ""
+        without an answer."""
         head, _, body = self.heard().partition(b"\r\n\r\n")
         if not head:
             return 0, ""
@@ -49,5 +50,5 @@ class Hostile:
 
 
 def body(size):
-    """The header of a request with a body of so many bytes."""
+    """The header of a request whose body has `size` bytes."""
     return HEAD + b"Content-Length: %d\r\n\r\n" % size

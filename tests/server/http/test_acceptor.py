@@ -1,4 +1,4 @@
-"""How the server's sockets are set, and that no part of a stream waits for an acknowledgement."""
+"""The options of accepted sockets: no part of a stream waits for an acknowledgement."""
 
 import socket
 
@@ -9,8 +9,8 @@ from headway.server.listening.bounded_protocol import BoundedProtocol
 from tests.server.running_server import fake, serving
 
 
-def test_small_writes_leave_at_once(monkeypatch):
-    """A stream's head and its first token are two writes. With Nagle's algorithm the second one
+def test_accepted_sockets_have_nagles_algorithm_off(monkeypatch):
+    """A stream's head and its first token are two writes. With Nagle's algorithm the second write
     waits until the client acknowledges the first, which takes up to 40 ms."""
     found, made = [], BoundedProtocol.connection_made
 

@@ -1,4 +1,4 @@
-"""The front with a fake executor: refusals, and clients that leave."""
+"""The HTTP front with a fake executor: answers, refusals, and clients that leave."""
 
 import asyncio
 import gzip
@@ -25,7 +25,7 @@ def error(response):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_disconnects_is_cancelled_and_the_others_stay(stream):
+def test_a_disconnect_cancels_its_own_request_and_no_other(stream):
     async def scene(app, service, rows):
         stays = Client(app, LONG | {"max_tokens": 50})
         goes = Client(app, LONG | {"stream": stream})
@@ -58,7 +58,7 @@ def test_a_client_that_reads_nothing_is_cancelled_when_its_buffer_is_full(monkey
     inside(ServerConfig(), paced, scene)
 
 
-def test_echoes_that_arrive_during_a_send_do_not_count_against_a_client_that_reads(monkeypatch):
+def test_echoes_queued_during_a_send_do_not_cut_off_a_client_that_reads(monkeypatch):
     monkeypatch.setattr(outgoing, "MOST_HELD", 2_000)
     asked = {"prompt": [f"{each} " + "word " * 800 for each in range(5)], "max_tokens": 1}
 
@@ -74,7 +74,7 @@ def test_echoes_that_arrive_during_a_send_do_not_count_against_a_client_that_rea
     inside(ServerConfig(engine={"slots": 1}), paced, scene)
 
 
-def test_the_output_of_one_step_may_have_any_size(monkeypatch):
+def test_output_of_the_latest_step_does_not_count_as_unread(monkeypatch):
     monkeypatch.setattr(outgoing, "MOST_HELD", 500)
     executor = Permitted()
 
@@ -101,7 +101,7 @@ def test_the_output_of_one_step_may_have_any_size(monkeypatch):
     inside(ServerConfig(), executor.engine, scene)
 
 
-def test_a_later_request_supersedes_the_earlier_one_of_its_key():
+def test_a_later_request_ends_the_earlier_one_with_the_same_supersede_key():
     same = [(b"x-headway-supersede", b"editor")]
 
     async def scene(app, service, rows):
@@ -123,7 +123,7 @@ def test_a_later_request_supersedes_the_earlier_one_of_its_key():
     inside(ServerConfig(), paced, scene)
 
 
-def test_the_request_that_arrived_last_supersedes():
+def test_the_later_arrival_supersedes_even_if_it_is_tokenized_first():
     same = [(b"x-headway-supersede", b"editor")]
 
     async def scene(app, service, rows):
@@ -161,7 +161,7 @@ def test_a_tenant_cancels_only_its_own_requests_by_id():
     inside(ServerConfig(), paced, scene)
 
 
-def test_the_servers_own_id_cancels_too_and_a_long_id_is_replaced():
+def test_a_missing_or_overlong_request_id_is_replaced_by_one_that_cancels():
     async def scene(app, service, rows):
         for said in ((), [(b"x-request-id", b"x" * 257)]):
             runs = Client(app, LONG | {"stream": True}, said)
@@ -175,9 +175,9 @@ def test_the_servers_own_id_cancels_too_and_a_long_id_is_replaced():
     inside(ServerConfig(), paced, scene)
 
 
-def test_an_internal_error_has_the_requests_id(monkeypatch):
+def test_a_500_answer_carries_the_request_id(monkeypatch):
     with serving(engine=fake) as (url, service):
-        monkeypatch.setattr(service.keys, "authenticate", None)  # which is called then
+        monkeypatch.setattr(service.keys, "authenticate", None)  # calling it raises
         answer = httpx2.get(f"{url}/v1/models", headers={"X-Request-Id": "mine"})
     assert (answer.status_code, error(answer)["code"]) == (500, "fault")
     assert answer.headers["x-request-id"] == "mine"
@@ -215,7 +215,7 @@ def test_an_expired_request_is_marked_as_not_to_be_retried(stream):
     inside(ServerConfig(), paced, scene)
 
 
-def test_a_request_is_judged_by_its_tightened_budget():
+def test_a_budget_tightened_by_a_header_decides_whether_a_request_is_good():
     async def scene(app, service, rows):
         await Client(app, LONG | {"max_tokens": 9}, [(b"x-slo-tpot-ms", b"0.000001")]).task
         await Client(app, LONG | {"max_tokens": 9}).task
@@ -227,7 +227,7 @@ def test_a_request_is_judged_by_its_tightened_budget():
 @pytest.mark.parametrize(
     "state, code", [(EngineState.DRAINING, "draining"), (EngineState.LOADING, "loading")]
 )
-def test_a_server_that_takes_no_requests_says_when_to_retry(state, code):
+def test_a_loading_or_draining_server_answers_503_with_retry_after(state, code):
     with serving(engine=fake) as (url, service):
         service.model.engine.state = state
         for response in (
@@ -274,7 +274,7 @@ def test_all_errors_have_the_same_form(server):
     assert httpx2.get(post).headers["allow"] == "POST"
 
 
-def test_a_compressed_body_is_refused_by_name(server):
+def test_a_compressed_body_gets_415_that_names_its_encoding(server):
     post, kind = f"{server}/v1/completions", {"content-type": "application/json"}
     body = json.dumps({"prompt": [5], "max_tokens": 1}).encode()
     for encoding in ("gzip", "br"):
@@ -287,14 +287,14 @@ def test_a_compressed_body_is_refused_by_name(server):
 
 
 @pytest.mark.parametrize("said", [{"logit_bias": {"99999": 1}}, {"stop_token_ids": [5, 99_999]}])
-def test_unknown_token_ids_are_refused_with_their_field(server, said):
+def test_unknown_token_ids_are_refused_and_their_field_is_named(server, said):
     answer = httpx2.post(f"{server}/v1/completions", json={"prompt": [5]} | said)
     (field,) = said
     assert (answer.status_code, error(answer)["param"]) == (400, field)
     assert error(answer)["message"] == f"'{field}': the model has no token 99999, only 0 to 4095"
 
 
-def test_more_tokens_than_the_context_holds_cannot_be_the_least(server):
+def test_min_tokens_beyond_the_context_is_refused(server):
     said = {"messages": [{"role": "user", "content": "hello"}], "min_tokens": 5_000}
     answer = httpx2.post(f"{server}/v1/chat/completions", json=said)
     assert (answer.status_code, error(answer)["code"]) == (400, "context_length_exceeded")
@@ -314,14 +314,14 @@ def test_a_stop_string_counts_only_after_min_tokens(server, skip):
     assert later.startswith(text[0]) and tokens > 4
 
 
-def test_tokenize_and_detokenize(server):
+def test_tokenize_counts_tokens_and_detokenize_restores_the_text(server):
     said = httpx2.post(f"{server}/tokenize", json={"prompt": "hello there"}).json()
     assert said["count"] == len(said["tokens"]) and said["max_model_len"] == 1_024
     back = httpx2.post(f"{server}/detokenize", json={"tokens": said["tokens"]}).json()
     assert back == {"prompt": "hello there"}
     chat = {"messages": [{"role": "user", "content": "hello there"}]}
     assert httpx2.post(f"{server}/tokenize", json=chat).json()["count"] > said["count"]
-    long = "word " * 1_900  # beside the loop
+    long = "word " * 1_900  # tokenized in a thread
     assert httpx2.post(f"{server}/tokenize", json={"prompt": long}).json()["count"] >= 1_900
 
 
@@ -336,12 +336,12 @@ def test_lanes_settings_and_metrics_can_be_read(server):
     assert "process_" in httpx2.get(f"{server}/metrics").text
 
 
-def test_the_list_of_models_may_be_asked_for_with_a_slash_at_its_end(server):
+def test_the_model_list_accepts_a_trailing_slash(server):
     listed = httpx2.get(f"{server}/v1/models").json()
     assert listed["data"] and httpx2.get(f"{server}/v1/models/").json() == listed
 
 
-def test_the_answer_names_its_lane(server):
+def test_an_answer_names_the_lane_chosen_by_header_then_tier_then_model(server):
     def lane(headers=None, **said):
         asked = {"prompt": [5], "max_tokens": 1} | said
         return httpx2.post(f"{server}/v1/completions", json=asked, headers=headers).headers[
@@ -354,7 +354,7 @@ def test_the_answer_names_its_lane(server):
     assert lane({"X-Headway-Lane": "offline"}, service_tier="interactive") == "offline"
 
 
-def test_keys_and_their_limits():
+def test_keys_are_required_and_limit_lanes_and_rates():
     key = {"name": "team", "sha256": digest("secret").hex(), "requests_per_minute": 3}
     config = ServerConfig(keys=[KeySettings(**key, lanes=["offline"], tokens_per_minute=1_000)])
     with serving(config, fake) as (url, _):
@@ -380,7 +380,7 @@ def keyed(**limits):
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/tokenize", "/detokenize"])
-def test_a_keys_rate_is_checked_before_its_body_is_read(path):
+def test_a_keys_rate_limit_is_checked_before_the_body_is_read(path):
     config, mine = keyed(requests_per_minute=2)
     mine["content-type"] = "application/json"
     with serving(config, fake) as (url, _):
@@ -394,7 +394,7 @@ def test_a_keys_rate_is_checked_before_its_body_is_read(path):
 @pytest.mark.parametrize(
     "path, asked", [("/tokenize", {"prompt": "hello " * 50}), ("/detokenize", {"tokens": [5] * 50})]
 )
-def test_tokenize_and_detokenize_are_charged(path, asked):
+def test_tokenize_and_detokenize_count_against_tokens_per_minute(path, asked):
     config, mine = keyed(tokens_per_minute=40)
     with serving(config, fake) as (url, _):
         assert httpx2.post(url + path, json=asked, headers=mine).status_code == 200
@@ -404,7 +404,7 @@ def test_tokenize_and_detokenize_are_charged(path, asked):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_key_has_no_more_concurrent_requests_than_it_may(stream):
+def test_a_request_beyond_a_keys_concurrent_limit_is_refused(stream):
     config, mine = keyed(concurrent=1)
     mine = [(name.encode(), value.encode()) for name, value in mine.items()]
 
@@ -430,7 +430,7 @@ def test_a_key_has_no_more_concurrent_requests_than_it_may(stream):
     inside(config, paced, scene)
 
 
-def test_a_streamed_answer_counts_as_concurrent_until_all_of_it_is_sent():
+def test_an_answer_sent_in_pieces_counts_as_concurrent_until_its_last_piece():
     config, mine = keyed(concurrent=1)
     mine = [(name.encode(), value.encode()) for name, value in mine.items()]
 
@@ -450,7 +450,7 @@ def test_a_streamed_answer_counts_as_concurrent_until_all_of_it_is_sent():
     inside(config, paced, scene)
 
 
-def test_a_chat_without_max_tokens_is_charged_a_minute_at_most_and_then_what_it_used():
+def test_a_chat_without_max_tokens_is_charged_at_most_a_minute_and_then_its_usage():
     key = {"name": "team", "sha256": digest("secret").hex(), "tokens_per_minute": 400}
     with serving(ServerConfig(keys=[KeySettings(**key)]), fake) as (url, service):
         mine = {"authorization": "Bearer secret"}
@@ -465,7 +465,7 @@ def test_a_chat_without_max_tokens_is_charged_a_minute_at_most_and_then_what_it_
         )
 
 
-def test_a_request_is_its_keys_tenants():
+def test_a_requests_row_names_the_tenant_of_its_key():
     keys = [KeySettings(name=name, sha256=digest(name).hex()) for name in ("acme", "bell")]
     config = ServerConfig(keys=keys)
 
@@ -480,7 +480,7 @@ def test_a_request_is_its_keys_tenants():
     inside(config, paced, scene)
 
 
-def test_effective_settings_are_shown_only_to_those_they_concern():
+def test_effective_settings_show_a_caller_only_its_own_key_and_lanes():
     """Callers with a key see their own entry and lanes, but no key, whole hash or path."""
     keys = [
         KeySettings(name="ours", sha256=digest("secret").hex(), tenant="shop", lanes=["offline"]),

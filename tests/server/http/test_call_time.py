@@ -40,7 +40,7 @@ def test_the_loop_holds_no_timer_for_calls_that_have_ended():
 
 @pytest.mark.parametrize(("path", "asked"), TEXT)
 @pytest.mark.parametrize("own", [True, False])
-def test_tokenizing_that_takes_too_long_is_given_up(path, asked, own):
+def test_tokenizing_beyond_its_deadline_ends_with_408(path, asked, own):
     async def scene(app, service, rows):
         service.model.tokenizer.encode = never
         headers = [(b"x-headway-timeout-ms", b"50")] if own else []

@@ -1,4 +1,4 @@
-"""The chunks of a stream go past the middleware, and their bytes are the same."""
+"""A stream's chunks bypass the middleware, and the client's answer is still complete."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ ASKED = {"prompt": [5, 6, 7], "max_tokens": 20, "ignore_eos": True, "stream": Tr
 
 
 class Counting:
-    """Middleware that counts what passes it."""
+    """Middleware that records the kind of each message it passes on."""
 
     def __init__(self, app):
         self.app, self.kinds = app, []

@@ -20,7 +20,7 @@ NEVER = {"header_time": "none", "body_time": "none", "idle_time": "none"}
 
 
 def config(limits=(), **connections):
-    """A configuration with long times, except those given."""
+    """A configuration without time limits, except those given."""
     held = NEVER | connections
     return ServerConfig(server={"connections": held, "limits": dict(limits)})
 
@@ -55,7 +55,7 @@ FIELD = b"a: " + b"b" * 1_000 + b"\r\n"
         ([HEAD, b"Transfer-Encoding: chunked\r\n\r\n", b"1;", b"y" * 200_000], (400, "not_http")),
     ],
 )  # fmt: skip
-def test_an_oversized_path_or_header_is_refused_as_it_arrives(sent, answer, caplog):
+def test_an_oversized_repeated_or_malformed_head_is_refused_as_it_arrives(sent, answer, caplog):
     with edge(config()) as (url, connections):
         hostile = Hostile(url).say(*sent)
         assert hostile.answer() == answer
@@ -64,7 +64,7 @@ def test_an_oversized_path_or_header_is_refused_as_it_arrives(sent, answer, capl
     assert not caplog.records, "no client can fill the log"
 
 
-def test_trailers_are_counted_too():
+def test_oversized_trailers_are_refused():
     with edge(config()) as (url, _):
         hostile = Hostile(url).say(HEAD, b"Transfer-Encoding: chunked\r\n\r\n0\r\nX: ")
         hostile.say(*[b"y" * 65_536] * 16)
@@ -80,7 +80,7 @@ def test_a_header_within_bounds_is_served():
         assert answer.status_code == 200
 
 
-def test_blanks_around_a_value_are_not_part_of_it():
+def test_blanks_around_a_header_value_are_ignored():
     with edge(config()) as (url, _):
         lane = b"X-Headway-Lane: \t offline \t \r\n"
         get = b"GET /v1/models HTTP/1.1\r\nConnection: close \r\n"
@@ -92,7 +92,7 @@ def test_blanks_around_a_value_are_not_part_of_it():
         assert b" 200 " in answer and b"x-headway-lane: offline\r\n" in answer
 
 
-def test_configured_sizes_are_obeyed():
+def test_configured_path_and_header_sizes_are_obeyed():
     with edge(config(target_bytes=20, header_bytes=400, header_fields=6)) as (url, _):
         get = b"GET /health HTTP/1.1\r\nConnection: close\r\n"
         assert b" 200 " in Hostile(url).say(get, b"a: b\r\n" * 5, b"\r\n").heard()
@@ -117,7 +117,7 @@ def test_a_client_that_sends_nothing_or_too_little_is_disconnected(late, sent, a
         until(lambda: not len(connections))
 
 
-def test_one_byte_at_a_time_does_not_move_the_deadline():
+def test_sending_one_byte_at_a_time_does_not_extend_the_header_deadline():
     with edge(config(header_time="50ms")) as (url, connections):
         hostile = Hostile(url)
         for each in b"GET /health HTTP/1.1\r\nX: " + b"y" * 100_000:
@@ -134,14 +134,14 @@ def test_an_idle_connection_is_closed_after_its_answer():
         assert said.count(b"HTTP/1.1 200") == 1
 
 
-def test_a_stray_line_after_a_body_does_not_end_its_answer():
+def test_a_stray_newline_after_a_body_does_not_cut_off_the_answer():
     with edge(config(header_time="100ms", idle_time="100ms")) as (url, _):
         said = b'{"prompt": [5], "max_tokens": 900, "ignore_eos": true, "stream": true}'
         hostile = Hostile(url).say(body(len(said)), said, b"\r\n")
         assert b"data: [DONE]" in hostile.heard()
 
 
-def test_pipelined_requests_are_answered_in_order_but_not_thousands_of_them():
+def test_pipelined_requests_are_answered_in_order_and_their_number_is_bounded():
     get = b"GET %s HTTP/1.1\r\nHost: localhost\r\n%s\r\n"
     with edge(config()) as (url, connections):
         some = [get % (path, b"") for path in (b"/health", b"/ready", b"/v1/models")]
@@ -153,12 +153,12 @@ def test_pipelined_requests_are_answered_in_order_but_not_thousands_of_them():
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_client_that_leaves_pipelined_requests_holds_nothing(stream):
+def test_a_client_that_leaves_frees_its_pipelined_requests(stream):
     executor = Permitted()
     with serving(config(), executor.engine) as (url, service):
         said = json.dumps(ASKED | {"max_tokens": 900, "stream": stream}).encode()
         client = Hostile(url).say((body(len(said)) + said) * 3)
-        until(lambda: executor.asked == 1)  # its first token is never computed
+        until(lambda: executor.asked == 1)  # its first token waits for a permit
         client.close()
         until(lambda: not service.model.admission.open)
         executor.permits.release(900)
@@ -166,8 +166,8 @@ def test_a_client_that_leaves_pipelined_requests_holds_nothing(stream):
 
 
 @pytest.mark.parametrize("protocol", ["h2c", "websocket"])
-def test_a_wish_for_another_protocol_is_ignored(protocol):
-    """Java's HttpClient wishes for HTTP/2 in its first request, whatever its body is."""
+def test_an_upgrade_to_another_protocol_is_ignored(protocol):
+    """Java's HttpClient asks to upgrade to HTTP/2 in its first request, with or without a body."""
     said = json.dumps(ASKED).encode()
     wish = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: %s\r\n" % protocol.encode()
     sized = HEAD + wish + b"Content-Length: %d\r\n\r\n" % len(said) + said
@@ -183,7 +183,7 @@ def test_a_wish_for_another_protocol_is_ignored(protocol):
         until(lambda: not len(connections))
 
 
-def test_silent_connections_keep_nobody_out():
+def test_silent_connections_do_not_keep_a_new_client_out():
     with edge(config(most=4)) as (url, connections):
         silent = [Hostile(url) for _ in range(200)]
         slow = [Hostile(url).say(body(100) + b"{") for _ in range(20)]
@@ -195,7 +195,7 @@ def test_silent_connections_keep_nobody_out():
         until(lambda: not len(connections))
 
 
-def test_a_client_closed_during_its_body_is_told_when_to_retry():
+def test_a_client_evicted_during_its_body_gets_503_with_retry_after():
     with edge(config(most=1)) as (url, connections):
         first = Hostile(url).say(body(100) + b"{")
         until(lambda: connections.count(Stage.RECEIVING) == 1)
@@ -206,7 +206,7 @@ def test_a_client_closed_during_its_body_is_told_when_to_retry():
         second.close()
 
 
-def test_a_body_that_is_still_coming_when_the_server_ends_is_refused(caplog):
+def test_a_body_still_arriving_at_shutdown_is_refused_as_draining(caplog):
     with serving(config(), fake) as (url, service):
         until(lambda: hasattr(service, "http_server"))
         server = service.http_server
@@ -247,7 +247,7 @@ def test_probes_are_answered_when_all_connections_are_in_use():
 
 
 class FakeConnection:
-    """A connection as the table knows it."""
+    """A connection as the table sees it."""
 
     deadline = 0.0
 
@@ -259,7 +259,7 @@ class FakeConnection:
         self.connections.remove(self)
 
 
-def test_some_descriptors_are_kept_for_probes_and_for_other_files():
+def test_some_descriptors_are_reserved_for_probes_and_for_other_files():
     connections = ConnectionTable(config().server.connections, 100)  # as `ulimit -n` may set it
     busy, most, now = [], 100 - 25 - 12, 0.0  # a quarter is for other files, an eighth for probes
     for descriptor in range(20, most):
@@ -282,7 +282,7 @@ def test_some_descriptors_are_kept_for_probes_and_for_other_files():
     assert connections.count(Stage.ANSWERING) == len(busy), "a connection being answered stays"
 
 
-def test_no_connection_is_closed_for_another_before_its_grace_is_over():
+def test_no_connection_is_evicted_before_its_grace_period_ends():
     connections = ConnectionTable(config().server.connections, 100)
     now = 1.0
     assert connections.admits_connection(20, "192.0.2.1")
@@ -294,7 +294,7 @@ def test_no_connection_is_closed_for_another_before_its_grace_is_over():
     assert len(connections) == len(came) - 1, "the oldest silent one was closed"
 
 
-def test_a_full_server_accepts_others_once_the_earlier_ones_had_their_grace():
+def test_a_full_server_accepts_new_clients_after_the_grace_of_silent_ones():
     with edge(config(most=4)) as (url, connections):
         silent = []
         for _ in range(3):  # each batch is still in its grace when the next comes
@@ -305,7 +305,7 @@ def test_a_full_server_accepts_others_once_the_earlier_ones_had_their_grace():
             each.close()
 
 
-def test_a_socket_that_cannot_accept_is_logged_once(monkeypatch, caplog):
+def test_a_failing_accept_is_logged_once_and_then_recovers(monkeypatch, caplog):
     failing = [True]
 
     with edge(config()) as (url, _):
@@ -328,7 +328,7 @@ def test_a_socket_that_cannot_accept_is_logged_once(monkeypatch, caplog):
     assert caplog.records[0].levelno == logging.WARNING
 
 
-def test_an_address_is_limited_only_if_that_is_configured():
+def test_per_address_limits_all_but_trusted_and_loopback_addresses():
     settings = config(per_address=2, trusted=["10.0.0.0/8"]).server.connections
     connections = ConnectionTable(settings, 1_024)
     first, _ = (
@@ -344,7 +344,7 @@ def test_an_address_is_limited_only_if_that_is_configured():
     assert connections.admits_connection(20, "192.0.2.1")
 
 
-def test_all_bodies_together_are_bounded_and_the_largest_is_refused():
+def test_all_bodies_together_are_bounded_and_small_ones_still_pass():
     limits = {"body_bytes": 100_000, "bodies_bytes": 250_000}
     with serving(config(limits), fake) as (url, service):
         large = [Hostile(url).say(body(100_000), b" " * 80_000) for _ in range(4)]
@@ -358,7 +358,7 @@ def test_all_bodies_together_are_bounded_and_the_largest_is_refused():
         until(lambda: not service.bodies.held_bytes)
 
 
-def test_a_refused_body_frees_its_memory_and_its_client_is_told():
+def test_a_refused_body_frees_its_memory_and_its_client_gets_429():
     limits = {"body_bytes": 100_000, "bodies_bytes": 100_000}
     with serving(config(limits), fake) as (url, service):
         first = Hostile(url).say(body(100_000), b" " * 90_000)
@@ -371,7 +371,7 @@ def test_a_refused_body_frees_its_memory_and_its_client_is_told():
         until(lambda: not service.bodies.held_bytes)
 
 
-def test_a_body_has_no_more_time_than_its_client_waits(monkeypatch):
+def test_a_requests_deadline_bounds_the_wait_for_its_body(monkeypatch):
     monkeypatch.setattr(bodies, "LEAST_TIME", 0)
     with serving(config(), fake) as (url, service):
         head = body(100).replace(b"Host:", b"X-Headway-Timeout-Ms: 50\r\nHost:")

@@ -1,4 +1,4 @@
-"""The host names and web pages by which a server without keys may be called."""
+"""The host names and the origins of web pages by which a server without keys may be called."""
 
 import httpx2
 import pytest
@@ -43,7 +43,7 @@ def test_a_body_without_a_content_type_is_refused(served):
         "[::1]:80",
     ],
 )
-def test_loopback_may_be_called_by_these_names(served, host):
+def test_loopback_host_names_are_allowed(served, host):
     assert post(served, Host=host).status_code == 200
 
 
@@ -95,7 +95,7 @@ def test_configured_origins_are_allowed():
         assert post(url, Origin="https://evil.example").status_code == 200
 
 
-def test_configured_origins_are_read_as_browsers_send_them():
+def test_configured_origins_are_normalized_to_the_form_that_browsers_send():
     config = ServerConfig(
         server={
             "cors_origins": ["https://Shop.example", "https://b.example:443", "http://c.example:80"]
@@ -109,7 +109,7 @@ def test_configured_origins_are_read_as_browsers_send_them():
     assert server.cors_origins == ("http://d.example:443",), "the port is not the scheme's own"
 
 
-def test_configured_names_are_allowed_beside_those_of_loopback():
+def test_configured_hosts_are_allowed_beside_loopback():
     with serving(ServerConfig(server={"hosts": ["gpu.lan", "10.1.1.1"]}), fake) as (url, _):
         for host in ("gpu.lan:8000", "10.1.1.1", "localhost"):
             assert post(url, Host=host).status_code == 200
@@ -119,13 +119,13 @@ def test_configured_names_are_allowed_beside_those_of_loopback():
         assert code(post(url, Origin="http://evil.example")) == (403, "origin_not_allowed")
 
 
-def test_a_server_open_to_a_network_is_called_by_address_but_not_by_any_name():
+def test_a_server_on_all_addresses_allows_ip_addresses_but_no_foreign_name():
     with serving(ServerConfig(server={"host": "0.0.0.0"}), fake) as (url, _):
         assert post(url, Host="192.0.2.7:8000").status_code == 200
         assert code(post(url, **EVIL)) == (403, "host_not_allowed")
 
 
-def test_with_keys_neither_host_nor_origin_is_checked():
+def test_with_keys_host_and_origin_are_unchecked_unless_hosts_are_configured():
     keys = [KeySettings(**KEY)]
     with serving(ServerConfig(keys=keys), fake) as (url, _):
         assert code(post(url, **EVIL)) == (401, "invalid_api_key")

@@ -1,5 +1,5 @@
-"""Two hundred clients at once, a third of which leave at random moments. In float32, so that the
-texts can be compared with those of an undisturbed greedy run token for token."""
+"""Two hundred clients at once, a third of which leave at random moments. The model runs in float32,
+so that the texts can be compared with those of an undisturbed greedy run token for token."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def prompts():
 
 
 def ways():
-    """What each client does; after how many chunks of a stream it leaves."""
+    """Each client's fate, and the number of a stream's chunks that it reads before it leaves."""
     random = Random(11)
     fates = [STAYS] * (CLIENTS - CLIENTS // 3) + [WHOLE, STREAM, STREAM] * (CLIENTS // 9)
     fates += [WHOLE] * (CLIENTS - len(fates))
@@ -49,7 +49,7 @@ def in_float32(config):
 
 
 async def stream(client, asked, enough):
-    """Read the stream to its end, or until so many chunks have come."""
+    """The text of the whole stream, or None once more than `enough` chunks have come."""
     said = []
     async with client.stream("POST", "/completions", json={**asked, "stream": True}) as answer:
         assert answer.status_code == 200
@@ -70,7 +70,7 @@ async def one(client, prompt, fate, chunks, heard):
     if fate is STREAM:
         return await stream(client, asked, chunks)
     asking = asyncio.create_task(client.post("/completions", json=asked))
-    await heard.wait()  # another is being answered, and this one waits or runs
+    await heard.wait()  # one client is done, and this request waits or runs
     asking.cancel()
     await asyncio.gather(asking, return_exceptions=True)
     return None
@@ -94,7 +94,7 @@ async def crowd(url):
         return await asyncio.gather(*calls)
 
 
-def test_clients_that_stay_get_the_undisturbed_text_and_those_that_leave_hold_nothing(undisturbed):
+def test_clients_that_leave_free_all_blocks_and_change_no_other_clients_text(undisturbed):
     rows = []
     with serving(ServerConfig(), in_float32) as (url, service):
         service.model.admission.listeners.append(lambda steps, requests: rows.extend(requests))

@@ -36,7 +36,7 @@ def offline():
         yield llm
 
 
-def test_the_list_of_models(client):
+def test_models_are_listed_and_an_unknown_one_is_not_found(client):
     names = [model.id for model in client.models.list()]
     assert names[0] == "headway-tiny" and "headway-tiny@offline" in names
     assert client.models.retrieve("headway-tiny").owned_by == "headway"
@@ -44,7 +44,7 @@ def test_the_list_of_models(client):
         client.models.retrieve("other")
 
 
-def test_a_chat_is_answered_as_offline(client, offline):
+def test_a_chats_answer_equals_that_of_the_offline_model(client, offline):
     said = client.chat.completions.create(
         model="headway-tiny", messages=ASK, max_completion_tokens=24, temperature=0
     )
@@ -56,7 +56,7 @@ def test_a_chat_is_answered_as_offline(client, offline):
     assert said.metrics["time_to_first_token_ms"] > 0
 
 
-def test_a_stream_has_the_same_text_in_order(client):
+def test_a_streams_pieces_add_up_to_the_whole_answer(client):
     asked = {"model": "headway-tiny", "messages": ASK, "max_tokens": 24, "n": 2, "seed": 3}
     whole = client.chat.completions.create(**asked)
     chunks = list(
@@ -77,8 +77,8 @@ def test_a_stream_has_the_same_text_in_order(client):
     assert (last.usage.prompt_tokens, last.usage.completion_tokens) == tokens
 
 
-def test_every_chunk_can_have_the_usage_so_far(client):
-    """Without strict validation: the client's type of a completion's chunk allows no null
+def test_continuous_usage_stats_puts_the_usage_so_far_in_every_chunk(client):
+    """The client does not validate strictly: its type of a completion's chunk allows no null
     finish_reason, which OpenAI's own server also sends.
     """
     with openai.OpenAI(base_url=client.base_url, api_key="none") as lenient:
@@ -93,7 +93,7 @@ def test_every_chunk_can_have_the_usage_so_far(client):
     assert counts == sorted(counts) and counts[-1] == 5
 
 
-def test_several_prompts_in_one_completion_call(client, offline):
+def test_choices_of_several_prompts_are_in_the_prompts_order(client, offline):
     prompts = ["The json module", "A list is"]
     said = client.completions.create(
         model="headway-tiny", prompt=prompts, max_tokens=8, n=2, temperature=0, stop="."
@@ -111,7 +111,7 @@ def test_a_repeated_prompt_comes_from_the_cache(client):
     assert 0 < used.prompt_tokens_details.cached_tokens < used.prompt_tokens
 
 
-def test_logprobs_of_a_chat(client):
+def test_a_chats_logprobs_spell_its_text_and_name_the_likeliest_token(client):
     said = client.chat.completions.create(
         model="headway-tiny",
         messages=ASK,
@@ -126,8 +126,8 @@ def test_logprobs_of_a_chat(client):
     assert all(bytes(each.bytes).decode() == each.token for each in scores)
 
 
-def test_streamed_scores_equal_those_of_a_whole_answer(served):
-    """Not through the client, whose types allow no null among scores."""
+def test_streamed_logprobs_equal_those_of_a_whole_answer(served):
+    """Asked without the client, whose types allow no null among the log-probabilities."""
     url = f"{served[0]}/v1/completions"
     asked = {"prompt": "The json", "max_tokens": 8, "logprobs": 1, "temperature": 0, "echo": True}
     whole = httpx2.post(url, json=asked).json()["choices"][0]
@@ -141,7 +141,7 @@ def test_streamed_scores_equal_those_of_a_whole_answer(served):
         assert said[name] == scores[name]
     assert said["token_logprobs"] == pytest.approx(scores["token_logprobs"], abs=0.1)
     assert said["top_logprobs"][0] is scores["top_logprobs"][0] is None
-    for each in (said, scores):  # one rival, and the token itself
+    for each in (said, scores):  # the likeliest token, and the token itself
         pairs = [*zip(each["tokens"], each["top_logprobs"], strict=True)][1:]
         assert all(token in top and len(top) <= 2 for token, top in pairs)
         assert any(len(top) == 2 for _, top in pairs), (
@@ -162,7 +162,7 @@ def test_a_prompt_can_be_scored_without_an_answer(served, offline):
     )
 
 
-def test_structured_outputs(client):
+def test_structured_outputs_obey_their_constraint_and_a_bad_regex_is_refused(client):
     schema = {
         "type": "object",
         "properties": {"ok": {"type": "boolean"}, "size": {"enum": [1, 2]}},
@@ -205,7 +205,7 @@ def test_a_schema_with_a_number_that_is_not_finite_is_refused(served, schema):
         assert error["code"] == "invalid_grammar" and "Out of range float" in error["message"]
 
 
-def test_a_token_that_the_model_does_not_have_is_blamed_on_the_prompt(served):
+def test_an_unknown_token_in_a_prompt_gets_400_that_names_the_prompt(served):
     answer = httpx2.post(f"{served[0]}/v1/completions", json={"prompt": [99_999]})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "prompt")
 
@@ -219,10 +219,10 @@ def test_a_token_that_the_model_does_not_have_is_blamed_on_the_prompt(served):
         {"structured_outputs": {"grammar": 'start: "xx" A\nA: /a/ & /b/'}},
     ],
 )
-def test_what_no_token_can_satisfy_is_the_callers_fault(served, said, stream):
+def test_constraints_that_no_token_satisfies_are_an_invalid_request_error(served, said, stream):
     asked = {"prompt": "The json module", "max_tokens": 9, "temperature": 0, "stream": stream}
     answer = httpx2.post(f"{served[0]}/v1/completions", json=asked | said)
-    if stream and answer.status_code == 200:  # its first tokens have left already
+    if stream and answer.status_code == 200:  # its first tokens have been sent already
         *_, failure, done = [line for line in answer.text.split("\n\n") if line]
         assert done == "data: [DONE]"
         error = json.loads(failure[6:])["error"]
@@ -243,7 +243,7 @@ def test_what_no_token_can_satisfy_is_the_callers_fault(served, said, stream):
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_chats_satisfy_the_clients_strict_types(client, said, stream):
-    """All that is answered, field by field; the client here refuses what its types do not admit."""
+    """The client validates each field of an answer, and refuses what its types do not admit."""
     asked = {"model": "headway-tiny", "messages": ASK, "max_tokens": 12} | said
     if not stream:
         assert client.chat.completions.create(**asked).usage.total_tokens
@@ -262,9 +262,10 @@ def test_completions_satisfy_the_clients_strict_types(client, said):
     assert client.completions.create(**asked).usage.total_tokens
 
 
-def test_the_two_nulls_that_openai_sends_too(client):
-    """A chunk before the end has no finish_reason, and a prompt's first token no score. The
-    client's types allow neither null, and any value that they do allow would be untrue."""
+def test_unfinished_chunks_and_a_prompts_first_logprob_have_nulls(client):
+    """A chunk before the end has no finish_reason, and a prompt's first token no log-probability.
+    OpenAI sends these nulls too. The client's types allow neither, but any value that they do allow
+    would be untrue."""
     asked = {"model": "headway-tiny", "prompt": "The json", "max_tokens": 2}
     asked |= {"echo": True, "logprobs": 1, "extra_body": {"ignore_eos": True}}
     with openai.OpenAI(base_url=client.base_url, api_key="none") as lenient:
@@ -314,7 +315,7 @@ def test_errors_are_the_clients_own_exceptions(client, said, error, code):
 
 
 def test_the_clients_own_retries_end_in_an_answer():
-    """The lane has one place; a client that finds it taken retries when it was told to."""
+    """The lane has one waiting place. A client that finds it taken retries when it was told to."""
     config = ServerConfig(lanes={"standard": {"max_waiting": 1}}, engine={"slots": 1})
     statuses, said = [], []
     http = openai.DefaultHttpxClient(

@@ -37,7 +37,7 @@ def test_columns_give_back_the_rows_they_were_made_of():
     assert not scored
 
 
-def test_columns_take_a_tenth_of_the_memory():
+def test_columns_take_less_than_300_bytes_a_row():
     tracemalloc.start()
     try:
         scored = LogprobColumns()
@@ -48,7 +48,7 @@ def test_columns_take_a_tenth_of_the_memory():
 
 
 @pytest.mark.parametrize("lead", [0, 1])
-def test_writing_piece_by_piece_gives_the_same_object(lead):
+def test_logprobs_written_in_pieces_equal_those_written_at_once(lead):
     scores = Scores(range(700 + lead), ROWS, spell, 20)
     made = [*pieces(False, scores)]
     assert len(made) > 4 * 700 * 21 / PIECE
@@ -106,8 +106,8 @@ def test_without_max_tokens_an_answer_ends_at_the_allowed_log_probabilities(url)
         assert len(choice["logprobs"]["content"]) == 10_000 // (4 * 21)
 
 
-def test_other_requests_get_their_turn_while_scores_are_written():
-    """The loop gets as many turns as there are pieces, so at most one piece between two turns."""
+def test_other_tasks_get_their_turn_while_logprobs_are_written():
+    """The event loop gets as many turns as there are pieces: one piece between two turns."""
     asked = {"prompt": [5] * 400, "echo": True, "logprobs": 20, "max_tokens": 0}
     turns = 0
 
@@ -134,7 +134,7 @@ async def _alone(config, scene):
         service.close()
 
 
-def test_a_stream_forgets_what_it_has_sent(url):
+def test_a_stream_drops_the_logprobs_that_it_has_sent(url):
     with serving(ServerConfig(), embedded) as (served, service):
         asked = {"prompt": "The json", "max_tokens": 200, "logprobs": 20, "stream": True}
         asked |= {"ignore_eos": True}
@@ -161,7 +161,7 @@ def test_a_stream_that_falls_silent_later_is_kept_alive_with_comments(monkeypatc
     executor = Permitted()
 
     async def scene(app, service, rows):
-        # With this seed each token has text; half a character would not be streamed.
+        # With this seed each token has text. A token that is half a character is not streamed.
         asked = {"prompt": [5, 6, 7], "max_tokens": 3, "ignore_eos": True, "seed": 1}
         client = Client(app, asked | {"stream": True})
         for tokens in range(3):

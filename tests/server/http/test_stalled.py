@@ -1,4 +1,4 @@
-"""Clients that stop reading their answer, and those that only read it slowly."""
+"""Clients that stop reading their answer, and clients that read it slowly."""
 
 import asyncio
 import socket
@@ -15,7 +15,7 @@ from headway.server.listening.http_server import HttpServer
 ASK = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"
 START = {"type": "http.response.start", "status": 200, "headers": []}
 PART = {"type": "http.response.body", "body": b"x" * 65_536, "more_body": True}
-MANY = 512  # parts: more than the kernel keeps for a client
+MANY = 512  # parts: more bytes than the kernel buffers for a client
 
 
 class Time:
@@ -33,7 +33,8 @@ async def until(holds):
 
 
 def beside(app, scene):
-    """Serve this application; call scene(connect, connections), whose clients have asked."""
+    """Serve this application and run scene(connect, connections). connect() opens a connection and
+    sends a request."""
 
     async def play():
         listening = socket.create_server(("127.0.0.1", 0))
@@ -86,7 +87,7 @@ def test_a_client_that_stops_reading_is_disconnected(app, monkeypatch):
     beside(app, scene)
 
 
-def test_an_answer_that_is_cut_is_no_error_and_keeps_nothing(caplog):
+def test_cutting_an_answer_closes_its_connection_and_logs_nothing(caplog):
     async def cuts(scope, receive, send):
         await send(START)
         await send(PART | {"body": b"x" * (MANY * 65_536)})
@@ -102,7 +103,7 @@ def test_an_answer_that_is_cut_is_no_error_and_keeps_nothing(caplog):
     assert not caplog.records, "no client can fill the log"
 
 
-def test_a_client_that_reads_a_large_answer_slowly_is_given_time():
+def test_a_slow_reader_gets_more_time_only_if_it_has_read_enough():
     time = Time()
     deadline = Deadline(time, 10.0)
     deadline.set(inf)
@@ -115,7 +116,7 @@ def test_a_client_that_reads_a_large_answer_slowly_is_given_time():
     assert not deadline.extend(1_000_000 - 2 * LEAST + 1), "it has read too little meanwhile"
 
 
-def test_a_client_that_has_read_again_waits_for_its_answer_without_a_deadline():
+def test_a_client_that_reads_again_has_no_deadline_during_its_answer():
     deadline = Deadline(Time(), 10.0)
     deadline.set(inf)
     deadline.pause(100_000)
@@ -123,7 +124,7 @@ def test_a_client_that_has_read_again_waits_for_its_answer_without_a_deadline():
     assert deadline.at == inf
 
 
-def test_the_rest_of_an_answer_that_is_complete_has_its_time_too():
+def test_unread_bytes_of_a_complete_answer_extend_the_idle_deadline():
     time = Time()
     deadline = Deadline(time, 10.0)
     deadline.answered(5.0, 0)
@@ -137,7 +138,7 @@ def test_the_rest_of_an_answer_that_is_complete_has_its_time_too():
     assert not deadline.extend(LEAST)
 
 
-def test_a_header_that_is_late_is_not_excused_by_what_was_read_before():
+def test_a_late_header_is_not_excused_by_earlier_reading():
     time = Time()
     deadline = Deadline(time, 10.0)
     deadline.pause(2 * LEAST)

@@ -1,4 +1,4 @@
-"""Embeddings, rerank, score and classify over HTTP: by the openai package, and plainly."""
+"""Embeddings, rerank, score and classify over HTTP: through the openai package, and without it."""
 
 import base64
 import json
@@ -86,11 +86,11 @@ def client_of(url, strict):
     )
 
 
-def test_the_openai_package_gets_the_models_embeddings(embedder):
+def test_embeddings_through_the_openai_package_equal_those_offline(embedder):
     url, offline = embedder
     want = offline.embed(TEXTS)
     ids = [list(offline.tokenizer.encode(text)) for text in TEXTS]
-    # It asks for base64 by itself, which it decodes after its strict validation, and so in vain.
+    # By default the package asks for base64, which it decodes only after its strict validation.
     for strict, form in ((False, {}), (True, {"encoding_format": "float"})):
         with client_of(url, strict) as client:
             for given in (TEXTS, ids):
@@ -109,7 +109,7 @@ def check(answer, want, ids):
     assert answer.usage.prompt_tokens == sum(map(len, ids)) == answer.usage.total_tokens
 
 
-def test_base64_is_float32(embedder):
+def test_base64_embeddings_are_little_endian_float32(embedder):
     url, offline = embedder
     answer = post(url, "embeddings", input=TEXTS[1], encoding_format="base64")
     raw = base64.b64decode(answer["data"][0]["embedding"])
@@ -129,7 +129,7 @@ def test_a_decoder_embeds_and_generates(embedder):
         assert "has no pooling 'first': it has last, mean" in refused["message"]
 
 
-def test_the_text_at_fault_is_named_and_a_query_is_not_counted():
+def test_an_empty_text_is_named_and_a_query_does_not_count_as_an_input():
     with serving(ServerConfig(server={"limits": {"inputs": 3}}), embedded) as (url, _):
         for path, body, param in (
             ("rerank", {"query": "", "documents": ["a", "b"]}, "query"),
@@ -149,7 +149,7 @@ def test_the_text_at_fault_is_named_and_a_query_is_not_counted():
         assert refused["message"].startswith("'documents': 4 texts, where 3 are the most")
 
 
-def test_many_texts_come_piece_by_piece(embedder):
+def test_embeddings_of_300_texts_in_one_call_equal_those_offline(embedder):
     url, offline = embedder
     texts = [TEXTS[i % 4] + " cat" * (i % 9) for i in range(300)]
     answer = post(url, "embeddings", input=texts)
@@ -157,7 +157,7 @@ def test_many_texts_come_piece_by_piece(embedder):
     np.testing.assert_allclose(found, offline.embed(texts), atol=2e-5)
 
 
-def test_the_model_cards_prompts(embedder):
+def test_prompt_name_chooses_a_prompt_of_the_model_card(embedder):
     url, offline = embedder
     answer = post(url, "embeddings", input=TEXTS[1], prompt_name="query", normalize=False)
     want = offline.embed(TEXTS[1], prompt_name="query", normalize=False)[0]
@@ -167,15 +167,15 @@ def test_the_model_cards_prompts(embedder):
     assert refused["message"] == "the model card has no prompt 'title'; it has query, document"
 
 
-def test_long_texts_are_refused_or_cut(embedder):
+def test_long_texts_are_refused_unless_truncation_is_asked_for(embedder):
     url, offline = embedder
     long = "cat " * 60
     refused = post(url, "embeddings", 400, input=["a", long])
     assert (refused["param"], refused["code"]) == ("input.1", "context_length_exceeded")
-    almost = "it is " * 30  # short enough as text, but not in tokens
+    almost = "it is " * 30  # few enough characters, but too many tokens
     refused = post(url, "embeddings", 400, input=almost)
     assert "maximum context length is 40 tokens: the prompt has 62" in refused["message"]
-    for short, tokens in (("the" + " " * 500 + "cat", 4), ("x" * 300, 3)):  # by their tokens
+    for short, tokens in (("the" + " " * 500 + "cat", 4), ("x" * 300, 3)):  # few tokens
         assert post(url, "embeddings", input=short)["usage"]["prompt_tokens"] == tokens
     for most, tokens in ((-1, CONTEXT), (9, 9), (1_000, CONTEXT)):
         answer = post(url, "embeddings", input=long, truncate_prompt_tokens=most)
@@ -207,7 +207,7 @@ def test_long_texts_are_refused_or_cut(embedder):
         ),
     ],
 )
-def test_what_is_wrong_with_a_body_is_named(embedder, body, param, message):
+def test_an_invalid_embeddings_body_is_refused_and_its_field_named(embedder, body, param, message):
     refused = post(embedder[0], "embeddings", 400, **body)
     assert refused["param"] == param
     assert message is None or refused["message"] == message
@@ -223,7 +223,7 @@ def test_documents_are_ranked_by_a_cross_encoder(reranker):
     for each in answer["results"]:
         assert each["relevance_score"] == pytest.approx(scores[each["index"]], abs=1e-6)
         assert each["document"] == {"text": TEXTS[each["index"]]}
-    for path in ("rerank", "v2/rerank"):  # as vLLM's and Cohere's newer clients ask
+    for path in ("rerank", "v2/rerank"):  # the paths of vLLM's and of Cohere's newer clients
         other = httpx2.post(f"{url}/{path}", json={"query": "a", "documents": TEXTS}, timeout=60)
         assert len(other.json()["results"]) == 4
     few = post(url, "rerank", query="a", documents=["cat dog " * 60], max_tokens_per_doc=5)
@@ -251,7 +251,7 @@ def test_documents_are_ranked_by_a_cross_encoder(reranker):
 
 
 def test_the_default_prompt_of_a_cross_encoder_comes_before_the_query(tmp_path, reranker):
-    """As sentence-transformers 6.2 writes it, before the first text of a pair alone."""
+    """As in sentence-transformers 6.2, only the first text of a pair gets the prompt."""
     folder = make_encoder(tmp_path / "model", "bert", 1)
     card = {"prompts": {"ask": "what of ", "other": "a "}, "default_prompt_name": "ask"}
     (folder / "config_sentence_transformers.json").write_text(json.dumps(card))
@@ -276,7 +276,7 @@ def test_documents_are_ranked_by_their_embeddings(embedder):
     assert [found[i] for i in range(4)] == pytest.approx(scores, abs=1e-5)
     few = post(url, "rerank", query="a", documents=["cat dog " * 60], max_tokens_per_doc=5)
     assert few["usage"]["prompt_tokens"] == 5 + 5  # "where is a", by the card's prompt
-    # The query is whole, and a document is as long as the lesser of both bounds.
+    # max_tokens_per_doc leaves the query whole. A document is cut to the lesser of both bounds.
     long = "who sat on the mat"  # 9 tokens behind the card's prompt
     for bounds, query, document in (
         ({"max_tokens_per_doc": 5}, 9, 5),
@@ -336,7 +336,7 @@ def test_a_reranker_that_answers_yes_or_no_ranks_documents(tmp_path):
         assert "generates nothing" in refused["message"]
 
 
-def test_texts_are_classified(classifier):
+def test_classify_gives_each_text_a_label_and_all_probabilities(classifier):
     url, offline = classifier
     answer = post(url, "classify", input=TEXTS)
     for each, want in zip(answer["data"], offline.classify(TEXTS), strict=True):

@@ -1,4 +1,4 @@
-"""A LoRA adapter is chosen as a model is, and its requests tell the engine which."""
+"""The model field chooses a LoRA adapter, and each request tells the engine its adapter."""
 
 import httpx2
 import pytest
@@ -35,7 +35,7 @@ def test_the_model_field_chooses_an_adapter():
     assert "org/poems" not in shown and "/adapters" not in shown
 
 
-def test_our_executor_refuses_adapters_by_name():
+def test_our_executor_refuses_adapters_and_repeated_names_are_refused():
     with pytest.raises(ValueError, match=r"applies no LoRA adapters \(sql, poems\)"):
         ServerConfig(models=MODELS)
     twice = [{"name": "base", "adapters": {"base": "/adapters/sql"}}]
@@ -43,6 +43,6 @@ def test_our_executor_refuses_adapters_by_name():
         ServerConfig(engine={"executor": "vllm"}, models=twice)
 
 
-def test_a_server_without_adapters_tells_of_none():
+def test_effective_settings_without_adapters_do_not_mention_any():
     with serving(ServerConfig(), fake) as (url, _):
         assert "adapters" not in httpx2.get(f"{url}/v1/config/effective").text

@@ -1,4 +1,4 @@
-"""Lanes that go by their budgets, as clients of a server see them."""
+"""Lanes that are scheduled by their budgets, as a server's clients see them."""
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -26,7 +26,7 @@ from tests.server.running_server import (
 
 @contextmanager
 def foreseeing(late):
-    """A server that takes every request of the lane `chat` for a late one."""
+    """A server that predicts every request of the lane `chat` to be late."""
     lanes = {"chat": {"ttft": "1s", "late": late}, "bulk": {}}
     config = ServerConfig(engine={"slots": 4, "cost": "cost.json"}, lanes=lanes)
     with serving(config, hopeless) as (url, front):
@@ -54,7 +54,7 @@ def outcomes(url):
 
 
 @pytest.mark.parametrize("more", [{}, {"stream": True}, {"logprobs": 1}, {"n": 2}])
-def test_a_late_request_is_served_and_says_so(more):
+def test_a_late_request_is_relegated_and_its_answer_says_so(more):
     with foreseeing("relegate") as (url, _):
         late, other = ask(url, "chat", **more), ask(url, "bulk", **more)
         assert (late.status_code, other.status_code) == (200, 200)
@@ -65,7 +65,7 @@ def test_a_late_request_is_served_and_says_so(more):
         assert counted(url, "headway_relegated_total") == {"chat": count, "bulk": 0}
 
 
-def test_where_the_lane_refuses_them_it_ends_at_once_with_a_time_to_come_back():
+def test_a_lane_that_refuses_late_requests_answers_429_with_retry_after():
     with foreseeing("refuse") as (url, front):
         answers = [ask(url, "chat"), ask(url, "chat", stream=True), ask(url, "chat", n=2)]
         for answer in answers:
@@ -80,8 +80,8 @@ def test_where_the_lane_refuses_them_it_ends_at_once_with_a_time_to_come_back():
 
 
 def ended_together(config, engine, executor, lane, prompts, **headers):
-    """A call of several prompts that an error ends in its first two steps: its error's code, the
-    outcomes of its requests, what the counter of refusals says, and the finishes in the rows."""
+    """Make a call of several prompts that an error ends in its first two steps. Returns the error's
+    code, the requests' outcomes, the refusal counter's values, and the finishes in the rows."""
     finishes = []
     with serving(config, engine) as (url, front), ThreadPoolExecutor() as pool:
         admission = front.model.admission
@@ -92,7 +92,7 @@ def ended_together(config, engine, executor, lane, prompts, **headers):
         call = pool.submit(httpx2.post, f"{url}/v1/completions", **told)
         until(lambda: executor.asked == 1)
         come = clock.now()
-        until(lambda: clock.now() > come + 500_000_000)  # the longest wait of the second test
+        until(lambda: clock.now() > come + 500_000_000)  # the time limit of the call that expires
         executor.permits.release(2)
         answer = call.result()
         executor.permits.release(10_000)
@@ -117,7 +117,7 @@ def test_the_other_requests_of_a_refused_call_are_refused_too():
 
 
 def test_the_other_requests_of_an_expired_call_are_expired_too():
-    """Three run, and five have waited too long."""
+    """Three requests run, and five have waited too long."""
     config, executor = ServerConfig(engine={"slots": 3}), Permitted()
     prompts, wait = [[5 + i] * 4 for i in range(8)], {"x-slo-ttft-ms": "500"}
     ended = ended_together(config, executor.engine, executor, "standard", prompts, **wait)
@@ -130,7 +130,7 @@ class Gate(Executor):
     def __init__(self, executor):
         self.executor, self.open = executor, Event()
         self.open.set()
-        self.rows = 0  # of the step that it was handed last
+        self.rows = 0  # of the latest step
         self.collect = executor.collect
 
     def submit(self, batch):
@@ -146,9 +146,9 @@ LANES = {
 LONG, SHORT = 64, 8  # tokens of an answer
 
 
-def test_offline_answers_that_hold_all_slots_give_them_up_and_end_whole():
-    """The flood: interactive answers end while offline ones still run, all of which end, with the
-    tokens that they have alone."""
+def test_offline_requests_give_their_slots_to_interactive_ones_and_end_whole():
+    """The flood: all interactive answers end before the first offline answer. Each offline answer
+    has the text that it has when it runs alone."""
     engine = {"slots": 4, "cost": "cost.json", "step_tokens": 512}
     config = ServerConfig(engine=engine, lanes=LANES)
     gates, rows = [], []

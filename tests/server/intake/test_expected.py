@@ -1,4 +1,4 @@
-"""How long an answer the caller expects, from the header to the scheduler."""
+"""The expected length and the due time of an answer, from the caller's headers to the scheduler."""
 
 import httpx2
 import pytest
@@ -18,7 +18,7 @@ def ask(url, path="completions", headers=(), **asked):
 
 
 @pytest.mark.parametrize("said, heard", [({HEADER: "7"}, 7), ({HEADER: "900"}, 12), ({}, 0)])
-def test_every_request_of_a_call_has_it_and_never_more_than_it_may_generate(said, heard):
+def test_each_request_expects_the_headers_tokens_but_at_most_max_tokens(said, heard):
     with serving(engine=fake) as (url, front):
         sent = requests_sent(front.model.engine)
         asked = ASKED | {"n": 2, "max_tokens": 12}
@@ -32,7 +32,7 @@ def test_every_request_of_a_call_has_it_and_never_more_than_it_may_generate(said
         assert {each.due - each.arrived for each in sent} == {5_000_000_000}
 
 
-def test_a_route_tells_its_model_when_the_answer_should_have_ended():
+def test_a_route_passes_the_due_time_on_to_its_model():
     config = ServerConfig(models=[{"name": "one"}], routes={"safe": {"fallback": ["one"]}})
     with serving(config, engine=fake) as (url, front):
         sent = requests_sent(front.model.engine)
@@ -43,7 +43,7 @@ def test_a_route_tells_its_model_when_the_answer_should_have_ended():
         assert 30e9 < due.due - due.arrived <= 60e9 and free.due == NEVER
 
 
-def test_the_time_in_line_of_a_routes_attempt_begins_with_the_attempt():
+def test_the_queue_limit_of_a_routes_attempt_counts_from_the_attempts_arrival():
     config = ServerConfig(
         models=[{"name": "one"}],
         lanes={"chat": {"queue": "5s"}},
@@ -56,7 +56,7 @@ def test_the_time_in_line_of_a_routes_attempt_begins_with_the_attempt():
         assert attempt.start_by - attempt.arrived == 5_000_000_000
 
 
-def test_a_wrong_value_is_refused_and_named():
+def test_an_invalid_expected_tokens_header_is_refused_and_named():
     with serving(engine=fake) as (url, _):
         error = ask(url, headers={HEADER: "soon"}, prompt="x")
         assert error.status_code == 400
@@ -72,12 +72,12 @@ def test_a_wrong_value_is_refused_and_named():
 
 
 def small(config):
-    """An engine that has room for 640 tokens, and no cost model."""
+    """An engine with room for 640 tokens, and without a cost model."""
     return by_budgets(config, FakeExecutor(40, BLOCK), StepCost(), blocks=40, context=640)
 
 
 @pytest.mark.parametrize("said, together", [({HEADER: "400"}, 1), ({}, 2), ({HEADER: "50"}, 2)])
-def test_memory_ahead_counts_on_what_the_caller_expects(said, together):
+def test_memory_ahead_admits_by_the_length_that_the_caller_expects(said, together):
     config = ServerConfig(engine={"strategy": "memory-ahead"})
     with serving(config, small) as (url, front):
         steps = []

@@ -119,11 +119,11 @@ def test_a_new_key_matches_the_entry_printed_with_it():
         new_key("a b")
 
 
-def test_a_hash_is_not_in_the_repr():
+def test_the_repr_of_a_key_does_not_show_its_hash():
     assert "sha256" not in repr(KeySettings(**entry("one")))
 
 
-def test_limits_are_the_keys_own():
+def test_each_key_has_its_own_limits():
     made = ring(
         entry("one", requests_per_minute=2), entry("two", tokens_per_minute=60), entry("three")
     )
@@ -191,7 +191,7 @@ def test_a_bucket_is_never_overfilled_and_ignores_time_running_backwards():
     assert bucket.wait(10, 0) == MINUTE
 
 
-def test_a_limit_that_changes_goes_on_where_the_earlier_one_ends():
+def test_a_changed_limit_keeps_the_share_that_was_left_or_owed():
     limit = RateLimit(requests=4, tokens=100)
     assert [limit.ask(0) for _ in range(3)] == [0] * 3 and limit.take(100, 0) == 0
     limit = RateLimit(requests=8, tokens=100, concurrent=1).after(limit)
@@ -216,7 +216,7 @@ def tokens_counted(url):
 
 
 def test_a_refusal_uses_no_tokens_of_its_key():
-    """The lane refuses what comes late, which every request does. A minute has 60 tokens."""
+    """The lane refuses late requests, and every request is late. The key has 60 tokens a minute."""
     lanes = {"chat": {"ttft": "1s", "late": "refuse"}, "bulk": {}}
     keys = [entry("one", tokens_per_minute=60)]
     config = ServerConfig(engine={"slots": 4, "cost": "cost.json"}, lanes=lanes, keys=keys)
@@ -229,8 +229,9 @@ def test_a_refusal_uses_no_tokens_of_its_key():
         assert tokens_counted(url) == {"prompt": 50, "answer": 3}
 
 
-def test_a_prompt_counts_if_it_was_begun_before_its_request_was_cancelled():
-    """With one slot: the first request runs, and the second one waits. A minute has 120 tokens."""
+def test_a_cancelled_requests_prompt_counts_only_if_it_was_begun():
+    """There is one slot: the first request runs, and the second one waits. The key has 120 tokens a
+    minute."""
     config = ServerConfig(engine={"slots": 1}, keys=[entry("one", tokens_per_minute=120)])
     executor = Permitted()
     with serving(config, executor.engine) as (url, service), ThreadPoolExecutor() as pool:

@@ -27,7 +27,7 @@ def without_jitter(monkeypatch):
     monkeypatch.setattr(random, "uniform", lambda low, high: low)
 
 
-def test_refused_clients_are_told_to_return_one_after_another(without_jitter):
+def test_refused_clients_get_retry_times_one_after_another(without_jitter):
     returns, drained = RetrySchedule(), 10 * SECOND
     assert [returns.next("a", "k", 0, drained, 2 * SECOND) for _ in range(3)] == [10, 12, 14]
     assert returns.next("b", "k", 0, drained, 2 * SECOND) == 10, "each lane has its own sequence"
@@ -45,14 +45,14 @@ def test_refusals_of_one_key_do_not_delay_other_keys(without_jitter):
     assert flood[:3] == [2, 3, 4] and flood[-1] == MOST
     assert returns.next("a", "other", 0, drained, SECOND) == 2
     assert returns.next("a", "other", 0, drained, SECOND) == 4, "two keys share what drains"
-    # All but the flood's last place have passed.
+    # All retry times but the last one of the flood have passed.
     assert returns.next("a", "other", 79 * SECOND, 80 * SECOND, SECOND) == LEAST
     assert returns.next("a", "other", 79 * SECOND, 80 * SECOND, SECOND) == 3
     assert returns.next("a", "other", 99 * SECOND, 100 * SECOND, SECOND) == LEAST
     assert returns.next("a", "other", 99 * SECOND, 100 * SECOND, SECOND) == 2, "it is the only key"
 
 
-def test_no_client_is_sent_away_for_longer_than_it_will_wait(without_jitter):
+def test_no_retry_time_exceeds_the_longest_that_clients_wait(without_jitter):
     returns = RetrySchedule()
     said = [returns.next("a", "k", 0, 70 * SECOND, SECOND) for _ in range(1_000)]
     assert said[:12] == [*range(70, 81), MOST] and set(said[12:]) == {MOST}
@@ -65,7 +65,7 @@ def test_jitter_adds_up_to_half_of_the_wait():
 
 
 def admission(waiting, now=SECOND):
-    """Admission to a lane of five waiting requests, each of which takes half a second."""
+    """Admission to a lane with five waiting places. Each waiting request takes half a second."""
     line = LaneLoad(Lane("chat", max_waiting=5), waiting, 10 * waiting, drain=20.0)
     return Admission(
         SimpleNamespace(load=Load(lanes={"chat": line})), None, lambda: now, Supersession()
@@ -75,7 +75,7 @@ def admission(waiting, now=SECOND):
 def test_a_request_for_a_full_lane_is_refused_at_admission(without_jitter):
     admission(waiting=4).check_room("chat", NEVER, 1)
     full = admission(waiting=5)
-    for retry in (2.5, 3.0, 4.0):  # the second one's call has two requests
+    for retry in (2.5, 3.0, 4.0):  # the second call has two requests
         with pytest.raises(Problem, match="5 requests wait in 'chat' already") as caught:
             full.check_room("chat", NEVER, 2 if retry == 3.0 else 1)
         assert (caught.value.status, caught.value.retry) == (429, retry)
@@ -106,7 +106,7 @@ async def asked(url, bodies):
         return await asyncio.gather(*[client.post("/v1/completions", json=b) for b in bodies])
 
 
-def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
+def test_each_prompt_of_a_burst_is_served_whole_or_refused_with_retry_after():
     executor, count, waiting, slots = Permitted(), 16, 3, 2
     config = ServerConfig(
         lanes={"standard": {"max_waiting_tokens": waiting * LONGEST}}, engine={"slots": slots}
@@ -119,7 +119,7 @@ def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
         def let_go():
             until(
                 lambda: service.model.admission.open == count
-            )  # its snapshot still shows an empty lane
+            )  # the load snapshot still shows an empty lane
             executor.permits.release(10_000)
 
         async def burst():
@@ -137,7 +137,7 @@ def test_a_burst_of_the_longest_prompts_ends_in_waits_and_refusals():
     assert all(each.json()["usage"]["completion_tokens"] == 4 for each in served)
 
 
-def test_a_prompt_too_long_to_ever_wait_is_told_not_to_retry():
+def test_a_prompt_longer_than_may_ever_wait_gets_400_without_retry_after():
     lanes = {"standard": {"max_waiting_tokens": 30}}
     with serving(ServerConfig(lanes=lanes), fake) as (url, _):
         answer = httpx2.post(f"{url}/v1/completions", json={"prompt": [5] * 31})
@@ -160,7 +160,7 @@ def test_a_refused_request_is_not_tokenized(monkeypatch):
             second = asyncio.create_task(asked(url, [body]))
             while service.model.admission.open < 2:
                 await asyncio.sleep(0)
-            executor.permits.release(2)  # it is in the second step, if not in the first
+            executor.permits.release(2)  # the second request is in the lane after two steps
             while not service.model.engine.load.lanes["standard"].waiting:
                 await asyncio.sleep(0)
             monkeypatch.setattr(service.model.tokenizer, "encode", None)

@@ -1,4 +1,4 @@
-"""A call before it is in its lane: work beside the loop, cancels, deadlines, places."""
+"""A call before it enters its lane: work off the event loop, cancels, deadlines, places."""
 
 import asyncio
 import gc
@@ -43,7 +43,7 @@ from headway.server.protocol.request import completion_request
 from tests.server.asgi_client import LONG, Client, inside, paced, until
 from tests.server.running_server import fake, requests_sent, serving, tokenizer
 
-TOKENIZED = {"prompt": "word " * 900, "max_tokens": 3, "ignore_eos": True}  # beside the loop
+TOKENIZED = {"prompt": "word " * 900, "max_tokens": 3, "ignore_eos": True}  # in a thread
 EDITOR = [(b"x-headway-supersede", b"editor")]
 
 
@@ -68,7 +68,7 @@ def code(client):
 
 
 def counted(service):
-    """The lane's counts in the metrics, without zeros."""
+    """The standard lane's counts in the metrics, without zeros."""
     told = service.metrics.models[0]._requests
     return {
         (what, word): count
@@ -83,7 +83,7 @@ def counted(service):
 
 
 @pytest.mark.parametrize("stream", [True, False])
-def test_a_client_that_leaves_while_waiting_is_neither_tokenized_nor_submitted(
+def test_a_request_whose_client_leaves_is_neither_tokenized_nor_submitted(
     held, monkeypatch, stream
 ):
     encoded = []
@@ -118,7 +118,7 @@ def test_a_deadline_applies_while_waiting_for_the_tokenizer(held, header):
     inside(ServerConfig(), paced, scene)
 
 
-def test_a_deadline_applies_while_a_grammar_is_tried():
+def test_a_deadline_applies_while_a_grammar_is_checked():
     async def scene(app, service, rows):
         service.model.tokenizer.check_grammar = lambda *about: (
             asyncio.get_running_loop().create_future()
@@ -151,7 +151,7 @@ def test_a_request_holds_a_place_in_the_lane_while_it_is_tokenized(held):
     inside(ServerConfig(lanes={"standard": {"max_waiting": 2}}), paced, scene)
 
 
-def test_a_call_with_more_requests_than_may_ever_wait_holds_no_places(held):
+def test_a_call_of_more_requests_than_may_ever_wait_is_refused_untokenized(held):
     async def scene(app, service, rows):
         hold(service, held)
         many = Client(app, TOKENIZED | {"n": 3})
@@ -162,7 +162,7 @@ def test_a_call_with_more_requests_than_may_ever_wait_holds_no_places(held):
     inside(ServerConfig(lanes={"standard": {"max_waiting": 2}}), paced, scene)
 
 
-def test_a_call_in_preparation_is_listed_and_can_be_cancelled_by_its_id(held):
+def test_a_call_in_preparation_is_counted_and_can_be_cancelled_by_its_id(held):
     async def scene(app, service, rows):
         hold(service, held)
         goes = Client(app, TOKENIZED, [(b"x-request-id", b"mine")])
@@ -183,7 +183,7 @@ def test_a_call_in_preparation_is_listed_and_can_be_cancelled_by_its_id(held):
 
 
 @pytest.mark.parametrize("chat", [True, False])
-def test_a_text_too_long_for_the_context_is_not_tokenized(chat, monkeypatch):
+def test_a_text_too_long_for_the_context_is_refused_untokenized(chat, monkeypatch):
     encoded = []
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
@@ -210,7 +210,7 @@ LONG_TEXTS = [
 
 
 @pytest.mark.parametrize(("path", "asked", "field"), LONG_TEXTS)
-def test_a_text_is_bounded_even_where_no_context_bounds_it(path, asked, field, monkeypatch):
+def test_text_bytes_bounds_texts_that_no_context_bounds(path, asked, field, monkeypatch):
     encoded = []
     monkeypatch.setattr(tokenizing, "_encode", lambda words, prompt: encoded.append(prompt))
 
@@ -271,7 +271,7 @@ def test_the_bytes_being_tokenized_at_once_are_bounded(held, monkeypatch):
 
 
 class Panic(BaseException):
-    """An exception as a library in another language raises it."""
+    """A BaseException, as a library in another language may raise."""
 
 
 FAULTS = [StopIteration(), Panic("a fault"), MemoryError()]
@@ -279,7 +279,7 @@ FAULTS = [StopIteration(), Panic("a fault"), MemoryError()]
 
 @pytest.mark.parametrize("fault", FAULTS, ids=repr)
 @pytest.mark.parametrize("path", ["/tokenize", "/v1/completions"])
-def test_any_failure_beside_the_loop_is_answered_and_holds_nothing(monkeypatch, path, fault):
+def test_any_tokenizer_failure_is_answered_with_500_and_holds_nothing(monkeypatch, path, fault):
     def fails(words, prompt):
         raise fault
 
@@ -298,7 +298,7 @@ def test_any_failure_beside_the_loop_is_answered_and_holds_nothing(monkeypatch, 
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=repr)
-def test_any_failure_in_a_thread_reaches_its_caller(monkeypatch, fault):
+def test_any_failure_in_the_tokenizers_thread_reaches_its_caller(monkeypatch, fault):
     def fails(*given):
         raise fault
 
@@ -331,7 +331,7 @@ def test_a_chat_with_every_private_use_character_is_answered():
     inside(ServerConfig(), paced, scene)
 
 
-def test_a_seed_is_that_of_each_prompt_in_every_run():
+def test_a_given_seed_is_used_for_each_prompt_and_without_one_seeds_differ():
     with serving(engine=fake) as (url, front):
         sent = requests_sent(front.model.engine)
         asked = {"prompt": ["one", "two"], "max_tokens": 2, "temperature": 1.0, "seed": 7}
@@ -344,7 +344,7 @@ def test_a_seed_is_that_of_each_prompt_in_every_run():
         assert len({each.sampling.seed for each in sent}) == 2
 
 
-def test_a_text_longer_than_the_context_is_cut_if_its_caller_says_so():
+def test_truncate_prompt_tokens_cuts_a_text_longer_than_the_context():
     with serving(engine=fake) as (url, _):
         asked = {"prompt": "one two " * 9_000, "max_tokens": 2, "truncate_prompt_tokens": 5}
         answer = httpx2.post(f"{url}/v1/completions", json=asked)
@@ -352,7 +352,7 @@ def test_a_text_longer_than_the_context_is_cut_if_its_caller_says_so():
 
 
 def test_a_client_that_left_is_forgotten_at_once():
-    """And not only when the garbage collector runs."""
+    """Its object is freed without a run of the garbage collector."""
 
     async def scene():
         async def receive():
@@ -395,7 +395,7 @@ def test_a_request_that_supersedes_nothing_is_refused_by_a_full_lane(held):
     inside(ServerConfig(lanes={"standard": {"max_waiting": 1}}), paced, scene)
 
 
-def test_a_later_request_may_end_before_the_earlier_is_tokenized(held):
+def test_a_later_request_supersedes_one_that_is_not_yet_tokenized(held):
     async def scene(app, service, rows):
         hold(service, held)
         first = Client(app, TOKENIZED, EDITOR)
@@ -499,7 +499,7 @@ def test_supersede_keys_are_forgotten_least_recently_used_first(monkeypatch):
     assert len(latest._arrived) == 2 and len(latest._preparing) == 1
 
 
-# -- beside the loop
+# -- off the event loop
 
 
 class Where:
@@ -542,7 +542,7 @@ NEAR = {
     [pytest.param(True, work, id=f"beside: {name}") for name, work in BESIDE.items()]
     + [pytest.param(False, work, id=f"at once: {name}") for name, work in NEAR.items()],
 )
-def test_long_work_is_done_beside_the_loop(beside, work, monkeypatch):
+def test_only_long_texts_are_processed_in_the_tokenizers_thread(beside, work, monkeypatch):
     made = AsyncTokenizer(where := Where(), EMBEDDED)
     found = asyncio.run(work(made))
     threads = {thread for _, thread in where.used}
@@ -553,7 +553,7 @@ def test_long_work_is_done_beside_the_loop(beside, work, monkeypatch):
     made.close()
 
 
-def test_all_texts_of_a_call_are_tokenized_beside_the_loop():
+def test_all_long_texts_of_a_call_are_processed_in_the_tokenizers_thread():
     body = {
         "prompt": [[5, 6, 7] * 400, [8, 9] * 600],
         "echo": True,

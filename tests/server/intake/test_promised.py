@@ -1,4 +1,4 @@
-"""What requests are promised, as clients and operators of a server see it."""
+"""The arrival times that requests are promised, as a server's clients and operators see them."""
 
 import re
 
@@ -13,7 +13,7 @@ from headway.server.config.config import ServerConfig
 from tests.server.running_server import fake, hopeless, serving, until
 
 CONFIG = ServerConfig(engine={"cost": "cost.json"}, lanes={"chat": {}, "bulk": {}})
-MINUTE = 60_000  # milliseconds: what the cost model of `hopeless` says of each step
+MINUTE = 60_000  # milliseconds of each step, as the cost model of `hopeless` predicts
 
 
 def ask(url, lane="chat", **more):
@@ -41,7 +41,7 @@ def counted(url, name):
 
 
 @pytest.mark.parametrize("more", [{}, {"stream": True}, {"logprobs": 1}, {"n": 2}])
-def test_an_answer_says_when_it_was_to_come(more):
+def test_an_answers_header_gives_its_promised_first_token_and_end(more):
     with serving(CONFIG, hopeless) as (url, _):
         answer = ask(url, **more)
         assert re.fullmatch(r"first=\d+, done=\d+", promised(answer))
@@ -50,7 +50,7 @@ def test_an_answer_says_when_it_was_to_come(more):
         assert found["done"] - found["first"] >= 2 * MINUTE, "two more tokens"
 
 
-def test_without_tokens_to_generate_only_its_end_is_promised():
+def test_a_request_that_generates_nothing_is_promised_only_its_end():
     with serving(CONFIG, hopeless) as (url, _):
         answer = ask(url, max_tokens=0, echo=True, logprobs=1)
         assert list(eta(answer)) == ["done"] and eta(answer)["done"] >= MINUTE
@@ -64,7 +64,7 @@ def test_without_a_cost_model_nothing_is_promised():
         assert set(counted(url, "headway_end_promises_total").values()) == {0.0}
 
 
-def test_operators_see_what_a_request_would_be_promised_and_how_promises_are_kept():
+def test_lanes_show_the_present_promise_and_metrics_count_kept_ones():
     with serving(CONFIG, hopeless) as (url, front):
 
         def lanes():
@@ -89,7 +89,7 @@ def test_operators_see_what_a_request_would_be_promised_and_how_promises_are_kep
         assert errors["chat",] > 50 * ENOUGH and errors["bulk",] == 0
 
 
-def test_the_promise_of_a_call_is_that_of_all_its_requests():
+def test_a_calls_promise_is_its_earliest_first_token_and_its_latest_end():
     found = Eta(1_000_000_000)
     assert found.ms == {} and found.headers == {}
     found.hear(())

@@ -29,7 +29,7 @@ from tests.server.running_server import fake, serving
         ),
     ],
 )
-def test_what_the_executor_cannot_do_is_refused_by_name(lacking, more, cause):
+def test_options_that_the_executor_lacks_are_refused_with_its_name(lacking, more, cause):
     asked = {"prompt": "x", "max_tokens": 2, "temperature": 0}
     with serving(ServerConfig(), fake) as (url, front):
         front.model.ready(
