@@ -430,7 +430,7 @@ def test_a_request_beyond_a_keys_concurrent_limit_is_refused(stream):
     inside(config, paced, scene)
 
 
-def test_an_answer_sent_in_pieces_counts_as_concurrent_until_its_last_piece():
+def test_an_answer_counts_as_concurrent_until_all_of_it_is_sent():
     config, mine = keyed(concurrent=1)
     mine = [(name.encode(), value.encode()) for name, value in mine.items()]
 
@@ -450,7 +450,7 @@ def test_an_answer_sent_in_pieces_counts_as_concurrent_until_its_last_piece():
     inside(config, paced, scene)
 
 
-def test_a_chat_without_max_tokens_is_charged_at_most_a_minute_and_then_its_usage():
+def test_a_chat_without_max_tokens_is_charged_a_minutes_tokens_and_then_its_usage():
     key = {"name": "team", "sha256": digest("secret").hex(), "tokens_per_minute": 400}
     with serving(ServerConfig(keys=[KeySettings(**key)]), fake) as (url, service):
         mine = {"authorization": "Bearer secret"}
