@@ -1,4 +1,4 @@
-"""Jobs of functions, also beyond the end of their server: real processes, killed."""
+"""Jobs of functions, which outlive their server: real processes, some of them killed."""
 
 import io
 import json
@@ -29,8 +29,8 @@ SHOUT = "/v1/functions/shout"
 
 @contextmanager
 def serving(name, store, **settings):
-    """`headway serve` in a process of its own; gives its URL and the process. settings: variables
-    of its environment."""
+    """`headway serve` in a process of its own; gives its URL and the process. settings: environment
+    variables."""
     command = [sys.executable, "-m", "headway.cli", "serve", f"{MODULE}:{name}"]
     command += ["--port", "0", "--jobs", str(store)]
     quiet = {"HEADWAY_LOGS__ACCESS": "false"}  # nobody reads its output after the first lines
@@ -63,7 +63,7 @@ def client(url):
         yield made
 
 
-def test_a_batch_of_a_functions_items(url, client):
+def test_each_item_of_a_batch_has_the_functions_result_or_its_error(url, client):
     path = "/v1/functions/shout"
     items = [{"text": f"t{i}"} for i in range(100)]
     items[7] = {"text": "bad"}
@@ -78,14 +78,14 @@ def test_a_batch_of_a_functions_items(url, client):
     assert all(each["waiting"] == 0 for each in waiting.values())
 
 
-def test_the_items_of_jobs_wait_in_the_lane_of_the_function_that_jobs_lane_names(url, client):
+def test_job_items_wait_in_the_functions_lane_that_jobs_lane_names(url, client):
     ended(client, begun(client, lines({"text": "hi"}, url=SHOUT), SHOUT))
     text = httpx2.get(f"{url}/metrics").text
     counts = [each for each in text.splitlines() if each.startswith("headway_function_items_total")]
     assert counts and all('lane="fast"' in each for each in counts)
 
 
-def test_a_later_call_keeps_its_kind(url):
+def test_a_later_calls_result_has_the_content_type_of_the_call(url):
     kind = {"content-type": "application/msgpack", "prefer": "respond-async"}
     body = msgpack.packb({"text": "hi"})
     accepted = httpx2.post(f"{url}/v1/functions/shout", content=body, headers=kind)
@@ -98,7 +98,7 @@ def test_a_later_call_keeps_its_kind(url):
     assert msgpack.unpackb(answer.content)["upper"] == "HI"
 
 
-def test_arrays_later(tmp_path):
+def test_a_later_call_with_an_array_has_an_array_as_its_result(tmp_path):
     with serving("double", tmp_path / "jobs.db") as (url, _):
         packed = io.BytesIO()
         np.save(packed, np.arange(3.0))
@@ -111,8 +111,8 @@ def test_arrays_later(tmp_path):
         assert np.load(io.BytesIO(answer)).tolist() == [0.0, 2.0, 4.0]
 
 
-def test_a_later_calls_answer_comes_as_it_was(tmp_path):
-    """Python reads no integer of so many digits."""
+def test_a_later_calls_result_of_5000_digits_is_returned_unchanged(tmp_path):
+    """Python refuses to parse an integer of so many digits."""
     with serving("digits", tmp_path / "jobs.db") as (url, _):
         path, later = f"{url}/v1/functions/digits", {"prefer": "respond-async"}
         place = f"{url}{httpx2.post(path, json=5_000, headers=later).headers['location']}"
@@ -123,7 +123,7 @@ def test_a_later_calls_answer_comes_as_it_was(tmp_path):
         assert httpx2.get(f"{place}/result").text == "1" + 5_000 * "0"
 
 
-def test_a_batch_has_no_streams(tmp_path):
+def test_a_streaming_function_takes_later_calls_but_no_batches(tmp_path):
     path = "/v1/functions/count"
     with serving("count", tmp_path / "jobs.db") as (url, _), client_of(url) as client:
         with pytest.raises(BadRequestError, match="a batch has no streams") as refused:
@@ -136,12 +136,13 @@ def test_a_batch_has_no_streams(tmp_path):
 
 
 def moved(client, batch, seen, before):
-    """Whether the batch has moved on twice since `seen` had so many counts."""
+    """Whether the batch's count of completed items has changed twice since `seen` had `before`
+    counts."""
     seen.add(client.batches.retrieve(batch.id).request_counts.completed)
     return len(seen) > before + 1
 
 
-def test_killed_servers_lose_nothing(tmp_path):
+def test_killed_servers_lose_no_item_and_store_no_result_twice(tmp_path):
     store, path, count = tmp_path / "jobs.db", "/v1/functions/shout", 3_000
     items = [{"text": f"t{i}"} for i in range(count)]
     batch, calls, seen = None, [], set()
@@ -185,7 +186,7 @@ def test_a_call_of_another_function_waits_for_the_server_that_has_it(tmp_path):
         assert httpx2.get(place).json()["result"]["body"]["upper"] == "HI"
 
 
-def test_a_store_in_use_ends_the_second_server(tmp_path):
+def test_a_second_server_on_a_sqlite_store_in_use_exits_with_an_error(tmp_path):
     with serving("shout", tmp_path / "jobs.db"):
         command = [sys.executable, "-m", "headway.cli", "serve", f"{MODULE}:shout"]
         command += ["--port", "0", "--jobs", str(tmp_path / "jobs.db")]

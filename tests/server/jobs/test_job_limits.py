@@ -1,4 +1,4 @@
-"""What a tenant may store, and requests that are repeated beyond a limit."""
+"""How much a tenant may store, and repeated requests, which are answered beyond a limit."""
 
 import http.client
 from contextlib import ExitStack, closing, suppress
@@ -22,7 +22,7 @@ END = b"\r\n--b--\r\n"
 
 
 def upload(url, size):
-    """Begin to send a file of so many bytes, and leave the form's end out."""
+    """Begin to upload a file of `size` bytes, and leave the form's end out."""
     sending = http.client.HTTPConnection(urlsplit(url).netloc, timeout=60)
     length = {"content-length": str(len(FORM) + size + len(END))}
     sending.request("POST", "/v1/files", body=FORM + b"a" * size, headers={**KIND, **length})
@@ -30,13 +30,14 @@ def upload(url, size):
 
 
 def answer_of(sending):
-    """The status of the whole form. None: the server closed the connection before it was sent."""
+    """Send the form's end, and return the answer's status. None: the server has closed the
+    connection."""
     with suppress(ConnectionError):
         sending.send(END)
         return sending.getresponse().status
 
 
-def test_uploads_at_once_share_what_a_tenant_may_store(tmp_path):
+def test_concurrent_uploads_share_their_tenants_storage_limit(tmp_path):
     size = 600 << 10
     with (
         serving(config_of(tmp_path, tenant_bytes=1 << 20), fake) as (url, front),
@@ -49,7 +50,7 @@ def test_uploads_at_once_share_what_a_tenant_may_store(tmp_path):
 
 
 def held(front):
-    """What the store has of the files of all who have no key."""
+    """The bytes that the store has of the files of all callers without a key."""
     store = front.jobs.store
 
     def asked():
@@ -59,7 +60,7 @@ def held(front):
     return store._thread.submit(asked).result()
 
 
-def test_an_upload_counts_while_it_comes(tmp_path):
+def test_an_unfinished_upload_counts_against_the_storage_limit(tmp_path):
     with (
         serving(config_of(tmp_path, tenant_bytes=2 * PART), fake) as (url, front),
         closing(upload(url, 2 * PART + 100)),  # a part is stored once all its bytes are there
@@ -71,7 +72,7 @@ def test_an_upload_counts_while_it_comes(tmp_path):
         assert told.value.body["code"] == "storage_full"
 
 
-def test_the_input_of_a_batch_counts_until_it_ends(tmp_path):
+def test_a_batchs_input_counts_against_the_storage_limit_until_the_batch_ends(tmp_path):
     executor, content = Permitted(), lines(*[chat("a" * 90)] * 9)
     with (
         serving(config_of(tmp_path, tenant_bytes=2 * len(content)), executor.engine) as (url, _),
@@ -96,7 +97,7 @@ def test_the_input_of_a_batch_counts_until_it_ends(tmp_path):
         client.files.create(file=("a", content + b"a"), purpose="batch")
 
 
-def test_the_bodies_of_later_calls_count_until_they_end(tmp_path):
+def test_later_calls_count_against_the_storage_limit_until_they_end(tmp_path):
     executor = Permitted()
     with serving(config_of(tmp_path, tenant_bytes=500), executor.engine) as (url, _):
         try:
@@ -107,7 +108,7 @@ def test_the_bodies_of_later_calls_count_until_they_end(tmp_path):
         until(lambda: later(url, chat("a" * 90)).status_code == 202)
 
 
-def test_a_batch_is_found_again_without_its_input(tmp_path):
+def test_an_idempotency_key_finds_a_batch_whose_input_file_was_deleted(tmp_path):
     key = {"extra_headers": {"idempotency-key": "one"}}
     with serving(config_of(tmp_path), fake) as (url, _), client_of(url) as client:
         first = begun(client, lines(chat("a")), **key)
@@ -118,7 +119,7 @@ def test_a_batch_is_found_again_without_its_input(tmp_path):
             client.batches.create(**again, completion_window="24h")
 
 
-def test_a_call_is_found_again_beyond_the_most_open_jobs(tmp_path, monkeypatch):
+def test_an_idempotency_key_finds_a_call_although_no_more_jobs_may_open(tmp_path, monkeypatch):
     monkeypatch.setattr(service, "MOST_OPEN", 1)
     executor, key = Permitted(), {"idempotency-key": "one"}
     with serving(config_of(tmp_path), executor.engine) as (url, _):
@@ -131,7 +132,7 @@ def test_a_call_is_found_again_beyond_the_most_open_jobs(tmp_path, monkeypatch):
             executor.permits.release(10_000)
 
 
-def test_an_upload_that_the_servers_end_cut_off_does_not_count(tmp_path):
+def test_an_upload_cut_off_by_a_shutdown_does_not_count_after_a_restart(tmp_path):
     config = config_of(tmp_path, tenant_bytes=1 << 20)
     with serving(config, fake) as (_, front):
         files = front.jobs.store.files

@@ -74,7 +74,7 @@ def results(client, id):
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch):
-    """Nothing waits for a second for the next look, or for the next use of a store that failed."""
+    """Shorten the second between two looks at the store, and the pause after the store failed."""
     for module, name in ((webhooks, "LOOK"), (keeper, "LOOK"), (runner, "PAUSE")):
         assert getattr(module, name) == 1.0
         monkeypatch.setattr(module, name, 0.05)
@@ -93,7 +93,7 @@ def client(url):
         yield made
 
 
-def test_a_batch_of_chats(client):
+def test_a_batch_of_chats_has_its_answers_and_errors_in_two_files(client):
     bodies = [chat(f"Say {i}") for i in range(20)]
     bodies[3]["max_tokens"] = -1
     batch = ended(client, begun(client, lines(*bodies), metadata={"for": "a test"}))
@@ -121,7 +121,7 @@ def test_a_batch_of_chats(client):
     assert results(client, batch.error_file_id).keys() == {"c3"}
 
 
-def test_a_batch_of_embeddings(client):
+def test_a_batched_embedding_equals_that_of_a_direct_call(client):
     content = lines({"model": "headway-tiny", "input": "a"}, url="/v1/embeddings")
     batch = ended(client, begun(client, content, "/v1/embeddings"))
     body = results(client, batch.output_file_id)["c0"]["response"]["body"]
@@ -152,7 +152,7 @@ GOOD = lines(chat("a"))
         (b"\xff\xfe" + GOOD, "invalid_json_line", 1),
     ],
 )
-def test_an_input_file_that_is_wrong(client, content, code, line):
+def test_an_invalid_input_file_fails_its_batch_and_its_line_is_named(client, content, code, line):
     batch = ended(client, begun(client, content))
     assert batch.status == "failed" and batch.failed_at
     [error] = batch.errors.data
@@ -168,14 +168,14 @@ def test_an_input_file_that_is_wrong(client, content, code, line):
         ({"stop": ["a", 7]}, "body.stop.1"),
     ],
 )
-def test_a_number_that_is_too_large(client, field, name):
+def test_a_number_too_large_for_a_float_fails_its_batch_and_is_named(client, field, name):
     content = lines(chat("a"), chat("b", **field)).replace(b"7", b"7e999")
     [error] = ended(client, begun(client, content)).errors.data
     assert (error.code, error.line, error.param) == ("invalid_body", 2, name)
     assert error.message == f"'{name}' is a number that is too large"
 
 
-def test_a_file_without_a_last_newline_and_with_windows_ones(client):
+def test_an_input_file_may_have_crlf_lines_and_no_last_newline(client):
     content = lines(chat("a"), chat("b")).replace(b"\n", b"\r\n").removesuffix(b"\r\n")
     assert ended(client, begun(client, content)).request_counts.completed == 2
 
@@ -192,7 +192,7 @@ def test_a_file_without_a_last_newline_and_with_windows_ones(client):
         ({"output_expires_after": {"anchor": "created_at", "seconds": 1}}, "output_expires_after"),
     ],
 )
-def test_a_batch_that_is_refused(url, client, body, param):
+def test_an_invalid_batch_request_is_refused_and_its_field_named(url, client, body, param):
     file = client.files.create(file=("in.jsonl", GOOD), purpose="batch")
     asked = {"input_file_id": file.id, "endpoint": CHAT, "completion_window": "24h", **body}
     answer = httpx2.post(f"{url}/v1/batches", json=asked)
@@ -223,7 +223,7 @@ def form(url, **fields):
         ({"file": b"a", "purpose": "batch", **{f"x{n}": "1" for n in range(16)}}, None),
     ],
 )
-def test_an_upload_that_is_refused(url, client, fields, param):
+def test_an_invalid_upload_is_refused_and_leaves_no_file(url, client, fields, param):
     before = len(client.files.list().data)
     answer = form(url, **fields)
     assert answer.status_code in (400, 413)
@@ -231,21 +231,21 @@ def test_an_upload_that_is_refused(url, client, fields, param):
     assert len(client.files.list().data) == before
 
 
-def test_a_file_expires_when_it_is_told(client):
+def test_expires_after_sets_a_files_expiry(client):
     after = {"anchor": "created_at", "seconds": 3_600}
     made = client.files.create(file=("a", b"a"), purpose="batch", expires_after=after)
     assert made.expires_at == made.created_at + 3_600
 
 
 @pytest.mark.parametrize("size", [0, 1, 256 << 10, (256 << 10) + 1, 1 << 20])
-def test_a_file_comes_back_as_it_was(url, client, size):
+def test_a_files_content_is_returned_unchanged(url, client, size):
     content = bytes(i * 7 % 251 for i in range(size))
     made = client.files.create(file=("a", content), purpose="batch")
     assert made.bytes == size
     assert client.files.content(made.id).content == content
 
 
-def test_a_form_that_is_cut_off(url):
+def test_a_truncated_form_is_refused(url):
     kind = "multipart/form-data; boundary=b"
     cut = b'--b\r\ncontent-disposition: form-data; name="file"; filename="x"\r\n\r\nabc'
     answer = httpx2.post(f"{url}/v1/files", content=cut, headers={"content-type": kind})
@@ -255,14 +255,14 @@ def test_a_form_that_is_cut_off(url):
     assert httpx2.post(f"{url}/v1/files", json={}).status_code == 415
 
 
-def test_a_form_whose_boundary_is_too_long(url):
+def test_a_form_with_an_overlong_boundary_is_refused(url):
     kind = f"multipart/form-data; boundary={'a' * 500}"
     answer = httpx2.post(f"{url}/v1/files", content=b"hello", headers={"content-type": kind})
     message = answer.json()["error"]["message"]
     assert answer.status_code == 400 and message.startswith("the form cannot be read: Boundary")
 
 
-def test_lists_have_pages(client):
+def test_files_are_listed_newest_first_in_pages(client):
     made = [client.files.create(file=("p", b"a"), purpose="batch").id for _ in range(3)]
     first = client.files.list(limit=2)
     assert [each.id for each in first.data] == made[:0:-1] and first.has_more
@@ -287,14 +287,14 @@ def test_lists_have_pages(client):
         ("jobs", {"after": "nope"}, "after", "there is no job 'nope'"),
     ],
 )
-def test_a_list_that_is_asked_wrongly(url, path, query, param, why):
+def test_an_invalid_list_query_is_refused_and_its_parameter_named(url, path, query, param, why):
     answer = httpx2.get(f"{url}/v1/{path}", params=query)
     error = answer.json()["error"]
     assert (answer.status_code, error["param"]) == (404 if "after" in query else 400, param)
     assert error["message"].endswith(why)
 
 
-def test_files_are_deleted_while_they_are_listed(client):
+def test_files_can_be_deleted_while_they_are_paged_through(client):
     made = {client.files.create(file=("p", b"a"), purpose="batch").id for _ in range(3)}
     for each in client.files.list(limit=1):
         client.files.delete(each.id)
@@ -302,7 +302,7 @@ def test_files_are_deleted_while_they_are_listed(client):
     assert not made and not client.files.list().data
 
 
-def test_batches_have_pages(client):
+def test_batches_are_listed_newest_first_in_pages(client):
     made = [ended(client, begun(client, GOOD)).id for _ in range(3)]
     listed = [each.id for each in client.batches.list(limit=1)]
     assert listed[:3] == made[::-1]
@@ -312,7 +312,7 @@ def later(url, body, path=CHAT, **headers):
     return httpx2.post(f"{url}{path}", json=body, headers={"prefer": "respond-async", **headers})
 
 
-def test_a_call_that_is_answered_later(url, client):
+def test_a_later_call_is_accepted_and_its_result_can_be_fetched(url, client):
     accepted = later(url, chat("Say 1"))
     assert accepted.status_code == 202 and accepted.headers["preference-applied"]
     place = f"{url}{accepted.headers['location']}"
@@ -340,7 +340,7 @@ def test_a_call_that_is_answered_later(url, client):
         ("x-headway-supersede", "a", "invalid_value", "cannot have x-headway-supersede"),
     ],
 )
-def test_a_later_call_with_a_header_that_cannot_be_kept(url, header, value, code, why):
+def test_a_later_call_with_a_bad_or_unsupported_header_is_refused(url, header, value, code, why):
     answer = later(url, chat("a"), **{header: value})
     error = answer.json()["error"]
     assert (answer.status_code, error["param"], error["code"]) == (400, header, code)
@@ -350,14 +350,14 @@ def test_a_later_call_with_a_header_that_cannot_be_kept(url, header, value, code
 @pytest.mark.parametrize(
     "wrong", [{"max_tokens": -1}, {"structured_outputs": {"choice": ["yes"]}, "min_tokens": 4}]
 )
-def test_a_later_call_that_fails(url, wrong):
+def test_a_failed_later_call_keeps_the_status_of_its_error(url, wrong):
     place = later(url, chat("a", **wrong)).headers["location"]
     job = httpx2.get(f"{url}{place}", headers={"prefer": "wait=20"}, timeout=30).json()
     assert (job["status"], job["result"]["status_code"]) == ("failed", 400)
     assert httpx2.get(f"{url}{place}/result").status_code == 400
 
 
-def test_a_stream_that_is_read_later(url):
+def test_a_streamed_later_call_has_its_events_as_its_result(url):
     place = later(url, chat("a", stream=True)).headers["location"]
     until(lambda: httpx2.get(f"{url}{place}").json()["status"] == "completed")
     result = httpx2.get(f"{url}{place}/result")
@@ -365,7 +365,7 @@ def test_a_stream_that_is_read_later(url):
     assert result.text.endswith("data: [DONE]\n\n")
 
 
-def test_the_same_idempotency_key_is_the_same_job(url):
+def test_a_repeated_idempotency_key_finds_the_same_job(url):
     first = later(url, chat("a"), **{"idempotency-key": "one"}).json()
     assert later(url, chat("a"), **{"idempotency-key": "one"}).json()["id"] == first["id"]
     other = later(url, chat("b"), **{"idempotency-key": "one"})
@@ -374,7 +374,7 @@ def test_the_same_idempotency_key_is_the_same_job(url):
     assert (long.status_code, long.json()["error"]["param"]) == (400, "idempotency-key")
 
 
-def test_metrics_of_jobs(url, client):
+def test_metrics_count_jobs_and_their_items(url, client):
     batch = ended(client, begun(client, lines(chat("a"), chat("b", max_tokens=-1))))
     assert batch.status == "completed"
     text = httpx2.get(f"{url}/metrics").text
@@ -388,14 +388,14 @@ def test_metrics_of_jobs(url, client):
     assert "headway_job_items_running 0.0" in text
 
 
-def test_what_is_not_there(url):
+def test_unknown_files_batches_and_jobs_are_answered_with_404(url):
     for path in ("files/x", "files/x/content", "batches/x", "jobs/x", "jobs/x/result"):
         assert httpx2.get(f"{url}/v1/{path}").status_code == 404, path
     for path in ("batches/x/cancel", "jobs/x/cancel"):
         assert httpx2.post(f"{url}/v1/{path}").status_code == 404, path
 
 
-def test_an_id_with_a_nul_is_none(url):
+def test_an_id_with_a_nul_is_answered_with_404(url):
     with (
         postgresql() as store,
         serving(ServerConfig(jobs={"store": store}), fake) as (other, _),
@@ -416,13 +416,13 @@ def test_an_id_with_a_nul_is_none(url):
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, "no_such_file")
 
 
-def test_without_a_store_there_are_no_jobs():
+def test_without_a_store_the_routes_of_jobs_do_not_exist():
     with serving(ServerConfig(), fake) as (url, _):
         assert httpx2.get(f"{url}/v1/batches").status_code == 404
         assert "/v1/batches" not in httpx2.get(f"{url}/openapi.json").json()["paths"]
 
 
-def test_a_tenant_sees_and_uses_no_files_and_batches_of_another(tmp_path):
+def test_a_tenant_cannot_see_or_use_files_and_batches_of_another(tmp_path):
     with (
         serving(config_of(tmp_path, keys=("ann", "bob")), fake) as (url, _),
         client_of(url, "ann") as ann,
@@ -448,7 +448,7 @@ def test_a_tenant_sees_and_uses_no_files_and_batches_of_another(tmp_path):
         assert ended(ann, batch).request_counts.completed == 1
 
 
-def test_a_batch_is_cancelled_while_it_runs(tmp_path):
+def test_a_running_batch_can_be_cancelled(tmp_path):
     executor = Permitted()
     config = config_of(tmp_path, at_once=4)
     with serving(config, executor.engine) as (url, front), client_of(url) as client:
@@ -462,10 +462,10 @@ def test_a_batch_is_cancelled_while_it_runs(tmp_path):
         assert counts.completed + counts.failed == counts.total == 50
         errors = results(client, batch.error_file_id).values()
         assert {each["error"]["code"] for each in errors} == {"batch_cancelled"}
-        until(lambda: front.model.admission.open == 0)  # what ran was taken out of the engine
+        until(lambda: front.model.admission.open == 0)  # the engine has dropped the running items
 
 
-def test_a_batch_expires(tmp_path, monkeypatch):
+def test_a_batch_expires_after_its_window_with_an_error_for_each_item(tmp_path, monkeypatch):
     executor, today = Permitted(), [clock.unix()]
     monkeypatch.setattr(clock, "unix", lambda: today[0])
     with (
@@ -482,14 +482,14 @@ def test_a_batch_expires(tmp_path, monkeypatch):
         assert {each["error"]["code"] for each in errors} == {"batch_expired"}
 
 
-def test_a_restart_goes_on_where_it_was(tmp_path):
+def test_a_restarted_server_completes_its_batch_and_its_later_call(tmp_path):
     executor, config = Permitted(), config_of(tmp_path, at_once=4)
     with serving(config, executor.engine) as (url, front), client_of(url) as client:
         batch = begun(client, lines(*[chat(f"{i}") for i in range(12)]))
         call = later(url, chat("x")).json()
         until(lambda: executor.asked)
 
-        def one_has_ended():  # a step a look, whoever runs: the batch's items or the call
+        def one_has_ended():  # one step per look, for the batch's items or for the call
             executor.permits.release()
             return client.batches.retrieve(batch.id).request_counts.completed
 
@@ -508,8 +508,8 @@ SECRET = "whsec_" + "c2VjcmV0" * 5
 
 @contextmanager
 def receiver(*statuses):
-    """Gives its URL and what it was sent. statuses: of its answers; then 204. /slow/head and
-    /slow/body send theirs byte by byte, without an end. /moved sends the client on."""
+    """A webhook endpoint. Gives its URL and the requests it heard. statuses: of its first answers;
+    then 204. /slow/head and /slow/body never end their head or body. /moved redirects."""
     heard, answers, is_over = [], list(statuses), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
@@ -526,7 +526,7 @@ def receiver(*statuses):
                 self.flush_headers()
             else:
                 self.end_headers()
-            with suppress(OSError):  # the client has enough
+            with suppress(OSError):  # the client has closed
                 while "slow" in self.path and not is_over.wait(0.01):
                     self.wfile.write(b"a")
 
@@ -543,7 +543,7 @@ def receiver(*statuses):
         server.server_close()
 
 
-def test_webhooks_are_signed_and_repeated(tmp_path, monkeypatch):
+def test_webhooks_are_signed_and_a_failed_one_is_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(webhooks, "PAUSES", (1, *webhooks.PAUSES[1:]))
     with receiver(500) as (hooks, heard):
         wanted = [
@@ -561,7 +561,7 @@ def test_webhooks_are_signed_and_repeated(tmp_path, monkeypatch):
             store = front.jobs.store
             until(lambda: any(each.due_at for each in store.deliveries.of_job(job["id"])))
             batch = begun(client, GOOD, extra_headers=mine)
-            until(lambda: len(heard) == 6)  # one is repeated, a pause after its 500
+            until(lambda: len(heard) == 6)  # the one answered with 500 is repeated after a pause
             paths = [path for path, _, _ in heard]
             assert sorted(paths[:2]) == ["/all", "/mine/1"]
             assert {"/all", "/batches", "/mine/1"} <= set(paths[2:])
@@ -579,8 +579,8 @@ def test_webhooks_are_signed_and_repeated(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("is_alone", [True, False])
-def test_a_webhook_of_an_endpoint_that_this_server_does_not_have(is_alone):
-    """Another server that shares the store may have it."""
+def test_a_webhook_to_an_unknown_endpoint_is_given_up_only_by_a_lone_server(is_alone):
+    """Another server that shares the store may have the endpoint."""
     store = SimpleNamespace(is_alone=is_alone)
     sender = webhooks.WebhookSender(store, webhooks.Endpoints([]), None, None)
     delivery = Delivery("evt_1", "job_1", "job.completed", "https://x", "{}", attempts=1)
@@ -588,7 +588,7 @@ def test_a_webhook_of_an_endpoint_that_this_server_does_not_have(is_alone):
     assert (ends.due_at is None) == is_alone
 
 
-def test_each_endpoint_has_its_own_secret(tmp_path):
+def test_each_webhook_is_signed_with_the_secret_of_its_endpoint(tmp_path):
     secrets = [SECRET, *(new_secret() for _ in range(4))]
     with receiver() as (hooks, heard):
         urls = ["*", "mine/*", "all", "twice", "twice"]
@@ -613,7 +613,7 @@ def test_each_endpoint_has_its_own_secret(tmp_path):
         Webhook(secret).verify(body, {name.lower(): value for name, value in headers.items()})
 
 
-def test_an_endpoint_that_cannot_be_called_stops_no_other(tmp_path):
+def test_an_endpoint_that_cannot_be_called_does_not_block_the_others(tmp_path):
     with receiver() as (hooks, heard):
         urls = "http://\u2603.net/", f"{hooks}/good"
         wanted = [{"url": each, "secret": SECRET} for each in urls]
@@ -630,8 +630,8 @@ def test_an_endpoint_that_cannot_be_called_stops_no_other(tmp_path):
 
 @contextmanager
 def telling(tmp_path, hooks):
-    """Gives a function: a call ends, and this path of the receiver is told. It returns another one,
-    which looks the delivery up."""
+    """Gives a function that makes a later call whose end is told to a path of the receiver. It
+    returns a function that looks the delivery up."""
     wanted = [{"url": f"{hooks}/*", "secret": SECRET}]
     with serving(config_of(tmp_path, webhooks=wanted), fake) as (url, front):
         store = front.jobs.store
@@ -645,22 +645,22 @@ def telling(tmp_path, hooks):
         yield tell
 
 
-def test_an_endpoint_that_does_not_answer_holds_up_no_other(tmp_path):
+def test_an_endpoint_that_does_not_answer_does_not_delay_the_others(tmp_path):
     with receiver() as (hooks, heard), telling(tmp_path, hooks) as tell:
         slow = tell("/slow/head")
         until(lambda: heard)
         good = tell("/good")
         until(lambda: good().delivered_at)
-        assert (slow().attempts, slow().problem) == (1, "")  # its attempt has not ended
+        assert (slow().attempts, slow().problem) == (1, "")  # the attempt has not ended
 
 
-def test_a_status_is_enough_of_an_answer(tmp_path):
+def test_a_webhook_is_delivered_once_its_status_has_come(tmp_path):
     with receiver() as (hooks, _), telling(tmp_path, hooks) as tell:
         endless = tell("/slow/body")
         until(lambda: endless().delivered_at)
 
 
-def test_an_endpoint_that_answers_410_gone_is_not_asked_again(tmp_path):
+def test_an_endpoint_that_answers_410_gone_is_not_called_again(tmp_path):
     with receiver(410, 503) as (hooks, _), telling(tmp_path, hooks) as tell:
         gone = tell("/gone")
         until(lambda: gone().problem)
@@ -670,14 +670,14 @@ def test_an_endpoint_that_answers_410_gone_is_not_asked_again(tmp_path):
         assert away().problem == "status 503" and away().due_at
 
 
-def test_an_endpoint_sends_this_server_nowhere_else(tmp_path):
+def test_a_redirect_by_a_webhooks_endpoint_is_not_followed(tmp_path):
     with receiver(307) as (hooks, heard), telling(tmp_path, hooks) as tell:
         moved = tell("/moved")
         until(lambda: moved().problem)
         assert moved().problem == "status 307" and [path for path, *_ in heard] == ["/moved"]
 
 
-def test_an_answer_that_comes_too_slowly(tmp_path, monkeypatch):
+def test_a_webhook_without_an_answer_in_time_is_due_again(tmp_path, monkeypatch):
     monkeypatch.setattr(webhooks, "TIMEOUT", 0.05)
     with receiver() as (hooks, _), telling(tmp_path, hooks) as tell:
         slow = tell("/slow/head")
@@ -692,7 +692,7 @@ def test_an_answer_that_comes_too_slowly(tmp_path, monkeypatch):
         *("/mine/..%2fother", "/mine/a/..%5C..%5cother"),
     ],
 )
-def test_a_callback_that_the_operator_did_not_allow(tmp_path, path):
+def test_a_callback_outside_the_allowed_urls_is_refused(tmp_path, path):
     allowed = [{"url": "http://127.0.0.1:9/mine/*", "secret": SECRET}]
     with serving(config_of(tmp_path, webhooks=allowed), fake) as (url, _):
         place = path if "://" in path else f"http://127.0.0.1:9{path}"
@@ -701,7 +701,7 @@ def test_a_callback_that_the_operator_did_not_allow(tmp_path, path):
         assert answer.json()["error"]["param"] == "X-Headway-Callback"
 
 
-def test_a_tenant_has_stored_enough(tmp_path):
+def test_an_upload_beyond_the_tenants_storage_limit_is_refused(tmp_path):
     with serving(config_of(tmp_path, tenant_bytes=100), fake) as (url, _), client_of(url) as client:
         first = client.files.create(file=("a", b"a" * 100), purpose="batch")
         with pytest.raises(openai.RateLimitError) as told:
@@ -711,7 +711,7 @@ def test_a_tenant_has_stored_enough(tmp_path):
         client.files.create(file=("a", b"a"), purpose="batch")
 
 
-def test_the_disk_is_full(tmp_path):
+def test_an_upload_to_a_full_disk_gets_503_and_leaves_no_file(tmp_path):
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         store, file = front.jobs.store, b"a" * (1 << 20)
 
@@ -720,7 +720,7 @@ def test_the_disk_is_full(tmp_path):
             connection.cursor().execute(f"PRAGMA max_page_count={most}")
             connection.close()
 
-        store._thread.submit(pages, 1).result()  # as many as there are
+        store._thread.submit(pages, 1).result()  # SQLite allows the pages that there are
         with pytest.raises(openai.InternalServerError) as told:
             client.files.create(file=("a", file), purpose="batch")
         assert (told.value.status_code, told.value.body["code"]) == (503, "store_down")
@@ -730,7 +730,7 @@ def test_the_disk_is_full(tmp_path):
         assert len(client.files.list().data) == 1
 
 
-def test_a_server_says_that_it_is_alive_before_it_takes_anything(tmp_path, monkeypatch):
+def test_a_worker_is_in_the_store_before_it_takes_items(tmp_path, monkeypatch):
     exchange, known = Items.exchange, {}
 
     def noted(items, *given):
@@ -746,7 +746,7 @@ def test_a_server_says_that_it_is_alive_before_it_takes_anything(tmp_path, monke
         assert known[front.jobs.store.worker] == [front.jobs.store.worker]
 
 
-def test_an_answer_of_the_store_that_was_lost(tmp_path):
+def test_items_taken_in_a_lost_answer_of_the_store_are_completed(tmp_path):
     with serving(config_of(tmp_path, at_once=2), fake) as (url, front), client_of(url) as client:
         store = front.jobs.store
         exchange, lost = store.items.exchange, []
@@ -764,7 +764,7 @@ def test_an_answer_of_the_store_that_was_lost(tmp_path):
         assert len(lost) == 3
 
 
-def test_an_input_file_that_is_deleted_meanwhile(tmp_path):
+def test_deleting_the_input_file_while_it_is_read_fails_its_batch(tmp_path):
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         store = front.jobs.store
         content = store.files.content
@@ -780,7 +780,7 @@ def test_an_input_file_that_is_deleted_meanwhile(tmp_path):
         assert (batch.status, batch.errors.data[0].code) == ("failed", "no_such_file")
 
 
-def test_an_input_file_that_is_deleted_before_it_is_read(tmp_path):
+def test_deleting_the_input_file_before_it_is_read_fails_its_batch(tmp_path):
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         store = front.jobs.store
         clear = store.items.clear
@@ -795,7 +795,7 @@ def test_an_input_file_that_is_deleted_before_it_is_read(tmp_path):
         assert (batch.status, batch.errors.data[0].code) == ("failed", "no_such_file")
 
 
-def test_a_key_is_sent_no_more_items_than_it_may_have_at_once(tmp_path):
+def test_no_item_is_refused_by_the_concurrent_limit_of_its_key(tmp_path):
     keys = [{"name": "x", "sha256": digest("x").hex(), "concurrent": 2}]
     config = ServerConfig(jobs={"store": str(tmp_path / "jobs.db"), "at_once": 8}, keys=keys)
     with serving(config, fake) as (url, front), client_of(url) as client:
@@ -804,7 +804,7 @@ def test_a_key_is_sent_no_more_items_than_it_may_have_at_once(tmp_path):
         assert front.jobs.metrics.items["again"] == 0
 
 
-def test_results_wait_for_a_store_that_is_away(tmp_path):
+def test_results_are_kept_until_an_unreachable_store_is_back(tmp_path):
     executor = Permitted()
     with (
         serving(config_of(tmp_path, at_once=2), executor.engine) as (url, front),
@@ -821,12 +821,12 @@ def test_results_wait_for_a_store_that_is_away(tmp_path):
         assert ended(client, batch).request_counts.completed == 6
 
 
-def test_an_end_that_is_not_committed_is_not_counted(tmp_path, monkeypatch):
+def test_a_jobs_end_is_counted_only_once_it_is_committed(tmp_path, monkeypatch):
     announce, failed = webhooks.Endpoints.announce, []
 
     def unstorable(endpoints, connection, job, now):
         announce(endpoints, connection, job, now)
-        if len(failed) < 2:  # a delivery of no job, which only the commit finds
+        if len(failed) < 2:  # a delivery of an unknown job, which only the commit detects
             failed.append(job.id)
             connection.exec_driver_sql("PRAGMA defer_foreign_keys = ON")
             add_deliveries(connection, "none", "x", [(delivery_id(now), "", "")], now)
@@ -868,7 +868,7 @@ def test_the_lease_is_renewed_while_many_jobs_end(tmp_path, monkeypatch):
 
 
 def test_the_lease_goes_by_the_stores_clock(tmp_path, monkeypatch):
-    """That of the server is wrong, and then set back by an hour."""
+    """The server's clock is an hour ahead, and is then set back."""
     hour, passed = 3_600, [0]
     wrong = clock.unix() + hour
     monkeypatch.setattr(clock, "now", lambda: passed[0] * 10**9)

@@ -37,7 +37,7 @@ def listed(url):
         httpx2.get(f"{url}/v1/files", timeout=60)
 
 
-def test_a_server_ends_although_its_store_hangs(tmp_path, monkeypatch):
+def test_a_server_shuts_down_although_its_store_hangs(tmp_path, monkeypatch):
     monkeypatch.setattr(service, "CLOSING", 0.1)
     monkeypatch.setattr(store_thread, "CLOSING", 0.1)
     with (

@@ -1,4 +1,4 @@
-"""Who rests when an item is refused for now: its key, its job, or everybody."""
+"""Which items pause after one was refused for now: those of its key, of its job, or all."""
 
 import asyncio
 import json
@@ -17,7 +17,7 @@ ITEM = Item("job_1", 0, "", "t", "k", "/v1/x", False, 0, 0, b"{}", "application/
 
 
 class Store:
-    """Notes what it is asked for, and has nothing."""
+    """Records what the runner asks for, and has no items."""
 
     items = SimpleNamespace(exchange="exchange")
 
@@ -38,7 +38,7 @@ class Store:
         ("small", "spend_limit_reached", (4, {("t", "k"): 0}, set(), [ITEM])),
     ],
 )
-def test_who_rests(model, code, wanted):
+def test_a_refusal_pauses_its_key_its_job_or_all_items(model, code, wanted):
     async def refusing(scope, receive, send):
         access_record().model, access_record().code = model, code
         headers = [(b"retry-after-ms", b"60000")]
@@ -59,8 +59,8 @@ def test_who_rests(model, code, wanted):
 @pytest.mark.parametrize(
     "is_alone, rooms, statuses", [(True, {}, [401]), (False, {("t", "k"): 0}, [])]
 )
-def test_a_key_that_this_server_does_not_have(is_alone, rooms, statuses):
-    """Another server that shares the store may have it."""
+def test_an_item_of_an_unknown_key_fails_only_on_a_lone_server(is_alone, rooms, statuses):
+    """Another server that shares the store may have the key."""
 
     async def main():
         store = Store(is_alone)
@@ -76,15 +76,15 @@ def test_a_key_that_this_server_does_not_have(is_alone, rooms, statuses):
 
 
 @pytest.mark.parametrize("now, pause", [(20 * DAY, 300), (20 * DAY - 300, 300), (20 * DAY - 7, 7)])
-def test_a_spent_cap_is_asked_again_when_the_day_ends(monkeypatch, now, pause):
+def test_a_spent_cap_is_retried_after_five_minutes_or_when_the_day_ends(monkeypatch, now, pause):
     monkeypatch.setattr("headway.server.clock.unix", lambda: now)
     final = {"x-should-retry": "false"}
     assert Answer(429, final, code="spend_limit_reached").retry_after == pause
     assert Answer(429, final, code="another").retry_after == 0
 
 
-def test_a_batchs_item_that_is_answered_with_a_stream_has_failed():
-    """Its batch was sent before the function was loaded, so that nobody knew that it streams."""
+def test_a_batch_item_that_is_answered_with_a_stream_fails():
+    """The batch was accepted before the function was loaded, when nobody knew that it streams."""
     stream = Answer(200, {"content-type": "text/event-stream; charset=utf-8"}, b"data: 1\n\n")
     result = result_of(replace(ITEM, is_batch=True), stream)
     said = json.loads(result.output)
@@ -93,7 +93,7 @@ def test_a_batchs_item_that_is_answered_with_a_stream_has_failed():
     assert result_of(ITEM, stream).output == b"data: 1\n\n", "a later call may be a stream"
 
 
-def test_a_full_key_goes_on_when_one_of_its_items_ends():
+def test_a_key_at_its_concurrent_limit_resumes_when_one_of_its_items_ends():
     codes = iter(["concurrency_limit_exceeded", ""])
 
     async def answering(scope, receive, send):

@@ -19,25 +19,25 @@ def line(number, body):
     "body",
     ['{"text":"漢字 é 😀","n":[1,2.5,null,true]}', '"\\n\\u0000\\u001f"', '{"a":[],"b":{}}'],
 )
-def test_a_body_becomes_no_longer(body):
+def test_a_compact_body_is_stored_as_it_was_sent(body):
     reader = InputReader(PATH, 10, 1_000, takes_objects=False)
     [item] = reader.read(line(0, body.encode()))
     assert (item.body.decode(), reader.errors) == (body, [])
 
 
-def test_escapes_of_other_characters_are_undone():
+def test_escapes_of_printable_characters_are_decoded():
     reader = InputReader(PATH, 10, 1_000, takes_objects=False)
     [item] = reader.read(line(0, rb'"\u6f22 \ud83d\ude00"'))
     assert item.body.decode() == '"漢 😀"'
 
 
-def test_half_a_surrogate_pair_is_a_wrong_line():
+def test_half_a_surrogate_pair_makes_a_line_invalid():
     reader = InputReader(PATH, 10, 1_000, takes_objects=False)
     assert reader.read(line(0, rb'"\ud83d"')) == []
     assert [each["code"] for each in reader.errors] == ["invalid_json_line"]
 
 
-def test_a_models_name_is_kept_as_every_store_can_keep_it():
+def test_a_models_name_is_cut_and_loses_its_nul_so_that_every_store_keeps_it():
     reader = InputReader(PATH, 10, 1_000, takes_objects=True)
     reader.read(line(0, rb'{"model": "a\u0000' + b"b" * 300 + b'"}'))
     assert reader.model == "a" + "b" * 198 and not reader.errors

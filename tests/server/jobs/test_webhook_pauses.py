@@ -26,12 +26,12 @@ NOW = 1_445_412_480  # Wed, 21 Oct 2015 07:28:00 GMT
         ("tomorrow", 0),
     ],
 )
-def test_the_pause_that_is_asked_for(value, seconds):
+def test_retry_after_is_read_as_seconds_or_as_a_date(value, seconds):
     answer = Response(503, headers=[(b"retry-after", value.encode())])
     assert _retry_after(answer, NOW) == seconds
 
 
-def test_a_pause_is_never_shorter_than_the_schedule_s():
+def test_a_pause_is_never_shorter_than_in_the_schedule():
     first, last = PAUSES[0], PAUSES[-1]
     assert first <= again(1, NOW, 1) - NOW <= 2 * first
     assert again(1, NOW, last) - NOW == last
