@@ -1,4 +1,4 @@
-"""What a test's ledger has kept."""
+"""Reads what the ledger of a test has kept."""
 
 from sqlalchemy import select
 
@@ -17,7 +17,7 @@ def stored(tmp_path, table=REQUESTS):
 
 
 def exact(tmp_path):
-    """Whether all sums are."""
+    """Whether all sums of the ledger are exact."""
     reader = LedgerReader(str(tmp_path / "ledger.db"))
     found = problems_of(reader)
     reader.close()

@@ -31,7 +31,7 @@ def sums(parts):
     return {str(account): ns for account, ns in found.items() if ns}
 
 
-def test_a_step_across_a_minute_is_divided():
+def test_a_step_across_the_end_of_a_minute_is_divided():
     assert list(pieces(MINUTE - 5, 2 * MINUTE + 1)) == [
         *((MINUTE - 5, 5), (MINUTE, MINUTE), (2 * MINUTE, 1))
     ]
@@ -58,7 +58,7 @@ def test_a_share_is_open_until_its_row_is_kept():
     assert (total, open) == (0, -60) and sums(parts) == {"open": -60, "requests": 60}
 
 
-def test_an_engine_that_fails_takes_its_running_requests_along():
+def test_open_time_of_requests_running_when_an_engine_fails_is_unrecorded():
     device = DeviceTime(0)
     device.begin(0)
     device.rows([step(0, 100)], [ended(60)], LOAD)
@@ -68,7 +68,7 @@ def test_an_engine_that_fails_takes_its_running_requests_along():
     assert sums(device.take()[0]) == {"open": -60, "unrecorded": 60}
 
 
-def test_idle_time_that_was_not_idle_is_taken_back():
+def test_idle_time_that_a_later_step_overlaps_is_taken_back():
     device = DeviceTime(0)
     device.begin(0)
     device.idle(50)

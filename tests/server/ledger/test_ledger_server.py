@@ -60,7 +60,7 @@ def stages_of(explained):
     return stages
 
 
-def test_a_row_for_each_request_with_what_its_caller_said_of_it(tmp_path):
+def test_each_request_has_a_row_with_its_callers_labels(tmp_path):
     labels = {
         "x-headway-prompt-version": "v7",
         "x-headway-workflow": "order-1",
@@ -71,7 +71,7 @@ def test_a_row_for_each_request_with_what_its_caller_said_of_it(tmp_path):
         openai.OpenAI(base_url=f"{url}/v1", api_key="ci", max_retries=0) as client,
     ):
         asked = {"model": "headway-tiny", "extra_headers": labels}
-        asked["extra_body"] = {"ignore_eos": True}  # what is sampled may end an answer
+        asked["extra_body"] = {"ignore_eos": True}  # a sampled EOS may end an answer
         done = client.completions.create(prompt="def f(", max_tokens=5, n=2, **asked)
         stream = client.completions.create(prompt="x", max_tokens=3, stream=True, **asked)
         streamed = {each.id for each in stream}.pop()
@@ -103,7 +103,7 @@ def test_a_row_for_each_request_with_what_its_caller_said_of_it(tmp_path):
         ("x-headway-attempt", "1000001"),
     ],
 )
-def test_a_label_that_could_not_be_kept_is_refused(tmp_path, header, value):
+def test_an_invalid_label_is_refused(tmp_path, header, value):
     with serving(config_of(tmp_path), fake) as (url, _), client_of(url) as client:
         answer = client.post(PATH, json=BODY, headers={header: value})
         assert answer.status_code == 400
@@ -148,7 +148,7 @@ def test_a_request_is_explained_while_it_waits_and_afterwards(tmp_path):
 
 
 @pytest.mark.parametrize("id", ["q" * 255, "svc/1", "a/cancel/b", "caf\xe9 7"])
-def test_every_id_that_is_accepted_can_be_asked_for(tmp_path, id):
+def test_every_accepted_request_id_can_be_looked_up_and_cancelled(tmp_path, id):
     permitted, path = Permitted(), f"/v1/requests/{quote(id, safe='')}"
     headers = [("x-request-id", id.encode("latin-1"))]
     with serving(config_of(tmp_path), permitted.engine) as (url, front), client_of(url) as client:
@@ -168,7 +168,7 @@ def test_every_id_that_is_accepted_can_be_asked_for(tmp_path, id):
             assert other.post(PATH, json=BODY, headers=given).headers["x-request-id"][:4] == "req-"
 
 
-def test_an_id_with_a_nul_is_none():
+def test_an_id_with_a_nul_is_answered_with_404():
     with (
         postgresql() as ledger,
         serving(ServerConfig(ledger={"url": ledger}), fake) as (url, _),
@@ -180,7 +180,7 @@ def test_an_id_with_a_nul_is_none():
             assert (answer.status_code, answer.json()["error"]["code"]) == (404, f"no_such_{kind}")
 
 
-def test_a_server_that_has_the_number_of_a_dead_one_closes_its_time():
+def test_a_server_closes_the_writer_of_a_dead_server_with_the_same_process_id():
     """In a container every server is process 1."""
     with postgresql() as where:
         database, host = Database(where), socket.gethostname()
@@ -191,7 +191,7 @@ def test_a_server_that_has_the_number_of_a_dead_one_closes_its_time():
         database.close()
 
 
-def test_every_rule_and_stage_has_words():
+def test_the_stage_of_every_rule_has_a_description():
     assert {rule.stage for rule in Rule} <= set(WORDS)
 
 
@@ -219,7 +219,7 @@ def test_requests_are_explained_to_their_own_tenant_alone(tmp_path):
     assert (outcome["label"], outcome["value"]) == ("resolved", 2_500_000)
 
 
-def test_without_a_ledger_requests_are_explained_and_nothing_else(tmp_path):
+def test_without_a_ledger_requests_are_explained_and_outcomes_get_404(tmp_path):
     with serving(ServerConfig(), fake) as (url, _), client_of(url) as client:
         id = client.post(PATH, json=BODY).json()["id"]
         until(lambda: client.get(f"/v1/requests/{id}").json()["status"] == "ended")
@@ -262,7 +262,8 @@ def test_refused_cancelled_and_abandoned_requests_have_rows_too(tmp_path):
 
 @contextmanager
 def running(tmp_path):
-    """Gives a front, and what lets its one request go on, whose first step has been computed."""
+    """Gives a front whose one request has had its first step, and a function that lets the request
+    end and returns its status."""
     permitted = Permitted()
     with (
         serving(config_of(tmp_path), permitted.engine) as (url, front),
@@ -280,7 +281,7 @@ def running(tmp_path):
         yield front, ends
 
 
-def test_the_time_of_a_request_is_open_until_it_ends_however_often_it_is_written(tmp_path):
+def test_a_running_requests_device_time_stays_open_over_many_flushes(tmp_path):
     with running(tmp_path) as (front, ends):
         (writer,) = front.ledger.writers
         number = writer._number
@@ -293,8 +294,8 @@ def test_the_time_of_a_request_is_open_until_it_ends_however_often_it_is_written
     assert exact(tmp_path)
 
 
-def test_what_a_drain_cuts_short_has_its_device_time(tmp_path):
-    """Its engine tells of it, although its caller has been told to ask another server."""
+def test_a_request_cut_short_by_a_drain_keeps_its_device_time(tmp_path):
+    """The engine still reports on the request after its caller was told to ask another server."""
     with running(tmp_path) as (front, ends):
         (call,) = front.model.admission._calls.values()
         front.model.engine.loop.call_soon_threadsafe(call.tell, DrainingError("closing"))
@@ -323,8 +324,8 @@ def test_a_call_refused_at_the_door_has_a_row_for_each_of_its_choices(tmp_path, 
     assert 'outcome="refused"} 4.0' in said
 
 
-def test_a_request_that_ends_while_it_is_tokenized_ends_as_in_the_metrics(tmp_path):
-    """One waits for the tokenizer until its deadline, and one is cancelled meanwhile."""
+def test_a_request_that_ends_during_tokenizing_ends_alike_in_rows_and_metrics(tmp_path):
+    """One request waits for the tokenizer until its deadline; another is cancelled as it waits."""
     free, asked = threading.Event(), BODY | {"prompt": "word " * 900}
     with (
         serving(config_of(tmp_path), fake) as (url, front),
@@ -359,7 +360,7 @@ def loading(config):
 
 
 @pytest.mark.parametrize("gets_ready", [True, False])
-def test_calls_refused_while_the_model_loads_are_kept(tmp_path, monkeypatch, gets_ready):
+def test_calls_refused_while_the_model_loads_have_rows(tmp_path, monkeypatch, gets_ready):
     with monkeypatch.context() as patched:
         patched.setattr(Book, "ready", lambda book: None)
         with serving(config_of(tmp_path), loading) as (url, front), client_of(url) as client:
@@ -390,7 +391,7 @@ LOSING = {
 
 @pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("kind", LOSING)
-def test_the_attempts_of_a_route_end_with_their_request(tmp_path, kind, keeps):
+def test_every_attempt_of_a_route_ends_and_only_the_answered_one_is_sent(tmp_path, kind, keeps):
     ledger = {"url": str(tmp_path / "ledger.db"), "flush": "50ms"} if keeps else {}
     models = [{"name": "small"}, {"name": "large"}]
     config = ServerConfig(
@@ -421,7 +422,7 @@ def test_the_attempts_of_a_route_end_with_their_request(tmp_path, kind, keeps):
     assert not keeps or exact(tmp_path)
 
 
-def test_a_database_that_is_away_costs_no_request_anything(tmp_path, monkeypatch):
+def test_requests_are_served_and_lost_rows_counted_without_the_database(tmp_path, monkeypatch):
     with serving(config_of(tmp_path, rows=2), fake) as (url, front), client_of(url) as client:
         writer = front.ledger.writers[0]
         until(lambda: client.post(PATH, json=BODY).status_code == 200 and writer.written)
@@ -449,7 +450,7 @@ def test_a_database_that_is_away_costs_no_request_anything(tmp_path, monkeypatch
     assert len(rows) == writer.written
 
 
-def test_a_database_that_does_not_answer_is_away(tmp_path, monkeypatch):
+def test_a_database_that_does_not_answer_counts_as_away(tmp_path, monkeypatch):
     answers, asked = threading.Event(), threading.Event()
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         writer, write = front.ledger.writers[0], front.ledger.writers[0]._store.write
@@ -469,7 +470,7 @@ def test_a_database_that_does_not_answer_is_away(tmp_path, monkeypatch):
     assert exact(tmp_path)
 
 
-def test_a_server_goes_on_in_a_store_that_is_restored_from_a_backup(tmp_path):
+def test_a_server_writes_on_into_a_store_restored_from_a_backup(tmp_path):
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         writer = front.ledger.writers[0]
         client.post(PATH, json=BODY)
@@ -509,8 +510,8 @@ def test_rows_wait_while_the_database_is_read_only(tmp_path):
 
 
 @pytest.mark.parametrize("refused", ["row", "lane"])
-def test_what_the_database_never_takes_holds_up_no_later_rows(tmp_path, monkeypatch, refused):
-    """refused: what of a flush is not valid; a lane's name is also in its minutes."""
+def test_rows_that_the_database_refuses_do_not_hold_up_later_ones(tmp_path, monkeypatch, refused):
+    """refused: the invalid part of a flush. A lane's name is also in the minutes of the flush."""
     with serving(config_of(tmp_path), fake) as (url, front), client_of(url) as client:
         writer, write = front.ledger.writers[0], front.ledger.writers[0]._store.write
         wrong = set()
@@ -534,7 +535,7 @@ def test_what_the_database_never_takes_holds_up_no_later_rows(tmp_path, monkeypa
     assert exact(tmp_path) and writer.given_up >= 1
 
 
-def test_the_store_of_jobs_can_be_the_ledgers(tmp_path):
+def test_jobs_and_ledger_can_share_one_store(tmp_path):
     where = str(tmp_path / "ledger.db")
     config = ServerConfig(ledger={"url": where, "flush": "50ms"}, jobs={"store": where})
     with serving(config, fake) as (url, _), client_of(url) as client:
@@ -546,7 +547,7 @@ def test_the_store_of_jobs_can_be_the_ledgers(tmp_path):
     assert row["request_id"] == later.headers["x-request-id"]
 
 
-def test_a_store_that_cannot_be_used_is_named(tmp_path, monkeypatch):
+def test_an_unusable_store_is_answered_with_503_that_names_it(tmp_path, monkeypatch):
     def gone(*given, **named):
         raise StoreError("the disk of /secret is full")
 

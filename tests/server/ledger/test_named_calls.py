@@ -1,4 +1,4 @@
-"""Which call an X-Request-Id names, of several that were sent with it."""
+"""Which call an X-Request-Id names if several calls were sent with it."""
 
 import pytest
 
@@ -20,13 +20,13 @@ def ask(client, model=""):
 
 
 def whole(front):
-    """Whether nothing more will be known of any call."""
+    """Whether no more can become known of any call."""
     books = [each for model in front.models for each in model.admission.watchers]
     return not any(getattr(each, "_calls", None) for each in books)
 
 
 @pytest.mark.parametrize("order", [["small", "large"], ["large", "small"]])
-def test_the_latest_counts_whatever_model_was_asked(order):
+def test_a_request_id_names_its_latest_call_of_any_model(order):
     config = ServerConfig(models=MODELS)
     with serving(config, fake) as (url, front), client_of(url) as client:
         answers = []
@@ -37,7 +37,7 @@ def test_the_latest_counts_whatever_model_was_asked(order):
         assert client.get(f"/v1/requests/{answers[0]}").json()["id"] == answers[0]
 
 
-def test_a_refusal_counts_if_it_is_the_latest():
+def test_a_request_id_names_a_refusal_if_it_is_the_latest_call():
     key = {"name": "a", "sha256": digest("a").hex(), "requests_per_minute": 1}
     with serving(ServerConfig(keys=[key]), fake) as (url, front), client_of(url, "a") as client:
         answer = ask(client)["id"]
@@ -47,7 +47,7 @@ def test_a_refusal_counts_if_it_is_the_latest():
         assert client.get("/v1/requests/R").json()["code"] == "rate_limit_exceeded"
 
 
-def test_the_attempt_of_a_route_counts_whose_answer_was_sent(tmp_path):
+def test_a_request_id_names_the_attempt_of_a_route_whose_answer_was_sent(tmp_path):
     ledger = {"url": str(tmp_path / "ledger.db"), "flush": "50ms"}
     route = {"fallback": ["small", "large"], "timeout": ["100ms", "none"]}
     config = ServerConfig(models=MODELS, routes={"mine": route}, ledger=ledger)
@@ -72,7 +72,7 @@ def test_the_attempt_of_a_route_counts_whose_answer_was_sent(tmp_path):
         assert client.get("/v1/requests/R").json()["id"] == answer, "from the store"
 
 
-def test_of_attempts_the_one_that_was_sent_counts_and_of_requests_the_latest():
+def test_latest_chooses_the_latest_request_and_its_attempt_that_was_sent():
     early, sent, late = NamedCall("a.1", 1, False), NamedCall("a.2", 2, True), NamedCall("b", 9, 0)
     lost = NamedCall("a.3", 3, False)
     assert latest([early, sent, lost], "R") == sent
@@ -81,7 +81,7 @@ def test_of_attempts_the_one_that_was_sent_counts_and_of_requests_the_latest():
     assert latest([late, early, sent], "a.1") == early
 
 
-def test_what_is_forgotten_has_no_name():
+def test_the_oldest_calls_are_forgotten_with_their_names():
     recent = Recent(2)
     for number in range(5):
         recent.add([{"tenant": "t", "call": f"c{number}", "request_id": "R"}])
@@ -90,7 +90,7 @@ def test_what_is_forgotten_has_no_name():
 
 
 def test_calls_of_many_requests_are_forgotten_sooner():
-    recent = Recent(4)  # of 16 rows together
+    recent = Recent(4)  # with 16 rows at most
     for number in range(4):
         recent.add([{"tenant": "t", "call": f"c{number}", "request_id": "R"}] * 7)
     assert [rows[0]["call"] for rows in recent.find("t", "R")] == ["c2", "c3"]

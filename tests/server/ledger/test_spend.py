@@ -31,7 +31,7 @@ PRICES = {"per_million_prompt": 1.0, "per_million_cached": 0.5, "per_million_ans
 
 @pytest.fixture(autouse=True)
 def one_day(monkeypatch):
-    """What was spent begins anew at midnight, UTC."""
+    """The day does not end during a test: spend begins anew at midnight, UTC."""
     today = clock.day()
     monkeypatch.setattr(clock, "day", lambda: today)
 
@@ -68,11 +68,11 @@ def refusal(answer):
 
 
 def left(answer):
-    """In millionths."""
+    """The money that the key may still spend today, in millionths."""
     return round(float(answer.headers[HEADER]) * 1e6)
 
 
-def test_what_a_request_may_ask_for_is_capped_by_key_and_lane():
+def test_max_tokens_and_n_are_capped_by_key_and_lane():
     lanes = {"offline": {"max_tokens": 3, "n": 1}}
     config = ServerConfig(keys=[key_of(max_tokens=6, n=2, lanes=lanes)])
     with serving(config, fake) as (url, _), client_of(url) as client:
@@ -91,7 +91,7 @@ def test_what_a_request_may_ask_for_is_capped_by_key_and_lane():
         assert answer.json()["usage"]["completion_tokens"] == 3 and HEADER not in answer.headers
 
 
-def test_the_worst_case_is_reserved_and_the_cost_is_settled(tmp_path):
+def test_a_request_reserves_its_worst_case_and_is_settled_at_its_cost(tmp_path):
     config = config_of(tmp_path, money_per_day=0.0001)  # a hundred millionths
     with serving(config, fake) as (url, front), client_of(url) as client:
         first = post(client, 5)
@@ -112,7 +112,7 @@ def test_the_worst_case_is_reserved_and_the_cost_is_settled(tmp_path):
         assert spent >= 1_000 * (prompt // 2 + prompt) + 2_000 * 10
 
 
-def test_a_request_that_the_keys_rate_refuses_holds_no_money():
+def test_a_request_that_its_keys_rate_refuses_reserves_no_money():
     config = ServerConfig(keys=[key_of() | {"tokens_per_minute": 40}], prices=PRICES)
     with serving(config, fake) as (url, front), client_of(url) as client:
         assert post(client, 20).status_code == 200
@@ -121,7 +121,7 @@ def test_a_request_that_the_keys_rate_refuses_holds_no_money():
         assert not front.spend._reserved
 
 
-def test_a_cap_in_one_lane_leaves_the_others(tmp_path):
+def test_a_money_cap_of_one_lane_does_not_limit_the_others(tmp_path):
     lanes = {"offline": {"money_per_day": 0.00002}}
     config = config_of(tmp_path, money_per_day=1.0, lanes=lanes)
     with serving(config, fake) as (url, _), client_of(url) as client:
@@ -131,7 +131,7 @@ def test_a_cap_in_one_lane_leaves_the_others(tmp_path):
         assert post(client, 2).status_code == 200
 
 
-def test_others_sums_are_read_although_the_clock_was_set_back(tmp_path, monkeypatch):
+def test_other_servers_spending_is_read_although_the_clock_was_set_back(tmp_path, monkeypatch):
     monkeypatch.setattr("headway.server.ledger.writer.LOOK", 10**7)
     with serving(config_of(tmp_path, money_per_day=1.0), fake) as (_, front):
         until(lambda: front.ledger.writers[0].last_written > front.ledger.writers[0]._writer.began)
@@ -146,7 +146,9 @@ def test_others_sums_are_read_although_the_clock_was_set_back(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("when_away, status", [("allow", 200), ("refuse", 503)])
-def test_while_the_ledger_is_away(tmp_path, monkeypatch, when_away, status):
+def test_when_away_decides_whether_requests_pass_while_the_ledger_is_away(
+    tmp_path, monkeypatch, when_away, status
+):
     config = config_of(tmp_path, when_away, money_per_day=0.0001)
     with serving(config, fake) as (url, front), client_of(url) as client:
         writer = front.ledger.writers[0]
@@ -164,7 +166,7 @@ def test_while_the_ledger_is_away(tmp_path, monkeypatch, when_away, status):
         assert post(client, 5).status_code == 200
 
 
-def test_an_engine_that_is_down_for_good_keeps_no_money(tmp_path):
+def test_an_engine_down_for_good_releases_its_requests_reserved_money(tmp_path):
     config = {
         "models": [{"name": "whole"}, {"name": "broken", "engine": {"restart": 0}}],
         "engine": {"slots": 2, "context": 256, "threads": 1},
@@ -211,14 +213,14 @@ def test_an_engine_that_is_down_for_good_keeps_no_money(tmp_path):
         ({"ledger": {"url": "a.db"}}, "needs prices of tokens"),
     ],
 )
-def test_a_cap_on_money_that_could_not_be_kept_is_an_error(more, why):
+def test_a_money_cap_without_a_ledger_or_without_prices_is_refused(more, why):
     with pytest.raises(ValidationError, match=why):
         ServerConfig(keys=[key_of(money_per_day=1.0)], **more)
     with pytest.raises(ValidationError, match=why):
         ServerConfig(keys=[key_of(lanes={"offline": {"money_per_day": 1.0}})], **more)
 
 
-def test_a_cap_in_a_lane_that_is_not_there():
+def test_a_cap_in_an_unknown_lane_is_refused():
     with pytest.raises(ValidationError, match="there is no lane 'ofline'"):
         ServerConfig(keys=[key_of(lanes={"ofline": {"n": 1}})])
 
@@ -258,7 +260,7 @@ def test_a_key_never_spends_more_than_its_cap(asked, cap, others):
     assert {day for day, _, _ in control._charged} <= {7}
 
 
-def test_others_have_no_caps():
+def test_a_key_without_caps_is_not_limited():
     control = SpendControl((), PriceSettings(), lambda: 1, refuses_when_away=True)
     tenant = KeySettings(name="x", sha256=digest("x").hex()).to_tenant(["a"], "a")
     control.is_away = lambda: True
