@@ -60,7 +60,7 @@ def count(items: list[int]):
 
 @headway.batch
 def pausing(items: list[int]):
-    """Each number, and the end once it is let go."""
+    """Each number, and the end once HELD is released."""
     yield items
     assert HELD.acquire(timeout=30)
     yield [headway.DONE for _ in items]

@@ -49,18 +49,18 @@ def post(url, body, status=200, **headers):
     return answer.json() if status == 200 else answer.json()["error"]
 
 
-def test_an_item_has_its_result(shout):
+def test_a_call_returns_the_result_of_its_item(shout):
     assert post(shout, {"text": "hi", "times": 2}) == {"upper": "HIHI", "together": 1}
 
 
-def test_items_of_many_clients_are_called_together(shout):
+def test_items_of_concurrent_clients_are_batched_together(shout):
     with ThreadPoolExecutor(16) as pool:
         said = list(pool.map(lambda i: post(shout, {"text": f"t{i}"}), range(64)))
     assert [each["upper"] for each in said] == [f"T{i}" for i in range(64)]
     assert max(each["together"] for each in said) > 1
 
 
-def test_several_items_and_the_error_of_one(shout):
+def test_a_failing_item_of_a_list_does_not_fail_the_others(shout):
     items = [{"text": "a"}, {"text": "bad"}, {"text": "c"}]
     first, second, third = post(f"{shout}/batch", items)["results"]
     assert (first["result"]["upper"], third["result"]["upper"]) == ("A", "C")
@@ -76,7 +76,7 @@ def test_several_items_and_the_error_of_one(shout):
     assert many["message"] == "2049 items, where 2048 are the most of one call"
 
 
-def test_a_result_that_cannot_be_encoded_costs_the_other_items_nothing():
+def test_a_result_that_cannot_be_encoded_fails_only_its_own_item():
     with serving("strange_at_seven") as (url, _):
         first, second, third = post(f"{url}/batch", [6, 7, 8])["results"]
     assert (first, third) == ({"result": 6}, {"result": 8})
@@ -94,14 +94,14 @@ def test_a_result_that_cannot_be_encoded_costs_the_other_items_nothing():
         (None, None),
     ],
 )
-def test_what_is_no_item_is_named(shout, body, param):
+def test_an_invalid_item_is_refused_and_its_field_named(shout, body, param):
     error = post(shout, body, 400)
     assert (error["param"], error["code"]) == (param, "invalid_item")
     if param:
         assert post(f"{shout}/batch", [{"text": "a"}, body], 400)["param"] == f"1.{param}"
 
 
-def test_lanes_and_other_paths(shout):
+def test_a_functions_lanes_are_listed_and_unknown_lanes_and_paths_refused(shout):
     assert post(shout, {"text": "a"}, **{"x-headway-lane": "slow"})
     for path, body in ((shout, {"text": "a"}), (f"{shout}/batch", [{"text": "a"}])):
         error = post(path, body, 400, **{"x-headway-lane": "other"})
@@ -116,7 +116,7 @@ def test_lanes_and_other_paths(shout):
     }
 
 
-def test_broken_bodies(shout):
+def test_malformed_compressed_and_oversized_bodies_are_refused(shout):
     for content, kind, status in (
         (b"{", "application/json", 400),
         (b"\xc1", "application/msgpack", 400),
@@ -133,7 +133,7 @@ def test_broken_bodies(shout):
         assert post(url, {"text": "a" * 200}, 413)["code"] == "body_too_large"
 
 
-def test_openapi_has_the_types_of_the_hints(shout):
+def test_openapi_json_has_the_types_of_the_functions_hints(shout):
     document = httpx2.get(shout.partition("/v1")[0] + "/openapi.json", timeout=60).json()
     assert all(each.ok() for each in schemathesis.openapi.from_dict(document).get_all_operations())
     operation = document["paths"]["/v1/functions/shout"]["post"]
@@ -149,7 +149,7 @@ def test_the_items_type_is_that_of_the_first_parameter():
     assert find(f"{MODULE}:add_three").schemas[0] == {"type": "integer"}
 
 
-def test_metrics_come_from_the_ledgers_rows(shout):
+def test_metrics_count_the_calls_and_the_items_of_a_function(shout):
     post(shout, {"text": "a"})
     text = httpx2.get(shout.partition("/v1")[0] + "/metrics", timeout=60).text
     values = dict(re.findall(r"^(headway_function_\w+)\{.*\} (\S+)$", text, re.MULTILINE))
@@ -159,7 +159,7 @@ def test_metrics_come_from_the_ledgers_rows(shout):
     assert items >= calls >= 1
 
 
-def test_arrays_as_json_msgpack_and_npy():
+def test_arrays_may_be_json_msgpack_or_npy_and_unsafe_ones_are_refused():
     array = np.arange(6, dtype=np.float32).reshape(2, 3)
     file = io.BytesIO()
     np.save(file, array)
@@ -263,7 +263,7 @@ def test_an_array_that_claims_more_than_its_body_has_is_refused(body, kind, said
     assert (refused.value.status, refused.value.code) == (400, "invalid_body")
 
 
-def test_a_stream_comes_as_events():
+def test_a_generators_items_are_streamed_as_server_sent_events():
     with serving("count") as (url, _):
         with httpx2.stream("POST", url, content=b"3", headers=JSON, timeout=60) as answer:
             assert answer.headers["content-type"].startswith("text/event-stream")
@@ -351,7 +351,7 @@ def test_the_live_page_counts_items_and_refusals():
     assert 'id="slow"' not in page and 'id="time"' in page
 
 
-def test_a_full_lane_a_deadline_and_a_client_that_leaves():
+def test_items_that_are_refused_late_or_abandoned_never_reach_the_function():
     with serving("held") as (url, service), ThreadPoolExecutor(16) as pool:
         first = pool.submit(post, url, 0)
         until(lambda: service.batcher._items and not service.batcher._waiting._counts["default"])
@@ -382,8 +382,9 @@ def test_a_full_lane_a_deadline_and_a_client_that_leaves():
         assert post(url, 8) == 8, "nobody called the function with 6 or 7"
 
 
-def test_a_result_must_come_in_the_time_of_a_first_token():
-    """Unless its call has begun. The header is not one of the front's time limits."""
+def test_the_ttft_header_bounds_an_items_wait_until_its_call_begins():
+    """An item whose call has begun has no such limit. The header is none of the front's own time
+    limits."""
     budget = {"x-slo-ttft-ms": "1000"}
 
     def wait():
@@ -419,7 +420,7 @@ def test_a_result_must_come_in_the_time_of_a_first_token():
             assert "".join(pieces) == "data: [DONE]\n\n"
 
 
-def test_a_function_supersedes_nothing(shout):
+def test_a_functions_call_cannot_have_the_supersede_header(shout):
     for path, body in ((shout, {"text": "a"}), (f"{shout}/batch", [{"text": "a"}])):
         error = post(path, body, 400, **{"x-headway-supersede": "k"})
         assert error["message"] == "a function's call cannot have x-headway-supersede"
@@ -436,7 +437,7 @@ def test_a_function_that_exits_fails_its_item_alone():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_probes_say_that_the_engine_is_down():
+def test_probes_answer_503_when_the_engine_is_down():
     def broken(calls, items):
         if items:
             raise OSError("no room")
@@ -461,7 +462,7 @@ def test_probes_say_that_the_engine_is_down():
         assert watched.state is EngineState.DOWN
 
 
-def test_kinds_of_functions():
+def test_async_functions_and_callable_objects_can_be_served():
     with serving("slowly") as (url, _):
         assert post(url, 5) == 2.5
     with serving("add_three") as (url, _):
@@ -482,12 +483,12 @@ def test_kinds_of_functions():
         ("no.such.module:shout", "cannot be imported: ModuleNotFoundError"),
     ],
 )
-def test_what_cannot_be_served_is_said(name, why):
+def test_a_target_that_cannot_be_served_is_an_error_that_says_why(name, why):
     with pytest.raises(SettingError, match=why):
         find(name)
 
 
-def test_what_names_a_function(tmp_path, monkeypatch):
+def test_only_module_colon_function_names_a_function(tmp_path, monkeypatch):
     assert names_a_function("module:function") and names_a_function("a.b:c")
     for other in ("Qwen/Qwen2.5-0.5B", "folder", "C:\\model", "a:b:c", ":f", "f:"):
         assert not names_a_function(other)
@@ -546,7 +547,7 @@ def keys_of(*names):
 
 
 @pytest.mark.parametrize("watched", [False, True])
-def test_keys_of_a_function_are_read_again_while_it_serves(tmp_path, watched):
+def test_a_serving_function_reloads_its_keys(tmp_path, watched):
     (tmp_path / "mine.py").write_text("def same(items):\n    return items\n")
     file = tmp_path / "headway.yaml"
     file.write_text(keys_of("one", "two"))
@@ -587,7 +588,7 @@ def test_keys_of_a_function_are_read_again_while_it_serves(tmp_path, watched):
         process.stdout.close()
 
 
-def test_a_function_that_never_ends_does_not_keep_the_server(tmp_path):
+def test_a_function_that_never_returns_does_not_block_the_shutdown(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import threading\ndef stuck(items):\n    print('called', flush=True)\n"
         "    threading.Event().wait()\n"
@@ -620,7 +621,9 @@ def test_a_function_that_never_ends_does_not_keep_the_server(tmp_path):
         (["mine_of_errors:f", "--config", "jobs.yaml"], "jobs.lane: f has no lane 'search'"),
     ],
 )
-def test_the_command_says_what_is_wrong(tmp_path, monkeypatch, capsys, arguments, said):
+def test_the_serve_command_exits_with_2_and_says_what_is_wrong(
+    tmp_path, monkeypatch, capsys, arguments, said
+):
     (tmp_path / "mine_of_errors.py").write_text("def f(items):\n    return items\n")
     (tmp_path / "lanes.yaml").write_text("lanes:\n  a: {ttft: 1s}\n")
     (tmp_path / "lane.yaml").write_text("server: {default_lane: search}\n")
@@ -643,7 +646,7 @@ def bearer(name):
     return {"authorization": f"Bearer {name}"}
 
 
-def test_keys_of_a_function():
+def test_a_function_requires_its_keys_and_applies_their_rate_limits():
     config = ServerConfig(keys=[keyed("ann"), keyed("bob", requests_per_minute=1)])
     with serving("shout", config) as (url, service):
         assert post(url, {"text": "a"}, 401)["code"] == "invalid_api_key"
@@ -656,7 +659,7 @@ def test_keys_of_a_function():
         assert service.open == 0
 
 
-def test_a_key_may_have_so_many_requests_at_once():
+def test_a_functions_call_beyond_its_keys_concurrent_limit_is_refused():
     config = ServerConfig(keys=[keyed("ann", concurrent=1)])
     with serving("held", config) as (url, service), ThreadPoolExecutor(1) as pool:
         first = pool.submit(post, url, 1, **bearer("ann"))
@@ -666,7 +669,7 @@ def test_a_key_may_have_so_many_requests_at_once():
         assert (first.result(), error["code"]) == (1, "concurrency_limit_exceeded")
 
 
-def test_a_stream_counts_until_its_end():
+def test_a_functions_stream_counts_as_concurrent_until_it_ends():
     config = ServerConfig(keys=[keyed("ann", concurrent=1)])
     with serving("pausing", config) as (url, service):
         asked = {"content": b"3", "headers": JSON | bearer("ann")}
@@ -681,7 +684,7 @@ def test_a_stream_counts_until_its_end():
 
 
 @pytest.mark.parametrize("more", [{"lanes": ["offline"]}, {"tokens_per_minute": 9}, {"weight": 2}])
-def test_what_a_key_of_a_function_cannot_have(more):
+def test_key_settings_that_do_not_apply_to_functions_are_refused(more):
     keys = ServerConfig(keys=[keyed("ann", **more), keyed("bob")]).keys
     with pytest.raises(SettingError, match="a function's keys have no"):
         FunctionService(find(f"{MODULE}:shout"), keys)

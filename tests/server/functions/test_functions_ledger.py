@@ -38,7 +38,7 @@ LABELS = {
 
 @pytest.fixture(autouse=True)
 def nothing_is_let_go():
-    """Permits that other tests have left over."""
+    """Take the permits that other tests have left over."""
     while functions_to_serve.HELD.acquire(blocking=False):
         pass
 
@@ -60,7 +60,7 @@ def explained(url, id):
     return found
 
 
-def test_a_row_for_each_item_with_what_its_caller_said_of_it(tmp_path):
+def test_each_item_has_a_row_with_its_callers_labels(tmp_path):
     with serving("shout", config_of(tmp_path)) as (url, _):
         named = {"x-request-id": "one", "x-headway-lane": "slow", **LABELS}
         assert post(url, {"text": "a"}, **named).status_code == 200
@@ -83,7 +83,7 @@ def test_a_row_for_each_item_with_what_its_caller_said_of_it(tmp_path):
 
 
 def test_the_items_of_a_list_and_no_others_have_rows(tmp_path):
-    """An item whose result cannot be encoded has its error; an empty list has no row."""
+    """An item whose result cannot be encoded has a row with its error. An empty list has no row."""
     with serving("strange_at_seven", config_of(tmp_path)) as (url, _):
         assert post(f"{url}/batch", []).json() == {"results": []}
         assert post(f"{url}/batch", [6, 7]).status_code == 200
@@ -93,7 +93,7 @@ def test_the_items_of_a_list_and_no_others_have_rows(tmp_path):
     assert exact(tmp_path)
 
 
-def test_rows_and_idle_time_are_all_of_the_device_time(tmp_path):
+def test_all_device_time_is_in_rows_or_idle(tmp_path):
     with serving("shout", config_of(tmp_path)) as (url, _), ThreadPoolExecutor(8) as pool:
         said = list(pool.map(lambda i: post(url, {"text": f"t{i}"}).status_code, range(200)))
     assert said == [200] * 200
@@ -107,7 +107,7 @@ def test_rows_and_idle_time_are_all_of_the_device_time(tmp_path):
     assert exact(tmp_path)
 
 
-def test_what_is_refused_has_a_row(tmp_path):
+def test_each_refused_call_has_a_row(tmp_path):
     keys = [{"name": "ci", "sha256": digest("ci").hex(), "requests_per_minute": 3}]
     with serving("held", config_of(tmp_path, keys=keys)) as (url, service):
         named = {"authorization": "Bearer ci"}
@@ -132,7 +132,7 @@ def test_what_is_refused_has_a_row(tmp_path):
 
 
 @pytest.mark.parametrize("lane", ["none", "x" * 300])
-def test_an_unknown_lane_is_not_kept(tmp_path, lane):
+def test_the_row_of_a_refusal_does_not_name_an_unknown_lane(tmp_path, lane):
     """A name of 256 characters would not fit into PostgreSQL's columns."""
     with serving("shout", config_of(tmp_path)) as (url, _):
         refused = post(url, {"text": "a"}, **{"x-headway-lane": lane})
@@ -143,7 +143,7 @@ def test_an_unknown_lane_is_not_kept(tmp_path, lane):
     assert lane not in {each["lane"] for each in stored(tmp_path, MINUTES)} and exact(tmp_path)
 
 
-def test_an_item_whose_client_has_left(tmp_path):
+def test_an_abandoned_items_row_has_its_device_time(tmp_path):
     with serving("held", config_of(tmp_path)) as (url, service):
         _, _, address, path = url.split("/", 3)
         host, port = address.split(":")
@@ -176,7 +176,7 @@ def test_a_stream_has_one_row(tmp_path):
     assert exact(tmp_path)
 
 
-def test_outcomes_and_the_live_page(tmp_path):
+def test_outcomes_of_function_calls_are_kept_and_the_live_page_explains_them(tmp_path):
     with serving("shout", config_of(tmp_path)) as (url, _):
         base = url.partition("/v1")[0]
         assert post(url, {"text": "a"}, **LABELS, **{"x-request-id": "one"}).status_code == 200
@@ -193,7 +193,7 @@ def test_outcomes_and_the_live_page(tmp_path):
     assert 'headway_ledger_rows_total{outcome="written"} 1.0' in metrics
 
 
-def test_a_call_of_minutes_is_not_idle_time(monkeypatch):
+def test_a_call_over_several_minutes_is_not_idle_time(monkeypatch):
     now = 5_000 * 60 * SECOND
     monkeypatch.setattr(clock, "now", lambda: now)
     monkeypatch.setattr(clock, "epoch", lambda: 0)
@@ -222,7 +222,7 @@ def nanoseconds_of(flush):
     )
 
 
-def test_stages_of_items_are_stages():
+def test_items_have_the_same_stages_as_requests():
     assert OF_ITEMS.keys() == WORDS.keys()
 
 
@@ -242,7 +242,7 @@ def test_prices_that_do_not_apply_are_refused(tmp_path, capsys, monkeypatch, pri
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-def test_time_whose_items_are_never_told_is_unrecorded():
+def test_device_time_whose_items_are_never_reported_is_unrecorded():
     book = FunctionBook("work", lambda: EngineState.DRAINING, PriceSettings(), 9)
     book.ready()
     call = book.begin({}, Tenant("ann", "ann", frozenset(), "", ""))
@@ -251,7 +251,7 @@ def test_time_whose_items_are_never_told_is_unrecorded():
     book.measured([StepRow(1, began, 5_000, 0, 1, 1, 0, 0, 0, 1, 0, 9)], load)
     book.left(call)
     book.close()
-    book.delivered(call)  # its answer was still being sent
+    book.delivered(call)  # the call's answer was still being sent
     flush = book.take(1)
     (row,) = flush.requests
     assert (row["finish"], row["device_ns"], flush.open_ns) == ("error", 0, 0)

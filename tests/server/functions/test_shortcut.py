@@ -1,4 +1,4 @@
-"""Calls past the framework: all that its layers do is still done. Over real sockets."""
+"""Calls that bypass the framework still get all that its layers do. Over real sockets."""
 
 import json
 import re
@@ -33,7 +33,7 @@ def shout():
 
 @pytest.fixture
 def taken(monkeypatch):
-    """Of each request whether the shortcut took it."""
+    """For each request in order: whether the shortcut took it."""
     kept, call = [], Shortcut.__call__
 
     async def noting(self, scope):
@@ -63,7 +63,7 @@ def exchanged(url, *parts):
     return read(Hostile(url).say(*parts).heard())
 
 
-def test_a_body_that_comes_later_has_the_same_answer(shout, taken):
+def test_the_shortcut_and_the_framework_give_the_same_answer(shout, taken):
     url, service = shout
     at_once = exchanged(url, head(url) + BODY)
     client = Hostile(url).say(head(url))
@@ -80,7 +80,7 @@ def test_a_body_that_comes_later_has_the_same_answer(shout, taken):
 @pytest.mark.parametrize(
     "given, answered", [("a-b", "a-b"), ("", "req-[0-9a-f]{32}"), ("x" * 300, "req-[0-9a-f]{32}")]
 )
-def test_the_request_has_its_id_and_its_line_in_the_log(shout, taken, given, answered):
+def test_a_shortcut_request_has_its_id_and_its_access_log_line(shout, taken, given, answered):
     url, _ = shout
     LINES.clear()
     more = [f"X-Request-Id: {given}"] if given else []
@@ -94,7 +94,7 @@ def test_the_request_has_its_id_and_its_line_in_the_log(shout, taken, given, ans
     assert line["id"] == headers["x-request-id"] and line["client"] == "127.0.0.1"
 
 
-def test_of_a_header_that_comes_twice_the_first_counts_on_either_way(shout, taken):
+def test_shortcut_and_framework_both_use_the_first_of_a_repeated_header(shout, taken):
     url, service = shout
     twice = "Accept: application/json", "Accept: application/msgpack"
     assert exchanged(url, head(url, *twice) + BODY)[0] == 200
@@ -138,7 +138,7 @@ def test_each_request_of_a_connection_is_judged_by_its_own_header(shout, taken):
     assert taken == [True] * 4 + [False] * 3 + [True]
 
 
-def test_a_key_is_looked_up_for_each_request_of_a_connection(taken):
+def test_a_keys_limits_apply_to_each_request_of_a_connection(taken):
     entry = {"name": "ann", "sha256": digest("ann").hex(), "requests_per_minute": 2}
     config = ServerConfig.model_validate({"keys": [entry]})
     with serving("shout", config) as (url, _):
@@ -149,7 +149,7 @@ def test_a_key_is_looked_up_for_each_request_of_a_connection(taken):
     assert taken == [True] * 3
 
 
-def test_a_proxys_word_for_its_client_is_in_the_log(shout, taken):
+def test_the_access_log_has_the_client_address_that_a_proxy_forwards(shout, taken):
     url, _ = shout
     for more, client in (([], "127.0.0.1"), (["X-Forwarded-For: 192.0.2.7"], "192.0.2.7")):
         LINES.clear()
@@ -170,7 +170,7 @@ def test_a_proxys_word_for_its_client_is_in_the_log(shout, taken):
         ({"more": ["X-Headway-Lane: none"]}, 400, "no_such_lane"),
     ],
 )
-def test_what_the_layers_refuse_is_refused(shout, request_, status, code):
+def test_bad_hosts_origins_types_deadlines_and_lanes_are_refused(shout, request_, status, code):
     url, service = shout
     more = request_.pop("more", [])
     found, headers, value = exchanged(url, head(url, *more, **request_) + BODY)
@@ -185,14 +185,14 @@ def test_a_body_that_is_too_large_is_refused():
     assert (status, value["error"]["code"]) == (413, "body_too_large")
 
 
-def test_a_client_that_asks_first_is_told_to_go_on(shout, taken):
+def test_expect_100_continue_is_answered_before_the_call(shout, taken):
     url, _ = shout
     said = Hostile(url).say(head(url, "Expect: 100-continue") + BODY).heard()
     first, _, rest = said.partition(b"\r\n\r\n")
     assert first == b"HTTP/1.1 100 Continue" and read(rest)[2] == SAID and taken == [False]
 
 
-def test_a_call_ends_with_its_time_and_with_its_client(taken):
+def test_a_call_ends_at_its_time_limit_or_when_its_client_leaves(taken):
     config = ServerConfig.model_validate({"server": {"limits": {"call_time": "800ms"}}})
     with serving("held", config) as (url, service):
         status, _, value = exchanged(url, head(url, size=1) + b"1")
@@ -210,7 +210,7 @@ def test_a_call_ends_with_its_time_and_with_its_client(taken):
     assert taken == [True, True]
 
 
-def test_a_refusal_says_when_to_come_again(shout, taken, monkeypatch):
+def test_a_refusal_by_a_full_lane_has_retry_after(shout, taken, monkeypatch):
     url, service = shout
 
     def full(*given):
@@ -222,7 +222,7 @@ def test_a_refusal_says_when_to_come_again(shout, taken, monkeypatch):
     assert int(headers["retry-after"]) >= 1 and headers["x-request-id"]
 
 
-def test_a_fault_of_ours_is_answered_and_logged(shout, monkeypatch):
+def test_an_internal_error_is_answered_with_500_and_logged(shout, monkeypatch):
     url, service = shout
 
     async def broken(self, ask, accounts):
