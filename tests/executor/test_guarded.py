@@ -1,4 +1,4 @@
-"""A step that fails ends its own requests and no others."""
+"""A failed step ends its own requests and no others."""
 
 from dataclasses import replace
 from io import StringIO
@@ -22,7 +22,7 @@ from tests.traces import BLOCK, COST, answer, ask, make
 
 
 class Faulty(FakeExecutor):
-    """Fails at some steps, in submit or collect, after taking in which sequences begin and end."""
+    """Fails at some steps, in submit or collect, after it has begun and ended sequences."""
 
     def __init__(self, blocks: int, steps: set[int], verb: str) -> None:
         super().__init__(blocks, BLOCK)
@@ -45,7 +45,7 @@ class Faulty(FakeExecutor):
 
 
 @pytest.mark.parametrize("verb", ["submit", "collect"])
-def test_the_requests_of_a_failed_step_end_with_its_cause_and_later_ones_are_served(verb):
+def test_requests_of_a_failed_step_end_with_its_cause_and_later_requests_are_served(verb):
     scheduler, clock, file, events = (
         make(32, Policies(Continuous(2))),
         VirtualClock(),

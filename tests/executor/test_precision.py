@@ -1,4 +1,4 @@
-"""The dtype and the quantisation under one name, wherever settings and files have it."""
+"""One name holds the dtype and the quantisation, such as bfloat16+int8, in settings and files."""
 
 import json
 from dataclasses import replace
@@ -32,12 +32,12 @@ from tests.commands.small_cost_model import CALIBRATION
         ("float32+int8", "int8", "float32+int8"),
     ],
 )
-def test_two_settings_have_one_name(dtype, quantize, name):
+def test_dtype_and_quantize_combine_into_one_name(dtype, quantize, name):
     assert with_quantize(dtype, quantize) == name
     assert str(read_precision(name)) == name
 
 
-def test_a_name_is_read_and_an_unknown_one_refused():
+def test_a_precision_name_is_parsed_and_an_unknown_quantisation_refused():
     assert read_precision("bfloat16+int8") == Precision("bfloat16", "int8")
     assert read_precision("bfloat16+int8").itemsize == 2, "of what is computed in"
     for wrong in (lambda: read_precision("bfloat16+int4"), lambda: with_quantize("", "int4")):
@@ -45,13 +45,13 @@ def test_a_name_is_read_and_an_unknown_one_refused():
             wrong()
 
 
-def test_only_our_own_executor_quantises():
+def test_only_the_torch_executor_accepts_int8():
     check_executor("torch", {}, dtype="+int8")
     with pytest.raises(SettingError, match="quantize int8 needs the executor torch"):
         check_executor("vllm", {}, dtype="bfloat16+int8")
 
 
-def test_a_server_has_it_as_a_models_setting():
+def test_the_server_config_sets_quantize_for_each_model():
     config = ServerConfig(models=[{"dtype": "bfloat16", "quantize": "int8"}])
     assert engine_options(config)["dtype"] == "bfloat16+int8"
     assert engine_options(ServerConfig(models=[{"quantize": "int8"}]))["dtype"] == "+int8"
@@ -61,7 +61,7 @@ def test_a_server_has_it_as_a_models_setting():
         ServerConfig(models=[{"quantize": "int8"}], engine={"executor": "vllm"})
 
 
-def test_a_cost_file_of_other_weights_is_refused(tmp_path):
+def test_a_cost_file_measured_at_another_precision_is_refused(tmp_path):
     path = tmp_path / "cost.json"
     write_cost_file(replace(CALIBRATION, dtype="bfloat16+int8"), path)
     found = read_cost_file(path)
@@ -71,7 +71,7 @@ def test_a_cost_file_of_other_weights_is_refused(tmp_path):
             found.check_model(found.model, other)
 
 
-def test_check_says_what_fits():
+def test_the_check_command_counts_int8_weights_as_smaller():
     def said(*options):
         done = CliRunner().invoke(app, ["check", "--json", "--dtype", "bfloat16", *options])
         assert done.exit_code == 0, done.output
@@ -84,12 +84,12 @@ def test_check_says_what_fits():
 
 
 @pytest.mark.parametrize("option", [{"profile": True}, {"accelerator": "l4", "model": "x"}])
-def test_calibrate_refuses_what_knows_no_weights_in_8_bits(option):
+def test_calibrate_refuses_int8_with_profile_or_accelerator(option):
     with pytest.raises(SettingError, match="knows no weights in 8 bits"):
         run_calibrate(CalibrateOptions(dtype="+int8", **option), console=None)
 
 
-def test_what_tune_writes_names_both_settings():
+def test_a_tuned_config_names_dtype_and_quantize_separately():
     site = Site((Lane(),), {}, (64,), 2_048, 16, "cost.json", "", dtype="bfloat16+int8")
     candidate = Candidate("priority", 8)
     assert site.plain(candidate)["models"] == [{"dtype": "bfloat16", "quantize": "int8"}]

@@ -1,4 +1,4 @@
-"""An executor's traits: what it cannot do is refused by name, wherever it is asked for."""
+"""An executor's traits: a setting or request that it cannot serve is refused with the reason."""
 
 from dataclasses import replace
 
@@ -34,7 +34,7 @@ class Narrow(Executor):
 
 
 @pytest.mark.parametrize("join", [Static(2), Dynamic(2, 5), LengthClasses(2, (8,), 5)])
-def test_a_strategy_that_needs_more_is_refused_with_the_executors_name(join):
+def test_group_policies_are_refused_by_an_executor_without_padding(join):
     settings = Settings(9, 32, policies=Policies(join))
     cause = f"a narrow executor computes no padding.* groups of {type(join).__name__}: use Cont"
     with pytest.raises(SettingError, match=cause):
@@ -51,7 +51,7 @@ def test_two_steps_in_flight_are_refused_where_tokens_are_drafted():
     drafting.check(replace(settings, depth=1))
 
 
-def test_a_block_size_that_it_does_not_take_is_refused():
+def test_a_block_size_that_the_executor_does_not_support_is_refused():
     NARROW.check(Settings(9, 64, policies=Policies(Continuous(2))))
     with pytest.raises(SettingError, match="blocks of a multiple of 32 tokens, not of 48"):
         NARROW.check(Settings(9, 48, policies=Policies(Continuous(2))))
@@ -79,13 +79,13 @@ def test_a_block_size_that_it_does_not_take_is_refused():
         ),
     ],
 )
-def test_a_request_that_asks_for_more_is_refused(lacking, wanted, cause):
+def test_a_request_beyond_the_executors_traits_is_refused(lacking, wanted, cause):
     assert EVERYTHING.refusal(*wanted) == ""
     assert Traits("it", **lacking).refusal(*wanted) == f"it {cause}"
     assert Traits("it", **lacking).refusal(-1, -1, Grammar(), 0.0) == ""
 
 
-def test_a_wrapper_has_the_traits_of_what_it_wraps_and_passes_on_what_it_is_to_prepare():
+def test_wrappers_have_the_inner_executors_traits_and_forward_compile_and_prepare():
     told = []
 
     class Telling(Narrow):
@@ -102,20 +102,20 @@ def test_a_wrapper_has_the_traits_of_what_it_wraps_and_passes_on_what_it_is_to_p
     assert wrapped.traits is NARROW and told == [GRAMMAR, (5, 3, 1.0)]
 
 
-def test_a_plain_executor_does_everything_and_prepares_nothing():
+def test_a_simulated_executor_supports_everything_and_prepares_nothing():
     plain = PricedExecutor(COST, VirtualClock())
     assert plain.traits == replace(EVERYTHING, steps_in_flight=NEVER)
     assert plain.compile(GRAMMAR) is None and plain.prepare(1, 1, 1.0) is None
 
 
 class Wanting(Spy):
-    """An executor that wants the tokens of whoever begins."""
+    """An executor that wants the known tokens of each sequence that begins."""
 
     traits = Traits(wants_tokens=True)
 
 
 def batches(kind):
-    """The batches of a run in which memory is so short that somebody is preempted."""
+    """The batches of a run with so few KV blocks that a sequence is preempted."""
     clock, spy = VirtualClock(), kind(FakeExecutor(5, BLOCK), [])
     policies = Policies(Continuous(2), chunk=Fixed(6), step_tokens=8)
     scheduler = Scheduler(Settings(5, BLOCK, policies=policies))
@@ -128,7 +128,7 @@ def batches(kind):
     return spy.batches
 
 
-def test_who_begins_brings_all_known_tokens_if_the_executor_wants_them():
+def test_a_sequence_begins_with_its_known_tokens_only_if_the_executor_wants_them():
     plain, wanting = batches(Spy), batches(Wanting)
     assert [digest(batch.rows) for batch in plain] == [digest(batch.rows) for batch in wanting]
     assert all(each.tokens == () for batch in plain for each in batch.begun)

@@ -1,4 +1,4 @@
-"""What is known of the executor vllm where vLLM is not installed, or before it is loaded."""
+"""The executor vllm where vLLM is not installed, and the checks made before vLLM is loaded."""
 
 import builtins
 import os
@@ -75,7 +75,7 @@ def test_a_value_that_vllm_refuses_is_a_setting_error(monkeypatch):
         engine_args(Path(), Limits(1, 0, 8, 32), "", {"compilation_config": {"nonsense": 1}})
 
 
-def test_an_executor_that_there_is_not_is_refused():
+def test_an_unknown_executor_is_refused_and_vllm_options_need_vllm():
     with pytest.raises(SettingError, match="there is no executor 'vlm'; did you mean vllm"):
         LLM(executor="vlm")
     with pytest.raises(SettingError, match=r"options of vLLM \(quantization\) need the executor"):
@@ -102,13 +102,13 @@ def test_groups_are_refused_before_vllm_is_imported(absent):
         ("_private", "vLLM has no option '_private'"),
     ],
 )
-def test_options_are_vllms_own_and_not_headways(option, cause):
+def test_vllm_options_that_are_unknown_or_that_headway_sets_are_refused(option, cause):
     check_options({"quantization": "awq"}, ["quantization"])
     with pytest.raises(SettingError, match=cause):
         check_options({"quantization": "awq", option: 1}, ["quantization", "_private"])
 
 
-def test_the_environment_is_vllms_unless_headway_needs_it_otherwise(monkeypatch):
+def test_vllm_environment_variables_are_kept_unless_headway_needs_another_value(monkeypatch):
     monkeypatch.setenv("VLLM_LOGGING_LEVEL", "DEBUG")
     monkeypatch.setenv("VLLM_USE_V2_MODEL_RUNNER", "1")
     monkeypatch.setenv("VLLM_WORKER_MULTIPROC_METHOD", "fork")
@@ -120,7 +120,7 @@ def test_the_environment_is_vllms_unless_headway_needs_it_otherwise(monkeypatch)
     assert os.environ["VLLM_NO_USAGE_STATS"] == "1"
 
 
-def test_seeds_of_positions_are_far_apart_in_their_lower_halves():
+def test_seeds_of_different_positions_differ_in_their_lower_32_bits():
     """torch's CPU generator reads 32 bits of a seed."""
     seeds = {mixed(seed, at) % 2**32 for seed in (0, 1, 2**62) for at in range(500)}
     assert len(seeds) == 1_500
@@ -128,7 +128,7 @@ def test_seeds_of_positions_are_far_apart_in_their_lower_halves():
     assert mixed(7, 3) == mixed(7, 3) != mixed(3, 7)
 
 
-def test_adapters_are_refused_by_our_executor_and_where_there_are_none(tmp_path, absent):
+def test_adapters_are_refused_by_the_torch_executor_and_without_a_valid_config(tmp_path, absent):
     with pytest.raises(SettingError, match=r"headway's executor applies no LoRA adapters \(sql\)"):
         LLM(adapters={"sql": "folder"})
     with pytest.raises(CheckpointError, match=r"the adapter sql: .* has no adapter_config\.json"):
@@ -141,7 +141,7 @@ def test_adapters_are_refused_by_our_executor_and_where_there_are_none(tmp_path,
     assert read_adapters({"sql": str(tmp_path)}) == (Adapter("sql", 1, tmp_path, 8),)
 
 
-def test_the_memory_is_told_of_all_ranks():
+def test_the_memory_summary_states_the_number_of_ranks():
     one = VllmPlan(1 << 20, 1 << 10, 32, 2_048, 512)
     assert one.summary.startswith("memory, as vLLM divides it: 1.0 MiB weights\nKV 2.0 MiB: 2048")
     assert "as vLLM divides it among 4 ranks: 1.0" in str(replace(one, ranks=4))
@@ -160,7 +160,7 @@ def test_a_server_refuses_groups_and_threads_for_vllm():
         ServerConfig(engine={"vllm": {"enforce_eager": True}})
 
 
-def test_an_adapter_of_another_model_is_refused_by_the_shapes_that_it_changes(tmp_path):
+def test_an_adapter_whose_shapes_do_not_fit_the_model_is_refused(tmp_path):
     def stored(name, **shapes):
         (tmp_path / name).mkdir()
         tensors = {each.replace("__", "."): torch.zeros(shape) for each, shape in shapes.items()}

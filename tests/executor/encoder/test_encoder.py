@@ -1,4 +1,4 @@
-"""Vectors of encoders equal transformers' own, one text at a time, whatever the company."""
+"""Vectors of encoders equal transformers' own, one text at a time, whatever the batch."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ LENGTHS = (5, 17, 1, 17, 30, 8, 24)
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory):
-    """kind, labels -> a folder; each is made once."""
+    """A function (kind, labels) -> checkpoint folder. Each folder is made once."""
     made = {}
 
     def folder(kind, labels=0, **more):
@@ -51,7 +51,7 @@ def prompts():
 
 
 def compute(executor, asked, pooling):
-    """The vectors of one step with all of them."""
+    """The vectors of all these prompts, computed in one step."""
     rows = [Row(i, 0, prompt, (i + 1,), Want.VECTOR) for i, prompt in enumerate(asked)]
     begun = [Begun(i, len(p), Sampling(), pooling=pooling) for i, p in enumerate(asked)]
     batch = Batch(1, tuple(rows), tuple(begun))
@@ -80,7 +80,7 @@ def test_embeddings_equal_transformers(folders, kind):
 
 @pytest.mark.parametrize("kind", HEADS)
 @pytest.mark.parametrize("more", [{}, {"classifier_pooling": "mean"}], ids=["cls", "mean"])
-def test_scores_of_heads_equal_transformers(folders, kind, more):
+def test_classifier_head_scores_equal_transformers(folders, kind, more):
     if more and kind != "modernbert":
         pytest.skip("only ModernBERT's head may read the mean")
     folder = folders(kind, 3, **more)
@@ -92,7 +92,7 @@ def test_scores_of_heads_equal_transformers(folders, kind, more):
 
 
 @pytest.mark.parametrize("kind", [kind for kind, family in FAMILIES.items() if family.typed])
-def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path, kind):
+def test_the_second_text_of_a_pair_has_its_own_token_type(tmp_path, kind):
     folder = make_encoder(tmp_path / "model", kind, 1)
     model, words = reference(folder, 1), tokenizer(typed=True)
     words.save_pretrained(folder)
@@ -110,8 +110,8 @@ def test_the_second_text_of_a_pair_has_a_type_of_its_own(tmp_path, kind):
 
 
 @pytest.mark.parametrize("by", ["names", "template", "class"])
-def test_a_tokenizer_without_types_gives_a_pair_none(tmp_path, by):
-    """As transformers reads it: by its input names, by its pairs, or by its class."""
+def test_a_tokenizer_without_token_types_gives_a_pair_none(tmp_path, by):
+    """transformers decides this by the tokenizer's input names, its pair template or its class."""
     folder = make_encoder(tmp_path / "model", "bert", 1)
     words = tokenizer(typed=by != "names")
     if by == "template":
@@ -132,7 +132,7 @@ def test_a_tokenizer_without_types_gives_a_pair_none(tmp_path, by):
         assert ours.score("where is it", ["a dog"]) == pytest.approx([want], abs=1e-5)
 
 
-def test_types_of_a_pair_that_no_separator_explains_are_refused(tmp_path):
+def test_token_types_of_a_pair_that_no_separator_marks_are_refused(tmp_path):
     folder, words = make_encoder(tmp_path / "model", "bert", 1), tokenizer(typed=True)
     words.backend_tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A", pair="[CLS] $A $B:1", special_tokens=[("[CLS]", 2)]
@@ -142,7 +142,7 @@ def test_types_of_a_pair_that_no_separator_explains_are_refused(tmp_path):
         LLM(folder)
 
 
-def test_many_texts_under_load_keep_their_own_vectors(folders):
+def test_each_of_more_texts_than_slots_gets_its_own_vector(folders):
     texts = [" ".join(WORDS[i % 7 : i % 7 + 1 + i % 15]) for i in range(200)]
     with LLM(folders("bert"), slots=8) as ours:
         found = ours.embed(texts)
@@ -151,7 +151,7 @@ def test_many_texts_under_load_keep_their_own_vectors(folders):
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
 
 
-def test_what_an_encoder_cannot_do_is_refused_by_name(folders):
+def test_calls_that_an_encoder_cannot_serve_are_refused_with_the_reason(folders):
     with LLM(folders("bert")) as ours:
         with pytest.raises(SettingError, match="an encoder generates nothing"):
             ours.generate("the cat")[0]
@@ -184,7 +184,7 @@ def static():
     return Policies(Static(4))
 
 
-def test_long_texts_are_cut_only_if_asked(folders):
+def test_truncate_cuts_long_texts_to_the_context_as_transformers_does(folders):
     words = tokenizer()
     long = ["cat " * n for n in (37, 38, 39, 60)]
     with LLM(folders("bert")) as ours:
@@ -200,12 +200,12 @@ def test_long_texts_are_cut_only_if_asked(folders):
             ours.tokenizer.encode_pair(long[0], "a", CONTEXT)
 
 
-def test_policies_of_whole_prompts_bound_a_step(folders):
+def test_an_encoder_accepts_policies_with_a_step_token_limit(folders):
     with LLM(folders("bert"), policies=Policies(Continuous(3), step_tokens=20)) as ours:
         assert ours.embed(["the cat sat on the mat"] * 9).shape == (9, 48)
 
 
-def test_numbers_that_are_not_finite_fail_their_own_text(folders, tmp_path):
+def test_a_text_with_non_finite_numbers_fails_alone(folders, tmp_path):
     from safetensors.torch import load_file, save_file
 
     folder = make_encoder(tmp_path / "model", "bert")
@@ -247,14 +247,14 @@ def test_a_checkpoint_that_lacks_a_tensor_is_refused(folders, tmp_path):
         ("xlm-roberta", {"position_embedding_type": "rope"}, "position_embedding_type = rope"),
     ],
 )
-def test_settings_that_change_attention_are_refused_by_name(folders, kind, more, why):
+def test_unsupported_attention_settings_are_refused_by_name(folders, kind, more, why):
     with pytest.raises(UnsupportedModelError, match=f"{why}.* is not supported"):
         LLM(folders(kind, **more))
     with LLM(folders("gte", position_embedding_type="rope")) as ours:
         assert ours.embed("a").shape == (1, 48)
 
 
-def test_weights_of_relative_positions_are_refused_by_name(tmp_path):
+def test_relative_position_weights_are_refused_by_name(tmp_path):
     from safetensors.torch import load_file, save_file
 
     folder = make_encoder(tmp_path / "model", "bert")
@@ -290,8 +290,8 @@ NORMALIZE = {"path": "3_Normalize", "type": "sentence_transformers.models.Normal
 
 
 @pytest.mark.parametrize("mode", ["max", "weightedmean", "mean_sqrt_len_tokens"])
-def test_pooling_and_dense_layers_are_those_of_sentence_transformers(folders, tmp_path, mode):
-    """By its formulas; docs/models.md has a run against the package itself."""
+def test_pooling_and_dense_layers_follow_sentence_transformers(folders, tmp_path, mode):
+    """Checked against the formulas. docs/models.md has a run against the package itself."""
     from safetensors.torch import save_file
 
     folder = tmp_path / "model"
@@ -337,7 +337,7 @@ def test_pooling_and_dense_layers_are_those_of_sentence_transformers(folders, tm
         LLM(folder)
 
 
-def test_the_model_card_is_obeyed(tmp_path):
+def test_pooling_prompts_and_length_of_the_model_card_are_obeyed(tmp_path):
     folder = sentence_transformers(
         make_encoder(tmp_path / "model", "bert"),
         modules=MODULES,
@@ -375,7 +375,7 @@ def test_the_model_card_is_obeyed(tmp_path):
             ours.embed("the cat", prompt_name="q")
 
 
-def test_lower_case_is_obeyed_where_the_tokenizer_keeps_capitals(tmp_path):
+def test_do_lower_case_is_obeyed_where_the_tokenizer_keeps_capitals(tmp_path):
     folder, words = make_encoder(tmp_path / "model", "bert"), tokenizer()
     words.backend_tokenizer.normalizer = normalizers.BertNormalizer(lowercase=False)
     words.save_pretrained(folder)
@@ -387,8 +387,8 @@ def test_lower_case_is_obeyed_where_the_tokenizer_keeps_capitals(tmp_path):
         np.testing.assert_allclose(ours.embed("The CAT")[0], lower, atol=1e-6)
 
 
-def test_settings_in_a_file_of_an_older_name_are_obeyed(tmp_path):
-    """sentence-transformers tries seven, and takes the first with anything in it."""
+def test_settings_in_a_file_with_an_older_name_are_obeyed(tmp_path):
+    """sentence-transformers tries seven file names and takes the first file with any settings."""
     folder = make_encoder(tmp_path / "model", "roberta")
     files = {"sentence_bert_config": {}, "sentence_xlm-roberta_config": {"max_seq_length": 20}}
     with LLM(sentence_transformers(folder, **files)) as ours:
@@ -431,7 +431,7 @@ def test_settings_in_a_file_of_an_older_name_are_obeyed(tmp_path):
         ({"1_Pooling__config": {"pooling_mode": 5}}, "pooling 5"),
     ],
 )
-def test_what_a_model_card_asks_for_and_is_not_computed_is_named(folders, tmp_path, files, why):
+def test_unsupported_model_card_settings_are_refused_by_name(folders, tmp_path, files, why):
     folder = tmp_path / "model"
     shutil.copytree(folders("bert"), folder)
     whole = {"modules": MODULES, "1_Pooling__config": {"pooling_mode": "mean"}} | files
@@ -451,7 +451,7 @@ def test_what_a_model_card_asks_for_and_is_not_computed_is_named(folders, tmp_pa
         ({"sentence_transformers": "x"}, "sentence_transformers is not a JSON object"),
     ],
 )
-def test_odd_values_of_config_json_are_named(folders, tmp_path, own, why):
+def test_invalid_values_of_config_json_are_refused_by_name(folders, tmp_path, own, why):
     folder = shutil.copytree(folders("roberta"), tmp_path / "model")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(config | own))
@@ -459,7 +459,7 @@ def test_odd_values_of_config_json_are_named(folders, tmp_path, own, why):
         LLM(folder)
 
 
-def test_labels_and_their_probabilities(tmp_path):
+def test_classify_returns_softmax_or_sigmoid_probabilities_by_label(tmp_path):
     labels = {0: "bad", 1: "fine", 2: "good"}
     one = make_encoder(tmp_path / "one", "roberta", 3, id2label=labels)
     several = make_encoder(
@@ -485,7 +485,7 @@ def test_labels_and_their_probabilities(tmp_path):
 
 
 @pytest.mark.parametrize("labels", [0, 1])
-def test_a_string_is_one_document_and_no_pair(folders, labels):
+def test_a_string_counts_as_one_document_and_is_refused_as_a_pair(folders, labels):
     with LLM(folders("bert", labels)) as ours:
         assert ours.score("the cat", "a dog") == ours.score("the cat", ["a dog"])
         assert len(ours.score_pairs(("the cat", each) for each in ("a dog", "a mat"))) == 2
@@ -495,7 +495,7 @@ def test_a_string_is_one_document_and_no_pair(folders, labels):
 
 
 @pytest.mark.parametrize("labels", [1, 3])
-def test_the_numbers_of_a_regression_are_left_as_they_are(tmp_path, labels):
+def test_regression_outputs_are_returned_without_an_activation(tmp_path, labels):
     folder = make_encoder(tmp_path / "model", "bert", labels, problem_type="regression")
     with torch.inference_mode():
         logits = reference(folder, labels)(**tokenizer()("a dog", return_tensors="pt")).logits[0]
@@ -505,7 +505,7 @@ def test_the_numbers_of_a_regression_are_left_as_they_are(tmp_path, labels):
     assert found.label == f"LABEL_{int(logits.argmax())}"
 
 
-def test_labels_of_one_name_are_refused(tmp_path):
+def test_duplicate_label_names_are_refused(tmp_path):
     folder = make_encoder(tmp_path / "model", "bert", 3, id2label={0: "bad", 1: "good", 2: "bad"})
     with pytest.raises(CheckpointError, match="id2label has 'bad' more than once"):
         LLM(folder)

@@ -1,11 +1,11 @@
-"""Bits of tokens, the lowest first: clearing some, and masks that allow nothing."""
+"""Token bitmasks, lowest bit first: clearing tokens, and masks that allow no token."""
 
 import numpy as np
 
 from headway.executor.grammars.masks import allow_nothing, without_tokens
 
 
-def test_tokens_are_cleared_from_a_mask_and_those_beyond_the_vocabulary_are_none():
+def test_tokens_are_cleared_from_a_mask_and_ids_beyond_the_vocabulary_ignored():
     bits = np.full(3, -1, dtype=np.int32)
     without_tokens(bits, [0, 31, 64, 90, 1_000], 90)
     allowed = [token for token in range(96) if bits[token // 32] >> token % 32 & 1]

@@ -1,4 +1,4 @@
-"""Grammars tried in a child process: faults are reported, and a crashing compiler harms no one."""
+"""Grammars are tried in a child process: faults are reported, and a crash ends only the child."""
 
 import json
 import subprocess
@@ -56,13 +56,13 @@ SLOW = json.dumps(
         ("lark", "start: start", "there is no text that matches"),
     ],
 )
-def test_what_is_wrong_with_a_grammar_is_said_in_one_line(trial, kind, text, words):
+def test_a_faulty_grammar_is_explained_in_one_line(trial, kind, text, words):
     said = trial.problem(Grammar(kind, text))
     assert words in said and bool(said) == bool(words)
     assert "\n" not in said
 
 
-def test_a_grammar_that_ends_the_child_is_reported_and_the_next_is_tried(trial):
+def test_a_grammar_that_crashes_or_stalls_the_child_is_refused_and_the_next_tried(trial):
     for _ in range(2):
         assert "too deeply" in trial.problem(Grammar("lark", CHAIN))
         assert trial.problem(Grammar("lark", 'start: "b"')) == ""
@@ -83,8 +83,8 @@ def test_a_dead_child_is_replaced_and_one_that_dies_is_reported(trial, monkeypat
     gone.close()
 
 
-def test_a_trial_ended_from_outside_does_not_condemn_its_grammar(monkeypatch):
-    """As when the machine runs out of memory; the next grammar may be tried."""
+def test_a_grammar_whose_child_was_killed_from_outside_may_be_tried_again(monkeypatch):
+    """For example, because the machine is out of memory. The same grammar then passes."""
     asked, answer = Grammar("regex", "a+somebody"), trials._answer
 
     def ended(child, ask):
@@ -98,7 +98,7 @@ def test_a_trial_ended_from_outside_does_not_condemn_its_grammar(monkeypatch):
     assert grammar_problem(asked, EMBEDDED) == ""
 
 
-def test_a_folder_without_a_tokenizer_is_named(tmp_path):
+def test_a_missing_tokenizer_or_an_empty_grammar_is_reported(tmp_path):
     assert "has none" in grammar_problem(Grammar("regex", "a"), tmp_path)
     assert "random weights" in grammar_problem(Grammar("regex", "a"), Path())
     assert "has no text" in grammar_problem(Grammar("regex"), tmp_path), (
@@ -106,7 +106,7 @@ def test_a_folder_without_a_tokenizer_is_named(tmp_path):
     )
 
 
-def test_the_front_checks_grammars_without_torch():
+def test_checking_a_grammar_imports_no_torch_in_the_calling_process():
     code = (
         "import sys; from pathlib import Path; from headway.core.grammar import Grammar;"
         "from headway.executor.grammars.grammar_check import grammar_problem;"
