@@ -1,4 +1,4 @@
-"""The kernels, as they are built for this machine, and for lesser ones."""
+"""Fixtures: our kernels as built for this machine and for lesser ones."""
 
 import pytest
 import torch
@@ -10,7 +10,7 @@ from headway.executor.torch.cpu.library import Kernels, kernels
 from tests.executor.torch.tiny_checkpoints import Golden, make
 
 OTHERS = ("-O2", *(flag for flag in build.FLAGS if not flag.startswith("-march")))
-PROCESSORS = {  # flags that are needed, and what their like is built with
+PROCESSORS = {  # the CPU flags that are needed, and the compiler flags that the build uses
     "avx2": (build.NEEDED, ("-mavx2", "-mfma")),
     "avx512": ({"amx_tile"}, ("-march=native", "-mno-amx-tile")),
 }
@@ -18,8 +18,8 @@ PROCESSORS = {  # flags that are needed, and what their like is built with
 
 @pytest.fixture(scope="session", params=["native", *PROCESSORS])
 def built(request):
-    """For this processor, for one without AMX and for one that has no more than AVX2. Each is built
-    once, into the user's cache."""
+    """Our kernels for this processor, for one without AMX and for one with no more than AVX2. Each
+    is built once, into the user's cache."""
     if kernels() is None:
         pytest.skip("there are no kernels here")
     if request.param == "native":

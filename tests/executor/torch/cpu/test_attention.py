@@ -1,4 +1,4 @@
-"""Attention of rows of one query by our kernel: as torch's operators compute it, row by row."""
+"""Attention by our CPU kernel equals torch's operators, and a row does not depend on others."""
 
 from types import SimpleNamespace
 
@@ -17,12 +17,12 @@ from headway.executor.torch.memory.kv_cache import KVCache
 
 BLOCK = 16
 KEYS = sorted([1, 7, 16, 17, 63, 64, 65, 300, SPAN, SPAN + 1, 2 * SPAN + 77])
-# Of results of up to 4: one rounding of each, and for pairs one of the shares too.
+# For results of up to 4: one rounding of each result; for pairs, one of the shares too.
 APART = {Arithmetic.FLOAT32: 1e-5, Arithmetic.WIDENED: 2**-7, Arithmetic.PAIRS: 2**-6}
 
 
 class Cache:
-    """Keys and values of one layer, drawn."""
+    """Random keys and values of one layer."""
 
     gather = KVCache.gather
 
@@ -35,14 +35,14 @@ class Cache:
         self.gathering, self._work = Gathering(BLOCK, 64), torch.empty(0, 0, dtype=dtype)
 
     def wide(self):
-        """The same in float32: torch rounds scores to bfloat16 where they are capped."""
+        """This cache in float32. In bfloat16, torch would round capped scores."""
         self.keys, self.values = ([each[0].float()] for each in (self.keys, self.values))
         self._work = self._work.float()
         return self
 
 
 def drawn(heads, kv_heads, size, dtype, window=0, cap=0.0, keys=KEYS):
-    """A model, its KV memory, tables with blocks in any order, rows of one query, and queries."""
+    """A config, its KV cache, block tables in random order, and one random query for each row."""
     stream = torch.Generator().manual_seed(heads * size)
     needs = [-(-each // BLOCK) for each in keys]
     cache = Cache(sum(needs), kv_heads, size, dtype, window, stream)
@@ -81,7 +81,7 @@ def rows_of(keys, slots):
     "heads, kv_heads, size", [(14, 2, 64), (8, 8, 128), (9, 3, 16), (12, 1, 256)]
 )
 @pytest.mark.parametrize("window, cap", [(0, 0.0), (37, 0.0), (0, 5.0), (1500, 5.0)])
-def test_as_torch_computes_it_and_a_row_alone_has_the_same_bits(
+def test_decode_attention_equals_torchs_and_a_row_alone_has_the_same_bits(
     built, arithmetic, heads, kv_heads, size, window, cap
 ):
     dtype = dtype_of(arithmetic)
@@ -97,7 +97,7 @@ def test_as_torch_computes_it_and_a_row_alone_has_the_same_bits(
     assert found.dtype is dtype and (found.float() - expected).abs().max() <= APART[arithmetic]
 
 
-def test_a_query_that_is_not_finite_leaves_the_others_alone(built):
+def test_a_non_finite_query_does_not_change_other_rows(built):
     config, cache, tables, q = drawn(4, 2, 32, torch.float32, keys=[3, 40])
     step = CpuAttention(config, cache, tables, built).of_step(rows_of([3, 40], np.arange(2)))
     before = step.attend(0, q)
@@ -119,7 +119,7 @@ MANY = [(0, 0, 40), (1, 8, 25), (2, 33, 67), (3, 0, 130), (4, 299, 2)]  # slot, 
 @pytest.mark.parametrize("arithmetic", APART)
 @pytest.mark.parametrize("heads, kv_heads, size", [(14, 2, 64), (3, 3, 32), (20, 1, 80)])
 @pytest.mark.parametrize("window, cap", [(0, 0.0), (20, 0.0), (0, 5.0), (100, 5.0)])
-def test_rows_of_many_queries_beside_some_of_one(
+def test_prefill_and_decode_rows_in_one_step_equal_torchs_attention(
     built, arithmetic, heads, kv_heads, size, window, cap
 ):
     dtype = dtype_of(arithmetic)
@@ -141,7 +141,7 @@ def test_rows_of_many_queries_beside_some_of_one(
     assert (found.float() - expected).abs().max() <= APART[arithmetic]
 
 
-def test_heads_of_a_size_without_code_are_torchs(built, monkeypatch):
+def test_head_sizes_without_a_kernel_use_torchs_attention(built, monkeypatch):
     module = "headway.executor.torch.attention.choose.kernels"
     for size, kind in ((64, CpuAttention), (24, GatheredAttention)):
         config, cache, tables, _ = drawn(4, 2, size, torch.float32, keys=[3])
@@ -154,7 +154,7 @@ def test_heads_of_a_size_without_code_are_torchs(built, monkeypatch):
 
 
 class Library:
-    """A library that has products of pairs, or none."""
+    """A kernel library with or without products of pairs."""
 
     def __init__(self, file, pairs=True):
         self.file, self.dtypes = file, {torch.bfloat16} if pairs else set()
@@ -175,6 +175,6 @@ def test_the_faster_arithmetic_is_measured_once_and_kept(monkeypatch, tmp_path):
     assert chosen("c.so", torch.float32) is Arithmetic.FLOAT32
 
 
-def test_every_arithmetic_that_is_measured_takes_time(built):
+def test_measuring_each_arithmetic_gives_a_positive_time(built):
     kinds = [Arithmetic.WIDENED, Arithmetic.PAIRS][: 1 + (torch.bfloat16 in built.dtypes)]
     assert all(cpu_arithmetic._time(built, kind) > 0 for kind in kinds)

@@ -1,4 +1,4 @@
-"""The kernels are built once, in a folder that is the user's alone, whole or not at all."""
+"""The kernels are built once, in a folder private to the user, completely or not at all."""
 
 import os
 import shutil
@@ -30,7 +30,7 @@ def home(monkeypatch, tmp_path):
 
 @pytest.fixture
 def compiler(monkeypatch, tmp_path):
-    """Makes a compiler that does this."""
+    """A function: the body of a shell script -> the log of a compiler that runs it."""
 
     def make(body):
         path = tmp_path / "compiler"
@@ -42,7 +42,7 @@ def compiler(monkeypatch, tmp_path):
     return make
 
 
-def test_it_is_built_once_and_told_before(home, compiler):
+def test_the_library_is_built_once_and_the_build_is_announced(home, compiler):
     compiler(WRITES)
     told = []
     file = compiled(told.append)
@@ -52,7 +52,7 @@ def test_it_is_built_once_and_told_before(home, compiler):
     assert sorted(path.name for path in home.iterdir()) == sorted([file.name, "lock"])
 
 
-def test_another_source_or_compiler_is_another_library(home, compiler, monkeypatch, tmp_path):
+def test_a_changed_source_is_built_as_another_library(home, compiler, monkeypatch, tmp_path):
     compiler(WRITES)
     first = compiled(str)
     changed = tmp_path / "native"
@@ -64,7 +64,7 @@ def test_another_source_or_compiler_is_another_library(home, compiler, monkeypat
     assert compiled(str) != first
 
 
-def test_processes_that_begin_together_build_it_once(home, compiler):
+def test_processes_that_start_together_build_the_library_once(home, compiler):
     log = compiler(WRITES)
     asked = "from headway.executor.torch.cpu.build import compiled; print(compiled())"
     command = [sys.executable, "-c", asked]
@@ -78,14 +78,14 @@ def test_processes_that_begin_together_build_it_once(home, compiler):
     assert log.read_text().count("run") == 3 + sources + 1, "a version each; parts; one library"
 
 
-def test_a_compiler_that_fails_says_so_and_leaves_nothing(home, compiler):
+def test_a_failed_build_reports_the_compilers_error_and_leaves_no_file(home, compiler):
     compiler('echo "products.cpp:1: no" >&2; exit 1')
     with pytest.raises(NoKernelsError, match=r"failed: products\.cpp:1: no"):
         compiled(str)
     assert [path.name for path in home.iterdir()] == ["lock"]
 
 
-def test_a_folder_that_others_can_write_to_is_refused(home, compiler):
+def test_a_cache_folder_that_others_can_write_to_is_refused(home, compiler):
     compiler(WRITES)
     home.mkdir(parents=True)
     home.chmod(0o777)
@@ -94,7 +94,7 @@ def test_a_folder_that_others_can_write_to_is_refused(home, compiler):
 
 
 @pytest.mark.skipif(os.getuid() == 0 and not os.path.exists("/dev/full"), reason="no such device")
-def test_a_cache_that_cannot_be_written_is_an_error_of_its_own(monkeypatch, compiler):
+def test_a_cache_folder_that_cannot_be_written_is_reported(monkeypatch, compiler):
     compiler(WRITES)
     monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null")
     with pytest.raises(NoKernelsError, match="cache"):

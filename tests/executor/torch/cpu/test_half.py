@@ -20,7 +20,7 @@ def drawn(outputs, inputs, seed=0):
 
 
 @pytest.mark.parametrize("rows", [1, 5, 47, 48, 49, 130])
-def test_it_multiplies_as_the_widened_weight_does(built, rows):
+def test_a_half_layer_multiplies_float32_rows_as_the_widened_weight_does(built, rows):
     weight, x = drawn(128, 1_030), drawn(rows, 1_030, seed=1).float()
     bias = drawn(1, 128, seed=2)[0].float()
     layer = HalfLinear([weight], bias, built)
@@ -33,15 +33,15 @@ def test_it_multiplies_as_the_widened_weight_does(built, rows):
 
 
 @pytest.mark.parametrize("rows", [1, 6, 81])
-def test_rows_in_bfloat16_are_float32s_product_rounded_once(built, rows):
+def test_products_of_bfloat16_rows_are_float32_products_rounded_once(built, rows):
     weight, x, bias = drawn(128, 1_030), drawn(rows, 1_030, seed=1), drawn(1, 128, seed=2)[0]
     found = HalfLinear([weight], bias, built)(x)
     wide = HalfLinear([weight], bias.float(), built)(x.float())
     assert found.dtype is torch.bfloat16 and torch.equal(found, wide.bfloat16())
 
 
-def test_each_number_of_rows_has_its_kernel(built):
-    """As far as this processor has products of pairs."""
+def test_each_row_count_uses_the_kernel_chosen_for_it(built):
+    """Pairs are chosen only where this processor multiplies them."""
     few = Kind.PAIRS if torch.bfloat16 in built.dtypes else Kind.WIDENED
     weight, x = drawn(128, 96), drawn(5, 96, seed=1)
     kinds = (few, few, few, Kind.WIDENED)
@@ -53,7 +53,7 @@ def test_each_number_of_rows_has_its_kernel(built):
     assert torch.equal(layer(x.float()).bfloat16(), layer(x)), "those in float32 have one"
 
 
-def test_its_rows_are_the_weights(built):
+def test_rows_of_a_half_matrix_equal_the_weights_rows(built):
     weight, numbers = drawn(192, 30), torch.tensor([0, 63, 64, 191, 5, 5])
     rows = HalfMatrix([weight], built).rows(numbers, torch.float32)
     assert torch.equal(rows, weight[numbers].float())
@@ -61,7 +61,7 @@ def test_its_rows_are_the_weights(built):
 
 @pytest.mark.parametrize("outputs", [(192,), (64, 128), (64, 30, 98), (60, 4)])
 @pytest.mark.parametrize("inputs", [2, 30, 96])
-def test_panels_of_several_weights_are_those_of_one(built, outputs, inputs):
+def test_panels_of_several_weights_equal_those_of_their_concatenation(built, outputs, inputs):
     weights = [drawn(each, inputs, seed=each) for each in outputs]
     whole = torch.cat(weights)
     panels = whole.view(-1, 64, inputs // 2, 2).transpose(1, 2)
@@ -70,12 +70,12 @@ def test_panels_of_several_weights_are_those_of_one(built, outputs, inputs):
     assert torch.equal(built.half_panels(turned), panels)
 
 
-def test_which_layers_are_halves(built, monkeypatch):
+def test_a_layer_is_half_only_if_our_kernels_can_multiply_all_its_rows(built, monkeypatch):
     monkeypatch.setattr(module, "kernels", lambda: built)
     weight = drawn(64, 32)
     assert type(linear([weight], None, torch.float32)) is HalfLinear
     assert type(linear([weight.float()], None, torch.float32)) is Linear, "it is stored so"
-    monkeypatch.setattr(module, "pack", lambda weight: None)  # not every processor can
+    monkeypatch.setattr(module, "pack", lambda weight: None)  # not every processor can pack
     choice = [Kind.PAIRS, Kind.ONEDNN]
     monkeypatch.setattr(module, "product_choice", lambda *_: tuple(choice))
     for onednn, last, kind in (
@@ -97,7 +97,7 @@ def test_which_layers_are_halves(built, monkeypatch):
 
 
 @pytest.mark.parametrize("chunk", [1, 7, 60])
-def test_logits_in_float32_are_transformers(built, halves, monkeypatch, chunk):
+def test_float32_logits_with_half_weights_equal_transformers(built, halves, monkeypatch, chunk):
     monkeypatch.setattr(module, "kernels", lambda: built)
     executor = load(halves.folder, Limits(), "float32").executor
     tokens = [(7 * i + 3) % 256 for i in range(60)]
@@ -106,8 +106,8 @@ def test_logits_in_float32_are_transformers(built, halves, monkeypatch, chunk):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_a_model_stored_in_bfloat16_is_kept_once(built, dtype, halves, monkeypatch):
-    """And gives the logits of the model whose weights are widened first."""
+def test_a_tied_matrix_stored_in_bfloat16_is_kept_once(built, dtype, halves, monkeypatch):
+    """Embeddings equal those of the model loaded without our kernels; logits are near its own."""
     loaded = load(halves.folder, Limits(), dtype)
     weights, config = loaded.executor.model.weights, loaded.config
     precision = config.precision(dtype, "cpu")

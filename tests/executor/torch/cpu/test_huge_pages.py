@@ -1,4 +1,4 @@
-"""Weights move into huge pages, and stay what they are."""
+"""Weights move into huge pages and keep their addresses and values."""
 
 import itertools
 import re
@@ -17,7 +17,7 @@ from headway.executor.torch.loading import weights as module
 from headway.executor.torch.memory.memory_plan import Limits
 
 
-def test_blocks_that_parts_fill_by_half():
+def test_blocks_that_parts_fill_at_least_half_are_selected():
     half = SIZE // 2
     assert blocks_of([]) == []
     assert blocks_of([(0, SIZE)]) == [0]
@@ -28,7 +28,7 @@ def test_blocks_that_parts_fill_by_half():
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")
-def test_numbers_stay_where_they_are(monkeypatch):
+def test_moved_memory_keeps_its_address_and_values(monkeypatch):
     monkeypatch.setattr(huge_pages, "DELAY", 0.0)
     monkeypatch.setattr(huge_pages, "_allowed", lambda: True)
     numbers = torch.arange(2 * LEAST // 8)
@@ -45,12 +45,12 @@ def test_numbers_stay_where_they_are(monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")
-def test_memory_that_is_not_there_is_refused():
+def test_an_unmapped_block_is_not_moved():
     assert collapse([1 << 46]) == 0
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux has them")
-def test_it_rests_after_each_block_and_longer_beside_steps(monkeypatch):
+def test_moving_rests_after_each_block_and_longer_while_the_process_is_busy(monkeypatch):
     clock, rests, used = itertools.count(0, 3), [], iter([0, 5, 10, 10.1, 20, 20.1, 30, 33])
     watch = SimpleNamespace(
         monotonic=lambda: next(clock), sleep=rests.append, process_time=lambda: next(used)
@@ -68,7 +68,7 @@ def test_a_small_model_stays_in_small_pages(monkeypatch):
 
 
 @pytest.mark.parametrize("text", ["always madvise [never]\n", None])
-def test_what_the_system_forbids_or_lacks_is_not_tried(monkeypatch, tmp_path, text):
+def test_nothing_is_moved_where_huge_pages_are_off_or_missing(monkeypatch, tmp_path, text):
     switch = tmp_path / "enabled"
     if text:
         switch.write_text(text)
@@ -77,7 +77,7 @@ def test_what_the_system_forbids_or_lacks_is_not_tried(monkeypatch, tmp_path, te
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float32+int8"])
-def test_the_parts_of_a_model_are_its_matrices(halves, dtype):
+def test_the_parts_of_a_model_are_its_weight_matrices(halves, dtype):
     weights = load(halves.folder, Limits(), dtype, "cpu").executor.model.weights
     parts = weights.parts()
     assert len(parts) == 1 + 4 * len(weights.layers)
@@ -86,7 +86,7 @@ def test_the_parts_of_a_model_are_its_matrices(halves, dtype):
     assert 0.5 * weights.nbytes < sizes <= weights.nbytes
 
 
-def test_experts_are_left_out(goldens):
+def test_the_parts_of_a_mixture_leave_out_its_experts(goldens):
     weights = load(goldens["mixtral"].folder, Limits(), "float32", "cpu").executor.model.weights
     assert all(isinstance(layer.mlp, module.Mixture) for layer in weights.layers)
     assert len(weights.parts()) == 1 + 2 * len(weights.layers)

@@ -1,4 +1,4 @@
-"""Products with weights in 8 bits: the same bits by every kernel, alone and in company."""
+"""Products with int8 weights: the same bits by every kernel, alone and in a batch."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def drawn(outputs, inputs, rows, dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("outputs", "inputs"), SHAPES)
 @pytest.mark.parametrize("rows", ROWS)
-def test_the_reference_has_the_same_bits_and_so_has_a_row_alone(
+def test_a_product_has_the_bits_of_the_reference_and_of_each_row_alone(
     packing, outputs, inputs, rows, dtype
 ):
     weight, x, bias = drawn(outputs, inputs, rows, dtype)
@@ -41,7 +41,7 @@ def test_the_reference_has_the_same_bits_and_so_has_a_row_alone(
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3, 8])
-def test_any_number_of_threads_computes_each_output_once(packing, threads):
+def test_any_number_of_threads_gives_the_same_product(packing, threads):
     weight, x, bias = drawn(300, 260, 9, torch.bfloat16)  # five panels
     matrix = packing.pack([weight])
     before = torch.get_num_threads()
@@ -55,7 +55,7 @@ def test_any_number_of_threads_computes_each_output_once(packing, threads):
 
 
 @pytest.mark.parametrize("spoiler", [float("nan"), float("inf"), -float("inf")])
-def test_a_row_that_is_not_finite_is_alone_with_it(packing, spoiler):
+def test_a_non_finite_row_does_not_change_other_rows(packing, spoiler):
     weight, x, bias = drawn(130, 99, 7, torch.bfloat16)
     for matrix in (packing.pack([weight]), PlainInt8(weight)):
         found = matrix.product(x, bias)
@@ -65,7 +65,7 @@ def test_a_row_that_is_not_finite_is_alone_with_it(packing, spoiler):
         assert again[3].isnan().all() and torch.equal(again[others], found[others])
 
 
-def test_rows_of_zeros_and_of_the_least_numbers_are_zero(packing):
+def test_rows_of_zeros_or_denormals_give_only_the_bias(packing):
     weight, _, bias = drawn(70, 33, 1, torch.float32)
     x = torch.zeros(2, 33)
     x[1] = 1e-40
@@ -82,7 +82,7 @@ def test_the_largest_sums_neither_saturate_nor_overflow(packing):
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_a_number_is_off_by_half_a_step_of_its_row(dtype):
+def test_quantisation_is_off_by_at_most_half_a_step_of_the_row(dtype):
     _, x, _ = drawn(1, 500, 9, dtype)
     numbers, scales = quantize(x)
     assert numbers.abs().amax(dim=1).tolist() == [LARGEST] * 9
@@ -91,14 +91,14 @@ def test_a_number_is_off_by_half_a_step_of_its_row(dtype):
     assert torch.allclose(scales, x.float().abs().amax(dim=1) / LARGEST)
 
 
-def test_padding_is_what_a_matrix_takes_beyond_its_numbers(packing):
+def test_packed_bytes_count_padding_scales_and_totals(packing):
     matrix = packing.pack([torch.ones(65, 7)])
     assert matrix.nbytes == 128 * 8 + 128 * (4 + 4)
     assert packing.pack([torch.ones(64, 8, dtype=torch.float16)]).nbytes == 64 * (8 + 8)
 
 
 @pytest.mark.parametrize("outputs", [(64, 128, 30), (64, 30, 2), (1, 1)])
-def test_matrices_packed_one_below_the_other_are_one(built, outputs):
+def test_matrices_packed_together_equal_their_concatenation(built, outputs):
     weights = [torch.randn(each, 30) for each in outputs]
     found, whole = built.int8.pack(weights), built.int8.pack([torch.cat(weights)])
     assert found.outputs == whole.outputs == sum(outputs)

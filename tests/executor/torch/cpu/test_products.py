@@ -1,4 +1,4 @@
-"""Products of a few rows by our own kernel: right, and each row by itself."""
+"""Products by our own kernels are right, and each row is independent of the others."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def drawn(outputs, inputs, rows, dtype):
 
 
 def in_panels(weight):
-    """As products.cpp draws it."""
+    """The weight in the panel layout that products.cpp draws."""
     outputs, inputs = weight.shape
     return weight.view(outputs // 64, 64, inputs // 2, 2).transpose(1, 2).contiguous()
 
@@ -44,7 +44,7 @@ def test_a_product_is_right_and_a_row_alone_has_the_same_bits(
     panels = in_panels(weight)
     y = found.product(x, panels.data_ptr(), outputs, bias, widened)
     exact = x.double() @ weight.double().T + bias.double()
-    # Of the sum's rounding: at most one unit for each term, and one of the result.
+    # Rounding of the sum: at most one unit for each term, and one for the result.
     most = (x.double().abs() @ weight.double().abs().T) * inputs * 2**-23 + exact.abs() * UNIT[
         dtype
     ]
@@ -61,7 +61,7 @@ def test_a_product_is_right_and_a_row_alone_has_the_same_bits(
 
 
 @needs_kernels
-def test_a_row_that_is_not_finite_is_alone_with_it():
+def test_a_non_finite_row_does_not_change_other_rows():
     weight, x, _ = drawn(128, 96, 7, torch.float32)
     panels = in_panels(weight)
     found = kernels().product(x, panels.data_ptr(), 128, None)
@@ -89,7 +89,7 @@ class Spied:
 
 @needs_kernels
 @needs_pairs
-def test_each_number_of_rows_goes_to_the_fastest(monkeypatch):
+def test_each_row_count_uses_the_product_chosen_for_it(monkeypatch):
     choice = (Kind.PAIRS, Kind.PAIRS, Kind.WIDENED, Kind.ONEDNN)
     monkeypatch.setattr(linear, "product_choice", lambda *_: choice)
     weight, x, bias = drawn(128, 96, 6, torch.bfloat16)
@@ -120,7 +120,7 @@ def test_a_layer_knows_how_many_rows_are_multiplied_at_once():
     assert layer.rows_at_once == (found.rows_at_once if Kind.PAIRS in layer.kinds else 1)
 
 
-def test_the_fastest_is_chosen_but_ties_go_to_ours_and_ours_stays(monkeypatch):
+def test_the_fastest_product_is_chosen_but_our_kernels_win_ties_and_near_ties(monkeypatch):
     monkeypatch.setattr(product_choice, "ROWS", (1, 2, 4))
 
     def chosen(*times):
@@ -132,7 +132,7 @@ def test_the_fastest_is_chosen_but_ties_go_to_ours_and_ours_stays(monkeypatch):
     assert chosen((100, 126, 200), (100, 90, 89), (95, 90, 89)) == [pairs, widened, widened]
 
 
-def test_where_onednn_reads_other_memory_it_is_all_or_nothing():
+def test_onednn_with_a_layout_of_its_own_gets_all_row_counts_or_none():
     pairs, widened, onednn = Kind
 
     def chosen(*times):
@@ -179,7 +179,7 @@ def test_the_choice_is_measured_once_and_kept(monkeypatch, tmp_path):
     product_choice.product_choice.cache_clear()
 
 
-def test_another_layout_or_none_is_left_to_onednn(monkeypatch):
+def test_weights_that_our_kernels_cannot_read_are_left_to_onednn(monkeypatch):
     weight, _, _ = drawn(128, 96, 1, torch.bfloat16)
     assert Linear(weight[:100]).kinds == (Kind.ONEDNN,), "its outputs fill no panel"
     assert Linear(weight.float()).kinds == (Kind.ONEDNN,)
@@ -192,12 +192,12 @@ def test_another_layout_or_none_is_left_to_onednn(monkeypatch):
     assert Linear(weight).kinds == (Kind.ONEDNN,)
 
 
-def test_they_can_be_switched_off(monkeypatch, capsys):
+def test_our_kernels_can_be_switched_off(monkeypatch, capsys):
     monkeypatch.setenv(SWITCH, "off")
     assert kernels.__wrapped__() is None and not capsys.readouterr().err
 
 
-def test_where_they_cannot_be_had_a_line_says_why(monkeypatch, capsys):
+def test_one_line_says_why_our_kernels_are_missing(monkeypatch, capsys):
     monkeypatch.setenv("CXX", "no-such-compiler")
     assert kernels.__wrapped__() is None
     why = "no C++ compiler" if cpu_flags() >= NEEDED else "x86"

@@ -1,4 +1,4 @@
-"""Steps that are recorded and played back: the same bits, whatever changes between them."""
+"""Recorded steps: playback has the bits of computing, whatever changes between the steps."""
 
 import subprocess
 import sys
@@ -17,7 +17,7 @@ from tests.executor.torch.test_runner import Driver
 from tests.executor.torch.tiny_checkpoints import make
 
 PROMPTS = {1: (5, 9, 100), 2: (8,), 3: (12, 150, 42, 7, 7), 4: (60, 61)}
-# Which sequences each step has. Each number of tokens comes several times, with others between.
+# The sequences of each step. Each number of tokens comes several times, with others between.
 STEPS = [(1,), (1, 2), *[(1, 2)] * 3, (1, 2, 3), *[(2,), (1, 2, 3), (1, 3)] * 9, *[(3,)] * 4]
 
 WATCHING = """
@@ -37,14 +37,14 @@ def _kernels():
 
 @pytest.fixture(params=["float32", "float32+int8", "bfloat16+int8"])
 def executor(request, halves, monkeypatch):
-    """Rows are cut into spans after eight keys, so that their number changes."""
+    """Rows are cut into spans of eight keys, so that the number of spans changes."""
     monkeypatch.setattr(cpu_attention, "SPAN", 8)
     return load(halves.folder, Limits(block_size=4), request.param, "cpu").executor
 
 
 def watched(executor, monkeypatch):
-    """Its hidden states, step by step, and the numbers of tokens for which Python went through the
-    layers."""
+    """The executor's hidden states, step by step, and the token counts of the steps whose layers
+    ran in Python."""
     model, found, computed = executor.model, [], []
     forward, layers = model.forward, model._layers
 
@@ -72,7 +72,7 @@ def run(executor, steps=STEPS):
     return driver
 
 
-def test_played_steps_have_the_bits_of_computed_ones(executor, halves, monkeypatch):
+def test_played_steps_have_the_same_bits_as_computed_steps(executor, halves, monkeypatch):
     found, computed = watched(executor, monkeypatch)
     said = run(executor).known
     dtype = {"int8": str(executor.model.dtype).removeprefix("torch.") + "+int8"}
@@ -88,13 +88,13 @@ def test_played_steps_have_the_bits_of_computed_ones(executor, halves, monkeypat
     assert computed == [3, 2, 7], "the first one; two that are recorded, of different sizes"
 
 
-# Norms of heads, windows, soft caps, norms behind, scales, two rotary tables, layers without one.
+# Head norms, windows, soft caps, norms after, scales, two rotary tables, layers without one.
 FAMILIES = ["qwen3-window", "gemma2", "gemma3", "phi4-partial", "smollm3-window", "granite"]
 
 
 @pytest.mark.parametrize("shape", FAMILIES)
 @pytest.mark.parametrize("dtype", ["float32+int8", "bfloat16+int8"])
-def test_each_family_is_played_as_it_is_computed(tmp_path, monkeypatch, shape, dtype):
+def test_played_steps_equal_computed_steps_in_each_family(tmp_path, monkeypatch, shape, dtype):
     monkeypatch.setattr(cpu_attention, "SPAN", 8)
     make(tmp_path, shape, head_dim=16)
     seen = []
@@ -110,7 +110,7 @@ def test_each_family_is_played_as_it_is_computed(tmp_path, monkeypatch, shape, d
     assert all(torch.equal(a, b) for a, b in zip(*seen, strict=True))
 
 
-def test_another_number_of_threads_and_another_memory_are_recorded_anew(executor, monkeypatch):
+def test_steps_are_recorded_anew_for_another_thread_count_or_kv_cache(executor, monkeypatch):
     found, computed = watched(executor, monkeypatch)
     threads = torch.get_num_threads()
     run(executor, [(1,)] * 5)
@@ -130,8 +130,8 @@ def test_another_number_of_threads_and_another_memory_are_recorded_anew(executor
     assert all(x.isfinite().all() for x in found)
 
 
-def test_nothing_is_recorded_where_torch_computes_something_itself(goldens, monkeypatch):
-    """LayerNorm is torch's. A mixture of experts is not tried at all."""
+def test_no_step_is_recorded_if_torch_computes_a_part_of_it(goldens, monkeypatch):
+    """torch computes LayerNorm. For a mixture of experts, recording is not tried at all."""
     executor = load(goldens["starcoder2"].folder, Limits(block_size=4)).executor
     _, computed = watched(executor, monkeypatch)
     run(executor, [(1,)] * 6)
@@ -142,13 +142,13 @@ def test_nothing_is_recorded_where_torch_computes_something_itself(goldens, monk
     assert mixture.recorded is None
 
 
-def test_results_lie_in_little_memory(halves):
-    """Layers use the same memory one after the other."""
+def test_results_of_recorded_steps_take_little_memory(halves):
+    """The layers use the same memory one after the other."""
     executor = load(halves.folder, Limits(block_size=4), "bfloat16+int8", "cpu").executor
     run(executor)
     recorded = executor.model.recorded
     kept = sum(part.nbytes for part in recorded._memory._parts)
-    token = 2 * (2 * 128 + 128) + 8 * 64  # as it is estimated: gate and up, q, k and v, residual
+    token = 2 * (2 * 128 + 128) + 8 * 64  # the estimate: gate and up, q, k and v, residual
     assert recorded.possible and 0 < kept < 2 * 4 * token * recorded.most
 
 
@@ -156,7 +156,7 @@ def steps_of(class_of=lambda tokens: None, token=1):
     return RecordedSteps(kernels(), class_of, token)
 
 
-def test_many_tokens_are_not_recorded():
+def test_steps_with_too_many_tokens_are_not_recorded():
     wide = steps_of(token=ROOM // 8)
     assert wide.most == 8 and steps_of(token=2 * ROOM).most == 1
     for steps, tokens in ((steps_of(), MOST + 1), (wide, 9)):
@@ -168,7 +168,7 @@ def test_many_tokens_are_not_recorded():
 
 
 def doubled(x, rows):
-    """x + x, its numbers divided into so many rows."""
+    """x + x by our kernel, with the numbers of x divided into this many rows."""
     total, size = torch.empty_like(x), x.numel() // rows
     kernels().add_norm(
         *(0, 0, x.data_ptr(), size, x.data_ptr(), total.data_ptr(), total.data_ptr(), size),
@@ -177,7 +177,7 @@ def doubled(x, rows):
     return total
 
 
-def test_steps_that_differ_in_more_than_the_number_of_tokens_are_given_up():
+def test_recording_is_given_up_if_steps_differ_in_more_than_the_token_count():
     steps, calls = steps_of(), []
 
     def compute(x):
@@ -190,8 +190,8 @@ def test_steps_that_differ_in_more_than_the_number_of_tokens_are_given_up():
     assert calls == list(range(1, 40)) and not steps.possible
 
 
-def test_each_class_of_steps_is_recorded_by_itself():
-    """Up to 4 tokens one call of a kernel, with more two."""
+def test_each_class_of_steps_is_recorded_separately():
+    """A step of up to 4 tokens makes one kernel call, a larger one two."""
     steps, calls = steps_of(lambda tokens: tokens > 4), []
 
     def compute(x):
@@ -204,7 +204,7 @@ def test_each_class_of_steps_is_recorded_by_itself():
     assert calls == [2, 3, 6, 4, 7, 8] and steps.possible
 
 
-def test_a_step_that_fails_while_it_is_recorded_leaves_nothing_open():
+def test_a_step_that_fails_while_it_is_recorded_leaves_no_recorder_open():
     steps, x = steps_of(), torch.zeros(2, 4)
 
     def broken(x):
@@ -217,7 +217,7 @@ def test_a_step_that_fails_while_it_is_recorded_leaves_nothing_open():
     assert steps.run(x, None, lambda x: x).equal(x)
 
 
-def test_memory_is_given_again_only_if_nothing_refers_to_it():
+def test_memory_is_reused_only_if_no_tensor_refers_to_it():
     memory = Memory()
     first = memory.empty((3, 50), torch.bfloat16, 3, 12)
     address, part = first.data_ptr(), first[1:2, 4:]
@@ -232,15 +232,15 @@ def test_memory_is_given_again_only_if_nothing_refers_to_it():
     assert memory.empty((8,), torch.float32, 8, 8).data_ptr() != address, "it is far too large"
 
 
-def test_watching_does_not_import_torchs_compiler():
-    """Which takes longer than many steps."""
+def test_recording_does_not_import_torchs_compiler():
+    """The import takes longer than many steps."""
     done = subprocess.run(
         [sys.executable, "-c", WATCHING], capture_output=True, text=True, check=True
     )
     assert done.stdout.split() == ["True", "False"]
 
 
-def test_whole_numbers_are_recorded_as_the_kernel_takes_them(monkeypatch):
+def test_integer_arguments_are_recorded_as_the_floats_that_the_kernel_takes(monkeypatch):
     """A configuration may say 1 where it means 1.0."""
     kept = []
 

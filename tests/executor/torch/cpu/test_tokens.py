@@ -1,4 +1,4 @@
-"""Norms, rotary positions and gates by our kernels: as torch's operators compute them."""
+"""Norms, rotary positions and gates by our CPU kernels equal torch's operators."""
 
 from types import SimpleNamespace
 
@@ -11,8 +11,8 @@ from headway.executor.torch.layers.norm import LayerNorm, RmsNorm
 from headway.executor.torch.layers.operators import NO_NORM, TorchOperators
 
 BFLOAT16, FLOAT32 = torch.bfloat16, torch.float32
-# Of results of up to 8: four units of the last place in float32; in bfloat16 two roundings may
-# fall to the other side.
+# For results of up to 8: four units in the last place in float32; in bfloat16, two roundings may
+# go the other way.
 APART = {FLOAT32: 4e-6, BFLOAT16: 2**-4}
 
 
@@ -54,7 +54,7 @@ def assert_near(found, expected, dtype):
     "dtype, weights", [(FLOAT32, FLOAT32), (BFLOAT16, BFLOAT16), (BFLOAT16, FLOAT32)]
 )
 @pytest.mark.parametrize("rows, size", [(1, 896), (3, 17), (33, 1000)])
-def test_sums_and_norms(built, dtype, weights, rows, size):
+def test_residual_sums_and_norms_equal_torchs_operators(built, dtype, weights, rows, size):
     theirs, ours = operators(built)
     x, found = numbers(rows, size, dtype=dtype), numbers(rows, size, dtype=dtype, seed=1) * 2
     one, two = norm(size, weights), norm(size, weights, seed=6)
@@ -76,7 +76,7 @@ def test_a_scaled_sum_is_rounded_once(built):
     assert torch.equal(total, (x.double() + 0.22 * found.double()).bfloat16())
 
 
-def test_layer_norm_is_torchs_own(built):
+def test_layer_norm_is_computed_by_torch(built):
     theirs, ours = operators(built)
     x, layer_norm = numbers(3, 20, dtype=FLOAT32), LayerNorm(torch.ones(20), torch.ones(20), 1e-5)
     for found, expected in zip(
@@ -91,7 +91,9 @@ def test_layer_norm_is_torchs_own(built):
 @pytest.mark.parametrize("qk_norm", ["", "head", "whole"])
 @pytest.mark.parametrize("heads, pairs", [((4, 2, 16), 8), ((6, 1, 20), 5), ((3, 3, 128), 64)])
 @pytest.mark.parametrize("layer", [0, 1])  # one with positions, and one without
-def test_heads_are_normed_turned_and_written(built, dtype, qk_norm, heads, pairs, layer):
+def test_heads_are_normed_rotated_and_written_as_by_torchs_operators(
+    built, dtype, qk_norm, heads, pairs, layer
+):
     theirs, ours = operators(built, qk_norm, heads, pairs, dtype=dtype)
     queries, kv, size = heads
     qkv = numbers(7, (queries + 2 * kv) * size, dtype=dtype)
@@ -121,7 +123,7 @@ class Cache:
         self.values[layer].index_copy_(0, cells, values)
 
 
-def test_what_is_not_finite_in_a_query_stays_in_its_row(built):
+def test_a_non_finite_query_does_not_change_other_rows(built):
     _, ours = operators(built)
     qkv = numbers(3, 8 * 16, dtype=FLOAT32)
     qkv[1, 5] = float("nan")
@@ -134,7 +136,7 @@ def test_what_is_not_finite_in_a_query_stays_in_its_row(built):
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
 @pytest.mark.parametrize("activation", ["silu", "gelu_tanh"])
 @pytest.mark.parametrize("rows, size", [(1, 4864), (5, 37), (9, 2100)])
-def test_gates(built, dtype, activation, rows, size):
+def test_gates_equal_torchs_activation(built, dtype, activation, rows, size):
     wide = numbers(rows, 2 * size, dtype=dtype) * 2
     wide[0, :4] = torch.tensor([-90.0, 90.0, -1e30, 1e30])
     wide[0, size : size + 4] = 1.0
