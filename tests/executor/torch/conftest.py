@@ -20,5 +20,5 @@ def goldens(tmp_path_factory) -> dict[str, Golden]:
 
 @pytest.fixture(scope="session")
 def golden(goldens) -> Golden:
-    """One of them, for tests that do not depend on the shape."""
+    """One golden checkpoint, for tests that do not depend on the shape."""
     return goldens["qwen2-bias-tied"]

@@ -55,7 +55,7 @@ def test_float32_logits_and_tokens_equal_transformers(goldens, shape):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_bfloat16_logits_are_near_and_few_tokens_flip(goldens, shape):
+def test_bfloat16_logits_are_near_transformers_and_few_tokens_flip(goldens, shape):
     tokens, golden = prompts()[2] + prompts()[4], goldens[shape]
     want = golden.logits(list(tokens))
     found = all_logits(on_gpu(golden, "bfloat16"), tokens, 12).float().cpu()
@@ -68,7 +68,9 @@ def test_bfloat16_logits_are_near_and_few_tokens_flip(goldens, shape):
 
 @pytest.mark.parametrize("shape", ["qwen2-bias-tied", "mixtral", "gemma2"])
 @pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
-def test_submit_never_waits_and_two_steps_give_the_tokens_of_one(goldens, shape, sampling):
+def test_submit_never_waits_and_two_steps_in_flight_give_the_tokens_of_one(
+    goldens, shape, sampling
+):
     want = Sequences(on_gpu(goldens[shape]), sampling, unknown=False).one_deep()
     executor = on_gpu(goldens[shape])
     executor.prepare(64, 8, 10.0)

@@ -1,4 +1,4 @@
-"""Our answers are transformers' answers, one prompt at a time, whatever the batching."""
+"""Our answers equal transformers' answers to one prompt at a time, whatever the batching."""
 
 from dataclasses import replace
 from functools import cache
@@ -82,7 +82,7 @@ def test_logits_equal_transformers(goldens, shape):
 
 
 @pytest.mark.parametrize("shape", ["mistral-gqa", "qwen2-bias-tied", "gemma2"])
-def test_logits_are_right_where_few_rows_are_computed_as_four(goldens, shape, monkeypatch):
+def test_logits_equal_transformers_where_few_rows_are_padded_to_four(goldens, shape, monkeypatch):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
     tokens, executor = prompts()[4], load(goldens[shape].folder).executor
     assert executor.model.rounding.least == 4
@@ -91,7 +91,7 @@ def test_logits_are_right_where_few_rows_are_computed_as_four(goldens, shape, mo
         assert (found - goldens[shape].logits(list(tokens))).abs().max() < 1e-4
 
 
-def test_capped_scores_are_written_out_piece_by_piece(goldens, monkeypatch):
+def test_capped_scores_computed_in_pieces_give_transformers_logits(goldens, monkeypatch):
     monkeypatch.setattr(
         "headway.executor.torch.layers.attention.SCORE_ELEMENTS", 6 * 63 * 7
     )  # seven queries at once
@@ -123,7 +123,7 @@ def test_greedy_answers_equal_transformers_for_every_family(goldens, answers, sh
 
 
 def crowded(golden, block_size):
-    """Too few blocks for all that may run together, so that some are preempted and come back."""
+    """Too few KV blocks for all that may run at once: some sequences are preempted and resume."""
     limits = Limits(sequences=5, block_size=block_size, num_blocks=96 // block_size)
     loaded = load(golden.folder, limits)
     if block_size == 4:  # so few bytes that a step's rows are gathered in several groups
@@ -160,7 +160,7 @@ def answer(loaded, policies, wanted):
 
 
 def forget(executor):
-    """End all sequences: those of the last step would be named only in a next batch."""
+    """End all sequences: only a next batch would name those that ended in the last step."""
     for sequence in list(executor._slots.of):
         executor._slots.end(sequence)
 
@@ -174,7 +174,7 @@ def test_preemption_and_prefix_hits_happen_in_these_runs(goldens, answers, shape
     assert sum(row.preemptions for row in rows) > 0 and sum(row.cached for row in rows) >= 32
 
 
-# The feature that each shape covers: without it, the logits must differ.
+# Removes from each shape the feature that it covers. The logits must then differ.
 SPOILT = {
     "mistral-window": lambda c: replace(c, layer_attention=blind(c, window=0)),
     "gemma2": lambda c: replace(c, scales=replace(c.scales, scores_cap=0.0)),
@@ -201,7 +201,7 @@ def blind(config, **other):
 
 
 @pytest.mark.parametrize("shape", SPOILT)
-def test_without_the_feature_it_covers_a_shape_gives_other_logits(goldens, shape, monkeypatch):
+def test_removing_the_feature_that_a_shape_covers_changes_its_logits(goldens, shape, monkeypatch):
     monkeypatch.setattr(
         "headway.executor.torch.load.read_config", lambda f: SPOILT[shape](read_config(f))
     )
@@ -226,5 +226,5 @@ def test_bfloat16_stays_near_the_reference(goldens, shape):
     assert found.isfinite().all()
     likeness = torch.nn.functional.cosine_similarity(found, want)
     assert likeness.median() > 0.99
-    # Rounding may send a token to another expert; otherwise transformers' own are as far off.
+    # Rounding may send a token to another expert; apart from that, transformers is as far off.
     assert likeness.min() > (0.9 if loaded.config.experts else 0.98)

@@ -1,4 +1,4 @@
-"""The inputs built for a step: their order, and no more than the step reads."""
+"""The inputs built for a step: the order of rows, and no more data than the step reads."""
 
 import tracemalloc
 from pathlib import Path
@@ -25,13 +25,13 @@ BLOCK, ROWS, LONG = 16, 512, 100_000
 def builder_of():
     """An inputs builder of the embedded model, and its slots."""
     config, cpu = read_config(EMBEDDED), torch.device("cpu")
-    cache = KVCache(config, 1, BLOCK, torch.float32, cpu)  # whose cells are not read
+    cache = KVCache(config, 1, BLOCK, torch.float32, cpu)  # its cells are not read
     slots = Slots(LONG // BLOCK + 1, GrammarCompiler(Path(), config.vocab, frozenset()), cpu)
     attention = GatheredAttention(config, cache, slots.tables)
     return InputsBuilder(slots, attention, BLOCK, config.vocab), slots
 
 
-def test_sampled_rows_stand_in_the_order_of_their_tokens():
+def test_sampled_rows_are_listed_in_the_order_of_their_tokens():
     builder, slots = builder_of()
     for number in range(4):
         slots.begin(Begun(number, 10, Sampling()))
@@ -60,7 +60,7 @@ def test_sampled_rows_stand_in_the_order_of_their_tokens():
         Sampling(presence_penalty=1.0),
     ],
 )
-def test_the_likeliest_tokens_are_found_as_such_until_one_wants_more(particular):
+def test_a_step_is_greedy_unless_one_of_its_rows_needs_more(particular):
     builder, slots = builder_of()
     rows = tuple(Row(number, 10, (7,), (), Want.LAST) for number in range(2))
 
@@ -83,7 +83,7 @@ def test_the_likeliest_tokens_are_found_as_such_until_one_wants_more(particular)
 
 
 @pytest.mark.parametrize("keys", [[], [1], [3, 256], [3, 257], [255, 256, 600]])
-def test_items_without_a_window_are_those_of_one_that_holds_all(keys):
+def test_items_without_a_window_equal_those_of_a_window_over_all_keys(keys):
     count = len(keys)
     columns = np.arange(5, 5 + count), np.arange(count), np.ones(count, dtype=np.int64)
     rows = StepRows(count, *columns, np.array(keys, dtype=np.int64) - 1, np.array(keys, np.int64))
@@ -94,7 +94,7 @@ def test_items_without_a_window_are_those_of_one_that_holds_all(keys):
 
 
 def test_one_long_row_does_not_widen_the_block_tables_of_others():
-    """Once 512 tables as wide as the longest took 51 MB in each step."""
+    """512 tables as wide as the longest once took 51 MB in each step."""
     builder, slots = builder_of()
     rows = []
     for number in range(ROWS):

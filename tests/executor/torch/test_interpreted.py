@@ -1,4 +1,4 @@
-"""Runs the kernels' cases in a process of their own, where triton is imported as they need it."""
+"""Runs the kernels' cases in a separate process, where triton is imported as they need it."""
 
 import os
 import subprocess
@@ -11,9 +11,9 @@ import torch
 CASES = sorted(map(str, Path(__file__).parent.glob("*/*_cases.py")))
 
 
-def test_the_kernels_by_the_interpreter_or_on_the_gpu():
-    """triton decides when it is imported whether it interprets, and another test may have
-    imported it to compile."""
+def test_the_kernels_cases_pass_in_the_interpreter_or_on_the_gpu():
+    """triton decides at its import whether it interprets, and another test may have imported it
+    to compile."""
     pytest.importorskip("triton")
     set_there = {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""An executor that never waits in submit, driven two steps deep: the tokens are those of one."""
+"""An executor that never waits in submit: two steps in flight give the tokens of one."""
 
 from contextlib import contextmanager
 from types import SimpleNamespace
@@ -30,7 +30,7 @@ WAITING_OPERATORS = ("_local_scalar_dense", "nonzero", "_unique", "masked_select
 
 
 def loaded(golden, overlapped):
-    """The same weights: an executor of either kind on the CPU."""
+    """A CPU executor of this checkpoint's weights, overlapped or not."""
     made = load(golden.folder, Limits(block_size=4)).executor
     for layer in made.model.weights.layers if overlapped else ():
         if isinstance(layer.mlp, Mixture):
@@ -40,14 +40,14 @@ def loaded(golden, overlapped):
 
 
 class Sequences:
-    """Prompts in chunks of three, then token by token; every step's batch is known beforehand."""
+    """Prompts in chunks of three, then token by token. Each step's batch is known beforehand."""
 
     def __init__(self, executor, sampling, unknown):
         self.executor, self.sampling, self.unknown = executor, sampling, unknown
         self.said = {i: [] for i in range(len(PROMPTS))}
 
     def batch(self, step):
-        """None: all have their answers. Sequence i joins in step i."""
+        """The batch of a step; None once all answers are complete. Sequence i joins in step i."""
         size, rows, begun = self.executor.cache.block_size, [], []
         for i, prompt in enumerate(PROMPTS):
             turn = step - i
@@ -93,7 +93,7 @@ class Sequences:
 
 @contextmanager
 def no_waiting():
-    """Whatever would make the host wait for a device raises."""
+    """Raise at every call that would make the host wait for a device."""
 
     class Watching(TorchDispatchMode):
         def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -140,8 +140,8 @@ def test_two_steps_in_flight_give_the_tokens_of_one_and_submit_never_waits(
     ],
     ids=["logprobs-min-tokens", "penalties"],
 )
-def test_what_reads_tokens_does_not_wait_either(golden, sampling):
-    """These rows come with their tokens known: one step at a time."""
+def test_submit_does_not_wait_for_sampling_that_reads_known_tokens(golden, sampling):
+    """The tokens of these rows must be known, so one step runs at a time."""
     want = Sequences(loaded(golden, False), sampling, unknown=False).one_deep()
     sequences, step = Sequences(loaded(golden, True), sampling, unknown=False), 0
     while batch := sequences.batch(step):
@@ -152,7 +152,7 @@ def test_what_reads_tokens_does_not_wait_either(golden, sampling):
     assert sequences.said == want
 
 
-def test_the_watch_notices_what_waits():
+def test_no_waiting_raises_at_each_kind_of_wait():
     x = torch.arange(4)
     for wait in (x.sum().item, x.nonzero, x.unique, lambda: x[x > 1], lambda: bool(x[0])):
         with no_waiting(), pytest.raises(AssertionError, match=r"wait|index"):
@@ -167,8 +167,8 @@ def test_on_a_cpu_one_step_is_in_flight_and_an_unknown_token_is_an_error(golden)
     assert "outside the vocabulary" in output.errors[0]
 
 
-def test_what_is_run_once_beforehand_leaves_nothing_behind(golden):
-    """On a GPU it compiles the kernels."""
+def test_the_warm_up_leaves_no_state_behind(golden):
+    """On a GPU, the warm-up compiles the kernels."""
     executor = loaded(golden, True)
     executor._run_once()
     assert not executor._slots.of and not executor._flights
@@ -180,7 +180,7 @@ def test_what_is_run_once_beforehand_leaves_nothing_behind(golden):
 @pytest.mark.parametrize("join", JOINS)
 @pytest.mark.parametrize("shape", ["qwen2-bias-tied", "mixtral"])
 def test_an_engine_of_depth_two_gives_transformers_answers(goldens, shape, join):
-    """With preemption, prefix hits, padding and held slots, as the policies have it."""
+    """With preemption, prefix hits, padding and held slots, depending on the policy."""
     want = [goldens[shape].generate(*asked) for asked in ASKED]
     mine = crowded(goldens[shape], 4)
     made = loaded(goldens[shape], True)

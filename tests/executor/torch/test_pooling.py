@@ -1,5 +1,5 @@
-"""Vectors of prompts are transformers' hidden states, pooled, whatever the batching; and the scores
-of classifiers are its own."""
+"""Prompt vectors equal transformers' pooled hidden states, whatever the batching. Scores of
+classifiers equal transformers' own."""
 
 import json
 
@@ -44,7 +44,7 @@ POOLED = {
         sum((i + 1) * each for i, each in enumerate(states)) / sum(range(1, len(states) + 1))
     ),
 }
-# Families that transformers has a classifier of, by a shape of each.
+# One shape of each family for which transformers has a classifier.
 CLASSIFIERS = [
     "llama-mha",
     "mistral-window",
@@ -75,7 +75,7 @@ def expected(folder, asked=ASKED):
 
 
 def pooled(folder, policies, asked=ASKED, generated=0):
-    """[asked, hidden] by ours, beside so many requests that generate."""
+    """[asked, hidden] by our executor, beside this many requests that generate."""
     loaded = load(folder, Limits(sequences=8, block_size=4, num_blocks=30))
     settings = Settings(30, 4, policies=policies, context=CONTEXT)
     others = [Request(f"g{i}", (5, 6, 7), 12, i * 7 * MS) for i in range(generated)]
@@ -107,7 +107,7 @@ def test_each_pooling_is_as_sentence_transformers_defines_it(golden, policies):
 
 
 @pytest.mark.parametrize("shape", FAMILIES)
-def test_a_model_without_a_head_makes_the_vectors_of_the_one_with_it(goldens, tmp_path, shape):
+def test_a_model_without_a_head_gives_the_vectors_of_the_model_with_it(goldens, tmp_path, shape):
     folder = goldens[shape].folder
     AutoModel.from_pretrained(folder).save_pretrained(tmp_path)
     architecture = json.loads((tmp_path / "config.json").read_text())["architectures"][0]
@@ -118,7 +118,7 @@ def test_a_model_without_a_head_makes_the_vectors_of_the_one_with_it(goldens, tm
     np.testing.assert_allclose(found, expected(folder, ASKED[:6]), rtol=1e-4, atol=1e-4)
 
 
-def test_the_longest_text_of_sentence_transformers_is_the_context(golden, tmp_path):
+def test_max_seq_length_of_sentence_transformers_is_the_context(golden, tmp_path):
     AutoModel.from_pretrained(golden.folder).save_pretrained(tmp_path)
     (tmp_path / "sentence_bert_config.json").write_text('{"max_seq_length": 10}')
     assert load(tmp_path, Limits(sequences=8, block_size=4)).plan.context == 10
@@ -143,7 +143,7 @@ def test_scores_of_classifiers_equal_transformers(tmp_path, shape, labels):
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
 
 
-def test_padding_at_a_prompt_s_end_is_what_transformers_skips(tmp_path):
+def test_padding_at_a_prompts_end_is_skipped_as_by_transformers(tmp_path):
     config = AutoConfig.for_model("qwen2", **BASE, num_labels=2)
     torch.manual_seed(3)
     model = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32).eval()
@@ -158,7 +158,7 @@ def test_padding_at_a_prompt_s_end_is_what_transformers_skips(tmp_path):
         np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-4)
 
 
-def test_a_classifier_has_no_embeddings_and_a_prefix_from_the_cache_changes_no_score(tmp_path):
+def test_a_classifier_offers_no_embeddings_and_a_cached_prefix_changes_no_score(tmp_path):
     config = AutoConfig.for_model("qwen2", **BASE, num_labels=1)
     torch.manual_seed(3)
     AutoModelForSequenceClassification.from_config(config).eval().save_pretrained(tmp_path)

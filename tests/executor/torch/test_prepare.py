@@ -16,7 +16,7 @@ TOKENS, ROWS = 70, 5
 
 @pytest.fixture
 def met(monkeypatch):
-    """The rows and outputs of each matrix product."""
+    """The (rows, outputs) of each matrix product so far."""
     seen, plain = set(), Linear.__call__
 
     def noting(linear, x):
@@ -61,7 +61,7 @@ def test_after_preparation_no_step_has_a_new_size(met, monkeypatch, cached):
 
 
 def test_our_kernel_needs_no_padding_rows(monkeypatch):
-    """It reads the weights once for one row as for four."""
+    """Our kernel reads the weights once, for one row as for four."""
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
     model = load(EMBEDDED, Limits(ROWS, 512, 128, 16), "bfloat16").executor.model
     head = model.weights.head
@@ -71,7 +71,7 @@ def test_our_kernel_needs_no_padding_rows(monkeypatch):
         assert model.rounding == (LARGE if head.one_as_slow_as_four else SMALL)
 
 
-def test_padding_rows_read_no_experts(monkeypatch, goldens):
+def test_small_steps_of_a_mixture_are_not_padded_to_four_rows(monkeypatch, goldens):
     monkeypatch.setattr("headway.executor.torch.decoder.CACHED", 0)
     found = [
         load(goldens[each].folder, Limits(ROWS)).executor for each in ("mistral-gqa", "mixtral")
@@ -87,7 +87,7 @@ def test_preparation_ends_when_its_time_is_over(met, monkeypatch):
 
 
 @pytest.mark.parametrize("context", [40, 128])  # not of whole blocks; fewer than the model's
-def test_where_nothing_is_rounded_one_row_of_the_context_is_tried(context):
+def test_preparation_without_rounding_works_for_any_context_length(context):
     executor = load(EMBEDDED, Limits(ROWS, 512, context, 16)).executor
     executor.model.rounding = Rounding()
     executor.prepare(TOKENS, ROWS, 60.0)

@@ -1,4 +1,4 @@
-"""Models with weights in 8 bits: loaded, counted, right, and each row by itself."""
+"""Models with int8 weights: loading, byte counts, accuracy, and rows that ignore their batch."""
 
 import json
 
@@ -30,7 +30,7 @@ def loaded(folder, dtype="float32+int8"):
 
 @pytest.fixture(params=["kernels", "torch"])
 def _by(request, monkeypatch):
-    """By our kernels, and by torch's operators."""
+    """Run the test by our kernels, and by torch's operators."""
     if request.param == "torch":
         monkeypatch.setattr(quantized, "kernels", lambda: None)
     elif kernels() is None:
@@ -39,7 +39,7 @@ def _by(request, monkeypatch):
 
 @pytest.mark.usefixtures("_by")
 @pytest.mark.parametrize("shape", ["llama-mha", "qwen2-bias-tied", "mixtral", "gemma2"])
-def test_logits_are_near_those_of_float32_and_a_row_alone_says_the_same(goldens, shape):
+def test_int8_logits_are_near_float32_and_a_row_answers_alike_alone_and_batched(goldens, shape):
     model, exact = loaded(goldens[shape].folder), loaded(goldens[shape].folder, "float32")
     said = {}
     for number, which in enumerate([*[(each,) for each in range(4)], range(4)]):
@@ -51,7 +51,7 @@ def test_logits_are_near_those_of_float32_and_a_row_alone_says_the_same(goldens,
         for each in which:
             said.setdefault(each, []).append(one.known[10 * number + each])
             one.end(10 * number + each)
-        one.add(99 + number, (1,))  # so that the executor hears who has ended
+        one.add(99 + number, (1,))  # tells the executor which sequences have ended
         one.run(99 + number)
         one.end(99 + number)
     assert all(alone == together for alone, together in said.values())
@@ -69,7 +69,7 @@ def test_matrices_are_quantised_and_routers_are_not(goldens):
     assert isinstance(layer.mlp.router, Linear)
 
 
-def test_a_tied_embedding_is_the_heads_matrix(goldens):
+def test_a_tied_embedding_shares_the_heads_matrix(goldens):
     tied = loaded(goldens["qwen2-bias-tied"].folder).executor.model.weights
     assert tied.embed.matrix is tied.head.matrix
     apart = loaded(goldens["llama-mha"].folder).executor.model.weights
@@ -77,7 +77,7 @@ def test_a_tied_embedding_is_the_heads_matrix(goldens):
 
 
 @pytest.mark.usefixtures("_by")
-def test_a_row_that_is_not_finite_fails_alone(goldens):
+def test_a_row_with_non_finite_numbers_fails_alone(goldens):
     model = loaded(goldens["llama-mha"].folder)
     model.executor.model.weights.embed.matrix.scales[200] = float("nan")
     one = Driver(model.executor)
@@ -89,26 +89,26 @@ def test_a_row_that_is_not_finite_fails_alone(goldens):
 
 
 @pytest.mark.parametrize("shape", ["llama-mha", "qwen2-bias-tied", "mixtral"])
-def test_the_bytes_that_are_expected_are_those_that_weights_take(goldens, shape):
+def test_predicted_weight_bytes_match_the_loaded_weights(goldens, shape):
     folder = goldens[shape].folder
     config = read_config(folder)
     for dtype in ("float32", "float32+int8"):
         precision = config.precision(dtype, "cpu")
         wanted = weight_bytes(config, precision) + second_head_bytes(config, precision, "cpu")
         found = loaded(folder, dtype).plan.weights
-        # Stacked matrices have less padding than the same ones apart, and an embedding has none.
+        # Stacked matrices have less padding than separate ones, and an embedding has none.
         assert found <= wanted if precision.quantize else found == wanted
     embedded = read_config(EMBEDDED)
     wanted = weight_bytes(embedded, Precision("bfloat16", "int8"))
     assert 0.99 * wanted < loaded(EMBEDDED, "bfloat16+int8").plan.weights <= wanted
 
 
-def test_int8_is_for_a_cpu_alone():
+def test_int8_is_refused_on_cuda():
     with pytest.raises(SettingError, match="quantize int8 is for a CPU, not for cuda"):
         read_config(EMBEDDED).precision("+int8", "cuda")
 
 
-def test_a_model_answers_and_its_row_alone_says_the_same(tmp_path):
+def test_an_int8_model_answers_alike_alone_and_batched(tmp_path):
     options = Options(max_tokens=16)
     with LLM(quantize="int8", journal=tmp_path / "journal.jsonl") as llm:
         together = llm.generate(TEXTS, options, progress=False)
@@ -122,7 +122,7 @@ def test_a_model_answers_and_its_row_alone_says_the_same(tmp_path):
     assert first["about"]["dtype"].endswith("+int8")
 
 
-def test_without_kernels_the_answers_are_the_same(monkeypatch):
+def test_int8_answers_are_the_same_without_our_kernels(monkeypatch):
     def answered():
         with LLM(quantize="int8", dtype="float32") as llm:
             return [

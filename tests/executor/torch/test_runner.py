@@ -85,7 +85,7 @@ def greedy(golden):
 @pytest.mark.parametrize("pad", [0, 5])
 @pytest.mark.parametrize("most", [10_000, 3])
 @pytest.mark.parametrize("held", [0, 2])
-def test_padding_and_held_slots_are_computed_and_change_nothing(golden, greedy, pad, most, held):
+def test_padding_and_held_slots_are_computed_and_change_no_answer(golden, greedy, pad, most, held):
     group = driver(golden)
     for i, prompt in enumerate(PROMPTS):
         group.add(i, prompt)
@@ -185,27 +185,27 @@ def test_logprobs_equal_those_of_the_reference(golden):
 
 
 @pytest.mark.parametrize("width", [0, -1])
-def test_a_row_without_finite_numbers_fails_alone(goldens, width):
+def test_a_row_with_non_finite_numbers_fails_alone(goldens, width):
     golden = goldens["llama-mha"]
     greedy = golden.generate(PROMPTS[0], 8)
     one = driver(golden)
     one.executor.model.weights.embed.weight[200] = float("nan")
     one.add(0, PROMPTS[0])
     one.add(1, (200, 3, 4, 5, 6, 7))
-    output = one.run(1, 0, most=4, width=width)  # of a prompt whose sampling has not begun
+    output = one.run(1, 0, most=4, width=width)  # sequence 1 samples nothing yet
     assert list(output.errors) == [0] and "not finite" in output.errors[0]
     one.end(1)
     one.add(2, (3, 4, 200, 5))
     output = one.run(0, 2, width=width)
     assert list(output.errors) == [1] and output.tokens[1] == ()
-    one.end(2)  # and its block goes to another, behind whose last token its rest is gathered
+    one.end(2)  # its block goes to sequence 3, and its old keys are gathered behind 3's last token
     one.add(3, PROMPTS[1])
     while len(one.said(0)) < 8:
         assert not one.run(3, 0, width=width, held=1 if width else 0).errors
     assert one.said(0) == greedy
 
 
-def test_logits_that_are_not_finite_are_an_error(goldens):
+def test_non_finite_logits_fail_the_row(goldens):
     one = driver(goldens["llama-mha"])
     head = one.executor.model.weights.head
     one.executor.model.weights = replace(
@@ -260,8 +260,8 @@ def test_slots_grow_and_are_reused(golden, greedy):
     assert crowd.said(500) == greedy[2][:1] and crowd.said(5) == greedy[1][:4]
 
 
-def test_rows_of_very_different_lengths_are_computed_right(golden):
-    """Almost all keys of the short row are padding."""
+def test_a_short_row_answers_the_same_beside_a_very_long_one(golden):
+    """Almost all keys of the short row are padding there."""
     config = replace(load(golden.folder).config, context=2048)
     one = Driver(load_random(config, Limits(sequences=2), dtype="float32", device="cpu").executor)
     prompt = tuple(torch.randint(200, (1500,), generator=torch.Generator().manual_seed(1)).tolist())
@@ -280,7 +280,7 @@ def test_rows_of_very_different_lengths_are_computed_right(golden):
 def test_a_sequence_that_cannot_begin_fails_alone_whatever_the_reason(
     golden, greedy, monkeypatch, width
 ):
-    """Others begin in the same step. It leaves no state, and another sequence takes its slot."""
+    """Others begin in the same step. The failed one leaves no state, and another takes its slot."""
 
     class Lacking(History):
         def __init__(self, begun, *rest):

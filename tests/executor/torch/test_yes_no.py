@@ -1,5 +1,5 @@
-"""Rerankers that answer yes or no: their scores are the logits of transformers, through the
-template of the checkpoint."""
+"""Rerankers that answer yes or no: pairs pass through the checkpoint's chat template, and scores
+equal transformers' logits."""
 
 import json
 import math
@@ -55,7 +55,7 @@ def test_scores_equal_transformers(tmp_path, family, own, no):
         np.testing.assert_allclose(found, [sigmoid(each) for each in want], atol=1e-4)
 
 
-def test_only_the_rows_of_its_answers_are_kept_of_its_head(tmp_path):
+def test_a_reranker_keeps_only_its_answer_tokens_rows_of_the_head(tmp_path):
     make_reranker(tmp_path, tie_word_embeddings=False)
     loaded = load(tmp_path, Limits(sequences=2, block_size=4, num_blocks=30))
     weights = loaded.executor.model.weights
@@ -75,8 +75,8 @@ def reranker(tmp_path_factory):
         yield folder, model, words, llm
 
 
-def test_a_pair_is_asked_through_the_template(reranker):
-    """The default prompt is the instruction there, once, and not before the query."""
+def test_a_pair_is_rendered_by_the_chat_template(reranker):
+    """The default prompt appears once, as the template's instruction, and not before the query."""
     _, model, words, llm = reranker
     texts = [f"where is it the cat on {document} is it" for document in DOCUMENTS[:2]]
     ids = [words(text, add_special_tokens=False)["input_ids"] for text in texts]
@@ -93,7 +93,7 @@ def test_a_document_cannot_spell_a_special_token(reranker):
     assert special not in ids
 
 
-def test_a_long_document_is_cut_before_the_template_s_end(reranker):
+def test_a_long_document_is_truncated_and_the_templates_end_kept(reranker):
     *_, llm = reranker
     whole = llm.tokenizer.encode_pair("cat", "dog " * 30)
     short = llm.tokenizer.encode_pair("cat", "dog " * 3)
@@ -107,7 +107,7 @@ def test_a_long_document_is_cut_before_the_template_s_end(reranker):
     assert len(llm.score("cat", ["dog " * 200], truncate=True)) == 1
 
 
-def test_it_is_a_classifier_of_one_label_and_nothing_else(reranker):
+def test_a_reranker_classifies_with_one_label_and_makes_no_embeddings(reranker):
     folder, model, words, llm = reranker
     ids = words("the cat", add_special_tokens=False)["input_ids"]
     (found,) = llm.classify([ids])
@@ -118,7 +118,7 @@ def test_it_is_a_classifier_of_one_label_and_nothing_else(reranker):
     assert check(str(folder), None, None).shape.makes == "scores of pairs"
 
 
-def test_the_activation_of_its_modules_is_obeyed(tmp_path):
+def test_a_rerankers_activation_function_is_obeyed(tmp_path):
     model = make_reranker(tmp_path)
     path = tmp_path / "config_sentence_transformers.json"
     path.write_text(json.dumps({"activation_fn": "torch.nn.modules.linear.Identity"}))
@@ -127,7 +127,7 @@ def test_the_activation_of_its_modules_is_obeyed(tmp_path):
     assert score(raw.tobytes(), read_card(tmp_path)) == pytest.approx(want, abs=1e-4)
 
 
-def test_a_checkpoint_may_have_pairs_without_a_template(tmp_path):
+def test_a_reranker_without_a_message_format_encodes_pairs_without_a_template(tmp_path):
     make_reranker(tmp_path)
     words = tokenizer()
     words.save_pretrained(tmp_path)
@@ -145,7 +145,7 @@ def test_a_checkpoint_may_have_pairs_without_a_template(tmp_path):
         ({"true_token_id": YES, "false_token_id": 999}, "has no logits of the tokens"),
     ],
 )
-def test_answers_that_the_model_does_not_have(tmp_path, tokens, why):
+def test_answer_tokens_that_the_model_does_not_have_are_refused(tmp_path, tokens, why):
     make_reranker(tmp_path)
     (tmp_path / "1_LogitScore" / "config.json").write_text(json.dumps(tokens))
     with pytest.raises(CheckpointError, match=why):
@@ -160,7 +160,7 @@ def test_answers_that_the_model_does_not_have(tmp_path, tokens, why):
         ("{{ raise_exception('only users') }}", "only users"),
     ],
 )
-def test_a_template_that_shows_no_pair(tmp_path, template, why):
+def test_a_template_that_cannot_render_a_pair_is_refused(tmp_path, template, why):
     make_reranker(tmp_path)
     tokenizer().save_pretrained(tmp_path)
     if template:

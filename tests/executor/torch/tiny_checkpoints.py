@@ -72,7 +72,8 @@ SHAPES: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
 }
-# These differ from one above in a choice that batching does not affect: fewer policies.
+# Each differs from a shape above in a choice that batching does not affect, and so runs under fewer
+# policies.
 MORE: dict[str, tuple[str, dict[str, Any]]] = {
     "llama-linear-mlp-bias": (
         "llama",
@@ -151,7 +152,7 @@ MORE: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-SEEDS = {"mixtral": 1}  # else 0: seeds whose answers are near no tie
+SEEDS = {"mixtral": 1}  # by shape, else 0: with these seeds no answer is near a tie
 
 
 @dataclass(frozen=True)

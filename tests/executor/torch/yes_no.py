@@ -20,7 +20,7 @@ TEMPLATE = (
 
 
 def make_reranker(folder, family="qwen3", no=NO, **config):
-    """Its model, saved with the files that say how its score is made."""
+    """The reranker's model, saved with the files that say how its score is computed."""
     made = AutoConfig.for_model(family, **(BASE | config))
     torch.manual_seed(5)
     model = AutoModelForCausalLM.from_config(made, dtype=torch.float32).eval()
@@ -48,7 +48,7 @@ def make_reranker(folder, family="qwen3", no=NO, **config):
 
 
 def score_by_transformers(model, ids, no=NO):
-    """The logit of yes at the last token, less that of no."""
+    """The logit of yes at the last token minus that of no, if there is a no."""
     with torch.inference_mode():
         logits = model(torch.tensor([ids])).logits[0, -1]
     return (logits[YES] - (logits[no] if no is not None else 0)).item()

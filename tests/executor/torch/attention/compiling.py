@@ -1,4 +1,4 @@
-"""Compiles the kernels for GPUs that are not here. Run by test_compiled.py, never interpreted."""
+"""Compiles the kernels for GPUs not in this machine. Run by test_compiled.py, uninterpreted."""
 
 import sys
 import tempfile

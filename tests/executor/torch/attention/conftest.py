@@ -28,7 +28,7 @@ SHAPE = {
 
 
 class Stage:
-    """Random keys and values of rows, in blocks that lie in random order; both attentions."""
+    """Random keys and values of rows in KV blocks of random order, and both attentions."""
 
     def __init__(self, paged, heads, kv_heads, head_dim, block, windows, cap, dtype):
         from headway.executor.torch.config.scales import Scales
@@ -48,7 +48,7 @@ class Stage:
         return torch.randn(shape, generator=self.stream).to(DEVICE, self.dtype)
 
     def lay_out(self, singles, many=()):
-        """Rows of one query with so many keys each, then rows of (past, queries)."""
+        """singles: rows of one query, by their number of keys. many: rows of (past, queries)."""
         from headway.executor.torch.attention.step_rows import StepRows
         from headway.executor.torch.memory.block_tables import BlockTables
         from headway.executor.torch.memory.kv_cache import KVCache
@@ -75,7 +75,7 @@ class Stage:
         return cache, tables, rows
 
     def both(self, cache, tables, rows, layer=0):
-        """What torch's operators find, and what the kernels do, for the same queries."""
+        """The results of torch's operators and of the kernels, for the same queries."""
         from headway.executor.torch.attention.gathered import GatheredAttention
 
         wide = self.config.heads + 2 * self.config.kv_heads  # queries are a view, as in the model

@@ -1,4 +1,4 @@
-"""The paged kernels find what torch's operators find, and a row alone what it finds in a batch."""
+"""The paged kernels equal torch's operators, and a row alone equals itself in a batch."""
 
 from dataclasses import replace
 
@@ -29,34 +29,34 @@ def check(stage, singles, many=(), layer=0):
     # groups of 1, 2, 4, 7 and 9; head dimensions that are no powers of two; blocks of odd sizes
     [(2, 2, 64, 16), (4, 2, 16, 4), (8, 2, 128, 16), (7, 1, 12, 3), (9, 1, 96, 32), (4, 1, 256, 1)],
 )
-def test_rows_of_one_query_and_of_many_share_a_step(stage, heads, kv_heads, head_dim, block):
+def test_decode_and_prefill_rows_share_a_step(stage, heads, kv_heads, head_dim, block):
     shape = {"heads": heads, "kv_heads": kv_heads, "head_dim": head_dim, "block": block}
     check(stage(**shape), [1, 17, 256, 300], CHUNKS[1:4])
 
 
-def test_lengths_at_the_edges_of_blocks_tiles_and_spans(stage):
+def test_lengths_at_edges_of_blocks_tiles_and_spans_equal_torchs_attention(stage):
     check(stage(), EDGES)
     check(stage(), [], CHUNKS)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
-def test_half_precision(stage, dtype):
+def test_half_precision_equals_torchs_attention(stage, dtype):
     check(stage(dtype=dtype, head_dim=64, block=16), [1, 40, 400], CHUNKS)
 
 
 @pytest.mark.parametrize("window", [1, 5, 256])
-def test_windows_hide_what_lies_before_them(stage, window):
+def test_a_sliding_window_hides_the_keys_before_it(stage, window):
     made = stage(windows=(window, 0))
     check(made, EDGES[3:], CHUNKS[1:])
     check(made, [5, 300], CHUNKS[3:4], layer=1)
 
 
 @pytest.mark.parametrize("window", [0, 40])
-def test_soft_capped_scores(stage, window):
+def test_soft_capped_scores_equal_torchs_attention(stage, window):
     check(stage(cap=2.0, windows=(window,)), [1, 30, 270], CHUNKS)
 
 
-def test_a_row_finds_the_same_alone_and_in_a_batch(stage):
+def test_a_row_has_the_same_result_alone_and_in_a_batch(stage):
     """Bit for bit: neither tiles nor spans depend on the other rows."""
     made = stage()
     cache, tables, rows = made.lay_out([5, 257, 600], CHUNKS)
@@ -75,7 +75,7 @@ def test_a_row_finds_the_same_alone_and_in_a_batch(stage):
         assert torch.equal(alone, together[begin : begin + count])
 
 
-def test_padding_after_a_row_attends_to_what_its_last_token_attends_to(stage):
+def test_padding_after_a_row_attends_to_the_keys_of_the_rows_last_token(stage):
     made = stage(windows=(0, 3))
     cache, tables, rows = made.lay_out([], [(0, 6), (9, 12)])
     padded = replace(rows, keys=rows.keys - 2)  # the last two queries of each are padding
@@ -84,7 +84,7 @@ def test_padding_after_a_row_attends_to_what_its_last_token_attends_to(stage):
         assert (found - want).abs().max() < 2e-5
 
 
-def test_no_tensor_is_as_large_as_rows_times_context(stage, monkeypatch):
+def test_no_work_tensor_is_as_large_as_rows_times_context(stage, monkeypatch):
     made = stage()
     cache, tables, rows = made.lay_out([1] * 20 + [500], [(440, 60)])
     step = made.paged(made.config, cache, tables).of_step(rows)
@@ -94,7 +94,7 @@ def test_no_tensor_is_as_large_as_rows_times_context(stage, monkeypatch):
 
 @settings(max_examples=8)
 @given(data=st.data())
-def test_any_mix_of_rows(stage, data):
+def test_any_mix_of_rows_equals_torchs_attention(stage, data):
     shape = {
         "block": data.draw(st.sampled_from([1, 3, 8])),
         "windows": (data.draw(st.sampled_from([0, 7, 90])),),

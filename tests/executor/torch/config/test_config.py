@@ -248,7 +248,7 @@ def test_rope_is_read_by_layer():
     ]
 
 
-def test_null_caps_mean_none_and_absent_caps_are_the_familys():
+def test_null_caps_mean_no_cap_and_absent_caps_take_the_familys_default():
     for own, caps in (
         ({}, (50.0, 30.0)),
         ({"attn_logit_softcapping": None}, (0.0, 30.0)),
@@ -260,8 +260,8 @@ def test_null_caps_mean_none_and_absent_caps_are_the_familys():
 
 
 @pytest.mark.parametrize("architecture", FAMILIES)
-def test_what_config_json_does_not_say_is_as_transformers_has_it(architecture):
-    """Its own classes write every default out; then headway must read the same."""
+def test_keys_that_config_json_lacks_default_as_in_transformers(architecture):
+    """transformers' config classes write out every default. headway must read the same."""
     kind = FAMILIES[architecture].model_type
     own = {key: value for key, value in PLAIN.items() if key != "num_key_value_heads"}
     own |= {"architectures": [architecture], "model_type": kind, "num_attention_heads": 32}
@@ -275,7 +275,7 @@ def test_what_config_json_does_not_say_is_as_transformers_has_it(architecture):
     assert parse_config(own, {}) == parse_config(written, {})
 
 
-def test_keys_of_gemma_3_mean_nothing_in_other_families():
+def test_keys_of_gemma_3_are_ignored_in_other_families():
     own = {"sliding_window": 8, "sliding_window_pattern": 3, "rope_local_base_freq": 50.0}
     for family in (GEMMA, OLMO3):
         assert parse_config(PLAIN | family | own, {}) == parse_config(
@@ -283,7 +283,7 @@ def test_keys_of_gemma_3_mean_nothing_in_other_families():
         )
 
 
-def test_experts_are_read():
+def test_expert_settings_are_read_from_config_json():
     mixtral = {"architectures": ["MixtralForCausalLM"], "num_local_experts": 8}
     assert parse_config(PLAIN | mixtral, {}).experts == Experts(8, 2, True)
     qwen = {"architectures": ["Qwen3MoeForCausalLM"], "num_experts": 9, "moe_intermediate_size": 7}
@@ -411,7 +411,7 @@ def test_invalid_values_are_named(own, named):
         parse_config(PLAIN | own, {})
 
 
-def test_an_end_that_is_no_token_is_named_with_its_file():
+def test_an_invalid_eos_token_id_is_named_with_its_file():
     with pytest.raises(CheckpointError, match=r"^generation_config\.json: eos_token_id = 'x'"):
         parse_config(PLAIN, {"eos_token_id": ["x"]})
 

@@ -12,7 +12,7 @@ NEOVERSE = "processor\t: 0\nFeatures\t: fp asimd bf16\nCPU part\t: 0xd40\n"
 
 @pytest.fixture
 def said(monkeypatch, tmp_path):
-    """Whether a processor with these flags has fast bfloat16."""
+    """A function: the text of cpuinfo -> whether that processor has fast bfloat16."""
 
     def ask(text):
         path = tmp_path / "cpuinfo"

@@ -1,4 +1,4 @@
-"""Grouped products find what the experts find one by one, and a row alone what it finds in a batch.
+"""Grouped experts equal experts computed one by one, and a row alone equals itself in a batch.
 
 Run by test_interpreted.py.
 """
@@ -52,7 +52,7 @@ def mixtures(hidden, wide, count, chosen, dtype=torch.float32):
     ],
 )
 @pytest.mark.parametrize("rows", [2, 70])  # small tiles and large ones; experts without rows
-def test_grouped_experts_find_what_they_find_one_by_one(hidden, wide, count, chosen, dtype, rows):
+def test_grouped_experts_equal_experts_run_one_by_one(hidden, wide, count, chosen, dtype, rows):
     one_by_one, together = mixtures(hidden, wide, count, chosen, dtype)
     x = made(7, rows, hidden).to(DEVICE, dtype)
     want, found = one_by_one(x).float(), together(x).float()
@@ -91,14 +91,14 @@ def test_all_rows_may_choose_one_expert_and_a_row_of_nan_affects_no_other():
     assert found[2].isnan().all() and torch.equal(found[others], want[others])
 
 
-def test_weights_are_kept_once():
+def test_grouped_experts_share_the_memory_of_the_experts_weights():
     _, together = mixtures(16, 8, 4, 2)
     for stack, name in ((together.grouped.up, "gate_up"), (together.grouped.down, "down")):
         for part, expert in zip(stack, together.experts, strict=True):
             assert getattr(expert, name).weight.data_ptr() == part.data_ptr()
 
 
-def test_the_host_does_not_wait_for_the_experts_rows(monkeypatch):
+def test_grouped_experts_do_not_make_the_host_wait_for_the_device(monkeypatch):
     """The kernels themselves are left out: the interpreter reads all tensors on the host."""
     _, together = mixtures(16, 8, 4, 2)
     launched = []
@@ -115,7 +115,7 @@ def test_the_host_does_not_wait_for_the_experts_rows(monkeypatch):
 
 
 @pytest.mark.parametrize("shape", ["mixtral-window", "qwen3-moe"])
-def test_whole_mixtures_compute_transformers_logits(goldens, shape, monkeypatch):
+def test_mixture_models_with_grouped_experts_equal_transformers_logits(goldens, shape, monkeypatch):
     monkeypatch.setattr(linear, "pack", lambda weight: None)
     executor = load(goldens[shape].folder, Limits(block_size=4)).executor
     for layer in executor.model.weights.layers:

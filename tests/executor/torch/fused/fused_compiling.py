@@ -1,4 +1,4 @@
-"""Compiles the fused kernels for GPUs that are not here. Run by test_fused_compiled.py."""
+"""Compiles the fused kernels for GPUs that this machine lacks. Run by test_fused_compiled.py."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""Fused kernels find what torch's operators find, in every family. Run by test_interpreted.py."""
+"""Fused kernels equal torch's operators in every family. Run by test_interpreted.py."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -22,8 +22,8 @@ from tests.executor.torch.test_golden import all_logits
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 2e-2}  # of numbers of size 1: bfloat16 2.5 units
 DTYPES = pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
-# Head norms, norms over all heads, partial rotation, layers without rotation, two tables and
-# weights in float32.
+# They cover head norms, norms over all heads, partial rotation, layers without rotation, two
+# rotary tables and norm weights in float32.
 SHAPES = ["qwen3-bias-mha", "olmo3", "phi4-partial", "smollm3", "gemma3"]
 
 
@@ -38,7 +38,7 @@ def near(found, want, dtype):
 @DTYPES
 @pytest.mark.parametrize("wide_weight", [False, True])  # where the norm rounds
 @pytest.mark.parametrize("norms", ["before", "after", "both"])
-def test_the_sum_and_its_norm(dtype, wide_weight, norms):
+def test_the_fused_residual_sum_and_norm_equal_torchs_operators(dtype, wide_weight, norms):
     weights = [made(i, 48, dtype=torch.float32 if wide_weight else dtype) for i in (1, 2)]
     after, before = (RmsNorm(weight, 1e-6) for weight in weights)
     after = NO_NORM if norms == "before" else after
@@ -58,7 +58,7 @@ def test_the_sum_and_its_norm(dtype, wide_weight, norms):
 
 @DTYPES
 @pytest.mark.parametrize("activation", ["silu", "gelu_pytorch_tanh"])
-def test_the_gate(dtype, activation):
+def test_the_fused_gate_equals_torchs_activation(dtype, activation):
     wide = made(5, 3, 2 * 1100, dtype=dtype)
     act = F.silu if activation == "silu" else lambda x: F.gelu(x, approximate="tanh")
     found = gate(wide, activation)
@@ -78,7 +78,7 @@ class Heads:
         self.plain, self.fused = TorchOperators(*made), FusedOperators(*made)
 
     def take_in(self, operators, cache, qkv, at):
-        """Queries, keys and values of the last layer, whose cells are 7 x position."""
+        """Queries, keys and values of the last layer. A token's KV cell is 7 x its position."""
         i, layer = self.model.config.layers - 1, self.model.weights.layers[-1]
         step = operators.of_step(at, at * 7, cache)
         q = step.take_in(i, qkv.clone(), layer.q_norm, layer.k_norm)
@@ -93,7 +93,7 @@ class Heads:
     ],
 )
 @pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # of the interpreter, for inf
-def test_heads_are_normed_turned_and_written(goldens, shape, dtype):
+def test_the_fused_kernel_norms_rotates_and_writes_heads_as_torch_does(goldens, shape, dtype):
     case = Heads(goldens[shape].folder, dtype)
     config = case.model.config
     width = (config.heads + 2 * config.kv_heads) * config.head_dim
@@ -113,7 +113,7 @@ def test_heads_are_normed_turned_and_written(goldens, shape, dtype):
 
 
 class Launches(TorchDispatchMode):
-    """Counts operators that write memory, and kernels of ours. Views write none."""
+    """Counts operators that write memory, and our kernels. Views write no memory."""
 
     def __init__(self):
         super().__init__()
@@ -147,35 +147,35 @@ def loaded(golden, monkeypatch, fused, dtype="float32"):
     model = executor.model
     mine, kind = model.operators, FusedOperators if fused else TorchOperators
     model.operators = kind(model.config, mine.rotary, mine.table_of_layer)
-    model.recorded = None  # what the first ones did
+    model.recorded = None  # it belongs to the operators that were replaced
     for layer in model.weights.layers:
         layer.mlp.gating = gate if fused else None
     return executor
 
 
-# Norms after, and scaled residuals; LayerNorm without a gate.
+# olmo3 has norms after, granite has scaled residuals, starcoder2 has LayerNorm and no gate.
 @pytest.mark.parametrize("shape", ["olmo3", "granite", "starcoder2"])
-def test_whole_models_compute_transformers_logits(goldens, shape, monkeypatch):
+def test_whole_models_with_fused_kernels_equal_transformers_logits(goldens, shape, monkeypatch):
     executor = loaded(goldens[shape], monkeypatch, fused=True)
     tokens = [int(each) for each in torch.arange(9) * 7 % 150]
     found = all_logits(executor, tokens, 8).cpu()
     assert (found - goldens[shape].logits(tokens)).abs().max() < 1e-4
 
 
-# Of a layer in bfloat16, by torch's operators and fused. By torch's operators: 8 for each norm, 4
-# products, 2 sums, 7 to turn the heads, 2 for the gate, 1 that makes keys and values finite, 2 that
-# write them, 1 for attention, and 1 that joins heads which are normed apart.
+# Launches of a layer in bfloat16: by torch's operators, then fused. torch's operators need 8 for
+# each norm, 4 products, 2 sums, 7 to rotate the heads, 2 for the gate, 1 to make keys and values
+# finite, 2 to write them, 1 for attention, and 1 to join heads that are normed separately.
 LAUNCHES = {
     "qwen2-bias-tied": (2 * 8 + 19, 4 + 1 + 1 + 2 + 1),
     "qwen3-norms": (4 * 8 + 19 + 1, 9),
-    "olmo3": (4 * 8 + 19 + 1, 9 + 2),  # fused, norms over all heads stay apart
+    "olmo3": (4 * 8 + 19 + 1, 9 + 2),  # norms over all heads are not fused
     "gemma2": (4 * 8 + 19, 9),
 }
 
 
 @pytest.mark.parametrize("shape", LAUNCHES)
-def test_how_many_kernels_a_layer_launches(goldens, shape, monkeypatch):
-    """What a second layer adds to a pass. Attention is ours in both."""
+def test_a_layer_launches_the_expected_number_of_kernels(goldens, shape, monkeypatch):
+    """The count is what a second layer adds to a pass. Both passes use our attention kernels."""
     kernels = [add_norm, turn_and_write, gate_up, attend, merge]
     found = []
     for fused in (False, True):

@@ -41,7 +41,7 @@ def test_the_plain_weight_is_kept_only_if_it_is_not_packed():
     assert Linear(weight, torch.ones(8)).nbytes == (8 * 4 + 8) * 4
 
 
-def test_a_weight_that_cannot_be_packed_is_used_plainly(monkeypatch):
+def test_a_weight_that_cannot_be_packed_is_used_unpacked(monkeypatch):
     assert pack(torch.ones(4, 4, dtype=torch.float64)) is None
     monkeypatch.setattr("torch._C._has_mkldnn", False)
     assert pack(torch.ones(4, 4)) is None

@@ -31,7 +31,7 @@ def mixture(request):
     )
 
 
-def test_an_answer_is_the_weighted_sum_of_the_chosen_experts(mixture):
+def test_a_mixtures_output_is_the_weighted_sum_of_the_chosen_experts(mixture):
     x = made(1, HIDDEN, seed=9)
     scores = F.linear(x, made(COUNT, HIDDEN, seed=0))[0]
     best = scores.topk(2)

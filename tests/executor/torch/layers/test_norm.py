@@ -1,4 +1,4 @@
-"""Norms round as their family's reference does: they are equal in bfloat16 to the last bit."""
+"""Norms round as their family's reference does: bfloat16 results are equal to the last bit."""
 
 import pytest
 import torch
@@ -32,12 +32,12 @@ def test_rms_norms_equal_the_reference(kind):
         assert found.dtype is torch.bfloat16 and torch.equal(found, theirs(x))
 
 
-def test_the_kinds_of_rms_norm_differ():
+def test_rms_norm_rounds_differently_with_bfloat16_and_float32_weights():
     x, weight = numbers(200, SIZE), numbers(SIZE)
     assert not torch.equal(RmsNorm(weight, EPS)(x), RmsNorm(weight.float(), EPS)(x))
 
 
-def test_layer_norm_and_no_norm():
+def test_layer_norm_equals_its_formula_and_no_norm_returns_its_input():
     x, weight, bias = numbers(9, SIZE).float(), numbers(SIZE).float(), numbers(1, SIZE)[0].float()
     found = LayerNorm(weight, bias, EPS)(x)
     centred = x - x.mean(dim=-1, keepdim=True)

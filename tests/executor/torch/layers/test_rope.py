@@ -1,4 +1,4 @@
-"""Frequencies at the sizes of real models; the few pairs of tiny ones would hide errors."""
+"""Rotary frequencies at the sizes of real models. The few pairs of tiny ones would hide errors."""
 
 import pytest
 import torch

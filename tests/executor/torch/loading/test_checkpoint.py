@@ -1,4 +1,4 @@
-"""Complete checkpoints are read, from one file or many; faults of others are named."""
+"""Complete checkpoints are read from one file or many. The fault of a broken one is named."""
 
 import json
 import os
@@ -22,7 +22,7 @@ NORM = "model.norm.weight"
 
 @pytest.fixture
 def folder(golden, tmp_path):
-    """A copy to damage; its head is tied."""
+    """A copy of the checkpoint to damage. Its head is tied."""
     return shutil.copytree(golden.folder, tmp_path / "copy")
 
 
@@ -128,13 +128,13 @@ def test_a_missing_folder_is_named(tmp_path):
         load(tmp_path)
 
 
-def test_a_folder_that_cannot_be_looked_at_is_named():
+def test_a_source_path_that_is_too_long_is_named():
     with pytest.raises(CheckpointError, match="a cannot be read: File name too long"):
         locate("a" * 300)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read anything")
-def test_a_folder_and_weights_without_permission_are_not_damaged(folder):
+def test_files_without_read_permission_are_not_reported_as_damaged(folder):
     (folder / "model.safetensors").chmod(0)
     with pytest.raises(CheckpointError, match="safetensors cannot be read: Permission denied"):
         load(folder)
@@ -155,7 +155,7 @@ def test_a_hub_id_that_cannot_be_fetched_is_named(monkeypatch, tmp_path):
     assert "\n" not in str(caught.value)
 
 
-def test_a_hub_id_is_fetched(monkeypatch, golden):
+def test_a_hub_id_is_fetched_without_pickles_or_python_code(monkeypatch, golden):
     asked = {}
 
     def snapshot(source, allow_patterns):
@@ -171,7 +171,7 @@ def test_a_hub_id_is_fetched(monkeypatch, golden):
     ("settings", "named"),
     [({"dtype": "int8"}, "int8"), ({"device": "abacus"}, "abacus"), ({"device": "cuda:0"}, "cuda")],
 )
-def test_impossible_settings_are_refused(golden, settings, named, monkeypatch):
+def test_an_unsupported_dtype_or_device_is_refused(golden, settings, named, monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(SettingError, match=named):
         load(golden.folder, **settings)
@@ -205,8 +205,8 @@ def test_half_precision_is_computed_in_the_dtype_the_cpu_is_fast_at_by_default(
 
 
 @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16, torch.float16])
-def test_without_a_dtype_the_one_of_the_weights_counts(folder, stored):
-    """The norms may be in another one."""
+def test_a_config_without_a_dtype_takes_the_dtype_of_the_weights(folder, stored):
+    """The norms may have another dtype."""
     rewrite(folder, lambda t: t.update({n: x.to(stored) for n, x in t.items() if n != NORM}))
     config = json.loads((folder / "config.json").read_text())
     named = config.pop("dtype")

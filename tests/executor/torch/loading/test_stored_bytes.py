@@ -1,4 +1,4 @@
-"""What a folder's weights take once their floats are widened or narrowed."""
+"""The bytes of a folder's weights once their floats are widened or narrowed."""
 
 import torch
 from safetensors.torch import save_file

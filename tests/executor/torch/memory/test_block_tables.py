@@ -1,4 +1,4 @@
-"""The tables on the device hold what the host's hold, and only changes are sent."""
+"""Block tables on the device equal those of the host, and only changed entries are sent."""
 
 import torch
 from hypothesis import given
@@ -21,7 +21,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS)
-def test_the_device_has_the_hosts_blocks_up_to_each_sequences_last(steps):
+def test_the_devices_tables_equal_the_hosts_up_to_each_sequences_last_block(steps):
     tables, held, number = BlockTables(SLOTS, WIDTH, CPU), [0] * SLOTS, 1
     tables.on_device()
     for step in [*steps, ("read",)]:
@@ -42,7 +42,7 @@ def test_the_device_has_the_hosts_blocks_up_to_each_sequences_last(steps):
                     assert there[slot, :count].tolist() == tables.host[slot, :count].tolist()
 
 
-def test_only_what_has_changed_is_sent(monkeypatch):
+def test_only_changed_table_entries_are_sent(monkeypatch):
     tables, sent = BlockTables(SLOTS, WIDTH, CPU), []
     tables.on_device()
 

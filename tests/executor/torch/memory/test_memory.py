@@ -62,7 +62,7 @@ def test_larger_steps_leave_fewer_blocks():
     assert step_bytes(LLAMA2_7B, Limits(step_tokens=512), 2) < GIB
 
 
-def test_memory_that_attention_gathers_into_is_planned_for():
+def test_memory_for_gathered_keys_and_values_is_planned_for():
     """The gather budget of decode rows, or one row of the whole context if that is more."""
     whole, short = Limits(), Limits(context=16)
     assert plan_of(whole).activations == step_bytes(LLAMA2_7B, whole, 2) + 4096 * 16384
@@ -88,7 +88,7 @@ def test_a_model_that_does_not_fit_is_refused():
 @pytest.mark.parametrize(
     "wrong", [{"sequences": 0}, {"step_tokens": -1}, {"block_size": 0}, {"num_blocks": -1}]
 )
-def test_impossible_limits_are_refused(wrong):
+def test_zero_or_negative_limits_are_refused(wrong):
     (name,) = wrong
     with pytest.raises(SettingError, match=name):
         Limits(**wrong)
@@ -138,7 +138,7 @@ def test_a_cgroup_of_version_1_limits_the_memory(tmp_path):
     assert system(tmp_path, "5:cpu:/\n4:memory:/a\n", **files) == 150_000
 
 
-def test_without_figures_of_free_memory_half_of_all_counts(tmp_path, monkeypatch):
+def test_without_figures_of_free_memory_half_of_all_memory_counts(tmp_path, monkeypatch):
     monkeypatch.setattr("os.sysconf", {"SC_PHYS_PAGES": 100, "SC_PAGE_SIZE": 4096}.__getitem__)
     assert free_on_host(tmp_path) == 100 * 4096 // 2
     monkeypatch.delattr("os.sysconf")

@@ -1,4 +1,4 @@
-"""Arrays that go over in one copy arrive as they were."""
+"""Arrays sent to the device in one copy arrive unchanged."""
 
 import numpy as np
 import torch

@@ -69,7 +69,7 @@ def test_presence_and_frequency_penalties_count_only_the_answer(prompt, answer):
     assert torch.allclose(penalized(logits, {0: made})[0], want, atol=1e-6)
 
 
-def test_bias_equals_transformers():
+def test_logit_bias_equals_transformers():
     logits = logits_of(1)
     pairs = ((3, -2.5), (7, 1.25), (9, -100.0))
     made = history(Sampling(logit_bias=pairs), [1], [])

@@ -145,7 +145,7 @@ def test_filters_equal_those_of_transformers(temperature, top_k, top_p, min_p, s
 
 
 def filtered(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
-    """As filter_candidates: first of a few, then of all where there may be more."""
+    """filter_candidates on few candidates first, then on all tokens if more may be kept."""
     ones = torch.ones(len(logits))
     scaled, limit = apply_temperature(logits, ones * temperature), (ones * top_k).long()
     for width in (max(CANDIDATES, top_k), logits.shape[1]):
@@ -160,13 +160,13 @@ def filtered(logits, temperature=1.0, top_k=0, top_p=1.0, min_p=0.0):
 @pytest.mark.parametrize(
     "wish", [{"top_k": 40}, {"top_k": 1000}, {"top_p": 0.6}, {"top_k": 40, "top_p": 0.6}]
 )
-def test_equals_of_the_last_that_a_filter_keeps_stay(wish):
+def test_a_filter_keeps_all_logits_equal_to_the_least_that_it_keeps(wish):
     logits = logits_of(8, 3000).mul(4).round().div(4)
     values, ids = filtered(logits, **wish)
     kept = torch.full_like(logits, EXCLUDED).scatter(1, ids, values) > EXCLUDED
     least = logits.masked_fill(~kept, -EXCLUDED).amin(dim=-1, keepdim=True)
     assert torch.equal(kept, logits >= least)
-    if "top_p" not in wish:  # transformers cuts equals there as they come
+    if "top_p" not in wish:  # with top_p, transformers cuts equal logits as they come
         assert torch.equal(kept, by_transformers(logits, 1.0, wish["top_k"], 1.0, 0.0) > 0)
 
 
@@ -177,7 +177,7 @@ HALVES = logits_of(1, 49_152, spread=2.0).bfloat16().float()  # many are equal
 @pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize("mate", [{"top_k": 1500}, {"top_p": 0.999, "temperature": 3.0}])
 @pytest.mark.parametrize("wish", [{"top_k": 20}, {"top_k": 100}, {"top_k": 950}, {"top_p": 0.5}])
-def test_equal_logits_are_cut_alike_whatever_others_ask_for(wish, mate, waits):
+def test_equal_logits_are_cut_alike_whatever_other_rows_ask_for(wish, mate, waits):
     mine, other = draws_of(100, **{"temperature": 2.0} | wish), draws_of(1, **mate)
     columns = ("temperature", "top_k", "top_p", "min_p", "seeds", "positions", "logprobs")
     both = {name: np.append(getattr(mine, name), getattr(other, name)) for name in columns}
@@ -186,7 +186,7 @@ def test_equal_logits_are_cut_alike_whatever_others_ask_for(wish, mate, waits):
 
 
 def edge(scaled):
-    """The top_p from which on the first row keeps its 50th token."""
+    """The least top_p with which the first row keeps its 50th token."""
     low, high, none = 0.0, 1.0, torch.zeros(len(scaled))
     for _ in range(25):
         middle = (low + high) / 2
@@ -195,8 +195,8 @@ def edge(scaled):
     return high
 
 
-def test_the_edge_of_top_p_has_the_same_bits_alone_and_in_company():
-    """A sum over one long row is shared among threads, and one over several rows is not."""
+def test_the_edge_of_top_p_has_the_same_bits_alone_and_in_a_batch():
+    """torch shares a sum over one long row among threads, but not a sum over several rows."""
     threads = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
@@ -251,7 +251,7 @@ def test_the_narrowest_filters_are_greedy(wish):
 
 
 def test_a_change_of_the_last_bit_of_logits_changes_no_token():
-    """Batching does that to logits. Inverting a cumulative sum would not pass."""
+    """Batching changes the last bit of logits. Inverting a cumulative sum would fail this test."""
     logits = logits_of(2000, 300)
     shaken = logits * (1 + 1e-7 * logits_of(2000, 300, seed=1).sign())
     for wish in ({}, {"top_p": 0.9}, {"top_k": 50}):
@@ -273,8 +273,8 @@ def test_logprobs_are_of_the_raw_distribution():
         assert [value for _, value in logprob.top] == pytest.approx(values.tolist()[: asked[row]])
 
 
-def test_the_likeliest_of_equals_do_not_depend_on_what_others_ask_for():
-    """They are in the order of their ids, so that the first is the greedy token."""
+def test_top_logprobs_of_equal_logits_do_not_depend_on_other_rows():
+    """Equal logits are in the order of their ids, so that the first is the greedy token."""
     logits = HALVES.expand(2, -1).clone()
     logits[0, [9, 700, 30_000]] = logits.max() + 1
     greedy = row_argmax(logits)
