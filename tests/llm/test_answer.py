@@ -1,4 +1,4 @@
-"""An answer whose text is made at its end has the text of one that is read as it comes."""
+"""An answer has the same text whether it is decoded at its end or read as its tokens come."""
 
 import pytest
 from hypothesis import given
@@ -30,7 +30,7 @@ def answer(stop=()):
     st.booleans(),
     st.data(),
 )
-def test_it_is_the_same_whoever_listens(texts, stopped, data):
+def test_an_answer_is_the_same_read_as_it_comes_or_decoded_at_its_end(texts, stopped, data):
     ids = b"".join(text.encode() for text in texts)
     events = [Event("one", (id,), logprobs=(Logprob(-id / 256),)) for id in ids]
     last = Event("one", (STOP,), Finish.STOP, logprobs=(Logprob(0.0),))
@@ -46,7 +46,7 @@ def test_it_is_the_same_whoever_listens(texts, stopped, data):
     assert kept.completion(row).tokens == (*ids, STOP)[: len(ids) + stopped]
 
 
-def test_one_that_fails_has_the_text_up_to_then():
+def test_a_failed_answer_has_the_text_so_far():
     failing = answer()
     failing.keep(Event("one", tuple("né".encode()[:2])))
     with pytest.raises(EngineError, match="no room"):
@@ -55,7 +55,7 @@ def test_one_that_fails_has_the_text_up_to_then():
     assert failing.completion(row).text == "n", "the other byte is half a character"
 
 
-def test_a_stop_string_that_only_the_end_completes_is_why_it_stopped():
+def test_a_stop_string_that_only_the_end_completes_is_the_finish_reason():
     cut = answer("x\ufffd")
     events = [Event("one", (97,)), Event("one", (120,)), Event("one", (0xE2,), Finish.LENGTH)]
     assert [cut.take(each).text for each in events] == ["a", "", ""]

@@ -49,7 +49,7 @@ def test_generate_answers_in_the_order_of_the_prompts(llm):
     assert llm._rows == {}, "rows given to the caller are not kept"
 
 
-def test_more_prompts_than_slots_each_with_its_own_options(llm):
+def test_each_of_more_prompts_than_slots_has_its_own_options(llm):
     options = [Options(max_tokens=n) for n in range(1, 13)]
     answers = llm.generate([[5, 6, n] for n in range(12)], options)
     assert [len(answer.tokens) for answer in answers] == list(range(1, 13))
@@ -75,7 +75,7 @@ def test_requests_without_a_seed_draw_from_the_llms_seed():
     assert first == second and first[0] != first[1]
 
 
-def test_a_stop_string_ends_the_text_before_it_and_frees_the_rest(llm):
+def test_a_stop_string_ends_the_text_before_it_and_the_generation(llm):
     whole = llm.generate(PROMPTS[0], Options(max_tokens=40, ignore_eos=True))[0]
     stop = whole.text[10:14]
     cut = llm.generate(PROMPTS[0], Options(max_tokens=40, ignore_eos=True, stop=stop))[0]
@@ -136,7 +136,7 @@ def test_there_is_one_logprob_per_token(llm):
         assert len(said.top) == 3 and said.top[0][1] >= said.top[1][1] >= said.top[2][1]
 
 
-def test_any_policies_give_the_same_answers(llm):
+def test_dynamic_batching_gives_the_same_answers(llm):
     dynamic = Policies(join=Dynamic(3, 5_000_000), mix=PrefillFirst())
     expected = [answer.tokens for answer in llm.generate(PROMPTS, Options(max_tokens=16))]
     with LLM(dtype="float32", slots=3, policies=dynamic) as grouped:
@@ -166,7 +166,7 @@ def test_static_batching_starts_its_last_group_even_if_it_is_not_full(llm, tmp_p
 LONG = [5] * 3_000
 
 
-def test_one_prompt_that_is_refused_costs_the_others_nothing(llm):
+def test_refused_prompts_do_not_change_the_answers_to_the_others(llm):
     expected = [answer.tokens for answer in llm.generate(PROMPTS, Options(max_tokens=9))]
     odd = [{"x": 1}], "a\udcffb"
     prompts = [PROMPTS[0], LONG, PROMPTS[1], [1, 99_999], PROMPTS[2], [], PROMPTS[3], *odd]
@@ -216,7 +216,7 @@ def test_impossible_options_of_one_request_fail_it_alone_and_those_of_the_call_r
     assert answers[0].error is None and len(answers[0].tokens) == 3
     for answer, (options, kind, words) in zip(answers[1:], cases, strict=True):
         assert type(answer.error) is kind and words in str(answer.error)
-        with pytest.raises(kind, match=words):  # for the whole call, which is wrong
+        with pytest.raises(kind, match=words):  # the same options for the whole call
             llm.generate(["x", "y"], options)
     assert llm._rows == {} and llm._engine._callers.open == []
 
@@ -249,7 +249,7 @@ def faulty():
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_a_failed_step_fails_its_requests_and_repeated_ones_the_engine(faulty):
+def test_a_failed_step_fails_its_requests_and_raises_in_stream_and_chat(faulty):
     llm, executor = faulty
     asked = Options(max_tokens=4, ignore_eos=True)
     expected = [answer.tokens for answer in llm.generate(PROMPTS, asked)]
@@ -271,7 +271,7 @@ def test_a_failed_step_fails_its_requests_and_repeated_ones_the_engine(faulty):
     assert llm._rows == {}
 
 
-def test_what_no_token_can_satisfy_is_a_fault_of_the_options(llm):
+def test_options_that_no_token_can_satisfy_are_a_setting_error(llm):
     impossible = Options(max_tokens=9, grammar=Grammar("regex", "a"), bad_words="a")
     failed, whole = llm.generate(PROMPTS[:2], [impossible, Options(max_tokens=2)])
     assert type(failed.error) is SettingError and "no token can be sampled" in str(failed.error)
@@ -340,7 +340,7 @@ def test_a_text_that_cannot_fit_is_refused_before_it_is_tokenized(llm, monkeypat
     assert "characters cannot fit: a request may hold 2048 tokens" in str(refused.error)
 
 
-def test_an_async_call_tokenizes_beside_the_event_loop(llm, monkeypatch):
+def test_an_async_call_tokenizes_outside_the_event_loop(llm, monkeypatch):
     begun, goes_on, encode = threading.Event(), threading.Event(), llm.tokenizer.encode
 
     def slow(text, most=0):
@@ -377,7 +377,7 @@ def test_prompts_come_in_any_iterable_and_a_chat_is_one_prompt(llm):
 
 
 @pytest.mark.parametrize("odd", [None, 5, b"class", bytearray(b"class"), {"role": "user"}])
-def test_what_is_no_prompt_is_named_and_costs_the_others_nothing(llm, odd):
+def test_a_value_that_is_no_prompt_is_named_and_fails_alone(llm, odd):
     kind = type(odd).__name__
     for verb in (llm.generate, llm.embed):
         with pytest.raises(PromptError, match=f"a prompt is a text, .* messages, not {kind}"):
@@ -431,7 +431,7 @@ def test_n_answers_share_the_prompt_and_differ(llm):
     assert one[0].tokens == answers[0].tokens, "the first choice is what n = 1 gives"
 
 
-def test_the_requests_say_how_many_tokens_the_caller_expects(llm, monkeypatch):
+def test_requests_carry_expected_tokens_up_to_max_tokens(llm, monkeypatch):
     sent, offer = [], llm._engine.offer
 
     def heard(requests, *more):
@@ -503,14 +503,14 @@ def test_truncation_keeps_the_end(llm):
         ({"grammar": None}, "grammar must be a Grammar, not None"),
     ],
 )
-def test_impossible_sampling_is_refused(llm, options, words):
+def test_invalid_options_are_refused(llm, options, words):
     with pytest.raises(HeadwayError, match=words):
         llm.generate("x", Options(**options))
     with pytest.raises(HeadwayError, match="one answer and no echo"):
         next(llm.stream("x", Options(n=2)))
 
 
-def test_what_is_asked_in_other_types_is_journaled_in_plain_ones(tmp_path):
+def test_options_of_numpy_types_are_journaled_as_plain_types(tmp_path):
     three = np.int64(3)
     odd = Options(
         max_tokens=three,
@@ -549,7 +549,7 @@ def test_a_grammar_that_cannot_be_compiled_raises_before_anything_begins(llm):
     assert held.text.isdigit()
 
 
-def test_steps_are_compared_with_a_cost_model():
+def test_the_load_reports_how_far_steps_drift_from_the_cost_model():
     options = Options(max_tokens=20, ignore_eos=True)
     with LLM(dtype="float32", slots=4) as free, LLM(dtype="float32", slots=4, cost=FAST) as held:
         assert [each.load.drift for each in (free, held)] == [0, 1_000]
@@ -571,7 +571,7 @@ def test_the_draft_model_has_the_same_tokenizer_and_is_small():
 
 
 def test_requests_that_cannot_begin_fail_alone_and_do_not_end_the_engine(llm, monkeypatch):
-    """However often and for any reason; here memory for penalties is missing."""
+    """However often, and for any reason. Here the memory for penalties is missing."""
     options = Options(max_tokens=6, ignore_eos=True)
     alone = [llm.generate(prompt, options)[0].tokens for prompt in PROMPTS[:2]]
 

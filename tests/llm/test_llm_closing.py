@@ -1,4 +1,4 @@
-"""What an LLM holds is given back when something fails."""
+"""An LLM closes its executor, its journal and its engine when something fails."""
 
 import subprocess
 import sys
@@ -70,7 +70,7 @@ def test_the_executor_and_the_journal_are_closed_if_the_engine_cannot_begin(
     assert (loaded.executor.closed, len(closed)) == (1, 1)
 
 
-def test_the_executor_and_the_journal_are_closed_though_the_engine_cannot_close(
+def test_the_executor_and_the_journal_are_closed_even_if_closing_the_engine_fails(
     loaded, closed, tmp_path, monkeypatch
 ):
     close = LiveEngine.close

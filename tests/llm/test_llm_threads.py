@@ -1,4 +1,4 @@
-"""Four threads call one LLM at once: each answer is the one that is given alone.
+"""Four threads call one LLM at once: each answer equals the answer to the request alone.
 
 The requests are the same in every run of the test; how they meet in steps is not.
 """
@@ -25,7 +25,7 @@ BAD = {"top_k": 2**63}
 class Asked:
     prompt: tuple[int, ...]
     options: Options
-    leaves: int  # after so many tokens of a stream; 0: it generates; -1: a stream to its end
+    leaves: int  # tokens after which a stream is left; 0: generate; -1: a stream to its end
 
 
 options = st.builds(
@@ -60,7 +60,7 @@ asks = st.builds(
 
 
 def said(llm, asked):
-    """The tokens of each choice, of a stream that was left so far, or the reason of a refusal."""
+    """The tokens of each choice, those of a stream until it was left, or a refusal's reason."""
     try:
         if not asked.leaves or asked.options.n > 1:
             answers = llm.generate([asked.prompt], asked.options, progress=False)
@@ -72,7 +72,7 @@ def said(llm, asked):
     except HeadwayError as error:
         assert asked.options.top_k == 2**63, error
         return str(error)
-    stream.close()  # which cancels what is left
+    stream.close()  # cancels the rest
     return [tuple(token for delta in deltas for token in delta.tokens)]
 
 
@@ -91,13 +91,13 @@ def llm():
     suppress_health_check=list(HealthCheck),
 )
 @given(st.lists(st.lists(asks, min_size=1, max_size=4), min_size=THREADS, max_size=THREADS))
-def test_every_answer_is_the_one_given_alone(llm, threads):
+def test_each_answer_to_a_thread_equals_the_answer_given_alone(llm, threads):
     with ThreadPoolExecutor(THREADS) as pool:
         found = list(pool.map(lambda mine: [said(llm, each) for each in mine], threads))
     for mine, answers in zip(threads, found, strict=True):
         for asked, got in zip(mine, answers, strict=True):
             alone = said(llm, asked)
             assert got == alone
-    llm.generate([[5]], Options(max_tokens=1))  # after the cancels, so they were taken in
+    llm.generate([[5]], Options(max_tokens=1))  # comes after the cancels: these were handled
     load = llm.load
     assert (load.running, llm._rows, llm._engine._callers.open) == (0, {}, [])

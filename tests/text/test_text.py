@@ -1,4 +1,4 @@
-"""Ids become text as they come: whole characters, stop strings, special tokens, templates."""
+"""Token ids become text as they come: whole characters, stop strings, special tokens, templates."""
 
 import itertools
 import json
@@ -160,7 +160,7 @@ PARTS = [*"中é".encode(), 0xE4, 0xFF, ord("a"), 0x416]
 @given(st.lists(st.sampled_from(PARTS), max_size=14), SIZES)
 @example([*"中".encode(), 0xE4, 0x416], [5])
 @example([0xFF, 0x416], [2])
-def test_incomplete_characters_spelled_in_bytes_read_alike_however_they_come(ids, sizes):
+def test_incomplete_characters_spelled_in_bytes_read_alike_in_any_pieces(ids, sizes):
     assert streamed(fallen_back, ids, sizes) == streamed(fallen_back, ids)
 
 
@@ -174,11 +174,11 @@ def sentences(ids):
 
 
 @given(st.lists(st.integers(0, len(SPELLED) - 1), max_size=12), SIZES)
-def test_skipped_ids_cost_no_space_behind_them(ids, sizes):
+def test_a_skipped_id_does_not_drop_the_space_after_it(ids, sizes):
     assert streamed(sentences, ids, sizes) == sentences(ids)
 
 
-def test_the_word_behind_a_skipped_id_begins_with_its_space():
+def test_the_word_after_a_skipped_id_begins_with_its_space():
     stream = TextStream(sentences, ["lo wor"], min_tokens=2)
     assert [stream.push([id]) for id in (2, 0, 3)] == ["Hel", "", ""]
     assert (stream.text, stream.kept) == ("Hel", 3)
@@ -195,7 +195,7 @@ def test_the_word_behind_a_skipped_id_begins_with_its_space():
         (sentences, [0]),
     ],
 )
-def test_the_work_is_linear_in_the_ids_even_for_repeated_bytes(decode, repeated):
+def test_decoding_takes_linear_work_in_the_ids_even_for_repeated_bytes(decode, repeated):
     count, decoded = 3_000, 0
 
     def counted(ids):
@@ -292,7 +292,7 @@ def tiny():
     return Tokenizer(TINY, VOCAB)
 
 
-def test_text_is_restored_and_bos_is_not_doubled(tiny):
+def test_decoding_restores_the_text_and_bos_is_not_doubled(tiny):
     text = "Return the list of names: naïve façade, 日本語, 🙂."
     ids = tiny.encode(text)
     assert tiny.decode(ids) == text
@@ -304,7 +304,7 @@ def test_text_is_restored_and_bos_is_not_doubled(tiny):
 
 @pytest.mark.parametrize("model", ["llama", "qwen2"])
 def test_the_tokenizer_is_the_one_that_autotokenizer_loads(tmp_path, model):
-    """A Llama's is loaded without the family's rules, of which it has none. Qwen2 has some."""
+    """A Llama's tokenizer has no rules of its family and is loaded without them. Qwen2 has some."""
     folder = copied(tmp_path, added_tokens=added(4096, "<|header|>"))
     (folder / "config.json").write_text(json.dumps({"model_type": model}))
     theirs, ours = AutoTokenizer.from_pretrained(folder), Tokenizer(folder, 4_200)
@@ -330,7 +330,7 @@ def test_special_tokens_spelled_by_a_user_are_plain_text(tiny):
 
 
 def test_no_content_can_be_mistaken_for_the_placeholder_of_another(tiny):
-    """All private characters at once, a special token, and numbers as marks have between them."""
+    """All private characters at once, a special token, and digits as placeholders have inside."""
     every = "".join(map(chr, range(0xE000, 0xF900)))
     said = [f"<|pad|>{every}", "\ue0000\ue000 <|end|>", f"{every[:12]}1{every[:12]}"]
     ids = tiny.chat([{"role": "user", "content": each} for each in said])
@@ -357,7 +357,7 @@ def test_content_that_is_not_text_is_refused(tiny, content):
         lambda words, text: words.chat([{"role": "user", "content": text}]),
     ],
 )
-def test_a_text_without_utf_8_is_refused(tiny, encode):
+def test_a_text_that_utf_8_cannot_encode_is_refused(tiny, encode):
     with pytest.raises(PromptError, match=r"a text cannot be encoded: .*'\\udcff' in position 1"):
         encode(tiny, os.fsdecode(b"a\xffb"))
 
@@ -401,14 +401,14 @@ def templated(folder, template):
         ("{% break %}", "outside loop"),
     ],
 )
-def test_whatever_a_template_raises_is_a_refusal(tmp_path, template, why):
+def test_any_error_that_a_template_raises_refuses_the_chat(tmp_path, template, why):
     words = templated(tmp_path, template)
     with pytest.raises(PromptError, match=f"the chat template refuses these messages: .*{why}"):
         words.chat([{"role": "user", "content": "x"}])
 
 
-def test_a_special_token_in_one_content_changes_nothing_of_the_others(tmp_path):
-    """A template that looks into contents, as Qwen's for reasoning, would look into marks."""
+def test_a_special_token_in_one_message_does_not_change_the_others(tmp_path):
+    """A template that reads contents, as Qwen's does for reasoning, would read placeholders."""
     words = templated(
         tmp_path,
         "{% for m in messages %}{{ m.content.split('</think>')[-1] + '\\n' }}{% endfor %}",
@@ -449,12 +449,12 @@ def copied(folder, **changes):
 
 
 def added(id, content, **about):
-    """A special token as in tokenizer.json."""
+    """The added_tokens of the embedded model's tokenizer.json and one more special token."""
     own = json.loads((TINY / "tokenizer.json").read_text())["added_tokens"]
     return [*own, own[0] | {"id": id, "content": content} | about]
 
 
-def test_special_tokens_that_no_configuration_names_are_text_too(tiny, tmp_path):
+def test_special_tokens_that_no_configuration_names_are_plain_text_too(tiny, tmp_path):
     """Like <|start_header_id|> in Llama 3."""
     words = Tokenizer(copied(tmp_path, added_tokens=added(4096, "<|header|>")), 4097)
     assert 4096 in words._ids("<|header|>", special=True)
@@ -462,7 +462,7 @@ def test_special_tokens_that_no_configuration_names_are_text_too(tiny, tmp_path)
     assert 4096 not in ids and "a<|header|>b" in words.decode(ids, skip_special=False)
 
 
-def test_special_tokens_are_text_however_they_would_be_normalized(tmp_path):
+def test_special_tokens_are_plain_text_in_any_spelling_that_normalizes_to_them(tmp_path):
     folder = copied(
         tmp_path,
         added_tokens=added(4096, "<|Header|>", normalized=True),
@@ -493,7 +493,7 @@ def unigram(folder):
 
 
 @pytest.mark.parametrize("text", ["</s>", "the</s>", "a </s> b", "<s><s>", "</s", "s>a"])
-def test_special_tokens_are_text_to_a_model_that_has_them_among_its_pieces(tmp_path, text):
+def test_special_tokens_that_are_pieces_of_the_model_are_plain_text_too(tmp_path, text):
     words = unigram(tmp_path)
     for each in (words, pickle.loads(pickle.dumps(words))):
         first, *own, last = each.encode(text)
@@ -514,9 +514,7 @@ def test_special_tokens_are_text_to_a_model_that_has_them_among_its_pieces(tmp_p
         ({"added_tokens": "rstrip"}, 0),
     ],
 )
-def test_a_token_may_stand_for_any_number_of_characters_that_are_dropped(
-    tmp_path, changes, longest
-):
+def test_longest_is_0_if_a_token_may_stand_for_any_number_of_characters(tmp_path, changes, longest):
     if "added_tokens" in changes:
         changes = {"added_tokens": added(4096, "<|header|>", rstrip=True)}
     assert Tokenizer(copied(tmp_path, **changes), 4097).longest == longest
@@ -537,8 +535,8 @@ def test_a_pickled_tokenizer_encodes_the_same_and_shares_its_vocabulary(tmp_path
     "word, ids",
     [("list", [[7], [3, 7], [6]]), (" list", [[3, 7], [7]]), ("(", [[3, 5], [3, 3, 5]])],
 )
-def test_bad_words_are_spelled_inside_a_text_too_where_a_space_comes_first(tmp_path, word, ids):
-    """As by Llama 2, which encodes "list" as "▁list", and "(list" as "▁", "(", "list"."""
+def test_bad_words_also_get_the_spelling_that_they_have_inside_a_text(tmp_path, word, ids):
+    """Like Llama 2, which encodes "list" as "▁list", and "(list" as "▁", "(", "list"."""
     pieces = ["<unk>", "<s>", "</s>", "▁", "\n", "(", "list", "▁list", "\n(", "l", "i", "s", "t"]
     pieces += ["li", "lis"]
     merges = [["l", "i"], ["li", "s"], ["lis", "t"], ["▁", "list"], ["\n", "("]]
@@ -564,7 +562,7 @@ def test_bad_words_are_spelled_inside_a_text_too_where_a_space_comes_first(tmp_p
     assert words.spellings([word]) == tuple(map(tuple, ids))
 
 
-def test_bytes_spell_a_bad_word_alike_behind_any_character(tiny):
+def test_byte_level_bad_words_are_spelled_alike_after_any_character(tiny):
     for word in ("list", " list", "(", "é", "the list"):
         alone = [tuple(tiny._ids(text)) for text in (word, f" {word.lstrip()}")]
         assert tiny.spellings([word]) == tuple(dict.fromkeys(alone))
@@ -580,7 +578,7 @@ def test_a_tokenizer_that_is_missing_or_does_not_match_is_refused(tmp_path):
         Tokenizer(tmp_path, 100)
 
 
-def test_one_that_is_read_in_a_thread_is_the_same_and_fails_as_it_would(tiny, tmp_path):
+def test_a_tokenizer_read_in_a_thread_is_the_same_and_fails_the_same_way(tiny, tmp_path):
     with tokenizer_beside("torch", TINY) as reading:
         beside = Tokenizer(TINY, VOCAB)
     assert reading.of(tmp_path) is None, "it is of another folder"
@@ -596,8 +594,8 @@ def test_one_that_is_read_in_a_thread_is_the_same_and_fails_as_it_would(tiny, tm
             assert reading is None
 
 
-def test_torch_is_there_before_a_second_thread_needs_it():
-    """Where two threads parse Python at once, CPython 3.11 may fail."""
+def test_torch_is_imported_before_the_tokenizers_thread_starts():
+    """CPython 3.11 may fail if two threads parse Python at once."""
     asked = f"""
 import sys, threading
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What transformers read of a tokenizer is kept for the next start, and for nothing else."""
+"""A tokenizer that transformers has read is kept for the next start, and for nothing else."""
 
 import json
 import os
@@ -78,7 +78,7 @@ print({{"torch", "transformers"}} & set(sys.modules))
     assert ran.stdout.split("\n")[:2] == [str(Tokenizer(model, 4096).encode("a b")), "set()"]
 
 
-def test_whatever_a_tokenizer_may_depend_on_is_read_anew(
+def test_a_change_of_files_versions_or_code_reads_the_tokenizer_anew(
     kept, model, read_by_transformers, monkeypatch, tmp_path
 ):
     read_tokenizer(model)
@@ -99,7 +99,7 @@ def test_whatever_a_tokenizer_may_depend_on_is_read_anew(
     assert len(read_by_transformers) == 6
 
 
-def test_weights_are_not_hashed_and_another_large_file_keeps_nothing(
+def test_weights_are_not_hashed_and_a_large_other_file_prevents_caching(
     kept, model, read_by_transformers, monkeypatch
 ):
     (model / "model.safetensors").write_bytes(b"one")
@@ -115,7 +115,7 @@ def test_weights_are_not_hashed_and_another_large_file_keeps_nothing(
 @pytest.mark.parametrize(
     "damage", [lambda text: text[:-9], lambda text: text[:-1] + b" ", lambda text: b""]
 )
-def test_a_damaged_file_is_replaced(kept, model, read_by_transformers, damage):
+def test_a_damaged_cache_file_is_replaced(kept, model, read_by_transformers, damage):
     read_tokenizer(model)
     (file,) = kept.iterdir()
     good = file.read_bytes()
@@ -125,7 +125,7 @@ def test_a_damaged_file_is_replaced(kept, model, read_by_transformers, damage):
 
 
 @pytest.mark.parametrize("fault", ["no folder", "others may write", "a full disk"])
-def test_without_a_cache_every_start_asks_transformers(
+def test_without_a_usable_cache_every_start_asks_transformers(
     kept, model, read_by_transformers, monkeypatch, fault
 ):
     if fault == "no folder":
@@ -140,7 +140,7 @@ def test_without_a_cache_every_start_asks_transformers(
     assert not kept.exists() or not list(kept.iterdir())
 
 
-def test_a_file_that_is_written_while_it_is_read_keeps_nothing(kept, model, monkeypatch):
+def test_nothing_is_cached_if_a_file_changes_while_it_is_read(kept, model, monkeypatch):
     def read(folder):
         loaded = load_tokenizer(folder)
         change(folder, chat_template="newer")
@@ -152,13 +152,13 @@ def test_a_file_that_is_written_while_it_is_read_keeps_nothing(kept, model, monk
     assert read_tokenizer(model).template == "newer"
 
 
-def test_a_token_that_json_cannot_express_is_not_kept(kept, model, monkeypatch):
+def test_a_tokenizer_that_json_cannot_express_is_not_cached(kept, model, monkeypatch):
     odd = replace(load_tokenizer(model), named={"bos_token": object()})
     monkeypatch.setattr(tokenizer_cache, "load_tokenizer", lambda folder: odd)
     assert read_tokenizer(model) is odd and not list(kept.iterdir())
 
 
-def test_the_least_recently_used_is_deleted(kept, model, read_by_transformers, monkeypatch):
+def test_the_least_recently_used_file_is_deleted(kept, model, read_by_transformers, monkeypatch):
     monkeypatch.setattr(tokenizer_cache, "MOST", 2)
     for name in ("one", "two"):
         change(model, chat_template=name)
@@ -178,7 +178,7 @@ def test_the_least_recently_used_is_deleted(kept, model, read_by_transformers, m
     assert len(read_by_transformers) == 4
 
 
-def test_threads_that_start_at_once_all_have_it(kept, model):
+def test_threads_that_start_at_once_all_get_the_same_tokenizer(kept, model):
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: read_tokenizer(model), range(4)))
     assert len({each.fast.to_str() for each in found}) == 1
