@@ -21,6 +21,6 @@ def comparison_run(folder, machine=None, services=(), **wishes):
 
 
 def compared(folder, machine=None, services=(), **wishes):
-    """Run it; gives the exit status and the output."""
+    """Run a comparison; return the exit status and the output."""
     made = comparison_run(folder, machine, services, **wishes)
     return made.run(), made.console.file.getvalue()

@@ -14,7 +14,7 @@ COST = StepCost.of(3_000_000, per_token=100_000, per_pair=20)
 
 
 def fake_testbed(real_memory=False, blocks=2_048, cost=COST, executor=None):
-    """The filler answers token 0. real_memory: slower, but it reads what it has kept."""
+    """By default, every token is 0. real_memory: slower; the executor reads its paged memory."""
     clock = VirtualClock()
     inner = executor or (FakeExecutor(blocks, 16) if real_memory else Filler())
     return Testbed(

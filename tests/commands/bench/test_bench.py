@@ -55,7 +55,7 @@ voice:
 
 
 def bench(folder, *urls, **wishes):
-    """Run it; gives the exit status, the output and the analysed report."""
+    """Run the benchmark; return the exit status, the output and the analysed report."""
     screen = Console(file=StringIO(), width=80, force_terminal=False)
     options = BenchOptions(urls, out=folder, **{"seconds": 1.0} | wishes)
     status = run_bench(options, screen)
@@ -65,7 +65,7 @@ def bench(folder, *urls, **wishes):
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch):
-    """A busy machine makes no run invalid here."""
+    """A late client makes no run invalid, so a busy machine breaks no test."""
     monkeypatch.setattr(client_doubts, "MOST_LAG", 10**12)
 
 
@@ -76,10 +76,10 @@ def lanes(tmp_path):
     return path
 
 
-def test_two_lanes_on_a_server_with_the_embedded_model(tmp_path, lanes):
+def test_two_lanes_are_measured_on_a_server_with_the_embedded_model(tmp_path, lanes):
     with serving() as (url, front):
         status, said, found = bench(tmp_path / "out", url, lanes=lanes, text=True, seconds=2.0)
-        until(lambda: front.model.engine.load.running == 0)  # also those who have left
+        until(lambda: front.model.engine.load.running == 0)  # also requests whose callers left
     assert status == 0
     (name,) = found.strategies
     rows, counted = found.report.runs[name][0], found.counted[name][0]
@@ -102,7 +102,7 @@ def test_two_lanes_on_a_server_with_the_embedded_model(tmp_path, lanes):
     assert "strateg" not in shown and "strateg" not in said
 
 
-def test_sessions_share_a_prefix_and_send_text_so_that_answers_can_be_said_again(tmp_path):
+def test_sessions_share_a_prefix_and_send_their_prompts_as_text(tmp_path):
     heard, path = [], tmp_path / "lanes.yaml"
     path.write_text(
         "talk:\n  arrivals: poisson\n  rate: 10\n  prompt: [2, 9]\n  answer: 3\n"
@@ -134,7 +134,7 @@ def test_sessions_share_a_prefix_and_send_text_so_that_answers_can_be_said_again
     assert found.report.about["workload"]["sessions"] == len(firsts)
 
 
-def test_the_prefix_of_sessions_is_within_the_context(tmp_path):
+def test_session_prompts_are_cut_so_that_prefix_and_answer_fit_the_context(tmp_path):
     path = tmp_path / "lanes.yaml"
     path.write_text(
         "talk:\n  arrivals: poisson\n  rate: 9\n  prompt: 20\n  answer: 20\n"
@@ -153,7 +153,7 @@ def test_the_prefix_of_sessions_is_within_the_context(tmp_path):
     assert bench_work(lanes, options, 142).specs
 
 
-def test_of_mixed_lanes_the_opening_says_how_many_requests_begin_a_session(tmp_path):
+def test_the_opening_of_mixed_lanes_counts_the_requests_that_begin_a_session(tmp_path):
     path = tmp_path / "lanes.yaml"
     lane = "  arrivals: poisson\n  rate: 10\n  prompt: 3\n  answer: 2\n"
     path.write_text(f"talk:\n{lane}  sessions: {{turns: 2}}\nplain:\n{lane}")
@@ -167,7 +167,7 @@ def test_of_mixed_lanes_the_opening_says_how_many_requests_begin_a_session(tmp_p
     )
 
 
-def test_servers_that_were_asked_different_requests_have_their_own_n_and_are_said_to(tmp_path):
+def test_servers_that_got_different_requests_have_their_own_n_on_the_page(tmp_path):
     def answering(seconds):
         return scheduled(lambda body, headers: Plan((seconds, seconds)))
 
@@ -210,7 +210,7 @@ def test_the_tables_follow_from_the_rows_of_the_json(tmp_path):
     assert cells[6] == f"{sum(row.generated for row in ended) / seconds:,.0f}"
 
 
-def test_several_servers_take_turns_and_are_compared_in_one_report(tmp_path):
+def test_several_servers_get_the_same_requests_and_are_compared_in_one_report(tmp_path):
     def slow(body, headers):
         plan = by_length(body, headers)
         return Plan(tuple(at + 2.2 for at in plan.times))
@@ -229,7 +229,7 @@ def test_several_servers_take_turns_and_are_compared_in_one_report(tmp_path):
     assert "What each server relieves and creates" in (tmp_path / "report.html").read_text()
 
 
-def test_each_server_may_have_another_model(tmp_path):
+def test_each_server_may_have_a_model_of_its_own(tmp_path):
     with recorded("vllm") as (first, _), recorded("llama.cpp") as (second, heard):
         wishes = {"poisson": 20.0, "answer": "2"}
         _, _, found = bench(tmp_path, first, second, models=(MODEL, f"{MODEL}@x"), **wishes)
@@ -260,7 +260,7 @@ def test_refusals_are_counted_and_a_retry_is_counted_apart(tmp_path):
     assert figures.attempts == 2 * figures.retried and not figures.errors
 
 
-def test_answers_that_end_early_are_said_on_terminal_and_page(tmp_path):
+def test_answers_that_end_early_are_counted_on_terminal_and_page(tmp_path):
     with scheduled(lambda body, headers: Plan((0.01, 0.02))) as url:
         status, said, found = bench(tmp_path, url, poisson=20.0, answer="2-3")
     (name,) = found.strategies
@@ -288,7 +288,7 @@ def test_a_closed_loop_is_labelled_on_terminal_and_page(tmp_path):
     assert server.startswith(f"{name}: {url}") and ", another. Prompts" in server
 
 
-def test_a_closed_loop_that_runs_out_of_requests_says_when(tmp_path):
+def test_a_closed_loop_that_runs_out_of_requests_says_after_how_long(tmp_path):
     with scheduled(lambda body, headers: Plan((0.001, 0.002))) as url:
         wishes = {"poisson": 2.0, "answer": "2", "callers": 2, "ttft": 5_000.0}
         status, said, found = bench(tmp_path, url, seconds=20.0, warm_up=18.0, **wishes)
@@ -317,7 +317,7 @@ def test_a_run_whose_client_was_late_is_not_valid(tmp_path, monkeypatch):
     assert "Not valid" in (tmp_path / "report.html").read_text()
 
 
-def test_a_report_has_whatever_a_server_says_and_replaces_the_old_one_whole(tmp_path, monkeypatch):
+def test_server_errors_are_made_printable_and_a_failed_page_keeps_the_old(tmp_path, monkeypatch):
     odd = r'{"error": {"message": "half \ud83d here, \u001b[2Jcleared"}}'
 
     def refusing(body, headers):
@@ -334,7 +334,7 @@ def test_a_report_has_whatever_a_server_says_and_replaces_the_old_one_whole(tmp_
     assert (tmp_path / "report.html").read_text() == before
 
 
-def test_a_client_without_descriptors_is_not_valid_and_its_limit_is_raised_first(tmp_path):
+def test_a_run_without_descriptors_is_not_valid_and_the_soft_limit_is_raised(tmp_path):
     program = (
         "import resource, sys\n"
         "from headway.cli import main\n"
@@ -359,7 +359,7 @@ def test_a_client_without_descriptors_is_not_valid_and_its_limit_is_raised_first
     assert "could not send" not in said[1] and "Too many open files" not in said[1]
 
 
-def test_a_server_that_dies_leaves_the_rows_so_far_and_its_reason(tmp_path):
+def test_a_server_that_breaks_off_its_answers_leaves_all_rows_and_a_reason(tmp_path):
     asked = [0]
 
     def dying(body, headers):
@@ -374,7 +374,7 @@ def test_a_server_that_dies_leaves_the_rows_so_far_and_its_reason(tmp_path):
     assert 30 < sum(row.is_whole for row in outcome.requests) < 60 < len(outcome.requests)
 
 
-def test_a_server_that_answers_nothing_any_more_is_named_with_the_time(tmp_path):
+def test_a_server_that_stops_answering_is_named_with_the_time(tmp_path):
     with scheduled(lambda body, headers: Plan((0.001, 0.002))) as url:
         _, said, found = bench(tmp_path, url, poisson=30.0, answer="2")
     assert "answered none of the last" not in said
@@ -397,7 +397,7 @@ def test_a_server_that_answers_nothing_any_more_is_named_with_the_time(tmp_path)
 
 
 def tail_of(found, *ends):
-    """The run with these ends in place of its last: (error, whether the run was over, left)."""
+    """The run whose last requests end so: (error, whether the run was over, the caller left)."""
     (name,) = found.strategies
     run = found.report.runs[name][0]
     pairs = sorted(zip(run.requests, run.client, strict=True), key=lambda pair: pair[0].arrived)
@@ -422,7 +422,7 @@ REFUSED, OVER = ("Connection refused", False, False), ("the run was over", True,
 LEFT = ("", False, True)
 
 
-def test_a_caller_that_left_hides_no_dead_server(answered):
+def test_callers_that_left_do_not_hide_a_dead_server(answered):
     name, cut = tail_of(answered, LEFT, REFUSED, LEFT, REFUSED, REFUSED, LEFT)
     since = cut.report.runs[name][0].requests[-5].arrived / 1e9
     assert client_doubts.gone(cut) == (
@@ -431,7 +431,7 @@ def test_a_caller_that_left_hides_no_dead_server(answered):
     assert client_doubts.gone(tail_of(answered, LEFT, LEFT, LEFT, LEFT, REFUSED)[1]) == ""
 
 
-def test_requests_that_the_end_of_the_run_cut_off_are_worded_apart(answered):
+def test_requests_cut_off_by_the_end_of_the_run_have_a_sentence_of_their_own(answered):
     name, cut = tail_of(answered, OVER, LEFT, OVER, OVER)
     since = cut.report.runs[name][0].requests[-4].arrived / 1e9
     assert client_doubts.gone(cut) == (
@@ -448,7 +448,7 @@ def test_requests_that_the_end_of_the_run_cut_off_are_worded_apart(answered):
 
 
 @pytest.mark.parametrize("number, status", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_benchmark_that_is_stopped_keeps_its_rows(tmp_path, number, status):
+def test_a_benchmark_stopped_by_a_signal_writes_an_incomplete_report(tmp_path, number, status):
     asked, several = [0], threading.Event()
 
     def counted(body, headers):
@@ -518,7 +518,7 @@ def test_sigterm_is_obeyed_whatever_the_event_loop_does(tmp_path, monkeypatch, a
         ({"poisson": 1.0, "key_env": "HEADWAY_NO_SUCH_KEY"}, "has no key in HEADWAY_NO_SUCH_KEY"),
     ],
 )
-def test_what_cannot_be_obeyed_is_refused_in_one_line(tmp_path, wishes, named):
+def test_contradicting_or_impossible_options_are_refused_in_one_line(tmp_path, wishes, named):
     with scheduled(tokenizes=False) as url, pytest.raises(SettingError, match=named) as refused:
         bench(tmp_path, url, **wishes)
     assert "\n" not in str(refused.value)
@@ -534,7 +534,7 @@ def test_what_cannot_be_obeyed_is_refused_in_one_line(tmp_path, wishes, named):
         ("cancle: 3%", "'cancle' is not known; did you mean cancel"),
     ],
 )
-def test_a_lane_that_only_a_server_could_obey_is_refused(tmp_path, line, named):
+def test_a_lane_setting_that_a_client_cannot_obey_is_refused(tmp_path, line, named):
     path = tmp_path / "lanes.yaml"
     path.write_text(f"chat:\n  arrivals: poisson\n  prompt: 1\n  answer: 1\n  rate: 1\n  {line}\n")
     with pytest.raises(SettingError, match=named):
@@ -580,7 +580,7 @@ def test_the_same_server_twice_and_a_trace_with_a_bad_row_are_refused(tmp_path):
         bench(tmp_path, "http://h:1", "http://h:1/v1", poisson=1.0)
     bad = tmp_path / "bad.csv"
     bad.write_text("arrival_s,input_tokens,output_tokens\n0,5,x\n")
-    coarse = tmp_path / "coarse.csv"  # its arrivals come anywhere in a tick of ten seconds
+    coarse = tmp_path / "coarse.csv"  # each arrival lies anywhere in its tick of ten seconds
     coarse.write_text("arrival_s,input_tokens,output_tokens\n" + "0,5,5\n" * 2 + "10,5,5\n" * 2)
     said = "coarse: no request in the first 0.01 s; take more --seconds"
     with scheduled() as url, pytest.raises(SettingError, match=said):
@@ -589,7 +589,7 @@ def test_the_same_server_twice_and_a_trace_with_a_bad_row_are_refused(tmp_path):
         bench(tmp_path, "http://127.0.0.1:1", traces=(bad,))
 
 
-def test_what_a_trace_supersedes_is_sent(tmp_path):
+def test_a_traces_supersede_key_is_sent_as_a_header(tmp_path):
     trace, sent = tmp_path / "mine.csv", []
     lines = ["k,0,10,2\n", ",0.1,11,2\n", "k,0.2,12,2\n", "é ü,0.3,13,2\n"]
     trace.write_text("".join(["supersede,arrival_s,input_tokens,output_tokens\n", *lines]))

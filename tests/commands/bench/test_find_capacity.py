@@ -21,7 +21,7 @@ MS = 1_000_000
 
 
 class ComputedRun:
-    """In place of a ClientRun. A request waits if more than `capacity` a second have come."""
+    """Replaces ClientRun. TTFT is 50 ms up to `capacity` requests a second, and 900 ms above."""
 
     capacity, lag, broken_at = 50.0, 0, NEVER
     asked, gone_at, leave = (), NEVER, False
@@ -73,7 +73,7 @@ class ComputedRun:
 
 @pytest.fixture
 def search(monkeypatch, tmp_path):
-    """Run it; gives the exit status, the output and capacity.json."""
+    """Run a search; return the exit status, the output and capacity.json."""
     monkeypatch.setattr(find_capacity, "ClientRun", ComputedRun)
     for name, value in {
         "capacity": 50.0,
@@ -109,7 +109,7 @@ def test_the_highest_kept_rate_is_bracketed_and_its_run_is_reported(search, tmp_
     assert report["workload"]["requests_per_second"] == found["capacity"]
 
 
-def test_a_trace_that_is_used_up_asks_for_a_longer_one(search, tmp_path):
+def test_a_search_that_uses_up_its_trace_advises_a_longer_one(search, tmp_path):
     path = tmp_path / "short.csv"
     rows = "".join(f"{k},80,16\n" for k in range(20))
     path.write_text("arrival_s,input_tokens,output_tokens\n" + rows)
@@ -178,7 +178,7 @@ def test_several_servers_have_a_row_each(search, tmp_path):
     assert len(list(tmp_path.glob("127.0.0.1-*/report.html"))) == 2
 
 
-def test_where_every_caller_leaves_there_is_no_capacity(search, monkeypatch):
+def test_a_lane_whose_callers_all_leave_has_no_capacity(search, monkeypatch):
     monkeypatch.setattr(ComputedRun, "leave", True)
     status, said, plain = search()
     (found,) = plain.values()
@@ -192,7 +192,7 @@ def test_a_server_that_keeps_no_rate_has_no_capacity(search, monkeypatch, tmp_pa
     assert not (tmp_path / "report.json").exists()
 
 
-def test_a_rate_at_which_the_client_is_late_says_nothing_and_ends_the_search(search, monkeypatch):
+def test_a_rate_at_which_the_client_is_late_is_dropped_and_ends_the_search(search, monkeypatch):
     monkeypatch.setattr(ComputedRun, "lag", 20 * MS)
     _, said, plain = search()
     (found,) = plain.values()
@@ -200,9 +200,7 @@ def test_a_rate_at_which_the_client_is_late_says_nothing_and_ends_the_search(sea
     assert "the client itself was late" in found["ended_by"] and "at least" in said
 
 
-def test_a_server_that_is_gone_ends_the_search_and_one_that_refuses_connections_does_not(
-    search, monkeypatch
-):
+def test_a_dead_server_ends_the_search_and_refused_connections_do_not(search, monkeypatch):
     monkeypatch.setattr(ComputedRun, "gone_at", 30.0)
     status, _, plain = search()
     (found,) = plain.values()
@@ -219,9 +217,7 @@ def test_a_server_that_is_gone_ends_the_search_and_one_that_refuses_connections_
     assert f"The search ends: {found['ended_by']}." in said and "at least" in said
 
 
-def test_a_client_without_descriptors_ends_the_search_and_is_no_overloaded_server(
-    search, monkeypatch
-):
+def test_a_client_without_descriptors_ends_the_search_and_is_not_overload(search, monkeypatch):
     monkeypatch.setattr(ComputedRun, "gone_at", 30.0)
     monkeypatch.setattr(ComputedRun, "refusal", "the client itself: Too many open files")
     _, said, plain = search()
@@ -231,7 +227,7 @@ def test_a_client_without_descriptors_ends_the_search_and_is_no_overloaded_serve
     assert "at least" in said and all(each["attainment"]["poisson"] for each in found["tried"])
 
 
-def test_a_search_that_is_broken_off_keeps_what_it_tried(search, monkeypatch):
+def test_a_search_that_is_broken_off_keeps_the_rates_it_tried(search, monkeypatch):
     monkeypatch.setattr(ComputedRun, "broken_at", 30.0)
     status, _, plain = search()
     (found,) = plain.values()
@@ -249,6 +245,6 @@ def test_a_search_that_is_broken_off_keeps_what_it_tried(search, monkeypatch):
         ({"callers": 3}, "in an open loop: no --callers, --repeat"),
     ],
 )
-def test_a_search_that_could_not_end_is_refused(search, wishes, named):
+def test_a_capacity_search_with_impossible_options_is_refused(search, wishes, named):
     with pytest.raises(SettingError, match=named):
         search(**wishes)

@@ -1,4 +1,4 @@
-"""The comparison end to end: one workload for all, two reports, and a run that is killed."""
+"""headway compare end to end: one workload for all strategies, two reports, broken-off runs."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_a_repetition_gives_the_same_rows_in_virtual_time(ran, tmp_path):
 
 
 def test_the_latency_table_follows_from_the_raw_rows(ran, found):
-    """Computed again from the definitions and the file, without the package's own sums."""
+    """The expected values come from the file and the definitions, not the package's own sums."""
     plain = json.loads((ran[0] / "report.json").read_text())
     warm_up = plain["workload"]["warm_up_ns"]
     for lane, budget in plain["budgets"].items():
@@ -114,7 +114,7 @@ def test_the_latency_table_follows_from_the_raw_rows(ran, found):
 
 
 def is_good(row, budget):
-    """Whether it ended inside both limits; an offline endpoint has none."""
+    """Whether the request ended inside both limits; an offline endpoint has no limits."""
     if row["finish"] != "length" or budget["ttft"] == "never":
         return row["finish"] == "length"
     gaps = row["generated"] - 1
@@ -161,7 +161,7 @@ def test_the_throughput_table_follows_from_the_raw_rows(ran, found):
         assert said["KV peak"] == share(1 - min(each["free_blocks"] for each in later) / blocks)
 
 
-def test_a_card_shows_how_much_the_sparse_endpoint_pays_for_one_window(found):
+def test_a_card_shows_what_the_sparse_endpoint_pays_for_one_global_window(found):
     card = found.comparisons[0]
     assert (card.name, card.other) == (DYNAMIC_GLOBAL, DYNAMIC_LANES)
     assert card.payer.lane == "voice" and card.payer.points > 0.2
@@ -215,7 +215,7 @@ def test_every_other_strategy_has_a_card_against_the_baseline_with_a_guardrail(f
         (300, None, "300 ms, already 3.0 x its 100 ms.", "100 ms, its budget."),
     ],
 )
-def test_the_rollback_limit_is_the_budget_or_the_baselines_value_beyond_it(
+def test_the_rollback_limit_is_the_budget_or_a_finite_larger_baseline_value(
     own, others, watched, trigger
 ):
     own, others = (each * 10**6 if each not in (NEVER, None) else each for each in (own, others))
@@ -278,7 +278,7 @@ def test_a_users_own_endpoints_and_strategies_are_compared(tmp_path):
     assert page_tables.endpoints(found)[1][1][-1].startswith("E2E ")
 
 
-def test_prefixes_shared_by_mooncakes_block_ids_hit_the_cache(tmp_path):
+def test_prefixes_shared_by_a_mooncake_traces_block_ids_hit_the_cache(tmp_path):
     path = tmp_path / "moon.jsonl"
     row = '{{"timestamp": {}, "input_length": 1030, "output_length": 40, "hash_ids": [7, 8, {}]}}'
     path.write_text("\n".join(row.format(400 * k, 100 + k) for k in range(60)))
@@ -308,8 +308,8 @@ LONG = "arrival_s,input_tokens,output_tokens\n" + "".join(
 )
 
 
-def test_prompts_as_long_as_the_context_are_measured_and_cuts_are_reported(tmp_path):
-    """Measured with a request that fits the context, not a p95 prompt and a mean answer."""
+def test_prompts_longer_than_the_context_are_cut_and_the_cut_is_reported(tmp_path):
+    """The unloaded latency is measured with a p95 prompt cut so that the mean answer fits too."""
     (tmp_path / "long.csv").write_text(LONG)
     services = endpoints_from_traces([tmp_path / "long.csv"], 1.0)
     wishes = {"strategies": "one-by-one", "rate": 0.5, "seconds": 20.0, "token_scale": 1.0}
@@ -324,7 +324,7 @@ def test_prompts_as_long_as_the_context_are_measured_and_cuts_are_reported(tmp_p
     assert told in dict(run_description.stated(found))["Offered load"]
 
 
-def test_a_request_that_the_engine_refuses_is_not_called_slow():
+def test_an_unloaded_measurement_that_the_engine_refuses_is_an_error():
     machine = replace(fake_testbed(), context=64)
     with pytest.raises(HeadwayError, match=r"refused a request of 60 \+ 9 tokens.*holds 64"):
         measure_unloaded(machine, RequestSpec(0, "chat", 60, 9), Prompts(TEXT, 16, 0))
@@ -359,7 +359,7 @@ def test_no_seconds_are_advised_for_the_tpot_of_one_token_answers(tmp_path):
     assert "--seconds" not in opening and "Too few" not in opening
 
 
-def test_a_backlog_with_a_budget_is_judged_by_it(tmp_path):
+def test_a_backlog_that_arrives_at_once_is_judged_by_its_budget(tmp_path):
     (tmp_path / "lanes.yaml").write_text(
         "chat: {arrivals: poisson, prompt: 9, answer: 3, budget: {ttft: 60000}}\n"
         "night: {arrivals: at-once, prompt: 90, answer: 9, rate: 2, budget: {e2e: 1}}\n"
@@ -373,7 +373,7 @@ def test_a_backlog_with_a_budget_is_judged_by_it(tmp_path):
     assert f"It has 0 % of night inside its budget (n {night})" in said
 
 
-def test_a_comparison_without_requests_is_refused(tmp_path):
+def test_a_comparison_without_requests_after_the_warm_up_is_refused(tmp_path):
     rows = "".join(f"{at},40,4\n" for at in (0, 0.2, 30, 31))
     (tmp_path / "pause.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
     services = endpoints_from_traces([tmp_path / "pause.csv"])
@@ -381,7 +381,7 @@ def test_a_comparison_without_requests_is_refused(tmp_path):
         comparison_run(tmp_path, services=services, rate=1.0, seconds=10.0)
 
 
-def test_answers_held_until_the_groups_end_have_no_tpot_to_win_by(tmp_path):
+def test_answers_held_until_the_group_ends_have_no_tpot(tmp_path):
     compared(tmp_path, seconds=20.0, strategies="static,static-together", baseline="static")
     found = Analysis(report_json.read(tmp_path / "report.json"))
     for lane in found.lanes:
@@ -392,7 +392,7 @@ def test_answers_held_until_the_groups_end_have_no_tpot_to_win_by(tmp_path):
     assert "time per token" not in dict(page_tables.card(found, card))["Relieved"]
 
 
-def test_one_window_for_all_is_called_a_mistake_only_if_it_created_pressure(found, monkeypatch):
+def test_one_global_window_is_called_a_mistake_only_if_it_created_pressure(found, monkeypatch):
     html = page(found)
     assert "a common mistake" in html and "no great difference" not in html
     first, *others = found.comparisons
@@ -403,7 +403,7 @@ def test_one_window_for_all_is_called_a_mistake_only_if_it_created_pressure(foun
 
 
 @pytest.mark.parametrize("name", sorted(REGISTRY))
-def test_a_strategys_rule_is_a_sentence_of_its_own(name, found):
+def test_a_strategys_rule_can_be_read_alone(name, found):
     site = StrategyInputs(
         tuple(found.report.lanes.values()), TokenCost(1e5, 3e5), 2_048, [5, 6, 7, 8]
     )
@@ -495,7 +495,7 @@ sys.exit(status)
 """
 
 
-def test_a_run_that_is_killed_leaves_the_rows_so_far(tmp_path):
+def test_sigterm_ends_a_comparison_with_status_143_and_keeps_the_rows_so_far(tmp_path):
     root = Path(__file__).parents[3]
     with subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)],
@@ -542,7 +542,7 @@ def test_two_traces_of_one_name_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("wish", ["rate", "load"])
-def test_a_rate_that_would_change_nothing_is_refused(wish, tmp_path):
+def test_rate_and_load_are_refused_if_every_endpoint_has_its_own_rate(wish, tmp_path):
     (tmp_path / "a.yaml").write_text(
         "chat: {arrivals: poisson, rate: 2, prompt: 8, answer: 8, budget: {ttft: 500}}\n"
     )
@@ -552,12 +552,12 @@ def test_a_rate_that_would_change_nothing_is_refused(wish, tmp_path):
         services_of(replace(asked, **{wish: 0.5}))
 
 
-def test_a_baseline_that_does_not_run_is_refused(tmp_path):
+def test_a_baseline_outside_the_chosen_strategies_is_refused(tmp_path):
     with pytest.raises(SettingError, match="the baseline priority is not among"):
         run_compare(CompareOptions(out=tmp_path, baseline="priority", strategies="static"), None)
 
 
-def test_the_default_takes_less_than_a_quarter_of_an_hour():
+def test_a_default_comparison_takes_less_than_a_quarter_of_an_hour():
     asked = CompareOptions()
     assert len(DEFAULT_STRATEGIES) >= 8
     assert len(DEFAULT_STRATEGIES) * asked.seconds * (1 + DRAIN) < 14.5 * 60, (
@@ -566,7 +566,7 @@ def test_the_default_takes_less_than_a_quarter_of_an_hour():
 
 
 def test_each_run_leaves_a_journal_that_replays_it(tmp_path):
-    """A run that keeps a journal takes every step, in virtual time too."""
+    """A run with a journal computes every step one by one, in virtual time too."""
     (folder := tmp_path / "journals").mkdir()
     names = "static,continuous-chunk-64"
     wishes = {"seconds": 4.0, "strategies": names, "repeat": 2}
@@ -616,7 +616,7 @@ def test_a_replay_leaves_out_the_comparisons_warm_up(tmp_path):
     assert rewritten["latency"] == kept["latency"]
 
 
-def test_journals_are_not_mixed_with_older_ones(tmp_path):
+def test_a_journal_folder_that_is_not_empty_is_refused(tmp_path):
     (tmp_path / "01-static.jsonl").write_text("evidence")
     with pytest.raises(SettingError, match="is not empty: name a new folder for the journals"):
         run_compare(

@@ -1,4 +1,4 @@
-"""Strategies that predict times, in a live comparison: whose cost model, and who is enforced."""
+"""Strategies that predict times in a comparison: the source of the cost model, and --enforce."""
 
 import json
 from dataclasses import replace
@@ -79,7 +79,7 @@ def comparison_run(folder, console, cost=None, **wishes):
     return ComparisonRun(costed, makes, options, folder, console)
 
 
-def test_a_cost_model_is_learned_in_seconds_where_none_lies_here(tmp_path, monkeypatch):
+def test_a_cost_model_is_learned_in_seconds_without_a_cost_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     console = screen()
     made = comparison_run(tmp_path, console)
@@ -93,7 +93,7 @@ def test_a_cost_model_is_learned_in_seconds_where_none_lies_here(tmp_path, monke
     assert source.startswith("learned in 4 s") and source in page(found)
 
 
-def test_what_is_learned_quickly_tells_how_far_steps_lie_from_it():
+def test_a_quickly_learned_cost_model_states_its_error_and_residuals():
     quick = learn_quickly(fake_testbed(), 0, 4.0)
     assert quick.steps >= len(few_designs(16, 2_048, 2_048, 16)) > 20
     assert quick.error < 0.03
@@ -101,7 +101,7 @@ def test_what_is_learned_quickly_tells_how_far_steps_lie_from_it():
     assert 900 < low <= 1_000 <= high < 1_100
 
 
-def test_designs_fit_into_a_small_memory_and_have_no_more_rows_than_slots():
+def test_designed_batches_fit_a_small_memory_and_have_no_more_rows_than_slots():
     for slots in (1, 2, 3, 16):
         made = few_designs(slots, 256, 40 * slots, 16)
         for design in made:
@@ -118,7 +118,7 @@ def test_no_step_of_a_quick_measurement_has_more_rows_than_slots():
     assert max(rows) == testbed.slots
 
 
-def test_the_file_that_is_named_is_taken_and_another_models_is_refused(tmp_path):
+def test_a_named_cost_file_is_used_and_one_of_another_model_is_refused(tmp_path):
     console, path = screen(), tmp_path / "mine.json"
     write_cost_file(HERE, path)
     made = comparison_run(tmp_path / "out", console, path)
@@ -152,7 +152,7 @@ def test_the_file_that_is_named_is_taken_and_another_models_is_refused(tmp_path)
         {"about": {"errors": {"all": {"median": 300, "p90": 400}}}},
     ],
 )
-def test_the_file_that_lies_here_is_taken_only_if_it_is_of_this_machine(
+def test_an_unnamed_cost_json_is_used_only_if_it_matches_and_is_reliable(
     change, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
@@ -165,7 +165,7 @@ def test_the_file_that_lies_here_is_taken_only_if_it_is_of_this_machine(
     assert made.experiment.testbed.cost_source.startswith("learned in")
 
 
-def test_without_a_way_to_a_cost_model_it_is_said_which_strategy_needs_one(tmp_path, monkeypatch):
+def test_without_a_cost_model_the_strategy_that_needs_one_is_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cost_source, "find_spec", lambda name: None)
     console = screen()
@@ -181,7 +181,7 @@ def test_without_a_way_to_a_cost_model_it_is_said_which_strategy_needs_one(tmp_p
         )
 
 
-def test_a_journal_that_was_recorded_under_budgets_is_lived_again(tmp_path, endpoints):
+def test_a_journal_recorded_under_budgets_replays_the_same_run(tmp_path, endpoints):
     path = tmp_path / "mine.json"
     write_cost_file(replace(HERE, cost=replace(COST, residuals=HERE.cost.residuals)), path)
     wishes = {"lanes": endpoints, "rate": 60.0, "seconds": 10.0, "enforce": True}
@@ -235,7 +235,7 @@ def test_enforced_limits_count_against_attainment_and_the_report_says_so(tmp_pat
     assert better > figures[False]["first-come"]["latency"]["chat"]["attainment"]
 
 
-def test_enforcing_where_there_is_nothing_to_enforce_is_refused(tmp_path):
+def test_enforce_is_refused_without_a_limit_to_enforce(tmp_path):
     path = tmp_path / "endpoints.yaml"
     path.write_text("chat: {arrivals: poisson, prompt: 9, answer: 9, budget: {ttft: 300}}")
     with pytest.raises(SettingError, match=r"no endpoint of endpoints\.yaml has a queue limit, an"):
@@ -252,8 +252,8 @@ def test_enforcing_where_there_is_nothing_to_enforce_is_refused(tmp_path):
     assert services_of(CompareOptions(traces=[trace], enforce=True))
 
 
-def test_what_is_superseded_is_ended_if_that_is_enforced(tmp_path):
-    """Each request's answer takes longer than until the next one of its user."""
+def test_superseded_requests_are_cancelled_only_under_enforce(tmp_path):
+    """Each answer takes longer than the time until its user's next request."""
     cost, trace, ends = tmp_path / "mine.json", tmp_path / "asked.csv", {}
     write_cost_file(HERE, cost)
     rows = "".join(f"{i * 0.1:.1f},160,400,user{i % 2}\n" for i in range(60))
@@ -270,7 +270,7 @@ def test_what_is_superseded_is_ended_if_that_is_enforced(tmp_path):
     assert ends[True].count(Finish.CANCELLED) > 40 and Finish.LENGTH in ends[True]
 
 
-def test_a_strategy_that_cannot_have_these_lanes_is_named_before_anything_runs(tmp_path, endpoints):
+def test_a_strategy_with_too_few_slots_for_the_lanes_is_refused_before_any_run(tmp_path, endpoints):
     endpoints.write_text(ENDPOINTS.replace("least: 1", "least: 3"))
     with pytest.raises(SettingError, match="the strategy one-by-one: the lanes keep 3 slots"):
         comparison_run(

@@ -1,4 +1,4 @@
-"""A window that follows the load, from an endpoint file to a simulation and to a server."""
+"""A window that follows the load inside a range, in a simulation and on a server."""
 
 import json
 from io import StringIO
@@ -56,7 +56,7 @@ def test_a_simulation_moves_the_window_inside_its_range(tmp_path):
     assert all(5 * MS <= each["after"] <= 800 * MS for each in rows)
 
 
-def test_a_server_gets_the_same_windows(tmp_path):
+def test_a_server_gets_the_same_windows_as_a_comparison(tmp_path):
     _, read = services(tmp_path)
     lanes = tuple(each.endpoint.lane({}) for each in read)
     stated = {each.name: each.window for each in read}
@@ -72,12 +72,12 @@ def test_a_server_gets_the_same_windows(tmp_path):
 
 
 @pytest.mark.parametrize("names", ["dynamic-lanes", "static,dynamic-global"])
-def test_a_range_that_some_strategy_reads_is_taken(tmp_path, names):
+def test_a_window_range_that_any_strategy_uses_is_accepted(tmp_path, names):
     _, read = services(tmp_path)
     check_ranges(read, read_strategies(names))
 
 
-def test_a_range_that_no_strategy_reads_is_refused_by_its_lane(tmp_path):
+def test_a_window_range_that_no_strategy_uses_is_refused_with_its_lane(tmp_path):
     path, read = services(tmp_path)
     said = "chat: window: 5 to 800 ms follows the load, and no strategy"
     for names in ("length-classes", "budgets,continuous-mixed"):
@@ -94,11 +94,11 @@ def test_a_range_that_no_strategy_reads_is_refused_by_its_lane(tmp_path):
         check_ranges(read, read_strategies(str(own)))
 
 
-def test_one_time_is_taken_whoever_reads_it(tmp_path):
+def test_a_fixed_window_is_accepted_even_if_no_strategy_uses_it(tmp_path):
     _, read = services(tmp_path, "bulk: {arrivals: poisson, prompt: 3, answer: 4, window: 60}")
     check_ranges(read, read_strategies("budgets"))
 
 
-def test_a_range_upside_down_is_refused_by_its_place(tmp_path):
+def test_a_window_range_with_swapped_ends_is_refused_with_its_lane(tmp_path):
     with pytest.raises(SettingError, match=r"lanes.yaml: chat: window: a window between 800 and 5"):
         services(tmp_path, LANES.replace("[5, 800]", "[800, 5]"))

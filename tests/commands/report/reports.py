@@ -39,7 +39,10 @@ def altered(file, folder, place, value):
 
 
 def small_reports(tmp_path_factory):
-    """The same requests on a machine and on a slower one, other ones, and another strategy."""
+    """Reports of the same requests on a machine and a slower one, of another seed, and of others.
+
+    "one" has a single strategy, and "another" a strategy that no other report has.
+    """
     made = {
         name: tmp_path_factory.mktemp(name) for name in ("quick", "slow", "other", "one", "another")
     }

@@ -1,4 +1,4 @@
-"""`headway report`: a page once more, and two reports beside each other."""
+"""`headway report`: the page of one report, and the differences of two."""
 
 import json
 
@@ -18,7 +18,7 @@ def paired(folders, *names):
     return pair_reports(first, second, names)
 
 
-def test_one_report_has_its_page_again(folders, tmp_path):
+def test_one_report_gets_the_same_page_again(folders, tmp_path):
     before = folders["quick"].with_suffix(".html").read_text()
     target = tmp_path / "again.html"
     status, said = reported(folders["quick"], html=target)
@@ -54,7 +54,7 @@ def test_the_same_requests_are_paired_and_the_slower_machine_is_worse(folders):
     assert all("budget of" in text or text.startswith("Traffic") for text in found.others)
 
 
-def test_other_requests_are_not_paired_and_what_differs_is_said(folders):
+def test_different_requests_are_not_paired_and_the_differing_seed_is_stated(folders):
     found = paired(folders, "quick", "other")
     assert "Seed: 0 in quick, 7 in other." in found.others
     assert not all(each.is_paired for each in found.lanes)
@@ -81,7 +81,7 @@ def test_other_requests_are_not_paired_and_what_differs_is_said(folders):
         (("baseline",), "static", ""),
     ],
 )
-def test_each_setting_that_differs_is_said(folders, tmp_path, place, value, sentence):
+def test_each_differing_setting_is_stated(folders, tmp_path, place, value, sentence):
     changed = altered(folders["quick"], tmp_path, place, value)
     found = pair_reports(
         read_report(folders["quick"]), read_report(changed), ("quick", "changed")
@@ -137,7 +137,7 @@ def test_the_page_runs_no_script_that_a_report_holds(folders, tmp_path, place):
     assert "&lt;script&gt;alert(1)" in page and "<script>alert" not in page
 
 
-def test_the_page_opens_with_the_answer(folders, tmp_path):
+def test_the_page_of_a_difference_is_written_and_links_to_nothing_outside(folders, tmp_path):
     target = tmp_path / "difference.html"
     status, said = reported(folders["quick"], folders["slow"], html=target)
     assert status == 0 and "The page is" in said

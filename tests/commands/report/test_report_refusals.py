@@ -1,4 +1,4 @@
-"""What `headway report` refuses, in one line."""
+"""Files and options that `headway report` refuses with a one-line error."""
 
 import json
 
@@ -55,7 +55,7 @@ def test_a_file_that_is_no_report_is_named_in_one_line(folders, tmp_path, text, 
         (("strategies", 0, "size_changes"), {}, "it has no 'columns'"),
     ],
 )
-def test_a_report_of_other_types_is_refused_in_one_line(folders, tmp_path, place, value, reason):
+def test_a_malformed_report_is_refused_in_one_line(folders, tmp_path, place, value, reason):
     bad = altered(folders["quick"], tmp_path, place, value)
     with pytest.raises(SettingError, match=f"cannot be read as a report: .*{reason}") as caught:
         reported(bad)
@@ -63,14 +63,14 @@ def test_a_report_of_other_types_is_refused_in_one_line(folders, tmp_path, place
 
 
 def places(plain, above=()):
-    """Every key of a mapping, and of those inside."""
+    """The path of every key of a mapping, and of the mappings inside it."""
     for key, value in plain.items():
         yield (*above, key)
         if isinstance(value, dict):
             yield from places(value, (*above, key))
 
 
-def test_without_any_fact_it_is_one_line_or_a_page(folders, tmp_path):
+def test_a_report_that_lacks_any_one_fact_is_shown_or_refused_in_one_line(folders, tmp_path):
     whole = json.loads(folders["one"].read_text())
     rows, refused = ("strategies", "budgets", "rules"), set()
     about = {key: value for key, value in whole.items() if key not in rows}
@@ -115,7 +115,7 @@ def test_a_report_that_is_not_whole_is_refused_in_one_line(folders, tmp_path, pl
     assert "\n" not in str(caught.value)
 
 
-def test_a_page_never_replaces_the_rows(folders, tmp_path):
+def test_a_page_never_replaces_the_json_of_a_report(folders, tmp_path):
     file, other = tmp_path / "c.json", tmp_path / "d.json"
     for each in (file, other):
         each.write_bytes(folders["one"].read_bytes())
@@ -133,7 +133,7 @@ def test_a_page_never_replaces_the_rows(folders, tmp_path):
     assert file.read_bytes() == other.read_bytes() == folders["one"].read_bytes()
 
 
-def test_what_cannot_be_obeyed_is_refused(folders, tmp_path):
+def test_a_wrong_number_of_reports_and_an_unwritable_page_are_refused(folders, tmp_path):
     one = folders["quick"]
     with pytest.raises(SettingError, match="3 reports were given, and differences are of two"):
         reported(one, one, one)

@@ -31,7 +31,7 @@ FEW = "dynamic-lanes,continuous-chunk-64"
 
 
 def simulated(folder, calibration=CALIBRATION, price=None, **wishes):
-    """Run it; gives the exit status, the output and the report as bytes."""
+    """Run a simulation; return the exit status, the output and report.json as bytes."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder), "rate": 8.0} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
     status = run_simulate(
@@ -116,14 +116,14 @@ def test_the_report_says_nothing_about_the_machine_that_simulated(ran, found):
     assert "Disturbed" not in dict(run_description.stated(found))
 
 
-def test_an_analytical_cost_model_is_called_that(tmp_path):
+def test_an_analytical_cost_model_is_called_analytical(tmp_path):
     bare = replace(CALIBRATION, analytical=True, machine={"accelerator": "H100 SXM"}, about={})
     _, said, _ = simulated(tmp_path, bare, strategies="continuous-mixed")
     words = " ".join(said.split())
     assert "data sheets (analytical): nobody has measured it on H100 SXM." in words
 
 
-def test_a_machine_from_a_data_sheet_has_and_prints_its_slots_and_blocks(tmp_path):
+def test_a_data_sheet_machine_is_simulated_with_its_own_slots_and_blocks(tmp_path):
     sheet = replace(CALIBRATION, analytical=True, slots=256, num_blocks=9_000, fit=9_000)
     (tmp_path / "own.yaml").write_text("mine: {join: continuous}\nstatic:\n")
     wishes = {"strategies": str(tmp_path / "own.yaml"), "baseline": "mine"}
@@ -142,8 +142,8 @@ def test_a_machine_from_a_data_sheet_has_and_prints_its_slots_and_blocks(tmp_pat
     )
 
 
-def test_a_chunk_leaves_room_for_the_rows_that_the_memory_holds(tmp_path):
-    """A batch of all slots alone would exceed the budget, but the memory holds no such batch."""
+def test_the_chunk_is_sized_for_the_rows_that_fit_into_the_memory(tmp_path):
+    """A batch of all slots would alone exceed the budget, but the memory holds no such batch."""
     (tmp_path / "long.csv").write_text(
         "arrival_s,input_tokens,output_tokens\n" + "".join(f"{at},1000,8\n" for at in range(30))
     )
@@ -162,14 +162,14 @@ def test_the_page_is_made_from_the_json_alone(ran, found):
     assert (ran[0] / "report.html").read_text(encoding="utf-8") == page(found)
 
 
-def test_repeats_have_the_same_arrivals_and_other_residuals(found):
+def test_repeats_have_the_same_arrivals_and_different_residuals(found):
     for first, second in found.report.runs.values():
         arrived = [{(r.id, r.arrived, r.prompt) for r in each.requests} for each in (first, second)]
         assert arrived[0] == arrived[1]
         assert [r.nanoseconds for r in first.steps] != [r.nanoseconds for r in second.steps]
 
 
-def test_budgets_do_not_depend_on_the_luck_of_a_seed(tmp_path):
+def test_budgets_do_not_depend_on_the_seed(tmp_path):
     kept = [json.loads(simulated(tmp_path, seed=seed)[2]) for seed in (1, 2)]
     shapes = [each["endpoints"][0]["unloaded_shape"] for each in kept]
     for plain, shape in zip(kept, shapes, strict=True):
@@ -179,7 +179,7 @@ def test_budgets_do_not_depend_on_the_luck_of_a_seed(tmp_path):
     assert kept[0]["strategies"][0]["requests"] != kept[1]["strategies"][0]["requests"]
 
 
-def test_the_price_is_the_cost_files_by_default(ran, tmp_path):
+def test_the_price_is_by_default_that_of_the_cost_file(ran, tmp_path):
     assert json.loads(ran[2])["price_per_hour"] == 0.25
     for price in (2.0, 0.0):
         assert json.loads(simulated(tmp_path, price=price)[2])["price_per_hour"] == price
@@ -232,7 +232,7 @@ def test_workers_without_a_sweep_are_refused(tmp_path):
         run_simulate(SimulateOptions(asked, CALIBRATION, workers=2), Console(file=StringIO()))
 
 
-def test_a_strategys_result_does_not_depend_on_those_before_it(ran, tmp_path):
+def test_a_strategys_result_does_not_depend_on_the_strategies_before_it(ran, tmp_path):
     kept = json.loads(simulated(tmp_path, strategies="continuous-chunk-64", repeat=2)[2])
     among = [e for e in json.loads(ran[2])["strategies"] if e["name"] == "continuous-chunk-64"]
     for alone, beside in zip(kept["strategies"], among, strict=True):
@@ -257,7 +257,7 @@ def test_impossible_options_are_refused_with_the_remedy(wishes, said, tmp_path):
         simulated(tmp_path, **wishes)
 
 
-def test_a_models_folder_is_known_by_its_name_as_in_the_cost_file(tmp_path):
+def test_a_model_folder_matches_the_cost_file_by_its_name(tmp_path):
     folder = tmp_path / "models" / "handmade"
     folder.mkdir(parents=True)
     status, _, _ = simulated(tmp_path, model=str(folder), strategies="continuous-mixed")
@@ -287,8 +287,8 @@ def test_a_cost_file_without_times_is_refused(tmp_path):
         simulated(tmp_path, replace(CALIBRATION, cost=StepCost()))
 
 
-def test_like_offers_a_reports_requests_at_another_price(tmp_path):
-    """Another machine has other prices, so the same load would be other requests there."""
+def test_like_offers_a_reports_requests_under_another_cost_model(tmp_path):
+    """On a faster machine, the same load would be different requests."""
     fast = replace(CALIBRATION, cost=StepCost.of(1_000_000, per_token=20_000, per_pair=2))
     for wishes in ({"lanes": None, "load": 0.2, "rate": 0.0}, {"load": 0.2, "rate": 0.0}, {}):
         (tmp_path / "first").mkdir(exist_ok=True)

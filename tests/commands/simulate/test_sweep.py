@@ -52,7 +52,7 @@ SITE = StrategyInputs([Lane("chat")], TokenCost(100_000, 1_000_000), 2_048)
 
 
 def swept(folder, sweep="", capacity=False, workers=1, calibration=CALIBRATION, **wishes):
-    """Run it; gives the exit status, the output and sweep.json."""
+    """Run a sweep; return the exit status, the output and sweep.json."""
     wishes = {"seconds": 12.0, "strategies": FEW, "lanes": lanes(folder)} | wishes
     screen = Console(file=StringIO(), width=100, force_terminal=False)
     wanted = SimulateOptions(
@@ -84,7 +84,7 @@ def ran(tmp_path_factory):
         ("load=0.1,0.1", "load", (0.1,)),
     ],
 )
-def test_sweep_values_are_listed_or_at_equal_distances(said, setting, values):
+def test_sweep_values_are_a_list_or_an_evenly_spaced_range(said, setting, values):
     sweep = parse_sweep(said)
     assert (sweep.setting, sweep.values) == (setting, values)
 
@@ -137,7 +137,7 @@ def test_a_capacity_goes_only_with_a_sweep_of_rate_or_load(tmp_path):
         swept(tmp_path, "slots=4,8", capacity=True)
 
 
-def test_lanes_with_rates_of_their_own_have_no_capacity(tmp_path):
+def test_a_capacity_search_is_refused_if_every_lane_has_its_own_rate(tmp_path):
     path = tmp_path / "own.yaml"
     path.write_text("chat: {arrivals: poisson, prompt: 20, answer: 4, rate: 2}\n")
     with pytest.raises(SettingError, match="give one of them a weight"):
@@ -147,7 +147,7 @@ def test_lanes_with_rates_of_their_own_have_no_capacity(tmp_path):
 # -- applying a setting
 
 
-def test_slots_keep_the_room_for_prompts_and_chunks_the_room_for_decoding():
+def test_step_tokens_follow_a_sweep_of_the_slots_or_of_the_chunk():
     policies = strategy_at(chunked_strategy(64), "slots", 4).policies
     assert (policies.join, policies.chunk) == (Continuous(4), Fixed(64))
     assert policies.step_tokens == 4 + 64
@@ -189,12 +189,12 @@ def test_num_blocks_changes_the_runs_and_not_the_measured_budgets(tmp_path):
     assert peaks[0] > 5 * peaks[1]
 
 
-def test_more_slots_take_more_kv_memory_as_far_as_it_fits():
+def test_kv_blocks_grow_with_the_slots_up_to_what_fits():
     blocks = {n: calibration_at(CALIBRATION, "slots", n).num_blocks for n in (4, 16, 20, 64)}
     assert blocks == {4: 2_048, 16: 2_048, 20: 20 * 128, 64: 3_000}
 
 
-def test_the_page_says_how_much_memory_more_slots_have(tmp_path):
+def test_the_page_states_the_kv_memory_of_more_slots(tmp_path):
     wishes = {"seconds": 6.0, "rate": 8.0, "strategies": "continuous-mixed"}
     swept(tmp_path, "slots=16,20", **wishes)
     html = (tmp_path / "sweep.html").read_text()
@@ -251,7 +251,7 @@ def test_a_point_has_the_figures_of_a_single_simulation(ran, tmp_path):
 
 
 @pytest.mark.evidence
-def test_the_json_is_the_same_with_one_worker(ran, tmp_path):
+def test_json_and_page_are_the_same_with_one_worker_and_two(ran, tmp_path):
     swept(tmp_path, "rate=4,10,16", repeat=2, workers=1)
     for name in ("sweep.json", "sweep.html"):
         assert (tmp_path / name).read_bytes() == (ran[0] / name).read_bytes()
@@ -266,7 +266,7 @@ def test_higher_rates_compress_the_arrivals_and_drop_none(ran):
     assert all(each == budgets[0] for each in budgets)
 
 
-def test_the_capacity_is_kept_and_a_slightly_higher_rate_is_not(ran, tmp_path):
+def test_budgets_hold_at_the_capacity_and_break_slightly_above_it(ran, tmp_path):
     found = ran[2]["capacity"]["continuous-chunk-64"]
     assert 0 < found["rate"] < found["broken"] <= 1.02 * found["rate"]
     asked = CompareOptions(seconds=12.0, strategies=FEW, lanes=lanes(tmp_path), repeat=2)
@@ -285,7 +285,7 @@ def test_each_point_and_capacity_is_printed_as_it_is_done(ran):
     assert "The curves are in" in said and "continuous-chunk-64" in said.rpartition(" of 2)")[2]
 
 
-def test_a_capacity_alone_has_a_page_too(tmp_path):
+def test_a_capacity_search_without_a_sweep_has_a_page(tmp_path):
     status, _, plain = swept(tmp_path, capacity=True, strategies="continuous-mixed")
     assert status == 0 and plain["points"] == [] and plain["setting"] == "rate"
     assert plain["lanes"] == ["chat", "voice"]
@@ -294,7 +294,7 @@ def test_a_capacity_alone_has_a_page_too(tmp_path):
     assert "Capacity at 95 %" in html and "Latency of" not in html
 
 
-def test_without_endpoints_a_capacity_is_a_load(tmp_path):
+def test_without_endpoints_the_capacity_is_searched_over_the_load(tmp_path):
     wishes = {"lanes": None, "strategies": "continuous-chunk-64", "seconds": 40.0}
     _, _, plain = swept(tmp_path, capacity=True, **wishes)
     assert plain["setting"] == "load"
@@ -335,7 +335,7 @@ def test_a_capacity_of_too_few_requests_is_no_number_and_says_how_many_it_needs(
     assert more in html and 'class="dots line mark' not in html
 
 
-def test_too_few_requests_are_said_whatever_is_swept(tmp_path):
+def test_a_sweep_of_slots_reports_too_few_requests(tmp_path):
     path = two_a_second(tmp_path, 400)
     wishes = {"lanes": path, "rate": 2.0, "strategies": "continuous-mixed"}
     _, said, _ = swept(tmp_path, "slots=8,16", **wishes)
@@ -344,7 +344,7 @@ def test_too_few_requests_are_said_whatever_is_swept(tmp_path):
 
 
 @pytest.mark.evidence
-def test_drawn_lanes_are_not_judged_by_their_lowest_rate(tmp_path):
+def test_only_the_rates_with_too_few_drawn_requests_are_named(tmp_path):
     path = tmp_path / "drawn.yaml"
     path.write_text("chat: {arrivals: poisson, prompt: 40, answer: 4, budget: {ttft: 900}}\n")
     wishes = {"lanes": path, "strategies": "continuous-mixed", "seconds": 20.0}
@@ -356,8 +356,8 @@ def test_drawn_lanes_are_not_judged_by_their_lowest_rate(tmp_path):
     assert "At rate 16" not in words and "Too few" not in words
 
 
-def test_a_lane_with_a_rate_of_its_own_beside_a_trace_is_judged_by_the_highest_rate(tmp_path):
-    """The same 240 requests of the trace come in 120 or in 15 s, with 60 or 7 of nightly."""
+def test_a_fixed_rate_lane_beside_a_trace_has_too_few_requests_at_the_highest_rate(tmp_path):
+    """The same 240 requests of the trace take 120 s or 15 s, beside 60 or 7 of nightly."""
     path = two_a_second(tmp_path, 400)
     nightly = "nightly: {arrivals: poisson, prompt: 40, answer: 4, rate: 0.5}\n"
     path.write_text(path.read_text() + nightly)
@@ -369,7 +369,7 @@ def test_a_lane_with_a_rate_of_its_own_beside_a_trace_is_judged_by_the_highest_r
 
 
 def two_a_second(folder, count=60):
-    """Lanes of a trace whose first request arrives at once."""
+    """Lanes of a trace with two requests a second, the first at time 0."""
     rows = "".join(f"{at / 2},40,4\n" for at in range(count))
     (folder / "short.csv").write_text(f"arrival_s,input_tokens,output_tokens\n{rows}")
     path = folder / "short.yaml"
@@ -388,7 +388,7 @@ def test_every_rate_has_the_same_requests_whatever_the_traces_own_rate(tmp_path)
     assert "the same 24 at every point" in html
 
 
-def test_points_without_requests_after_the_warm_up_do_not_count(tmp_path):
+def test_points_without_requests_after_the_warm_up_are_in_no_curve(tmp_path):
     """Two requests arrive at once, before a long pause: they are served but not counted."""
     path = pausing(tmp_path)
     wishes = {"lanes": path, "strategies": "continuous-mixed", "rate": 4.0}
@@ -412,7 +412,7 @@ def pausing(folder):
     return path
 
 
-def test_a_simulation_without_requests_is_refused(tmp_path):
+def test_a_simulation_without_requests_after_the_warm_up_is_refused(tmp_path):
     path = pausing(tmp_path)
     for wishes in ({"rate": 4.0}, {"sweep": "rate=2,4"}, {"capacity": True}):
         with pytest.raises(SettingError, match="arrive in the warm-up, which is not"):
@@ -438,7 +438,7 @@ def test_an_endpoint_without_requests_is_not_called_out_of_budget(ran):
     assert cells_of(sweep_page.page(plain), "latency-voice")[1][-2] == "-"
 
 
-def test_an_error_in_a_worker_is_the_commands_error(tmp_path):
+def test_a_workers_error_is_raised_by_the_command_and_its_workers_end(tmp_path):
     path = tmp_path / "many.yaml"
     path.write_text("chat: {arrivals: poisson, prompt: 20, answer: 4}\n")
     before = set(active_children())
@@ -448,7 +448,7 @@ def test_an_error_in_a_worker_is_the_commands_error(tmp_path):
 
 
 def has_ended(workers):
-    """Ask the system: `is_alive` is wrong while another thread is learning of the death."""
+    """Asks the system: `is_alive` is wrong while another thread collects the exit status."""
     ends = {worker.sentinel for worker in workers}
     return set(wait(ends, 0)) == ends
 
@@ -457,14 +457,14 @@ class Ended(Exception):
     """An error that a caller's own `keep` may raise."""
 
 
-def test_stopping_the_command_stops_its_workers():
+def test_an_error_in_keep_stops_the_workers():
     workers, before = set(), set(active_children())
 
     def keep(result):
         workers.update(set(active_children()) - before)
         raise Ended
 
-    with pytest.raises(Ended):  # the second would take an hour
+    with pytest.raises(Ended):  # the second job would take an hour
         run_in_processes(sleep, [("a", 0), ("b", 3_600)], 2, "Jobs", Console(file=StringIO()), keep)
     assert len(workers) == 2 and has_ended(workers)
 
@@ -485,15 +485,13 @@ def test_ctrl_c_keeps_the_points_that_are_done(tmp_path, monkeypatch):
 
 
 def dies_at_8(job):
-    """In the worker: it is killed, as the system does that has no memory left."""
+    """Runs in the worker: at value 8, kills it as a system without memory does."""
     if job.value == 8:
         raise_signal(SIGKILL)
     return simulate_point(job)
 
 
-def test_a_killed_worker_is_said_in_one_line_and_the_points_that_are_done_are_kept(
-    tmp_path, monkeypatch
-):
+def test_a_killed_worker_raises_one_error_and_the_finished_points_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(sweep, "simulate_point", dies_at_8)
     before = set(active_children())
     with pytest.raises(WorkerLostError, match="a worker was killed, perhaps for lack of memory"):
@@ -522,7 +520,7 @@ def test_the_page_is_made_from_the_json_alone_and_says_that_it_is_simulated(ran)
 
 
 def test_tables_show_the_values_of_the_json(ran):
-    """Looked up again, without the package's own choice of columns."""
+    """The expected values are looked up in the JSON, not by the package's own columns."""
     folder, _, plain = ran
     html = (folder / "sweep.html").read_text(encoding="utf-8")
     at = [(name, point) for name in plain["strategies"] for point in plain["points"]]
@@ -574,7 +572,7 @@ def test_the_verdict_names_the_strategies_that_keep_every_budget_cheapest_first(
     assert [row[0] for row in cells_of(html, "capacities")[1:]] == sweep_verdict.ranked(plain)
 
 
-def test_the_verdict_of_another_setting_names_the_values_that_are_kept(tmp_path):
+def test_the_verdict_of_a_slots_sweep_names_the_values_that_keep_the_budgets(tmp_path):
     _, _, plain = swept(tmp_path, "slots=1,16", rate=8.0, strategies="continuous-chunk-64,static")
     worst = dict(sweep_verdict.worst(plain, "continuous-chunk-64"))
     assert worst[16] >= 0.95
@@ -607,7 +605,7 @@ def test_a_wide_sweep_has_a_logarithmic_axis_and_a_single_value_still_has_an_axi
     assert sweep_charts.axis_of([0], "x").share(0) == 0
 
 
-def test_a_sweep_of_another_setting_has_no_capacity_and_no_knee(tmp_path):
+def test_a_sweep_of_slots_has_no_capacity_and_no_knee(tmp_path):
     _, _, plain = swept(tmp_path, "slots=2,16", rate=8.0)
     assert plain["capacity"] == {} and plain["knees"] == {}
     assert [point["value"] for point in plain["points"]] == [2, 16]
@@ -624,7 +622,7 @@ def test_a_file_that_is_no_sweep_is_refused(tmp_path):
         sweep_report.read(tmp_path / "sweep.json")
 
 
-def test_a_capacity_in_words():
+def test_a_capacity_sentence_states_rate_interval_and_doubts():
     good, bad = TriedRate(4.0, {"chat": 1.0}), TriedRate(8.0, {"chat": 0.5, "voice": 0.97})
     none = Capacity(0.0, (0.0, 8.0), (bad,))
     some = Capacity(4.0, (4.0, 8.0), (good, bad))
