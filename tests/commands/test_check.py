@@ -49,7 +49,7 @@ MIXTRAL = MISTRAL | {
 }
 
 
-def test_an_encoder_is_checked_too(tmp_path):
+def test_check_describes_an_encoder_and_agrees_with_loading(tmp_path):
     out = io.StringIO()
     bert = make_encoder(tmp_path / "bert", "bert")
     assert run_check(str(bert), None, None, "", False, Console(file=out, width=80)) == 0
@@ -111,7 +111,7 @@ def test_check_refuses_an_encoder_that_loading_refuses(tmp_path, damage, asked, 
 
 
 def assert_check_refuses(folder, why, dtype="", quantize=""):
-    """By a reason, or by the error that loading raises."""
+    """The check gives a reason that matches, or raises the error that loading raises."""
     out = io.StringIO()
     try:
         precision = with_quantize(dtype, quantize)
@@ -123,7 +123,7 @@ def assert_check_refuses(folder, why, dtype="", quantize=""):
     assert status == 1 and re.search(why, text)
 
 
-def test_lengths_of_an_encoder_s_texts_are_checked(tmp_path):
+def test_lengths_of_an_encoders_texts_are_checked_against_its_context(tmp_path):
     folder = str(make_encoder(tmp_path / "bert", "bert"))
     out = Console(file=io.StringIO())
     assert run_check(folder, 40, None, "bfloat16", False, out) == 0
@@ -155,7 +155,7 @@ def test_lengths_of_an_encoder_s_texts_are_checked(tmp_path):
         ),
     ],
 )
-def test_check_refuses_a_decoder_s_files_that_loading_refuses(copy, files, why):
+def test_check_refuses_a_decoders_files_that_loading_refuses(copy, files, why):
     folder = Path(copy())
     for name, text in files.items():
         (folder / name).parent.mkdir(exist_ok=True)
@@ -224,7 +224,7 @@ def copy(tmp_path):
 
 
 def said(model, *rest, as_json=False):
-    """Run the command; gives the exit status and the text."""
+    """Run the command; return the exit status and the text."""
     out = io.StringIO()
     lengths = rest or (None, None)
     status = run_check(model, *lengths, "", as_json, Console(file=out, width=160))
@@ -232,7 +232,7 @@ def said(model, *rest, as_json=False):
 
 
 def test_check_agrees_with_loading(free):
-    """Loading sees the memory free beside the weights, the check that before loading them."""
+    """Loading sees the memory that is free beside the weights, the check all that is free."""
     verdict = check(None, 100, 28)
     shape, room = verdict.shape, verdict.room
     free(64 * GIB - shape.weights - room.second_head)
@@ -248,7 +248,7 @@ def test_check_agrees_with_loading(free):
     assert shape.tokenizer and shape.chat_template and shape.headers
 
 
-def test_its_blocks_are_those_that_llm_takes_by_default(free):
+def test_check_counts_the_blocks_that_llm_and_a_server_take_by_default(free):
     room = check(None, 100, 28).room
     with LLM() as llm:
         plan = llm.memory
@@ -264,7 +264,7 @@ def tensors(folder):
 
 
 def test_the_largest_batch_fits_and_one_more_does_not(free):
-    """A sampling row takes memory too, so fewer blocks fit with more rows."""
+    """Each sampled row takes memory too, so fewer blocks fit with more rows."""
     free(GIB)
     verdict, config = check(None, 100, 28), read_config(EMBEDDED)
     taken, count = verdict.shape.weights + verdict.room.second_head, verdict.room.batch
@@ -339,7 +339,7 @@ def test_a_model_that_does_not_fit_is_reported(free, monkeypatch):
     status, text = said(None)
     assert status == 1 and "do not fit" in text and "10.4 MiB in bfloat16" in text
     free(1 << 20)
-    for built, taken in ((True, 10.4), (False, 12.4)):  # the tied head is a second copy, or none
+    for built, taken in ((True, 10.4), (False, 12.4)):  # no second copy of the tied head, or one
         monkeypatch.setattr(weight_bytes, "can_be_built", lambda built=built: built)
         assert f"the weights take {taken} MiB, and 1.0 MiB are free" in said(None)[1]
 
@@ -379,8 +379,8 @@ def test_a_given_dtype_is_used(free, monkeypatch):
     )
 
 
-def test_torch_is_not_needed():
-    """A machine without a GPU driver."""
+def test_check_does_not_import_torch_without_a_gpu_driver():
+    """Without DRIVERS, the machine counts as one without a GPU driver."""
     code = "import sys; from headway.commands.check import check;"
     code += "from headway.executor.torch.memory import free_memory as memory;"
     code += "memory.DRIVERS = (); check(None, 1, 1); print('torch' in sys.modules)"

@@ -1,4 +1,4 @@
-"""The whole comparison on the fake executor in virtual time, and its report."""
+"""headway demo on the fake executor in virtual time, and its report."""
 
 import inspect
 import json
@@ -80,7 +80,7 @@ def test_the_verdict_comes_first_then_tables_and_few_notes(ran):
     assert found.tail == 90 and "TTFT p90" in after and "p95" not in after
 
 
-def test_the_demo_takes_a_minute_and_a_quarter_with_its_measurements():
+def test_the_runs_of_the_demo_leave_20_of_75_seconds_for_measurements():
     seconds = inspect.signature(demo_command).parameters["seconds"].default
     assert len(demo.NAMES) * seconds * (1 + DRAIN) <= 55, "20 s of 75 are left for measurements"
 
@@ -132,7 +132,7 @@ def test_the_figures_follow_from_the_rows(ran):
 
 
 def nearest_rank(values, percent):
-    """Computed again from the definition."""
+    """The percentile by its definition, not by the package."""
     enough = len(values) * (1 - percent / 100) >= 5
     return sorted(values)[max(0, -(-len(values) * percent // 100) - 1)] if enough else None
 
@@ -164,7 +164,7 @@ def test_the_report_describes_the_run_without_the_host_name(ran):
         assert strategy["policies"]["join"]["size"] == 16
 
 
-def test_a_paged_memory_that_is_read_gives_the_same_rows(tmp_path):
+def test_an_executor_that_reads_a_paged_memory_gives_the_same_rows(tmp_path):
     machines = fake_testbed(), fake_testbed(real_memory=True)
     paths = [tmp_path / name / "report.json" for name in ("filler", "memory")]
     for machine, path in zip(machines, paths, strict=True):
@@ -175,7 +175,7 @@ def test_a_paged_memory_that_is_read_gives_the_same_rows(tmp_path):
 
 
 class Interrupting(Filler):
-    """Ctrl-C during a step."""
+    """An executor that is interrupted by Ctrl-C during a step."""
 
     left = 10**9
 
@@ -207,7 +207,7 @@ def test_an_unwritable_folder_is_reported_at_once(tmp_path):
         demo.run_demo(None, tmp_path / "file" / "out", 1.0, 0, console())
 
 
-def test_a_demo_without_end_is_refused(tmp_path):
+def test_a_demo_of_infinite_seconds_is_refused(tmp_path):
     with pytest.raises(SettingError, match="--seconds is inf, not a number"):
         demo.run_demo(None, tmp_path, inf, 0, console())
 

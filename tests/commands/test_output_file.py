@@ -9,7 +9,7 @@ from headway.commands.output_file import check_not_input, check_replaceable, is_
 from headway.errors import SettingError
 
 
-def test_an_output_is_no_input_by_whatever_name(tmp_path):
+def test_an_output_never_replaces_an_input_under_any_name(tmp_path):
     given, linked, hard = (tmp_path / name for name in ("given", "linked", "hard"))
     given.write_text("mine")
     linked.symlink_to(given)
@@ -20,7 +20,7 @@ def test_an_output_is_no_input_by_whatever_name(tmp_path):
     check_not_input(tmp_path / "other", "--to", [given])
 
 
-def test_only_a_file_of_its_kind_is_replaced(tmp_path):
+def test_an_output_replaces_only_a_file_of_its_own_kind(tmp_path):
     path = tmp_path / "out"
     check_replaceable(path, "--to", [b"PAR1"], "Parquet")
     for content in (b"", b"PAR1 and more"):
@@ -46,8 +46,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["link", "out"]
 
 
-def test_an_open_descriptor_is_written_itself(tmp_path):
-    """As /dev/stdout is, whether it is a pipe or leads to a file."""
+def test_an_output_to_an_open_descriptor_is_written_in_place(tmp_path):
+    """Like /dev/stdout, whether it is a pipe or leads to a file."""
     reading, writing = os.pipe()
     with (tmp_path / "out").open("w") as file:
         for number in (writing, file.fileno()):

@@ -1,4 +1,4 @@
-"""Small runs with one thing wrong, in virtual time, recorded as a journal has them."""
+"""Small runs in virtual time, each with one fault, recorded as a journal records them."""
 
 from dataclasses import replace
 

@@ -78,7 +78,7 @@ def test_a_healthy_run_hurts_nowhere_and_says_why(cases):
     )
 
 
-def test_too_few_misses_are_said_not_to_be_enough(cases):
+def test_fewer_than_five_misses_are_called_possible_chance(cases):
     evidence = cases("window too long")[0]
     late = [each.row for each in missed_requests(evidence)[:4]]
     found = diagnose(replace(evidence, requests=tuple(late)))
@@ -88,14 +88,14 @@ def test_too_few_misses_are_said_not_to_be_enough(cases):
     )
 
 
-def test_without_a_cost_model_a_neighbour_shows_and_a_drift_is_said_to_be_unknown():
+def test_without_a_cost_model_a_noisy_neighbour_is_found_and_drift_is_unknown():
     evidence, _ = journal_evidence(small_world.neighbour(StepCost()), StepCost())
     found = diagnose(evidence)
     assert found.first.cause == "noisy neighbour"
     assert "drift of the machine" in {each.cause for each in found.not_known}
 
 
-def test_a_fit_recovers_the_prices_of_steps_that_were_not_slowed(cases):
+def test_a_fit_to_slowed_steps_recovers_their_undisturbed_times(cases):
     evidence = cases("noisy neighbour")[0]
     fitted = step_times(replace(evidence, cost=StepCost()))
     given_ = step_times(evidence)
@@ -105,7 +105,7 @@ def test_a_fit_recovers_the_prices_of_steps_that_were_not_slowed(cases):
     assert ratios[9 * len(ratios) // 10] == pytest.approx(1, abs=0.1)
 
 
-def test_too_few_steps_are_no_evidence_of_time(cases):
+def test_too_few_steps_leave_causes_in_step_times_unknown(cases):
     evidence = cases("drift of the machine")[0]
     found = diagnose(replace(evidence, steps=evidence.steps[:20], features=evidence.features[:20]))
     unknown = {each.cause: each.why for each in found.not_known}
@@ -113,11 +113,11 @@ def test_too_few_steps_are_no_evidence_of_time(cases):
     assert found.first is None or found.first.cause not in unknown
 
 
-# -- who counts
+# -- which requests count
 
 
 def ended(cases, finish, lane=CHAT, every=10, below=6):
-    """A healthy run of which six of ten ended like this, without a token."""
+    """Diagnosis of a healthy run of which six of ten requests ended like this, without a token."""
     evidence = cases("healthy")[0]
     rows = [
         replace(row, finish=finish, lane=lane.name, budget=lane.budget, first_token=NEVER)
@@ -129,7 +129,7 @@ def ended(cases, finish, lane=CHAT, every=10, below=6):
 
 
 @pytest.mark.parametrize("lane", [CHAT, OFFLINE])
-def test_a_server_that_refuses_or_fails_hurts(cases, lane):
+def test_a_run_with_many_refused_or_failed_requests_hurts(cases, lane):
     refused, failed = (ended(cases, each, lane) for each in (Finish.REFUSED, Finish.ERROR))
     assert refused.hurts and failed.hurts and not refused.findings
     assert (refused.offered, refused.refused, failed.failed) == (150, 90, 90)
@@ -139,12 +139,12 @@ def test_a_server_that_refuses_or_fails_hurts(cases, lane):
     assert not ended(cases, Finish.REFUSED, lane, every=50, below=1).hurts
 
 
-def test_who_missed_a_deadline_of_its_own_counts_in_a_lane_without_limits(cases):
+def test_an_expired_request_counts_as_missed_in_a_lane_without_limits(cases):
     found = ended(cases, Finish.EXPIRED, OFFLINE)
     assert (found.offered, found.missed, found.attainment) == (150, 90, pytest.approx(0.4))
 
 
-def test_who_was_cancelled_before_a_token_is_not_said_to_have_met_its_limit(cases):
+def test_a_request_cancelled_before_its_first_token_is_not_counted(cases):
     patient = replace(CHAT, budget=Budget(ttft=60 * SECOND))
     found = ended(cases, Finish.CANCELLED, patient)
     said = DiagnosisReport(found, "")
@@ -154,7 +154,7 @@ def test_who_was_cancelled_before_a_token_is_not_said_to_have_met_its_limit(case
     assert DiagnosisReport(all_of_them, "").sentence.startswith("Nothing is known to hurt")
 
 
-def test_requests_that_are_late_when_the_journal_ends_are_missed(tmp_path):
+def test_unfinished_requests_already_late_when_the_journal_ends_are_missed(tmp_path):
     crowd = [Request(f"c{n}", (n + 1,) * 200, 200, n * 5 * MS, "chat") for n in range(200)]
     whole = small_world.recorded(crowd)
     records = tuple(each for each in whole.records if each.now < 1_500 * MS)
@@ -171,7 +171,7 @@ def test_requests_that_are_late_when_the_journal_ends_are_missed(tmp_path):
 
 
 @pytest.mark.parametrize("gap", [0, 1_000])
-def test_what_comes_at_one_moment_is_a_burst_with_a_rate_that_can_be(gap):
+def test_requests_that_arrive_at_one_moment_are_a_burst_with_a_finite_peak(gap):
     recording = small_world.recorded(
         [Request(f"c{n}", (n + 1,) * 100, 24, n * gap, "chat") for n in range(200)]
     )
@@ -180,11 +180,11 @@ def test_what_comes_at_one_moment_is_a_burst_with_a_rate_that_can_be(gap):
     assert "0 ns of work usually come and 34.9 s at the peak" in first.evidence[1]
 
 
-# -- what only the server's edges know
+# -- causes outside the engine
 
 
 def quick(cases):
-    """Evidence of a healthy run, and its ids."""
+    """Evidence of a healthy run, and the ids of its requests."""
     evidence = cases("healthy")[0]
     return evidence, [row.id for row in evidence.requests]
 
@@ -197,8 +197,8 @@ def test_a_slow_client_is_named_although_every_answer_was_in_time(cases):
     assert found.missed == 50
 
 
-def test_a_short_answer_that_took_longer_to_send_has_no_slow_client(cases):
-    """Its last byte leaves a few milliseconds after its last token, whoever reads it."""
+def test_a_last_byte_some_milliseconds_after_the_last_token_is_no_slow_client(cases):
+    """Any last byte leaves a few milliseconds after the last token, whatever the client."""
     evidence, ids = quick(cases)
     rows = tuple(replace(row, finished=row.arrived + 2 * MS) for row in evidence.requests)
     rows = tuple(replace(row, budget=Budget()) for row in rows)
@@ -206,8 +206,8 @@ def test_a_short_answer_that_took_longer_to_send_has_no_slow_client(cases):
     assert found.missed == 0 and not found.hurts
 
 
-def test_a_slow_upload_is_no_window(cases):
-    """Each request comes 700 ms before the engine has it, and nothing else runs."""
+def test_a_slow_upload_is_not_taken_for_a_window_too_long(cases):
+    """Each request arrives 700 ms before the engine has it, and nothing else runs."""
     recording = small_world.recorded(small_world.chats(40, 2 * SECOND))
     early = tuple(
         replace(
@@ -226,8 +226,8 @@ def test_a_slow_upload_is_no_window(cases):
     assert found.missed == 40 and "window too long" not in {each.cause for each in found.findings}
 
 
-def test_a_grammar_that_takes_long_is_named(cases):
-    """Every third request comes 600 ms before the engine has it."""
+def test_a_slow_grammar_compile_is_named(cases):
+    """Every third request arrives 600 ms before the engine has it."""
     evidence, ids = quick(cases)
     slow = frozenset(ids[::3])
     rows = tuple(
@@ -240,7 +240,7 @@ def test_a_grammar_that_takes_long_is_named(cases):
     assert "grammar compile" not in {each.cause for each in plain.findings}
 
 
-def test_the_first_limit_that_was_missed_counts(cases):
+def test_a_missed_request_counts_against_its_first_missed_limit(cases):
     row = cases("healthy")[0].requests[0]
     budget = replace(CHAT.budget, queue=1 * MS, ttft=2 * MS, tpot=3 * MS, e2e=4 * MS)
     row = replace(
@@ -269,7 +269,7 @@ def test_the_first_limit_that_was_missed_counts(cases):
     st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(-9, 9)), max_size=9),
     st.lists(st.integers(-5, 99), min_size=3, max_size=3),
 )
-def test_a_timeline_adds_up(spans, times):
+def test_the_parts_of_a_timeline_add_up_to_the_whole(spans, times):
     at, listed = 0, []
     for gap, length, amount in spans:
         listed.append((at + gap, at + gap + length, float(amount)))
@@ -290,20 +290,20 @@ def test_a_delay_begins_where_the_line_was_last_empty():
     assert [line.before(time, -1) for time in (9, 10, 25, 39, 40)] == [-1, 10, 20, 20, 40]
 
 
-def test_a_slowness_lasts_if_it_reaches_to_the_end(cases):
+def test_a_slowness_lasts_if_it_reaches_the_end_of_the_run(cases):
     evidence, _, _ = cases("drift of the machine")
     times, steps = circumstances(evidence).times, evidence.steps
     assert SlowSteps.of(steps, times).lasts
     assert not SlowSteps.of(cases("healthy")[0].steps, step_times(cases("healthy")[0])).lasts
 
 
-def test_every_snippet_of_headway_yaml_is_taken_by_the_server(cases):
+def test_every_advised_headway_yaml_snippet_is_accepted_by_the_server(cases):
     checked = 0
     for cause in FAULTS:
         for finding in cases(cause)[2].findings:
             try:
                 plain = yaml.safe_load(finding.trial.snippet)
-            except yaml.YAMLError:  # for a proxy, or a shell
+            except yaml.YAMLError:  # a snippet for a proxy or a shell
                 continue
             if not isinstance(plain, dict) or not {"engine", "lanes", "server"} & set(plain):
                 continue
@@ -324,7 +324,7 @@ def test_every_snippet_of_headway_yaml_is_taken_by_the_server(cases):
 
 
 @pytest.mark.parametrize("cause", ["window too long", "slot starvation by a lane"])
-def test_replay_says_what_the_change_would_do(cases, cause):
+def test_replay_predicts_the_gain_of_the_advised_change(cases, cause):
     evidence, rerun, found = cases(cause)
     said = replayed(found.first.trial, rerun, evidence.cost, is_fitted=False)
     assert isinstance(said, Replayed)
@@ -334,8 +334,8 @@ def test_replay_says_what_the_change_would_do(cases, cause):
 
 
 @pytest.mark.parametrize("cause", ["slot starvation by a lane", "burst", "overload"])
-def test_what_is_simulated_is_what_is_printed(cases, cause):
-    """At twice the slots that a strategy of that name has in a comparison."""
+def test_replay_simulates_the_settings_that_are_printed(cases, cause):
+    """The run has twice the slots that a comparison gives a strategy of that name."""
     evidence = replace(cases(cause)[0], policies=replace(USUAL, join=Continuous(32)))
     trial = diagnose(evidence).first.trial
     plain = yaml.safe_load(trial.snippet)
@@ -354,8 +354,8 @@ def test_what_is_simulated_is_what_is_printed(cases, cause):
         assert found.policies == rerun.recording.settings.policies
 
 
-def test_a_lane_s_own_window_is_printed_as_it_is_simulated():
-    """It goes before the strategy's window, which alone would change nothing."""
+def test_a_lanes_own_window_is_printed_as_it_is_simulated():
+    """A lane's window overrides the strategy's, so a change of the latter alone has no effect."""
     plain = {
         "lanes": {"chat": {"ttft": "500ms", "window": "3s"}},
         "engine": {"slots": 16, "strategy": {"join": "dynamic", "order": "first-come"}},
@@ -374,8 +374,8 @@ def test_a_lane_s_own_window_is_printed_as_it_is_simulated():
     assert served.windows["chat"] == simulated.window == 125 * MS and not simulated.windows
 
 
-def test_replay_says_of_how_many_answers_the_journal_has_only_the_beginning():
-    """Whoever expired in line has no recorded tokens, so that no change seems to help."""
+def test_replay_counts_the_answers_that_the_journal_holds_only_in_part():
+    """A request that expired while waiting has no recorded tokens: no change seems to help it."""
     lane = replace(CHAT, budget=replace(CHAT.budget, queue=SECOND // 2))
     requests = [
         replace(each, start_by=each.arrived + SECOND // 2, end_by=each.arrived + SECOND // 2)
@@ -390,13 +390,13 @@ def test_replay_says_of_how_many_answers_the_journal_has_only_the_beginning():
     assert f"only the beginning of {expired} answers, which count as missed" in said.words
 
 
-def test_a_change_that_makes_things_worse_is_said_to():
+def test_a_change_that_makes_things_worse_is_called_worse():
     said = Replayed({"a": 0.9, "b": 0.5}, {"a": 0.8, "b": 0.6}, {"a": 30, "b": 10}, "")
     assert said.is_worse and "makes things worse" in said.words
 
 
-def test_a_change_that_makes_things_worse_is_not_printed(cases):
-    """Where the machine is busy, it has no time for more steps."""
+def test_a_change_that_makes_things_worse_is_not_advised(cases):
+    """A busy machine has no time for the extra steps of a smaller chunk."""
     evidence, rerun, found = cases("long prompts blocking")
     said = replayed(found.first.trial, rerun, evidence.cost, is_fitted=False)
     assert said.is_worse and DiagnosisReport(found, said).as_json["replay"]["is_worse"]
@@ -407,8 +407,8 @@ def test_a_change_that_makes_things_worse_is_not_printed(cases):
 
 
 @pytest.mark.parametrize("big", [3, 5])
-def test_a_lack_of_blocks_that_long_prompts_make_worse_leaves_the_slots_in_use(big):
-    """While one of them runs, nearly nothing runs beside it: that is not what memory is for."""
+def test_kv_thrash_by_long_prompts_advises_a_quarter_of_the_slots_at_least(big):
+    """Almost nothing runs beside a long prompt, so the mean number of running sequences is low."""
     long = [
         Request(f"big{n}", (10**6 + n,) * 1_250, 24, (3 + 3 * n) * SECOND, "chat")
         for n in range(big)
@@ -468,7 +468,7 @@ def test_the_command_reads_a_report_and_says_what_it_lacks(cases, tmp_path):
     assert {"slow client", "grammar compile"} <= {each["cause"] for each in plain["not_known"]}
 
 
-def test_the_command_wants_one_source_and_options_that_go_with_it():
+def test_the_command_refuses_several_sources_and_options_of_another_source():
     for arguments, words in (
         ((), "name one source"),
         (("--journal", "a", "--url", "http://b"), "name one source"),
@@ -503,7 +503,7 @@ METRICS = 'headway_steps_total{model_name="a",engine="0"} 3\n'
         ({"/metrics": METRICS, "/v1/lanes": '{"data": []}'}, "has no lane of a for this key"),
     ],
 )
-def test_whatever_answers_instead_of_a_server_is_one_line(said, why):
+def test_a_url_that_is_not_of_a_headway_server_is_refused_with_the_reason(said, why):
     class Site(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)
@@ -530,8 +530,8 @@ def metrics(lines):
 
 @pytest.fixture
 def two_models(monkeypatch):
-    """The answers of a server with the models one and two, each healthy, with budgets of its own;
-    three requests were refused before it was known which they mean."""
+    """The answers of a server with two healthy models, `one` with limits and `two` without. Three
+    requests were refused before their model was known."""
     budget = {"ttft": 500.0, "tpot": 50.0, "e2e": None, "queue": None}
     said = {
         "/v1/lanes": json.dumps(
@@ -591,7 +591,7 @@ def live(before, after):
     return server_diagnosis(look(**before), look(**after), 10.0, "a server")
 
 
-def test_a_live_server_whose_requests_wait_for_a_window():
+def test_a_live_server_whose_time_goes_into_waiting_has_a_window_too_long():
     held = "headway_step_seconds_total__kind_is_waiting"
     late = "headway_requests_total__outcome_is_late"
     found = live({held: 5.0, late: 2.0}, {held: 11.0, late: 9.0})
@@ -600,7 +600,7 @@ def test_a_live_server_whose_requests_wait_for_a_window():
     assert "as far as counters show" in DiagnosisReport(found, "").sentence
 
 
-def test_a_live_server_one_of_whose_lanes_takes_the_slots():
+def test_a_live_lane_that_holds_every_slot_is_diagnosed_as_slot_starvation():
     after = {
         "headway_batch_slots": 8.0,
         "headway_active_sequences__lane_is_bulk": 8.0,
@@ -617,12 +617,12 @@ def test_a_live_server_one_of_whose_lanes_takes_the_slots():
 
 
 def counts(good, late, lane="chat"):
-    """Counters of requests that ended so."""
+    """Counters of good and of late requests of a lane."""
     name = f"headway_requests_total__lane_is_{lane}__outcome_is"
     return {f"{name}_good": good, f"{name}_late": late}
 
 
-def test_a_live_server_without_requests_is_not_said_to_be_healthy():
+def test_a_live_server_without_requests_is_not_called_healthy():
     found = live({}, {})
     assert not found.hurts and DiagnosisReport(found, "").sentence == (
         "Nothing is known to hurt: no request ended between the two looks."
@@ -637,7 +637,7 @@ def test_a_live_server_where_nothing_hurts_gets_no_advice():
     assert [each.cause for each in live({}, counts(5.0, 5.0) | lost).findings] == ["KV thrash"]
 
 
-def test_slots_of_a_live_server_are_of_all_its_steps_and_not_of_one_moment():
+def test_advised_slots_of_a_live_server_follow_all_its_steps_not_one_moment():
     """At the second look nothing runs."""
     after = counts(50.0, 50.0) | {
         "vllm:num_preemptions_total": 30.0,
@@ -656,7 +656,7 @@ def test_slots_of_a_live_server_are_of_all_its_steps_and_not_of_one_moment():
 
 
 @pytest.mark.parametrize("kind, cause", [("decode", "batch too large"), ("mixed", "long prompts")])
-def test_a_few_slow_steps_of_a_live_server_are_chance(kind, cause):
+def test_fewer_than_20_slow_steps_of_a_live_server_are_no_finding(kind, cause):
     def asked(count, lane="chat"):
         name, of = "headway_step_duration_seconds", f"__kind_is_{kind}__rows_is_64"
         return live(
@@ -692,7 +692,7 @@ def stored(row, **stages):
     }  # fmt: skip
 
 
-def test_stored_rows_are_the_same_requests(cases):
+def test_stored_rows_are_read_back_as_the_same_requests(cases):
     evidence = cases("healthy")[0]
     rows = [stored(row, tokenizing=3, inbox=4, sending=5) for row in evidence.requests]
     found = ledger_evidence(rows, evidence.lanes, "the store")
@@ -717,8 +717,8 @@ def test_stored_rows_name_a_slow_client_and_leave_out_lanes_that_are_gone(cases)
     assert ledger_evidence(rows, {}, "").requests == ()
 
 
-def test_a_choice_that_waited_for_its_siblings_has_no_slow_client(cases):
-    """The stage `delivery` of a choice lasts until the last one of its call has ended."""
+def test_a_choice_that_waited_for_its_siblings_is_no_slow_client(cases):
+    """The stage `delivery` of a choice lasts until the last choice of its call has ended."""
     evidence = cases("healthy")[0]
     rows = [stored(row, delivery=9 * SECOND, sending=1 * MS) for row in evidence.requests]
     found = ledger_evidence(rows, evidence.lanes, "")
@@ -726,7 +726,7 @@ def test_a_choice_that_waited_for_its_siblings_has_no_slow_client(cases):
     assert not diagnose(found).hurts
 
 
-def test_the_cost_model_of_the_small_world_is_what_the_worlds_ran_with(cases):
+def test_the_steps_of_a_healthy_small_world_take_what_its_cost_model_predicts(cases):
     evidence = cases("healthy")[0]
     priced = [COST.predict(each) for each in evidence.features]
     assert priced == [row.nanoseconds for row in evidence.steps]

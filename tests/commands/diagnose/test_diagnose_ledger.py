@@ -42,8 +42,8 @@ ENGINE = {"slots": 16, "strategy": {"join": "dynamic", "window": "600ms"}}
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
 def where(request, tmp_path_factory):
-    """A ledger, with the versions of its configuration, that a server has written: all of its
-    requests waited for a group that was never full."""
+    """A ledger, with the versions of the configuration, written by a server. All its requests
+    waited for a group that was never full."""
     if request.param == "sqlite":
         store = str(tmp_path_factory.mktemp("ledger") / "ledger.db")
         written(store)
@@ -78,7 +78,7 @@ def run(*arguments):
     return CliRunner().invoke(app, ["diagnose", *map(str, arguments)])
 
 
-def test_a_window_that_is_too_long_is_found_in_a_store(where):
+def test_a_window_that_is_too_long_is_found_in_a_stored_ledger(where):
     said = run("--ledger", where, "--json")
     found = json.loads(said.stdout)
     assert said.exit_code == 1 and found["cause"] == "window too long"
@@ -98,14 +98,14 @@ def test_a_window_that_is_too_long_is_found_in_a_store(where):
     assert text.startswith("Likely cause: window too long.") and f"{ASKED} requests" in text
 
 
-def test_lanes_of_a_file_go_before_those_of_the_store(where, tmp_path):
+def test_lanes_of_a_config_file_override_those_of_the_store(where, tmp_path):
     file = tmp_path / "headway.yaml"
     file.write_text(yaml.safe_dump({"lanes": {"chat": {"ttft": "1h"}, "bulk": {}}}))
     said = run("--ledger", where, "--config", file, "--json")
     assert said.exit_code == 0 and not json.loads(said.stdout)["hurts"]
 
 
-def test_requests_of_lanes_that_the_file_does_not_have_are_said(where, tmp_path):
+def test_requests_of_lanes_missing_from_the_config_file_are_counted_as_left_out(where, tmp_path):
     file = tmp_path / "headway.yaml"
     file.write_text(yaml.safe_dump({"lanes": {"batch": {"ttft": "1s"}}}))
     refused = run("--ledger", where, "--config", file).exception
@@ -128,7 +128,7 @@ def test_requests_of_lanes_that_the_file_does_not_have_are_said(where, tmp_path)
         database.close()
 
 
-def test_a_store_says_what_it_lacks(tmp_path):
+def test_a_store_without_versions_or_requests_says_what_it_lacks(tmp_path):
     store = str(tmp_path / "ledger.db")
     Database(store).close()
     refused = run("--ledger", store).exception
@@ -148,7 +148,7 @@ def test_a_store_says_what_it_lacks(tmp_path):
     assert "there is no model 'other'; there are" in str(refused)
 
 
-def test_of_several_models_one_is_named_and_other_runs_are_left_out(where):
+def test_a_ledger_of_several_models_needs_a_model_and_uses_its_latest_run(where):
     reader, database = LedgerReader(where), Database(where)
     with reader.begin() as connection:
         row = dict(connection.execute(REQUESTS.select().limit(1)).one()._mapping)
@@ -170,8 +170,8 @@ def test_of_several_models_one_is_named_and_other_runs_are_left_out(where):
         database.close()
 
 
-def test_a_version_that_was_never_in_force_decides_nothing(where):
-    """One that was only proposed, and another model's file."""
+def test_a_version_that_was_never_in_force_is_not_used(where):
+    """One version was only proposed, and the other is of another model's file."""
     reader, database = LedgerReader(where), Database(where)
     with reader.begin() as connection:
         first = dict(connection.execute(VERSIONS.select().limit(1)).one()._mapping)
@@ -197,13 +197,13 @@ def test_a_version_that_was_never_in_force_decides_nothing(where):
     assert {row.budget.ttft for row in found.requests if row.lane == "chat"} == {50 * MS}
 
 
-def test_any_number_of_minutes_is_taken_and_no_more_than_a_number(where):
+def test_any_finite_number_of_minutes_is_accepted(where):
     refused = run("--ledger", where, "--minutes", "inf").exception
     assert isinstance(refused, SettingError) and "--minutes is inf" in str(refused)
     assert run("--ledger", where, "--minutes", "1e14", "--json").exit_code == 1
 
 
-def test_options_of_a_ledger_go_with_one():
+def test_ledger_options_without_a_ledger_are_refused():
     for arguments in (
         ("--url", "http://b", "--config", "c"),
         ("--journal", "a", "--minutes", "5"),
@@ -212,12 +212,11 @@ def test_options_of_a_ledger_go_with_one():
         assert isinstance(refused, SettingError) and "go with --ledger" in str(refused)
 
 
-# -- what stored rows are enough for
+# -- what stored rows suffice for
 
 
 def rows_of(evidence, stage):
-    """The evidence's requests as a store has them. Whoever waited for longer than a step did so in
-    this stage."""
+    """The evidence's requests as a store has them. A wait of more than 20 ms is in this stage."""
     rows = []
     for row in evidence.requests:
         started = row.finished if row.first_scheduled == NEVER else row.first_scheduled
@@ -258,7 +257,7 @@ def minute(number, account, lane="", **counts):
     return {"minute": number, "account": str(account), "lane": lane, **values}
 
 
-def test_minutes_that_are_full_tell_an_overload_without_a_cost_model():
+def test_full_minutes_show_an_overload_without_a_cost_model():
     evidence, _ = journal_evidence(small_world.overload(), StepCost())
     rows, slots = rows_of(evidence, "queue.slots"), evidence.policies.slots
 
@@ -280,8 +279,8 @@ def test_minutes_that_are_full_tell_an_overload_without_a_cost_model():
     assert asked(slots // 2, 0) is None and asked(slots, MINUTE // 4) is None
 
 
-def test_slots_for_the_memory_are_those_of_the_minutes_that_it_was_short_in():
-    """Of an hour with two sequences, the last minutes had sixty."""
+def test_advised_slots_follow_the_minutes_in_which_blocks_were_short():
+    """For 59 minutes two sequences run, and in the last two minutes sixty."""
     evidence, _ = journal_evidence(FAULTS["KV thrash"](), StepCost())
     rows, busy = rows_of(evidence, "queue.blocks"), 59 * MINUTE
     rows = [each | {"arrived": busy + each["arrived"]} for each in rows]
@@ -303,7 +302,7 @@ def test_slots_for_the_memory_are_those_of_the_minutes_that_it_was_short_in():
     assert slots(400) == 100, "a quarter is the least"
 
 
-def test_a_group_held_requests_only_where_it_had_places_left():
+def test_a_window_is_blamed_only_if_groups_had_free_places():
     evidence, _ = journal_evidence(small_world.window(), StepCost())
     rows, slots = rows_of(evidence, "queue.group"), evidence.policies.slots
 
@@ -327,7 +326,7 @@ def test_each_request_has_the_budget_of_its_version():
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 9)), max_size=9), st.integers(0, 40))
-def test_a_line_of_waits_was_last_empty_when_nobody_waited(waits, time):
+def test_a_waiting_line_was_last_empty_when_nobody_waited(waits, time):
     spans = [(begin, begin + length) for begin, length in waits]
     found = WaitingLine(spans).before(time, -1)
     assert found <= time
@@ -336,7 +335,7 @@ def test_a_line_of_waits_was_last_empty_when_nobody_waited(waits, time):
         assert any(begin <= moment < end for begin, end in spans), "somebody waited ever since"
 
 
-def test_every_rule_answers_or_says_that_it_cannot():
+def test_a_healthy_ledger_does_not_hurt_and_some_rules_can_answer():
     evidence, _ = journal_evidence(small_world.healthy(), StepCost())
     found = diagnose(ledger_evidence(rows_of(evidence, "queue.slots"), evidence.lanes, ""))
     assert {each.cause for each in found.not_known} < {rule.cause for rule in RULES}

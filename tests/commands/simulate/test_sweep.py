@@ -235,7 +235,7 @@ def test_the_knee_skips_missing_values_and_is_near_the_rate_before_an_infinite_o
 # -- simulating in processes
 
 
-def test_a_point_has_the_figures_of_a_single_simulation(ran, tmp_path):
+def test_a_sweep_point_has_the_figures_of_a_single_simulation(ran, tmp_path):
     status, _, _ = simulated(tmp_path, rate=10.0, repeat=2, strategies=FEW)
     found = Analysis(read(tmp_path / "report.json"))
     point = next(each for each in ran[2]["points"] if each["value"] == 10)
@@ -583,7 +583,7 @@ def test_the_verdict_of_a_slots_sweep_names_the_values_that_keep_the_budgets(tmp
     assert cells_of(html, "capacities")[0] == ["strategy", "", "1", "16"]
 
 
-def test_lines_are_drawn_where_the_json_says(ran):
+def test_chart_lines_are_drawn_at_the_values_of_the_json(ran):
     plain = ran[2]
     series = {name: f"s{n}" for n, name in enumerate(plain["strategies"])}
     sure = [each for each in plain["capacity"].values() if each["enough"] and each["rate"]]

@@ -1,6 +1,6 @@
-"""headway tune at its end: the recommended settings on the live model, beside the simulation.
+"""The live check of headway tune: the recommended settings on the live model and simulated.
 
-The fake executor on a virtual clock stands for the live model.
+The fake executor on a virtual clock replaces the live model.
 """
 
 import json
@@ -39,7 +39,7 @@ def few(monkeypatch):
 
 
 def tuned(folder, monkeypatch, cost=COST, calibration=OURS, **wishes):
-    """Run it on a live model with these step times; the exit status, the output, the JSON."""
+    """Tune with these live step times; return the status, the output, the JSON and each load."""
     loaded = []
 
     def load(calibration, model, slots):
@@ -59,7 +59,7 @@ def tuned(folder, monkeypatch, cost=COST, calibration=OURS, **wishes):
     return status, screen.file.getvalue(), json.loads(evidence.read_text()), loaded
 
 
-def test_a_model_that_is_as_simulated_keeps_what_was_found(tmp_path, few, monkeypatch):
+def test_a_live_model_as_fast_as_simulated_confirms_the_settings(tmp_path, few, monkeypatch):
     status, said, found, loaded = tuned(tmp_path, monkeypatch)
     live = found["live"]
     assert (status, live["kept"], len(loaded)) == (0, True, 1)
@@ -77,7 +77,7 @@ def test_a_model_that_is_as_simulated_keeps_what_was_found(tmp_path, few, monkey
     read_back(tmp_path / "headway.yaml")
 
 
-def test_a_model_that_is_slower_is_said_to_break_its_lanes(tmp_path, few, monkeypatch):
+def test_a_slower_live_model_is_reported_to_break_its_lanes(tmp_path, few, monkeypatch):
     slow = StepCost.of(30_000_000, per_token=1_000_000, per_pair=20)
     monkeypatch.setattr(Neighbours, "cores", lambda self: 0.0)
     status, said, found, _ = tuned(tmp_path, monkeypatch, slow)
@@ -87,7 +87,7 @@ def test_a_model_that_is_slower_is_said_to_break_its_lanes(tmp_path, few, monkey
 
 
 @pytest.mark.evidence
-def test_the_search_is_the_same_with_and_without_it(tmp_path, few, monkeypatch):
+def test_the_search_is_the_same_with_and_without_the_live_check(tmp_path, few, monkeypatch):
     one, two = tmp_path / "one", tmp_path / "two"
     one.mkdir(), two.mkdir()
     _, _, live, _ = tuned(one, monkeypatch, requests=10)
@@ -111,12 +111,12 @@ def test_the_baseline_is_first_come_or_else_the_servers_default():
     assert served(default, {"server's default": default}) == {"recommended": default}
 
 
-def test_at_a_given_rate_that_rate_is_served(tmp_path, few, monkeypatch):
+def test_a_given_rate_is_the_rate_of_the_live_check(tmp_path, few, monkeypatch):
     _, _, found, _ = tuned(tmp_path, monkeypatch, rate=8.0)
     assert found["live"]["rate"] == 8.0
 
 
-def test_a_given_rate_that_is_not_kept_is_named(tmp_path, few, monkeypatch):
+def test_a_given_rate_that_breaks_a_lane_is_not_checked_live(tmp_path, few, monkeypatch):
     def overloaded(self, search, candidates, rate):
         scores = search.scores(candidates, 5_000.0, tuning.HELD_OUT)
         return {each: Rated.of(score) for each, score in scores.items()}
@@ -128,7 +128,7 @@ def test_a_given_rate_that_is_not_kept_is_named(tmp_path, few, monkeypatch):
     assert f"Not checked live: {why_not}." in said
 
 
-def test_a_model_that_does_not_load_leaves_the_settings(tmp_path, few, monkeypatch):
+def test_a_model_that_does_not_load_leaves_the_settings_unchecked(tmp_path, few, monkeypatch):
     status, said, found, _ = tuned(
         tmp_path, monkeypatch, HeadwayError("no room for it"), requests=10
     )
@@ -136,14 +136,14 @@ def test_a_model_that_does_not_load_leaves_the_settings(tmp_path, few, monkeypat
     assert "Not checked live: no room for it." in said
 
 
-def test_an_interrupted_check_leaves_the_settings_and_says_so(tmp_path, few, monkeypatch):
+def test_an_interrupted_live_check_keeps_the_settings_and_says_so(tmp_path, few, monkeypatch):
     status, said, found, _ = tuned(tmp_path, monkeypatch, KeyboardInterrupt(), requests=10)
     assert status == 130 and "were not checked live" in said
     assert found["live"] == {"why_not": "it was broken off"}
     assert "capacity" in found["held_out"]["recommended"]
 
 
-def test_when_there_is_no_model_to_check_the_reason_is_said(monkeypatch):
+def test_the_reason_against_a_live_check_is_stated(monkeypatch):
     monkeypatch.setattr("headway.commands.tune.live_check.describe_machine", lambda: HERE)
     assert why_not_live(OURS, None) == ""
     other = replace(OURS, model="other")
@@ -158,7 +158,7 @@ def test_when_there_is_no_model_to_check_the_reason_is_said(monkeypatch):
     assert "headway[torch]" in why_not_live(OURS, None)
 
 
-def test_a_run_beside_other_work_refutes_nothing():
+def test_a_live_check_beside_busy_processes_refutes_nothing():
     found = Attained("budgets", {"chat": 1.0}, {"chat": 0.5}, {"chat": 90})
     alone = LiveCheck("", 5.0, 20.0, {"recommended": found}, 0.3)
     assert alone.is_refuted and alone.about.endswith(

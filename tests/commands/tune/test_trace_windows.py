@@ -1,4 +1,4 @@
-"""Windows of recorded traffic: apart, equally many arrivals each, and from their own zero."""
+"""Windows of recorded traffic: disjoint, equally many arrivals each, each from time 0 on."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def test_windows_share_no_request_and_begin_at_zero(count, parts, requests):
         assert numbers == list(range(1, count + 1))
 
 
-def test_an_endpoint_has_its_share_of_the_requests_and_drawn_ones_stay_as_they_are():
+def test_a_recorded_endpoint_gets_its_share_and_drawn_traffic_is_unchanged():
     drawn = EndpointTraffic(
         Endpoint("voice", "", "", 0), ArrivalProcess(Lengths(1, 1), Lengths(1, 1))
     )

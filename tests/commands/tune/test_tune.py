@@ -53,7 +53,7 @@ def few(monkeypatch):
 
 
 def tuned(folder, **wishes):
-    """Run it; gives the exit status, the output, and the options."""
+    """Tune; return the exit status, the output, and the options."""
     cost = folder / "cost.json"
     if not cost.exists():
         write_cost_file(CALIBRATION, cost)
@@ -70,7 +70,7 @@ def site(*given, windows=None):
 # -- the whole command
 
 
-def test_what_is_written_is_what_was_found_and_a_server_takes_it(tmp_path, few):
+def test_the_written_configuration_is_the_one_found_and_a_server_reads_it(tmp_path, few):
     status, said, options = tuned(tmp_path)
     assert status == 0
     text = options.out.read_text()
@@ -88,7 +88,7 @@ def test_what_is_written_is_what_was_found_and_a_server_takes_it(tmp_path, few):
     assert found["vllm"]["arguments"].startswith(f"--max-num-seqs {config.engine.slots} ")
 
 
-def test_a_link_to_the_settings_stays_a_link(tmp_path, few):
+def test_an_output_that_is_a_symlink_stays_a_symlink(tmp_path, few):
     (tmp_path / "kept.yaml").write_text(FIRST_LINE)
     (tmp_path / "headway.yaml").symlink_to("kept.yaml")
     _, _, options = tuned(tmp_path, requests=10)
@@ -96,7 +96,7 @@ def test_a_link_to_the_settings_stays_a_link(tmp_path, few):
     assert list(read_back(tmp_path / "kept.yaml").lanes) == ["chat", "voice"]
 
 
-def test_what_it_is_compared_with_has_no_more_slots_than_the_cost_file():
+def test_the_baselines_have_no_more_slots_than_the_cost_file():
     for most, slots in ((8, 8), (64, 32)):
         made = SimpleNamespace(site=site(), most_slots=most)
         assert {each.slots for each in tuning.Tuning.others.fget(made).values()} == {slots}
@@ -118,7 +118,7 @@ def test_the_number_of_processes_does_not_change_the_answer(tmp_path, few):
     assert bodies[0] == bodies[1]
 
 
-def test_at_a_given_rate_the_cheapest_that_keeps_every_lane_is_taken(tmp_path, few):
+def test_tuning_at_a_given_rate_reports_the_cost_and_too_few_requests(tmp_path, few):
     status, said, options = tuned(tmp_path, rate=8.0)
     found = json.loads(options.json.read_text())
     held = found["held_out"]["recommended"]
@@ -128,7 +128,7 @@ def test_at_a_given_rate_the_cheapest_that_keeps_every_lane_is_taken(tmp_path, f
     assert f"by too few requests to be sure (n {held['n']} of " in " ".join(said.split())
 
 
-def test_a_rate_that_nothing_keeps_is_refused_with_the_lane(tmp_path, few):
+def test_a_rate_that_no_settings_keep_is_refused(tmp_path, few):
     with pytest.raises(SettingError, match=r"no settings keep every lane: at 5e\+03 .* lower"):
         tuned(tmp_path, rate=5_000.0)
 
@@ -145,13 +145,11 @@ def test_an_interrupted_search_keeps_the_best_so_far(tmp_path, few, monkeypatch)
 
 
 def dies(job):
-    """In the worker: it is killed, as the system does that has no memory left."""
+    """Runs in the worker, and kills it as a system without memory does."""
     raise_signal(SIGKILL)
 
 
-def test_a_killed_worker_is_said_in_one_line_and_the_best_so_far_is_kept(
-    tmp_path, few, monkeypatch
-):
+def test_a_killed_worker_raises_one_error_and_the_best_so_far_is_kept(tmp_path, few, monkeypatch):
     descended = search.Search._descend
 
     def descend(self, *given):
@@ -164,7 +162,7 @@ def test_a_killed_worker_is_said_in_one_line_and_the_best_so_far_is_kept(
     assert "NOT CHECKED" in (tmp_path / "headway.yaml").read_text()
 
 
-def test_interrupted_before_anything_is_known_it_writes_nothing(tmp_path, few, monkeypatch):
+def test_a_search_interrupted_before_any_result_writes_no_file(tmp_path, few, monkeypatch):
     def broken(self, *given):
         raise KeyboardInterrupt
 
@@ -195,7 +193,7 @@ def test_lanes_that_cannot_be_tuned_are_refused_in_one_line(tmp_path, text, why)
     assert why in str(error.value) and "\n" not in str(error.value)
 
 
-def test_other_bad_input_is_refused_in_one_line(tmp_path):
+def test_missing_or_bad_input_is_refused_with_the_reason(tmp_path):
     empty = tmp_path / "empty.csv"
     empty.write_text("arrival_s,input_tokens,output_tokens\n")
     short = tmp_path / "short.csv"
@@ -228,7 +226,7 @@ def test_files_that_cannot_be_written_are_refused_before_the_search(tmp_path):
             check_outs(out, json_path)
 
 
-def test_inputs_and_what_is_not_from_tune_are_left_alone(tmp_path):
+def test_inputs_and_files_that_tune_did_not_write_are_not_replaced(tmp_path):
     out, cost = tmp_path / "one.yaml", tmp_path / "cost.json"
     cost.write_text('{"headway_cost": 2}')
     out.write_text(f"{FIRST_LINE}: once an output\n")
@@ -251,7 +249,7 @@ def test_the_cost_file_is_not_replaced_by_the_json(tmp_path, few):
     assert (tmp_path / "cost.json").read_text() == before
 
 
-def test_a_file_of_the_users_beside_the_configuration_is_left_alone(tmp_path, few):
+def test_a_users_part_file_beside_the_configuration_is_left_alone(tmp_path, few):
     (tmp_path / "headway.part").write_text("mine")
     tuned(tmp_path, requests=10)
     assert (tmp_path / "headway.part").read_text() == "mine"
@@ -261,7 +259,7 @@ def test_a_file_of_the_users_beside_the_configuration_is_left_alone(tmp_path, fe
 # -- candidates
 
 
-def test_every_candidate_makes_a_configuration_that_a_server_takes():
+def test_every_candidate_makes_a_configuration_that_a_server_accepts():
     place = site()
     for each in first_candidates(64, 2_048, 2):
         config = place.config(each)
@@ -289,7 +287,7 @@ def test_neighbours_differ_in_one_setting_and_stay_in_range():
     )
 
 
-def test_what_single_lanes_have_changes_by_one_step():
+def test_lane_neighbours_change_one_lanes_share_or_window_by_one_step():
     plain = Candidate("budgets", 16)
     assert lane_neighbours(plain, ["chat", "batch"]) == [
         replace(plain, most=(("batch", 75),)),
@@ -312,7 +310,7 @@ def test_what_single_lanes_have_changes_by_one_step():
     assert lane_neighbours(Candidate("length-classes", 4, window=5), ["chat"]) == []
 
 
-def test_what_single_lanes_have_is_said():
+def test_a_candidates_text_names_the_shares_and_windows_of_lanes():
     shares = Candidate("budgets", 16, least=(("chat", 10),), most=(("batch", 75),))
     assert shares.text == (
         "budgets, 16 slots, chat at least 10 % of the slots, batch at most 75 % of the slots"
@@ -321,12 +319,12 @@ def test_what_single_lanes_have_is_said():
     assert windows.text == "dynamic-lanes, 16 slots, windows 5 %, window of chat 10 %"
 
 
-def test_sizes_descend_and_end_at_one():
+def test_sizes_fall_by_a_factor_and_never_below_one():
     assert sizes(64, 4, 3) == [64, 16, 4]
     assert sizes(4, 4, 3) == [4, 1]
 
 
-def test_lanes_get_their_shares_of_the_slots_and_a_users_share_is_left():
+def test_lanes_get_shares_of_the_slots_and_a_users_own_share_is_kept():
     shares = Candidate("budgets", 16, least=(("chat", 10),), most=(("batch", 25),))
     lanes = site().plain(shares)["lanes"]
     assert (lanes["chat"]["slots"], lanes["batch"]["slots"]) == ({"least": 1}, {"most": 4})
@@ -352,7 +350,7 @@ def test_a_users_window_is_kept():
     assert not given.allows(Candidate("length-classes", 4, window=25)), "it has one for all"
 
 
-def test_a_window_that_the_recommended_strategy_does_not_use_is_said(tmp_path, few, monkeypatch):
+def test_a_window_that_the_recommended_strategy_ignores_is_warned_of(tmp_path, few, monkeypatch):
     monkeypatch.setattr(tuning, "first_candidates", lambda most, context, lanes: FEW[:2])
     windowed = LANES.replace("  weight: 2", "  weight: 2\n  window: 25") + "  window: 10\n"
     path = tmp_path / "windowed.yaml"
@@ -375,7 +373,7 @@ def test_a_window_that_is_used_or_was_never_set_needs_no_warning():
     assert site().unused_windows(Candidate("budgets", 4)) == ()
 
 
-def test_a_window_is_a_share_of_the_least_limit_the_queue_included():
+def test_a_window_is_a_share_of_the_tightest_limit_including_the_queue_limit():
     place = site(replace(CHAT, budget=Budget(ttft=900 * MS, queue=100 * MS)), BATCH)
     config = place.config(Candidate("dynamic-lanes", 4, window=50))
     assert config.policies.join.windows["chat"] == 50 * MS
@@ -383,7 +381,7 @@ def test_a_window_is_a_share_of_the_least_limit_the_queue_included():
     assert config.policies.join.window == 50 * MS
 
 
-def test_a_lane_without_a_ttft_and_e2e_has_no_window_to_search():
+def test_a_lane_without_a_ttft_or_e2e_limit_has_no_window_to_search():
     groups, classes = (
         Candidate("dynamic-lanes", 4, window=25),
         Candidate("length-classes", 4, 0, 0, 25),
@@ -401,7 +399,7 @@ def test_a_lane_without_a_ttft_and_e2e_has_no_window_to_search():
         assert all(near.window == 0 for near in neighbours(bare, 16, 2_048))
 
 
-def test_one_lanes_window_differs_from_the_others():
+def test_one_lane_may_have_another_window_than_the_rest():
     voice = replace(CHAT, name="voice")
     one = Candidate("dynamic-lanes", 4, window=25, windows=(("voice", 5),))
     plain = site(CHAT, voice).plain(one)["lanes"]
@@ -423,13 +421,13 @@ def scored(cost, good=100):
     return Score(5.0, {"chat": good}, {"chat": 100}, tallies, cost, 100, 1)
 
 
-def test_the_cost_of_a_request_is_of_those_that_its_device_time_served():
+def test_the_cost_per_request_counts_only_served_requests():
     score = replace(scored(6.0), offered={"chat": 100, "night": 900}, served=300)
     assert score.cost == 0.02, "700 of the backlog were answered in the warm-up"
 
 
-def test_requests_that_are_turned_away_make_no_request_cheaper(tmp_path):
-    """At a rate far beyond what it can do, most requests are dropped at their limit."""
+def test_dropped_requests_do_not_lower_the_cost_per_request(tmp_path):
+    """At a rate far beyond the capacity, most requests are dropped at their limit."""
     (tmp_path / "hurried.yaml").write_text(LANES.replace("{ttft: 60}", "{ttft: 60, queue: 50}"))
     write_cost_file(CALIBRATION, tmp_path / "cost.json")
     options = TuneOptions(tmp_path / "cost.json", lanes=tmp_path / "hurried.yaml", requests=200)
@@ -441,7 +439,7 @@ def test_requests_that_are_turned_away_make_no_request_cheaper(tmp_path):
     assert score.cost == score.device_seconds / score.served
 
 
-def test_a_gain_of_less_than_two_percent_changes_nothing():
+def test_a_cost_gain_of_less_than_two_percent_does_not_change_the_ranking():
     usual = Candidate("first-come", 32, 256)
     other = Candidate("budgets", 8)
     ranked = sorted(
@@ -463,21 +461,21 @@ def test_finalists_are_of_different_strategies():
     assert finalists(ranked) == [Candidate("a", 4), Candidate("b", 4)]
 
 
-# -- what is said beside the settings
+# -- advice beside the settings
 
 
 def step(nanoseconds, running):
     return StepRow(0, 0, nanoseconds, 0, 1, 1, 1, 0, 0, running, 0, 0)
 
 
-def test_a_group_lasts_until_nobody_runs():
+def test_a_groups_longest_step_lasts_until_no_sequence_runs():
     rows = [step(5, 1), step(7, 0), step(1, 1), step(2, 0)]
     assert longest_step(rows, is_group=True) == 12
     assert longest_step(rows, is_group=False) == 7
     assert longest_step([], is_group=True) == 0
 
 
-def test_the_legal_wait_is_what_service_and_the_running_leave():
+def test_the_legal_wait_is_the_limit_minus_service_and_the_running_step():
     alone = {"chat": UnloadedLatency(20 * MS, MS, 50 * MS)}
     tight = replace(CHAT, budget=Budget(ttft=100 * MS, e2e=90 * MS))
     waits = legal_waits([CHAT, BATCH, tight], alone, 10 * MS)
@@ -499,11 +497,11 @@ def test_the_legal_wait_is_what_service_and_the_running_leave():
         ([CHAT], 100, WHOLE),
     ],
 )
-def test_the_first_rule_that_fits_is_named(given, prompt, rule):
+def test_the_first_rule_of_thumb_that_fits_is_named(given, prompt, rule):
     assert rule_of_thumb(given, prompt, TokenCost(100_000, 1_000_000)) is rule
 
 
-def test_vllm_gets_what_means_the_same_and_the_rest_is_said():
+def test_vllm_arguments_cover_equivalent_settings_and_list_the_rest():
     chunked = vllm_arguments(site().config(Candidate("priority", 16, 256)))
     assert chunked.line == (
         "--max-num-seqs 16 --max-model-len 2048 --block-size 16 --max-num-batched-tokens 272 "

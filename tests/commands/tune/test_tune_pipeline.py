@@ -54,7 +54,7 @@ def made(**changes) -> Plan:
 
 
 def tuned(folder, monkeypatch, **wishes):
-    """Run it; gives the exit status, the output, and the options."""
+    """Tune a pipeline; return the exit status, the output, and the options."""
     monkeypatch.setattr(search, "ROUNDS", 1)
     file = folder / "stages.yaml"
     file.write_text(yaml.safe_dump(PLAN))
@@ -65,13 +65,13 @@ def tuned(folder, monkeypatch, **wishes):
     return status, screen.file.getvalue(), options
 
 
-def test_the_plan_is_not_replaced(tmp_path, monkeypatch):
+def test_the_plan_file_is_not_replaced_by_the_json(tmp_path, monkeypatch):
     with pytest.raises(SettingError, match=r"--json .* would replace the input"):
         tuned(tmp_path, monkeypatch, json=tmp_path / "stages.yaml")
     assert read_plan(tmp_path / "stages.yaml").plain["stages"]
 
 
-def test_it_finds_larger_calls_and_writes_them_with_the_evidence(tmp_path, monkeypatch):
+def test_tuning_finds_larger_calls_and_writes_them_with_the_evidence(tmp_path, monkeypatch):
     status, said, options = tuned(tmp_path, monkeypatch)
     assert status == 0 and max(map(len, said.splitlines())) <= 80
     assert "times the rate of the stages as given" in said and "2 -> " in said
@@ -95,7 +95,7 @@ def test_more_processes_go_to_the_stage_that_needs_them():
 
 
 @given(st.integers(0, 10**6))
-def test_a_neighbour_differs_in_one_thing_and_has_as_many_processes(steps):
+def test_a_neighbour_differs_in_one_setting_and_has_as_many_processes(steps):
     plan = made()
     sizing = sizing_of(plan)
     for _ in range(4):
@@ -113,7 +113,7 @@ def test_a_neighbour_differs_in_one_thing_and_has_as_many_processes(steps):
         sizing = beside[steps % len(beside)]
 
 
-def test_a_plan_takes_on_a_sizing():
+def test_a_sized_plan_has_the_given_sizing():
     sizing = tuple(StageSizing(4, 0.01, 1 + at) for at in range(3))
     assert sizing_of(sized(made(), sizing)) == sizing
     assert made().items == (1.0, 3.0, 1.0)
@@ -137,24 +137,24 @@ def test_a_trace_is_cut_into_windows_of_one_workflow_a_second():
         trace_windows([replace(each, at=0) for each in trace], 1_000)
 
 
-def test_the_same_seed_has_the_same_capacity():
+def test_the_same_seed_gives_the_same_capacity():
     course = Course(made(), tuple(drawn_windows(20, 3)), 3, 40.0)
     found = [held_out((course, sizing_of(made()), 10.0)) for _ in range(2)]
     assert found[0] == found[1] and 0 < found[0].rate <= 40
 
 
-def test_workflows_of_one_moment_count_one_by_one():
+def test_workflows_that_start_at_one_moment_are_counted_one_by_one():
     stage = {"name": "a", "base": 0.1, "per_item": 0, "size": 1}
     plan = plan_of({"deadline": 0.15, "stages": [stage]}, "plan")
     course = Course(plan, (tuple([at // 10 * 10.0 for at in range(200)]),), 0, 100.0)
     assert attained(course.counted(sizing_of(plan), 1.0, 0)) == 0.1, "one of ten is in time"
 
 
-def test_attainment_of_blocks():
+def test_attainment_is_the_good_share_over_all_blocks():
     assert attained([(4, 3), (4, 4)]) == 7 / 8 and attained([]) == 0.0
 
 
-def test_a_trace_is_offered(tmp_path, monkeypatch):
+def test_a_given_trace_is_the_offered_traffic(tmp_path, monkeypatch):
     monkeypatch.setattr(search, "neighbours", lambda plan, sizing: [])
     trace = tmp_path / "trace.csv"
     rows = "".join(f"{at / 10},1,1\n" for at in range(200))
@@ -163,7 +163,7 @@ def test_a_trace_is_offered(tmp_path, monkeypatch):
     assert status == 0 and "arrivals of trace.csv" in said
 
 
-def test_a_deadline_that_no_rate_keeps_is_said_in_one_line(tmp_path):
+def test_a_deadline_that_no_rate_keeps_is_one_line_and_no_file(tmp_path):
     file, screen = tmp_path / "stages.yaml", Console(file=StringIO(), width=80)
     stage = {"name": "a", "base": 0.1, "per_item": 0, "size": 4}
     file.write_text(yaml.safe_dump({"deadline": 0.05, "stages": [stage]}))
@@ -173,7 +173,7 @@ def test_a_deadline_that_no_rate_keeps_is_said_in_one_line(tmp_path):
     assert said.endswith("\nNo rate keeps 95 % of the workflows within 50 ms: no file.\n")
 
 
-def test_interrupted_it_keeps_the_best_so_far(tmp_path, monkeypatch):
+def test_an_interrupted_pipeline_search_keeps_the_best_so_far(tmp_path, monkeypatch):
     def interrupted(self):
         raise KeyboardInterrupt
 
@@ -199,7 +199,7 @@ def test_a_killed_worker_leaves_the_best_so_far(tmp_path, monkeypatch):
     assert "not checked" in (tmp_path / "out.yaml").read_text()
 
 
-def test_a_plan_or_a_pipeline_of_a_module(tmp_path, monkeypatch):
+def test_a_plan_or_a_pipeline_is_imported_from_a_module(tmp_path, monkeypatch):
     (tmp_path / "my_stages.py").write_text(
         "from headway import Pipeline, stage\n"
         "def f(items): return items\n"
@@ -224,7 +224,7 @@ def test_a_plan_or_a_pipeline_of_a_module(tmp_path, monkeypatch):
         (PLAN, {"processes": 2}, "2 processes are too few for 3 stages"),
     ],
 )
-def test_what_cannot_be_tuned_is_said(tmp_path, plan, wishes, said):
+def test_a_plan_that_cannot_be_tuned_is_refused_with_the_reason(tmp_path, plan, wishes, said):
     file = tmp_path / "stages.yaml"
     file.write_text(yaml.safe_dump(plan))
     options = PipelineOptions(str(file), out=tmp_path / "out.yaml", **wishes)
@@ -242,14 +242,14 @@ def test_what_cannot_be_tuned_is_said(tmp_path, plan, wishes, said):
         (["--pipeline", "no.yaml"], "no.yaml cannot be read"),
     ],
 )
-def test_options_that_do_not_go_together(words, said, tmp_path, monkeypatch):
+def test_options_that_do_not_go_together_are_refused(words, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = CliRunner().invoke(app, ["tune", *words])
     assert isinstance(done.exception, SettingError) and said in str(done.exception)
 
 
 def with_llm(folder):
-    """The same, whose last stage is an LLM: 10 steps of 5 ms and more for each request."""
+    """The plan with an LLM as its last stage: steps of 4 ms and 0.1 ms a token, 10 a request."""
     cost = StepCost.of(4_000_000, per_token=100_000)
     write_cost_file(replace(CALIBRATION, cost=cost), folder / "cost.json")
     llm = {"name": "answer", "cost": "cost.json", "prompt": 10, "answer": 10, "slots": 2}
@@ -257,7 +257,7 @@ def with_llm(folder):
     return plan_of(given, "plan", folder)
 
 
-def test_an_llm_has_slots_and_neither_windows_nor_processes(tmp_path):
+def test_an_llm_stage_is_sized_by_slots_not_by_windows_or_processes(tmp_path):
     plan = with_llm(tmp_path)
     sizing = sizing_of(plan)
     assert sizing[2] == StageSizing(2, 0.0, 1)
@@ -270,7 +270,7 @@ def test_an_llm_has_slots_and_neither_windows_nor_processes(tmp_path):
     assert sizing_of(sized(plan, sizing)) == sizing and sized(plan, sizing).stages[2].most == 16
 
 
-def test_no_more_is_offered_than_an_llm_can_serve(tmp_path):
+def test_the_highest_offered_rate_is_bound_by_the_llm_or_the_functions(tmp_path):
     plan, functions = with_llm(tmp_path), made(stages=PLAN["stages"][:2])
     whole = 1 / (10 * (0.004 + 16 * 0.0001) / 16 + 0.001)
     assert fastest(plan, 100) == pytest.approx(whole), "the LLM's own rate, with all slots"
@@ -288,7 +288,7 @@ def test_more_slots_keep_more_workflows_in_time(tmp_path):
     assert kept[0] < 0.8 < kept[1]
 
 
-def test_an_llm_alone_takes_no_more_processes(tmp_path):
+def test_processes_are_refused_for_a_pipeline_of_one_llm(tmp_path):
     file, llm = tmp_path / "llm.yaml", with_llm(tmp_path).plain["stages"][2]
     file.write_text(yaml.safe_dump({"deadline": 1, "stages": [llm]}))
     with pytest.raises(SettingError, match="an LLM is one engine"):
