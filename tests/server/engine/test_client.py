@@ -68,7 +68,7 @@ class Heard:
         self.flushes += 1
 
     async def end(self):
-        """Its tokens and its finish. Raises EngineDownError if the engine ends."""
+        """Return all tokens and the finish. Raises EngineDownError if the engine ends."""
         tokens = []
         async with asyncio.timeout(60):
             while True:
@@ -113,8 +113,8 @@ def costs(path, model, **rest):
 
 @pytest.fixture(scope="module")
 def ready(tmp_path_factory):
-    """One engine for the tests that leave it as it was; its lane lets six requests wait. Gives what
-    runs `work(remote)` on its loop, what it said while it was loading, and its welcome."""
+    """One engine for the tests that leave it unchanged; its lane lets six requests wait. Gives a
+    function that runs `work(remote)` on its loop, its progress while loading, and its welcome."""
     path = tmp_path_factory.mktemp("ready") / "cost.json"
     options = costs(path, display_name(None), lanes=(Lane(max_waiting=6),))
     with asyncio.Runner() as runner:
@@ -144,7 +144,7 @@ def test_loading_reports_its_progress_and_ends_with_the_welcome(ready):
     run(work)
 
 
-def test_nothing_is_submitted_before_it_is_loaded():
+def test_a_request_is_refused_while_the_engine_is_loading():
     async def main():
         remote = EngineClient(OPTIONS)
         assert remote.state is EngineState.LOADING
@@ -154,7 +154,7 @@ def test_nothing_is_submitted_before_it_is_loaded():
     asyncio.run(main())
 
 
-def test_steps_are_compared_only_with_a_cost_file_of_this_model(ready, tmp_path):
+def test_steps_are_compared_with_the_cost_file_and_another_models_is_refused(ready, tmp_path):
     async def work(remote):
         await ask(remote, "a", most=40).end()
         return remote.load.drift
@@ -314,7 +314,7 @@ def test_requests_that_outlast_a_drain_are_told_why():
         remote.rows = lambda steps, requests: rows.extend(requests)
         callers = [ask(remote, f"r{i}", most=LONG) for i in range(2)]
         heard(await callers[0].news.get())
-        await remote.drain(0.0, 4.0)  # routes took the rest
+        await remote.drain(0.0, 4.0)  # of the 4 s, routes took the rest
         for each in callers:
             with pytest.raises(DrainingError, match="closing, and this did not end within 4 s"):
                 await each.end()
@@ -344,7 +344,7 @@ def test_grammars_are_compiled_before_the_engine_sees_their_requests():
 
 
 class ByHand:
-    """A clock and a loop's timers, which fire when the time is set."""
+    """A clock and a loop's timers, which fire when a test advances the time."""
 
     def __init__(self):
         self.time, self.timers = 0.0, []
@@ -414,7 +414,7 @@ def test_callers_of_a_hanging_engine_are_told_once_it_counts_as_hung():
 
 
 def test_the_front_loads_no_torch_and_leaves_no_orphan():
-    """In a front process that ends without telling its engine, and in one that is killed."""
+    """One front process ends without telling its engine, and another one is killed."""
     code = """
 import asyncio, os, sys
 from headway.server.engine.client import EngineOptions, EngineClient
@@ -460,7 +460,7 @@ def test_a_front_that_reads_nothing_does_not_block_the_engine_for_ever(monkeypat
 
 
 def test_reading_from_the_engine_stops_while_the_loop_is_behind(ready):
-    """What has arrived and was not taken is bounded, and nothing of it is lost."""
+    """The messages that have arrived and are not yet taken are bounded, and none is lost."""
 
     async def work(remote):
         caller = ask(remote, "a", most=LONG)

@@ -1,4 +1,4 @@
-"""The end of the engine's process."""
+"""How the engine process closes its parts."""
 
 import pytest
 
@@ -14,8 +14,8 @@ class Channel:
         pass
 
 
-def test_what_was_made_is_closed_although_the_rest_could_not_be(tmp_path, monkeypatch):
-    """The journal is closed first. It is closed although the executor cannot be."""
+def test_after_a_failed_start_the_journal_and_the_executor_are_closed(tmp_path, monkeypatch):
+    """The journal is closed first. The executor is closed although closing the journal raises."""
     closed = []
 
     def ends(name):

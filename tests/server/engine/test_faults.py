@@ -20,7 +20,7 @@ from tests.server.running_server import app_of, fake, serving, tokenizer, until
 GOOD = [5, 6, 7]
 
 
-def test_a_failed_step_a_pause_and_the_end_of_the_engine_over_http():
+def test_http_clients_see_a_failed_step_and_a_dead_engine_but_not_a_pause():
     config = ServerConfig(engine={"slots": 1, "context": 512, "threads": 1})
 
     async def scene(remote, client):

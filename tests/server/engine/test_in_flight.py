@@ -24,7 +24,7 @@ def made():
     return scheduler, backlog
 
 
-def test_a_burst_between_two_snapshots_is_limited_to_the_lane():
+def test_a_burst_between_two_snapshots_is_limited_by_the_lanes_max_waiting():
     scheduler, backlog = made()
     burst = [ask(f"r{i}", 4, 2, lane="chat") for i in range(5)]
     answers = [backlog.admit([each], 0) for each in burst]
@@ -65,8 +65,8 @@ def test_a_request_that_replaces_another_enters_a_full_line():
     assert backlog.load.lanes["chat"].waiting == 3
 
 
-def test_a_line_is_never_shorter_than_empty():
-    """The call that is replaced had two requests, which run already."""
+def test_replacing_running_requests_never_counts_a_line_below_zero():
+    """The replaced call had two requests, and both already run."""
     scheduler, backlog = made()
     two = [ask(f"r{i}", 4, 2, lane="chat") for i in range(2)]
     assert backlog.admit(two, 0) is None

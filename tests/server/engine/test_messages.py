@@ -1,4 +1,4 @@
-"""What crosses between the server and the engine process comes back as it was."""
+"""Messages between the server and the engine process are unpickled as they were."""
 
 import pickle
 
@@ -16,7 +16,7 @@ SCORES = st.floats(-9, 0).map(Logprob)
 
 @st.composite
 def events(draw):
-    """Mostly plain tokens, as in a real step; some fields are used by some of them."""
+    """Events of a step: all have tokens, and any set of the other fields is used too."""
     fields = {
         "tokens": st.lists(st.integers(0, 9), max_size=3).map(tuple),
         "finish": st.sampled_from(Finish),
@@ -49,7 +49,7 @@ def test_fields_that_no_event_uses_are_not_pickled():
     assert ended[2] == (Finish.NOT_YET, Finish.NOT_YET, Finish.LENGTH) and ended[3] == ()
 
 
-def test_scores_in_columns_stay_in_columns():
+def test_logprobs_in_columns_are_unpickled_as_columns():
     scores = LogprobColumns()
     scores.extend([Logprob(-0.5, ((3, -0.5),))])
     plain = Event("a", (1,))

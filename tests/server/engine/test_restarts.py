@@ -1,4 +1,4 @@
-"""Restarts of the engine: real processes that are killed or hang, then the rules by hand."""
+"""Restarts of the engine: real processes that are killed or hang, then the rules with fakes."""
 
 import asyncio
 import os
@@ -59,7 +59,7 @@ async def until(holds):
             await asyncio.sleep(0.01)
 
 
-def test_an_engine_that_dies_is_restarted_and_one_that_hangs_too_often_is_not(
+def test_a_dead_engine_is_restarted_and_a_hang_after_the_last_restart_is_final(
     monkeypatch, tmp_path
 ):
     monkeypatch.setattr(restarts, "PAUSE", 0.2)
@@ -201,7 +201,7 @@ def test_pauses_between_restarts_grow_and_the_last_fault_is_final(played):
     assert played.lines[-1]["event"] == "engine down for good"
 
 
-def test_each_change_of_a_size_is_a_line_of_the_log(played):
+def test_each_change_of_a_size_is_logged(played):
     engine = played.made(0)
 
     async def scene(standing):

@@ -58,7 +58,7 @@ def rerank(**said):
     ],
 )  # fmt: skip
 def test_objects_have_a_bounded_number_of_entries(said, param):
-    """Every wrong entry would be an error of its own, and the loop would make all of them."""
+    """Otherwise each wrong entry would become an error of its own, made on the event loop."""
     words, field = refused(chat, **said)
     assert field == param and "more than 1024 entries" in words
 
@@ -106,7 +106,7 @@ EVERYTHING = {
 
 
 @pytest.mark.parametrize("ask", [chat, completion])
-def test_every_accepted_field_is_obeyed(ask):
+def test_every_accepted_field_reaches_the_options(ask):
     options = ask(**EVERYTHING).options
     other = {
         "stop": ("a", "b"),
@@ -130,11 +130,11 @@ def test_the_defaults_are_openais():
     assert chat(skip_special_tokens=False).skip_special is False
 
 
-def test_the_newer_name_of_max_tokens_takes_precedence():
+def test_max_completion_tokens_takes_precedence_over_max_tokens():
     assert chat(max_completion_tokens=3, max_tokens=5).options.max_tokens == 3
 
 
-def test_logprobs_are_read_in_both_forms():
+def test_logprobs_are_read_in_the_forms_of_chat_and_of_completions():
     assert chat(logprobs=True).options.logprobs == 0
     assert chat(logprobs=True, top_logprobs=4).options.logprobs == 4
     assert chat(logprobs=False).options.logprobs == -1
@@ -152,7 +152,7 @@ def test_prompts_are_read_in_all_four_forms():
     assert completion(prompt=[[1], [2, 3]]).prompts == ((1,), (2, 3))
 
 
-def test_messages_become_texts():
+def test_content_parts_become_one_text_and_developer_becomes_system():
     parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
     said = chat(messages=[{"role": "developer", "content": parts}])
     assert said.prompts == (({"role": "system", "content": "ab"},),)
@@ -263,7 +263,7 @@ def test_unsupported_fields_are_refused_by_name(field):
         ),
     ],
 )
-def test_a_wrong_field_is_named(ask, said, param, part):
+def test_a_wrong_field_is_refused_by_name(ask, said, param, part):
     message, named = refused(ask, **said)
     assert named == param
     assert part in message and "\n" not in message
@@ -274,14 +274,14 @@ def test_values_that_change_nothing_are_accepted():
     assert chat(**said, user="u", metadata={}) == chat()
 
 
-def test_what_only_generating_knows_is_unknown_elsewhere():
+def test_fields_of_generation_are_unknown_to_embeddings():
     for name in ("tools", "suffix"):
         with pytest.raises(Problem, match="is not a known field") as caught:
             read(EmbeddingBody, b'{"input": "a", "%s": null}' % name.encode())
         assert (caught.value.param, caught.value.code) == (name, "unknown_parameter")
 
 
-def test_metadata_is_for_the_rules_of_routes():
+def test_metadata_is_kept_for_the_rules_of_routes():
     assert chat(metadata={"a": "b"}).metadata == {"a": "b"} and not chat().metadata
 
 
@@ -295,7 +295,7 @@ def test_a_body_that_is_no_json_object_is_refused(raw):
 
 
 @pytest.mark.parametrize("field", ["temperature", "top_p", "repetition_penalty"])
-def test_a_number_that_is_too_large_for_any_is_refused_by_its_field(field):
+def test_a_number_too_large_for_a_float_is_refused_with_its_field(field):
     with pytest.raises(Problem, match="finite number") as caught:
         read(CompletionBody, b'{"prompt": "a", "%s": 1e999}' % field.encode())
     assert caught.value.param == field
@@ -403,7 +403,7 @@ def test_deadlines_say_which_of_them_are_the_clients_own():
         assert deadlines_of(lane, headers, 5).own == own
 
 
-def test_a_limit_in_a_header_is_a_number_of_milliseconds():
+def test_a_limit_in_a_header_must_be_a_positive_number_of_milliseconds():
     lane = Budget()
     for wrong in ("0", "-1", "soon", "nan", "inf", "1_000", ""):
         with pytest.raises(Problem, match="x-slo-ttft-ms"):
@@ -464,7 +464,7 @@ def test_a_stream_begins_with_a_role_and_ends_with_a_finish_reason_and_the_usage
 SPELLED = {1: "He", 2: "llo", 3: "\ufffd", 4: "He"}
 
 
-def test_logprobs_of_a_completion():
+def test_logprobs_of_a_completion_are_parallel_lists_with_text_offsets():
     scores = [Logprob(-1.5, ((2, -0.5), (4, -1.5), (1, -2.0)))]
     said = text_logprobs(Scores([1, 2], scores, SPELLED.__getitem__), 3)
     assert said == {
@@ -476,7 +476,7 @@ def test_logprobs_of_a_completion():
 
 
 def test_top_logprobs_of_a_completion_include_the_token_itself():
-    """There are up to logprobs + 1; with logprobs 0, the token alone."""
+    """A token has up to logprobs + 1 of them; with logprobs 0, only itself."""
     scores = [Logprob(-1.5), Logprob(-3.0, ((2, -0.5), (1, -0.75))), Logprob(-float("inf"))]
     said = text_logprobs(Scores([1, 3, 2], scores, SPELLED.__getitem__), 0)
     rivals = {"llo": -0.5, "He": -0.75, "\ufffd": -3.0}
@@ -484,7 +484,7 @@ def test_top_logprobs_of_a_completion_include_the_token_itself():
     assert [*said["top_logprobs"][1]] == [*rivals], "in this order"
 
 
-def test_logprobs_of_a_chat():
+def test_logprobs_of_a_chat_are_entries_with_bytes_and_top_logprobs():
     said = chat_logprobs(Scores([3], [Logprob(-float("inf"), ((1, -0.5),))], SPELLED.__getitem__))
     top = {"token": "He", "logprob": -0.5, "bytes": [72, 101]}
     entry = {"token": "\ufffd", "logprob": -9999.0, "bytes": None, "top_logprobs": [top]}
