@@ -1,4 +1,4 @@
-"""What the end of a trial says of its version: who ended it, and whether it is promoted."""
+"""The end of a trial decides its version's state, and who and what is named as the cause."""
 
 import pytest
 
@@ -46,6 +46,6 @@ def test_a_better_version_whose_guardrails_were_not_judged_is_not_promoted():
     assert ended(Outcome.ENDED) == ("proposed", "headway", "its verdict")
 
 
-def test_a_trial_that_failed_has_no_verdict():
+def test_a_failed_trial_is_rolled_back_by_headway_with_the_failure():
     why = "the trial has failed: no judgement"
     assert ended(Outcome.RUNNING, "ops", why) == ("rolled back", "headway", why)

@@ -27,7 +27,7 @@ def test_an_older_proposal_does_not_undo_a_promotion(tmp_path, asked, promoted, 
         assert client.get("/v1/versions").json()["promoted"] == 3
 
 
-def test_a_proposal_does_not_bring_back_what_was_taken_back(tmp_path):
+def test_a_proposal_does_not_bring_back_a_rolled_back_change(tmp_path):
     with served(configured(tmp_path)) as (client, _):
         post(client, "", CHANGE)
         post(client, "/2/promote")
@@ -38,7 +38,7 @@ def test_a_proposal_does_not_bring_back_what_was_taken_back(tmp_path):
         assert "would undo what version 1 says" in answer.json()["error"]["message"]
 
 
-def test_a_version_that_undoes_nothing_may_come_into_force(tmp_path):
+def test_a_version_that_undoes_nothing_may_be_promoted(tmp_path):
     with served(configured(tmp_path)) as (client, _):
         post(client, "", CHANGE)
         post(client, "", FEWER)

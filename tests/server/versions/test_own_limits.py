@@ -1,4 +1,4 @@
-"""Clients at limits of their own during a trial: the version is healthy, and stays on trial."""
+"""Clients at their own limits during a trial: the version is healthy and is not rolled back."""
 
 from collections import deque
 
@@ -34,7 +34,7 @@ LATE = {"name": "late", "sha256": digest(USER).hex()}
         (LATE, {"x-headway-timeout-ms": "20"}, 408, "deadline_exceeded"),
     ],
 )
-def test_a_client_at_its_own_limit_takes_no_version_back(
+def test_a_client_at_its_own_limit_does_not_roll_a_version_back(
     tmp_path, work_clock, key, headers, status, code
 ):
     keys = [{"name": "ops", "sha256": digest(ADMIN).hex(), "admin": True}, key]
@@ -64,7 +64,7 @@ def test_a_client_at_its_own_limit_takes_no_version_back(
         ("spend_limit_reached", False, 0),
     ],
 )
-def test_refusals_at_the_door_count_unless_they_are_the_clients_own(code, own_start, failed):
+def test_refusals_at_the_door_count_unless_by_the_clients_own_limit(code, own_start, failed):
     trial, notes = Trial(TrialPlan(), ("chat",), 0), deque()
     place = next(n for n in range(9) if trial.times.has_candidate(n))
     arrival = Arrival(Tenant("app", "", frozenset(), "", ""), {}, trial.times.end(place) - 1)

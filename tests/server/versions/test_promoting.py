@@ -1,5 +1,5 @@
-"""A version that is promoted by itself: better, judged by every guardrail with traffic, and by the
-budgets of the promoted version."""
+"""Automatic promotion: the version is better, every guardrail with traffic was judged, and the
+budgets are those of the promoted version."""
 
 import pytest
 
@@ -19,7 +19,7 @@ from tests.server.versions.test_versions import (
 def test_a_better_version_is_promoted_if_its_guardrails_were_judged(
     tmp_path, work_clock, fewest, state
 ):
-    """Version 2 is slow and in force, version 3 is not."""
+    """Version 2 is slow and in force. Version 3 is not slow."""
     with served(configured(tmp_path), work_clock.slowed) as (client, front):
         post(client, "", CHANGE)
         post(client, "/2/promote")
@@ -35,7 +35,7 @@ def test_a_better_version_is_promoted_if_its_guardrails_were_judged(
 
 
 @pytest.mark.parametrize("before, after", [("1ms", "10s"), ("10s", "1ms")])
-def test_a_version_that_changes_a_budget_is_no_better_or_worse_for_that(
+def test_a_changed_budget_alone_makes_a_version_neither_better_nor_worse(
     tmp_path, work_clock, before, after
 ):
     """Version 1 and version 3 are equally fast. Version 2, which would be slow, is never tried."""

@@ -23,7 +23,7 @@ from tests.server.running_server import Permitted, by_budgets, serving, until
 LANES = {"chat": {"ttft": "10s"}, "bulk": {}}
 CHANGE = {"config": {"engine": {"strategy": {"chunk": 64}}}, "reason": "shorter steps"}
 SLICES = {"slice": "100ms", "wash_out": "20ms", "settle": "100ms", "learning": 1, "fewest": 3}
-SHORT = {**SLICES, "alpha": 1e-9}  # the noise of a busy machine never ends it
+SHORT = {**SLICES, "alpha": 1e-9}  # the noise of a busy machine never ends a trial
 
 
 def configured(tmp_path, replicas=2, **more):
@@ -92,7 +92,7 @@ def test_callers_see_one_model_and_equal_replicas_take_turns(tmp_path):
         assert 'model_name="writer#3"' in client.get("/metrics").text
 
 
-def test_the_replica_with_fewer_requests_is_asked(tmp_path):
+def test_the_replica_with_fewer_open_requests_gets_the_next_one(tmp_path):
     executors = []
 
     def held(config):
@@ -127,7 +127,7 @@ def test_a_trial_sends_nobody_to_an_engine_that_is_down():
     assert [replicas.pick(None) for _ in range(3)] == [up] * 3
 
 
-def test_a_slow_version_is_taken_back_and_nobody_is_lost(tmp_path, work_clock):
+def test_a_slow_version_is_rolled_back_and_no_request_is_lost(tmp_path, work_clock):
     with served(configured(tmp_path), work_clock.slowed) as (client, front, seen):
         expects = {"figure": "ttft_p95", "lane": "chat", "change": -0.1}
         rails = [{"figure": "ttft_p95", "lane": "chat"}]
@@ -175,7 +175,7 @@ def test_a_trial_ends_when_one_of_its_engines_does_not_serve(tmp_path):
         engine.state = EngineState.READY
 
 
-def test_a_trial_that_a_drain_ends_is_ended_by_the_server(tmp_path):
+def test_a_trial_ended_by_a_drain_names_the_server_as_the_cause(tmp_path):
     with served(configured(tmp_path)) as (client, front, _):
         post(client, "", CHANGE)
         post(client, "/2/start", {**SHORT, "longest": "60s"})
@@ -196,7 +196,7 @@ def test_a_trial_that_a_drain_ends_is_ended_by_the_server(tmp_path):
         (3, {"sticky": "colour"}, "sticky"),
     ],
 )
-def test_a_share_that_cannot_be_compared_is_refused(tmp_path, replicas, given, why):
+def test_a_share_or_sticky_value_that_cannot_be_used_is_refused(tmp_path, replicas, given, why):
     with served(configured(tmp_path, replicas)) as (client, _, _):
         post(client, "", CHANGE)
         answer = post(client, "/2/start", given)
@@ -209,7 +209,7 @@ def arrival(tenant, workflow=""):
     return Arrival(Tenant(tenant, "k", frozenset({"chat"}), "chat", ""), headers, 0)
 
 
-def test_both_versions_get_the_same_share_and_the_others_the_rest():
+def test_both_versions_get_the_same_share_and_other_replicas_the_rest():
     split = Split(["a", "b", "c", "d"], 0.2, WORKFLOW, 7)
     for who in (lambda n: arrival("t"), lambda n: arrival("t", f"w{n}")):
         found = Counter("".join(split(who(n))) for n in range(2_000))
@@ -217,7 +217,7 @@ def test_both_versions_get_the_same_share_and_the_others_the_rest():
         assert 300 < found["a"] < 500 and 300 < found["b"] < 500
 
 
-def test_who_keeps_an_engine_is_as_was_asked_and_drawn_anew_for_each_trial():
+def test_sticky_sets_who_keeps_an_engine_and_each_trial_draws_anew():
     def engines(sticky, seed=1, tenants=("t",)):
         split = Split(["a", "b"], 0.5, sticky, seed)
         return [split(arrival(each, f"w{n}"))[0] for n in range(64) for each in tenants]
@@ -228,7 +228,7 @@ def test_who_keeps_an_engine_is_as_was_asked_and_drawn_anew_for_each_trial():
     assert engines(REQUEST) != engines(REQUEST)
 
 
-def test_the_share_is_that_of_one_replica_if_nothing_is_said():
+def test_the_default_share_is_that_of_one_replica():
     assert [share_of(2, None), share_of(4, None), share_of(4, 0.1)] == [0.5, 0.25, 0.1]
     with pytest.raises(SettingError, match="above 0"):
         share_of(4, 0)

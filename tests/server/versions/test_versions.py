@@ -26,7 +26,7 @@ ADMIN, USER = "hw-admin", "hw-user"
 LANES = {"chat": {"ttft": "10s"}, "bulk": {}}
 CHANGE = {"config": {"engine": {"strategy": {"chunk": 64}}}, "reason": "shorter steps"}
 SLICES = {"slice": "100ms", "wash_out": "20ms", "settle": "100ms", "learning": 1, "fewest": 3}
-SHORT = {**SLICES, "alpha": 1e-9}  # the noise of a busy machine never ends it
+SHORT = {**SLICES, "alpha": 1e-9}  # the noise of a busy machine never ends a trial
 
 
 def configured(tmp_path, **more):
@@ -105,7 +105,7 @@ def test_only_a_key_with_admin_may_see_or_change_versions(tmp_path):
         ({}, "it changes nothing"),
     ],
 )
-def test_what_cannot_be_in_force_is_refused_by_name_when_it_is_proposed(tmp_path, config, why):
+def test_a_proposal_that_cannot_be_in_force_is_refused_with_the_setting(tmp_path, config, why):
     with served(configured(tmp_path)) as (client, _):
         answer = post(client, "", {"config": config, "reason": "a test"})
         assert answer.status_code == 400 and why in answer.json()["error"]["message"]
@@ -146,7 +146,7 @@ def test_a_promoted_version_is_in_force_at_once_and_after_a_restart(tmp_path):
 
 
 def test_a_promoted_version_stays_when_headway_has_a_new_setting(tmp_path):
-    """The file's version is stored as by a headway that did not have one of the settings."""
+    """The file's version lacks one setting, as if stored by a headway without that setting."""
     config = configured(tmp_path)
     with served(config) as (client, _):
         post(client, "", CHANGE)
@@ -166,7 +166,7 @@ def test_a_promoted_version_stays_when_headway_has_a_new_setting(tmp_path):
 
 
 class Traffic:
-    """Callers that ask one after another until they are told to stop; all must be answered."""
+    """Threads that each ask one request after another until they are told to stop."""
 
     def __init__(self, client, threads=3):
         self.client, self.stopped = client, threading.Event()
@@ -188,7 +188,7 @@ class Traffic:
             each.join(30)
 
 
-def test_a_trial_of_equals_alternates_loses_nobody_and_promotes_nothing(tmp_path):
+def test_a_trial_of_equals_alternates_fails_no_request_and_promotes_nothing(tmp_path):
     with served(configured(tmp_path)) as (client, _):
         post(client, "", CHANGE)
         with Traffic(client) as traffic:
@@ -223,7 +223,7 @@ def test_a_slower_version_is_taken_back_by_itself_and_says_why(tmp_path, work_cl
         json.dumps(last)
 
 
-def test_an_operator_ends_a_trial_and_the_end_of_the_server_does_too(tmp_path):
+def test_a_trial_is_ended_by_an_operator_and_by_the_end_of_the_server(tmp_path):
     config = configured(tmp_path)
     with served(config) as (client, front):
         post(client, "", CHANGE)
@@ -239,7 +239,7 @@ def test_an_operator_ends_a_trial_and_the_end_of_the_server_does_too(tmp_path):
 
 @contextmanager
 def held(front, asked):
-    """The store waits until so many ask for it."""
+    """The store waits until this many calls are queued for it."""
     thread, begun, go = front.versions.store._thread, threading.Event(), threading.Event()
     thread.submit(lambda: (begun.set(), go.wait(60)))
     begun.wait(60)
@@ -250,12 +250,12 @@ def held(front, asked):
 
 
 @pytest.mark.parametrize("second", ["start", "promote"])
-def test_of_changes_at_once_the_second_one_finds_what_the_first_one_did(tmp_path, second):
+def test_of_two_concurrent_changes_the_second_sees_the_first(tmp_path, second):
     with served(configured(tmp_path)) as (client, front):
         post(client, "", CHANGE)
         post(client, "", {"config": {"engine": {"slots": 2}}, "reason": "fewer"})
         longest = {**SHORT, "longest": "60s"}
-        with held(front, 2) as callers:  # both have been let in, and neither has begun
+        with held(front, 2) as callers:  # both calls are let in before either begins
             first = callers.submit(post, client, "/2/start", longest)
             until(lambda: front.versions.store._thread.calls.qsize() == 1)
             body = longest if second == "start" else {}
@@ -293,7 +293,7 @@ def test_a_rollback_that_is_cut_off_leaves_the_version_promoted(tmp_path, monkey
         assert (last["state"], last["why"]) == ("promoted", "version 2 was rolled back")
 
 
-def test_a_promotion_keeps_keys_that_were_read_again(tmp_path):
+def test_a_promotion_keeps_keys_that_were_reloaded(tmp_path):
     config = configured(tmp_path)
     more = [*config.keys, KeySettings(name="late", tenant="app", sha256=digest("late").hex())]
     with served(config) as (client, front):
@@ -320,7 +320,7 @@ def test_a_trial_that_fails_takes_its_version_back_and_says_why(tmp_path, monkey
         assert post(client, "/2/promote").status_code == 200
 
 
-def test_states_and_numbers_that_do_not_fit_are_said(tmp_path):
+def test_wrong_version_numbers_states_and_bodies_are_refused(tmp_path):
     with served(configured(tmp_path)) as (client, _):
         for number in (0, -1, 2**63, 10**20):
             assert client.get(f"/v1/versions/{number}").status_code == 404

@@ -32,7 +32,7 @@ def budgets(client):
     return {each["model"]: each["budget_ms"]["ttft"] for each in lanes if each["id"] == "chat"}
 
 
-def test_each_model_begins_with_its_own_part_of_the_file(tmp_path):
+def test_each_models_first_version_is_its_own_part_of_the_file(tmp_path):
     with served(configured(tmp_path)) as (client, _, _):
         for number, name in enumerate(("writer", "reader", "pair"), 1):
             found = listed(client, name)
@@ -61,7 +61,7 @@ def test_a_version_of_one_model_changes_no_other(tmp_path):
         assert asked(client, "pair").headers["x-headway-version"] == "4"
         post(client, "", {**CHANGE, "model": "writer"})
         post(client, "", {"model": "pair", "config": {"engine": {"slots": 3}}, "reason": "fewer"})
-        for number in (5, 6):  # both at once
+        for number in (5, 6):  # both are on trial at once
             begun = post(client, f"/{number}/start", {**SHORT, "longest": "60s"})
             assert begun.json()["state"] == "on trial"
         assert listed(client, "writer")["trial"]["version"] == 5
@@ -78,7 +78,7 @@ def test_a_version_of_one_model_changes_no_other(tmp_path):
         assert state(client, 5) == "rolled back"
 
 
-def test_what_is_wrong_names_the_model(tmp_path):
+def test_an_unknown_model_is_404_and_a_proposal_is_checked_by_its_model(tmp_path):
     keys = [{"name": "ops", "sha256": "0" * 64, "admin": True, "models": ["reader"]}]
     with served(configured(tmp_path)) as (client, _, _):
         for answer in (
@@ -115,7 +115,7 @@ def test_the_only_model_begins_with_its_own_engine_settings(tmp_path):
         assert model["engine"]["slots"] == 3 and model["engine"]["strategy"]["chunk"] == 64
 
 
-def test_what_no_version_holds_is_shown_as_before(tmp_path):
+def test_settings_outside_versions_are_still_shown_as_effective(tmp_path):
     store = {"store": str(tmp_path / "v.db")}
     models = [{"name": "m"}, {"function": "mine:f"}]
     routes = {"r": {"rules": [{"to": "m"}]}}

@@ -12,7 +12,7 @@ from tests.server.versions.test_versions import CHANGE, SHORT, configured, post,
 
 
 class Cut:
-    """The store's changes wait after they were committed, while their callers leave."""
+    """Holds the store's changes after their commit, while their callers leave."""
 
     def __init__(self, front):
         self.front, self.keeper = front, front.versions.of_model("")
@@ -51,7 +51,7 @@ class Cut:
     ],
     ids=["promote", "rollback", "start"],
 )
-def test_a_change_goes_on_when_its_caller_leaves(
+def test_a_change_is_completed_although_its_caller_leaves(
     tmp_path, monkeypatch, before, change, store, expected
 ):
     with served(configured(tmp_path)) as (client, front):
@@ -77,7 +77,7 @@ def test_a_change_goes_on_when_its_caller_leaves(
 
 
 @pytest.mark.parametrize("decided, expected", [("rollback", "rolled back"), ("reject", "rejected")])
-def test_a_version_whose_trial_nobody_runs_can_be_decided(tmp_path, decided, expected):
+def test_a_trial_that_no_server_runs_can_be_rolled_back_or_rejected(tmp_path, decided, expected):
     with served(configured(tmp_path)) as (client, front):
         post(client, "", CHANGE)
         elsewhere = front.versions.store.versions.happen, 2, VersionEvent(ON_TRIAL, 5, "me", "")

@@ -11,7 +11,7 @@ from tests.server.versions.test_versions import CHANGE, SHORT, configured, post,
 
 
 class Away:
-    """A store that takes no change, from the first end of a trial on until it is back."""
+    """A store that refuses every event except the start of a trial, until it is back."""
 
     def __init__(self, monkeypatch):
         self.refused, self.is_back = 0, False

@@ -15,9 +15,9 @@ STEP, THINKING = 0.005, 0.01  # seconds
 
 
 class WorkClock:
-    """The clock of the server, of its engines and of its trial. Steps and the caller move it. There
-    is one caller with one request at a time, and between two of them the trial does all that is
-    due: no time and no verdict depends on how threads take turns."""
+    """The clock of the server, its engines and its trial. Only steps and the caller move it. One
+    caller sends one request at a time, and between two requests the trial does all that is due.
+    So no time and no verdict depends on how threads take turns."""
 
     def __init__(self):
         self._now = 10**12  # nanoseconds
@@ -33,13 +33,13 @@ class WorkClock:
     async def sleep(self, seconds):
         """The trial's sleep."""
         looks = self._now + round(seconds * 1e9)
-        await asyncio.sleep(0)  # it judges
+        await asyncio.sleep(0)  # the trial judges
         self._looks = looks
         while self._asking or self._now < looks:
             await asyncio.sleep(0.0005)
 
     def rules(self, monkeypatch):
-        """From now on it is the clock, until the test is over."""
+        """Make this the clock until the test is over."""
 
         async def at_once(function, *arguments):
             return function(*arguments)
@@ -57,7 +57,7 @@ class WorkClock:
         return local
 
     def asked(self, front, ask):
-        """Call ask(number) until no trial is running. Gives the answers."""
+        """Call ask(number) until no trial is running. Returns the answers."""
         keeper, answers = front.versions.of_model(""), []
         while keeper.live:
             until(lambda: self._now < self._looks or not keeper.live)  # the trial has had its turn
@@ -69,7 +69,7 @@ class WorkClock:
 
 
 class Slowed(FakeExecutor):
-    """Steps of 5 ms, and of 35 while version 2 is in force: the fault that is planted. Both vary by
+    """Steps of 5 ms, or of 35 ms while version 2 is in force: the planted fault. Both vary by
     half."""
 
     def __init__(self, work_clock):
