@@ -11,7 +11,7 @@ from hypothesis import settings
 from tests.held import Held
 
 # Examples have no time limit: how long one takes depends on what else the machine does. The suite
-# draws the same examples in every run, so it passes or fails for everybody; `make soak` looks on.
+# draws the same examples in every run, so it passes or fails for everybody; `make soak` draws more.
 settings.register_profile("suite", deadline=None, derandomize=True, max_examples=50)
 settings.register_profile("soak", deadline=None, max_examples=3_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))

@@ -1,4 +1,4 @@
-"""Held: a function whose calls wait, so that a test decides what is in the next one."""
+"""Held: a function whose calls wait, so that a test decides which items the next call has."""
 
 import threading
 

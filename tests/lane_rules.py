@@ -1,4 +1,4 @@
-"""What holds of every step of a scheduler, whatever its lanes have of budgets and shares."""
+"""Rules for every step of a scheduler, whatever budgets and shares its lanes have."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -21,8 +21,8 @@ NAMES = {TIMED: "timed", RELEGATED: "relegated", UNTIMED: "untimed"}
 
 
 class Watched(Plan):
-    """Checks what it has chosen, where no step is in flight: nobody in flight is preempted, and
-    a scheduler may look ahead although somebody will have to be."""
+    """Checks each plan that is chosen while no step is in flight. Otherwise the rules may not hold:
+    a sequence in flight is not preempted, and a scheduler may look ahead although one must be."""
 
     met = Counter[str]()  # rare paths
 
@@ -55,7 +55,7 @@ class Watched(Plan):
     # -- its time
 
     def check_its_time(self) -> None:
-        """A step takes longer than it may only for rows that it must have, or for its minimum."""
+        """A step takes longer than allowed only for rows that it must have, or for its minimum."""
         time = self.allowance.nanoseconds
         if time == NEVER:
             return
@@ -75,7 +75,7 @@ class Watched(Plan):
         self.met["somebody misses a step"] += bool(missed)
 
     def price(self, chosen: list[Sequence]) -> int:
-        """Nanoseconds of a step of these rows, as they will be."""
+        """Predicted nanoseconds of a step with these sequences' rows, at the certainty `sure`."""
         rows = list[Row]()
         for s in chosen:
             end = s.scheduled + self.shares[s]
@@ -94,17 +94,17 @@ class Watched(Plan):
         return self.roster.lines[sequence.request.lane].lane
 
     def tokens_of(self, sequence: Sequence) -> int:
-        """Of the step, all that its lane has."""
+        """All tokens of the step that belong to the lane of this sequence."""
         return sum([n for s, n in self.shares.items() if s.request.lane == sequence.request.lane])
 
     def kept(self, lane: Lane, among: list[Sequence]) -> int:
-        """Tokens that these have of the least of their lane, at most."""
+        """The tokens of these sequences of the lane, at most the lane's least."""
         mine = sum([self.shares[s] for s in among if s.request.lane == lane.name])
         return min(mine, lane.step_tokens.least)
 
     def check_what_lanes_keep(self) -> None:
-        """A lane that has fewer tokens than its least can use no more, for want of blocks, slots or
-        tokens. One that has lost somebody in this step has lost its tokens, too."""
+        """A lane with fewer tokens than its least can use no more, for lack of blocks, slots or
+        tokens. A lane that has lost a sequence in this step has lost its tokens, too."""
         robbed = {s.request.lane for s in self.lost}
         for line in self.view.lines:
             lane, shares = line.lane, self.shares
@@ -117,7 +117,7 @@ class Watched(Plan):
                 if s.request.lane != lane.name or shares.get(s, 0) == s.pending:
                     continue
                 if s not in self.before and (self.lost or line.running > lane.slots.least):
-                    continue  # it has joined with what the others have left, or in place of one
+                    continue  # it joined with what others left, or in place of a lost one
                 full = s.pending > 1 and prompts >= lane.chunk
                 assert full or len(s.tokens) > s.room, "it has blocks for its tokens"
             if not self.view.waiting or line.running >= lane.slots.least or self.lost:
@@ -127,7 +127,7 @@ class Watched(Plan):
                 assert s.awaits_leader or s in self._prefixes.waiting or not self.could_join(s)
 
     def could_join(self, sequence: Sequence) -> bool:
-        """Whether there are a slot and blocks for it, without anybody else's."""
+        """Whether a slot and blocks are free for the sequence, without taking any from others."""
         limits = LaneLimits(self.roster, self.pool)
         need, _ = demand(self.pool, sequence, whole=False)
         return (
@@ -139,7 +139,7 @@ class Watched(Plan):
     # -- its lanes
 
     def would_suffice(self, joining: Sequence) -> bool:
-        """Whether memory suffices for it later on too, beside those in time who run."""
+        """Whether memory will suffice for the sequence later, beside the running ones in time."""
         memory = self.policies.memory
         if not memory.foresees(joining):
             return True
@@ -150,8 +150,8 @@ class Watched(Plan):
         return forecast is None or not forecast.steps_to_room(joining, found)
 
     def check_lanes(self) -> None:
-        """While a lane without a budget has more than its least, nobody who is in time loses its
-        blocks, unless to others of a lane that may have no more, or waits for what that lane has.
+        """While a lane without a budget has more than its least, no sequence in time loses its
+        blocks, except to others of a lane at its most, or waits for what the former lane has.
         """
         spare = self.spare()
         if {*spare} & {*self.spared}:  # else the lane has grown since
@@ -178,7 +178,7 @@ class Watched(Plan):
                 assert not spare or free < need or self.places + len(spare) < 1
 
     def spare(self) -> list[Sequence]:
-        """Who could be taken of the lanes without a budget, down to what they keep."""
+        """The sequences that lanes without a budget could lose, down to what the lanes keep."""
         found, gone, held = list[Sequence](), Counter[str](), Counter[str]()
         for each in self.policies.preempt.victims(self.view):
             lane = self.roster.lines[each.request.lane].lane
@@ -193,7 +193,7 @@ class Watched(Plan):
 
 @contextmanager
 def watched() -> Iterator[Counter[str]]:
-    """Check each step that is chosen in this context. The rare paths that were met."""
+    """Check each step that is chosen in this context. Gives the counts of rare paths met."""
     plan = "headway.core.scheduler.Plan"
     with patch.object(Watched, "met", Counter()) as met, patch(plan, Watched):
         yield met

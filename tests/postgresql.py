@@ -1,5 +1,5 @@
-"""PostgreSQL for tests: Debian's package, in a folder of its own. It listens on a Unix socket: a
-port that was found free may be taken before the server has it."""
+"""PostgreSQL for tests: Debian's package, with its data in a folder of its own. The server listens
+on a Unix socket, because a port that was found free may be taken before the server has it."""
 
 import os
 import pwd
@@ -27,7 +27,7 @@ def postgresql(folder=None):
     if not (programs / "initdb").exists():
         pytest.skip("PostgreSQL is not installed")
     with ExitStack() as stack:
-        if folder is None:  # not pytest's: each pytest that starts closes that to other users
+        if folder is None:  # pytest closes its own folder to other users at each start
             folder = stack.enter_context(TemporaryDirectory(prefix="headway-postgres-"))
             Path(folder).chmod(0o711)
         yield stack.enter_context(_running(programs, Path(folder) / "data"))

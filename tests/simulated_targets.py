@@ -1,4 +1,4 @@
-"""Targets of routes in virtual time, whose every request takes what the test says."""
+"""Targets of routes in virtual time: the test says how long each request takes."""
 
 from headway.routing import RouteAnswer, SimulatedTarget
 from headway.sim.loop import run
@@ -7,7 +7,7 @@ MS = 1_000_000
 
 
 def target(name, ms, says=None, logprob=0.0, **settings):
-    """Takes so many milliseconds and says its own name, unless it is told otherwise."""
+    """A target that takes `ms` milliseconds and answers `says`; by default, its own name."""
 
     def answer(request):
         text = says(request) if callable(says) else says if says is not None else name
@@ -19,7 +19,7 @@ def target(name, ms, says=None, logprob=0.0, **settings):
 def decided(make, *requests):
     """Ask a route one request after another. make: the route, from its sink of rows.
 
-    Returns what each came to (an answer or an error), and the rows.
+    Returns the end of each request (an answer or an error), and the rows.
     """
     rows, ends = [], []
 
@@ -53,5 +53,5 @@ def check(row):
 
 
 def story(row):
-    """Who was asked, why, and what became of it."""
+    """The target of each attempt, its reason and its outcome."""
     return [(each.target, str(each.why), str(each.outcome)) for each in row.attempts]

@@ -183,7 +183,7 @@ def test_no_two_files_import_each_other():
     assert len(list(graphlib.TopologicalSorter(graph).static_order())) >= len(graph)
 
 
-def test_the_core_is_pure():
+def test_the_core_imports_only_itself_and_a_few_standard_modules():
     for path, tree in FILES.items():
         if path.parts[0] == "core":
             names = set(imports(tree))
@@ -232,9 +232,9 @@ def readers(*names):
     return {str(path) for path, tree in FILES.items() if set(names) & set(imports(tree))}
 
 
-def test_only_live_reads_a_clock():
+def test_only_clocks_runners_and_kernels_read_the_time():
     runners = {"executor/torch/runner.py", "executor/vllm/runner.py"}  # the cost of their inputs
-    kernels = {"executor/torch/cpu/kept_choice.py"}  # which is the fastest
+    kernels = {"executor/torch/cpu/kept_choice.py"}  # which kernel is the fastest
     kernels |= {"executor/torch/cpu/huge_pages.py"}  # how long its thread rests
     assert readers("time") == {"live/clock.py", "server/clock.py"} | runners | kernels
     assert readers("datetime") <= {"traffic/trace.py"}, "it reads dates in files"
@@ -243,7 +243,7 @@ def test_only_live_reads_a_clock():
 def test_tensors_stay_in_the_executor():
     assert all(path.startswith("executor/") for path in readers("torch"))
     beyond = {path for path in readers("numpy") if not path.startswith("executor/")}
-    # One fits thousands of steps forty times, where scipy is; the others pass on a caller's arrays.
+    # fit.py needs scipy, and fits thousands of steps forty times. The others pass on arrays.
     passing = {"llm/vector_calls.py", "server/functions/codecs.py"}
     assert beyond == {"commands/calibrate/fit.py"} | passing
 

@@ -21,7 +21,7 @@ from headway.sim.inbox import TraceInbox, arrivals
 from tests.traces import BLOCK, COST, MS, ask, make
 
 
-def test_what_a_step_waits_for_publishes_and_records():
+def test_a_step_waits_publishes_its_load_and_records_its_commands():
     clock, kept = VirtualClock(), []
     requests = [ask("a", 6, 2, arrived=3 * MS), ask("b", 2, 1, arrived=90 * MS)]
     scheduler = make(8, Policies(join=Dynamic(2, 20 * MS)))
@@ -36,7 +36,7 @@ def test_what_a_step_waits_for_publishes_and_records():
     assert (load.now, load.step, load.running, load.free_blocks) == (39 * MS, 1, 1, 6)
     assert load.lanes["default"].waiting == 0
     assert [(record.step, record.now // MS, record.nanoseconds // MS) for record in kept] == [
-        (0, 0, 0),  # nothing: it may have looked ahead
+        (0, 0, 0),  # no commands and no rows: the scheduler may have looked ahead
         (0, 3, 0),  # commands but no rows
         (0, 3, 0),
         (1, 23, 16),
@@ -45,7 +45,7 @@ def test_what_a_step_waits_for_publishes_and_records():
 
 
 class Telling(Executor):
-    """Its steps are back when the test says so."""
+    """An executor whose steps are back when the test says so."""
 
     traits = Traits("a function", steps_in_flight=2, tells_back=True)
 
@@ -65,7 +65,7 @@ class Telling(Executor):
 
 
 class Waited:
-    """An inbox that notes what is waited for, and returns at once."""
+    """An inbox that notes the `least` of each wait, and returns at once."""
 
     def __init__(self):
         self.commands, self.waits = [], []
@@ -121,7 +121,7 @@ def test_the_next_step_is_submitted_before_callers_hear_of_the_last():
     assert engine.scheduler.finished
 
 
-def test_callers_hear_first_if_the_next_step_is_computed_already():
+def test_callers_hear_first_if_the_next_step_is_already_in_flight():
     engine, inbox, executor = telling()
     for ids in ("a", "bc"):
         inbox.put(*ids)
@@ -133,6 +133,6 @@ def test_callers_hear_first_if_the_next_step_is_computed_already():
     assert engine.load.running == 2
 
 
-def test_an_executor_that_tells_has_no_journal():
+def test_a_journal_is_refused_for_an_executor_that_tells_of_its_steps():
     with pytest.raises(SettingError, match="cannot repeat the steps of a function"):
         telling(keep=[].append)

@@ -49,7 +49,7 @@ BASE: dict[str, Any] = {
 MORE: dict[str, dict[str, Any]] = {
     "distilbert": {"dim": 48, "hidden_dim": 80, "n_layers": 3, "n_heads": 6},
     "modernbert": {
-        "local_attention": 8,  # less than the texts
+        "local_attention": 8,  # shorter than the texts
         "global_attn_every_n_layers": 2,
         "cls_token_id": 2,
         "sep_token_id": 3,

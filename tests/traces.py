@@ -62,7 +62,7 @@ def answer(request: Request) -> list[int]:
 
 
 def scored(request: Request) -> list[Logprob]:
-    """The log-probabilities of its prompt, computed alone; none if it did not ask."""
+    """The log-probabilities of the request's prompt, computed alone; none if it asks for none."""
     if request.sampling.prompt_logprobs < 0:
         return []
     states, said = list[int](), list[Logprob]()
@@ -74,7 +74,7 @@ def scored(request: Request) -> list[Logprob]:
 
 
 def vector(request: Request) -> bytes:
-    """The vector of its prompt, computed alone; none if it did not ask."""
+    """The vector of the request's prompt, computed alone; empty if it asks for none."""
     states = list[int]()
     for token in request.prompt:
         states.append(mix(states[-1] if states else ROOT, token))
@@ -232,7 +232,7 @@ budgets = st.one_of(st.just(Budget()), st.builds(Budget, ttft=times, tpot=times,
 
 @st.composite
 def budgeted_lanes(draw: st.DrawFn) -> tuple[Lane, ...]:
-    """Two lanes that may keep one slot and two blocks each, and have at most so much."""
+    """Two lanes that keep at most one slot and two blocks each, with upper limits or none."""
     made = list[Lane]()
     for name in ("bulk", "chat"):
         limited = draw(st.booleans())
@@ -241,7 +241,7 @@ def budgeted_lanes(draw: st.DrawFn) -> tuple[Lane, ...]:
         budget = draw(budgets)
         sizes = [Share(slots if draw(st.booleans()) else 0, most[0])]
         if min(budget.ttft, budget.tpot, budget.e2e) != NEVER:
-            sizes += [Share(slots, 4, 1), Share(0, 3, 2)]  # that follow the load
+            sizes += [Share(slots, 4, 1), Share(0, 3, 2)]  # sizes that follow the load
         lane = Lane(
             name,
             budget,
@@ -263,14 +263,14 @@ prompts = st.builds(
 )
 
 
-# Where several tokens come at once, the next step cannot be decided before.
+# If a step gives several tokens, the next step cannot be decided before it has ended.
 BURSTS_AND_DEPTHS = st.sampled_from([(1, 1), (6, 1), (1, 2), (1, 3)])
-# Cancels after arrival: mostly none, else any time up to after the last token.
+# Deadlines after arrival: mostly none, else up to a time after the last token.
 limits = st.sampled_from([None, None, None, 0, 15, 40, 90, 250])
 
 
 def keeping(lanes: tuple[Lane, ...], policies: Policies, leasts: list[int]) -> tuple[Lane, ...]:
-    """These lanes, where each keeps so many tokens of a step, as far as the policies have them."""
+    """These lanes, each keeping its number of a step's tokens as far as the policies have them."""
     if policies.no_tokens_kept:
         return lanes
     free, made = policies.step_tokens - policies.slots, list[Lane]()
@@ -286,7 +286,7 @@ def keeping(lanes: tuple[Lane, ...], policies: Policies, leasts: list[int]) -> t
 
 @st.composite
 def crowded(draw: st.DrawFn) -> Case:
-    """Lanes with budgets that lack slots and blocks, and have long answers to give."""
+    """Lanes with budgets, with few slots and blocks, and with long answers."""
     lanes, strategy = draw(budgeted_lanes()), draw(budget_policies())
     if strategy.slots and sum(lane.slots.least for lane in lanes) > strategy.slots:
         lanes = tuple(replace(lane, slots=Share()) for lane in lanes)
@@ -347,7 +347,7 @@ def plain_cases(draw: st.DrawFn) -> Case:
 
 @st.composite
 def budgeted_cases(draw: st.DrawFn) -> Case:
-    """The same requests, and lanes and policies that go by budgets."""
+    """The requests of a plain case, with lanes and policies that go by budgets."""
     plain, crowd = draw(plain_cases()), draw(crowded())
     return replace(plain, policies=crowd.policies, lanes=crowd.lanes, cost=COST)
 
