@@ -213,7 +213,7 @@ def test_removing_the_feature_that_a_shape_covers_changes_its_logits(goldens, sh
 def test_the_memory_plan_follows_the_limits(golden):
     loaded = load(golden.folder, Limits(sequences=3, block_size=16))
     assert loaded.plan.num_blocks == loaded.plan.usable == 3 * CONTEXT // 16
-    assert (loaded.dtype, loaded.device) == ("float32", loaded.device)
+    assert loaded.dtype == "float32"
     assert str(loaded.plan).startswith("memory: ") and "\n" not in str(loaded.plan)
 
 

@@ -68,7 +68,7 @@ def test_our_kernel_needs_no_padding_rows(monkeypatch):
     if head.any_rows:
         assert model.rounding.is_exact, "nor does any number of rows need preparing"
     else:
-        assert model.rounding == (LARGE if head.one_as_slow_as_four else SMALL)
+        assert model.rounding == (LARGE if head.slow_below_four else SMALL)
 
 
 def test_small_steps_of_a_mixture_are_not_padded_to_four_rows(monkeypatch, goldens):

@@ -26,7 +26,7 @@ CACHED = 64 << 20  # bytes: much of a smaller model's weights stays in the CPU's
 # weight shape: five digits allow 32 counts, then 16 more per doubling. oneDNN is slow at 1 to 3
 # rows if packed weights come from memory: with 4 rows instead, a decode step of one row takes 0.90
 # of the time, of two rows 0.79 (bfloat16, Qwen2.5-0.5B's shapes, one thread of a Zen 4; on two
-# threads 0.95 and 0.92). Our own kernel takes as long for 1 row as for 4, so LARGE is not for it.
+# threads 0.95 and 0.92). Our own kernel is not slower at 1 row than at 4, so LARGE is not for it.
 SMALL, LARGE = Rounding(digits=5), Rounding(least=4, digits=5)
 
 
@@ -43,7 +43,7 @@ class Decoder:
         # No LARGE with experts: padding rows would choose experts, whose weights are then read.
         few = weights.nbytes < CACHED or config.experts is not None
         typical = weights.head if config.generates else weights.layers[0].qkv
-        rounding = LARGE if typical.one_as_slow_as_four and not few else SMALL
+        rounding = LARGE if typical.slow_below_four and not few else SMALL
         rounds = self.device.type == "cpu" and not typical.any_rows
         self.rounding = replace(rounding if rounds else Rounding(), tile=typical.rows_at_once)
         length = context or config.context

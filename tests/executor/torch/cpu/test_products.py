@@ -97,7 +97,7 @@ def test_each_row_count_uses_the_product_chosen_for_it(monkeypatch):
         pytest.skip("oneDNN packs in another layout here")  # where there is AMX
     layer = Linear(weight, bias)
     assert layer.kinds == choice
-    assert not layer.any_rows and not layer.one_as_slow_as_four
+    assert not layer.any_rows and not layer.slow_below_four
     spied = Spied(layer.kernels)
     monkeypatch.setattr(layer, "kernels", spied)
     found = {rows: layer(x[:rows]).float() for rows in (1, 2, 3, 6)}

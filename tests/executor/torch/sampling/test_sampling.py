@@ -221,7 +221,7 @@ def test_rows_with_different_sampling_share_a_step(waits):
         banned={0: (int(logits[0].argmax()), 99_999), 2: (1, 2)},
         logprobs=np.full(6, -1),
     )
-    together = sample(logits, mixed).tolist()
+    together = sample(logits, mixed, waits).tolist()
     assert together[0] == logits[0].topk(2).indices[1] and together[4] == logits[4].argmax()
     for i in range(6):
         columns = {
@@ -229,7 +229,7 @@ def test_rows_with_different_sampling_share_a_step(waits):
             for name in ("temperature", "top_k", "top_p", "min_p", "seeds", "positions", "logprobs")
         }
         banned = {0: mixed.banned[i]} if i in mixed.banned else {}
-        alone = sample(logits[i : i + 1], SamplingColumns(**columns, banned=banned))
+        alone = sample(logits[i : i + 1], SamplingColumns(**columns, banned=banned), waits)
         assert alone.tolist() == together[i : i + 1]
 
 

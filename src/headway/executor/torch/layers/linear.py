@@ -134,8 +134,8 @@ class Linear:
         return Kind.ONEDNN not in self.kinds
 
     @property
-    def one_as_slow_as_four(self) -> bool:
-        """Whether one row takes as long as four: true of oneDNN's packed product, not of ours."""
+    def slow_below_four(self) -> bool:
+        """Whether 1 to 3 rows take longer than 4: true of oneDNN's packed product, not of ours."""
         return self.packed is not None and self.kinds[0] is Kind.ONEDNN
 
     @property
@@ -172,7 +172,7 @@ class HalfLinear:
 
     __slots__ = ("bias", "kinds", "matrix", "nbytes", "outputs")
     weight, packed = None, None
-    any_rows, one_as_slow_as_four = True, False  # as our kernels are
+    any_rows, slow_below_four = True, False  # as our kernels are
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ class QuantizedLinear:
     __slots__ = ("any_rows", "bias", "matrix", "nbytes", "outputs", "rows_at_once")
     weight = None
     packed = None
-    one_as_slow_as_four = False
+    slow_below_four = False
 
     def __init__(self, weights: Sequence[Tensor], bias: Tensor | None = None) -> None:
         """weights: [outputs, inputs] each, in any floating dtype; stacked along outputs and not
