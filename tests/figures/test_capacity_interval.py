@@ -23,7 +23,7 @@ def halved(misses):
     return [(10, 10)] * (BLOCKS - misses) + [(10, 5)] * misses
 
 
-def test_equal_blocks_give_an_interval_from_the_capacity_to_what_each_draw_gives():
+def test_an_interval_of_equal_draws_is_widened_to_hold_the_capacity():
     tried = {1.0: {"a": EVEN}, 2.0: {"a": EVEN}, 3.0: {"a": [(10, 9)] * BLOCKS}}
     sure = capacity_interval(tried, 2.0, 1, 0)
     assert sure.high == pytest.approx(2.5), "half way between all and nine of ten good"

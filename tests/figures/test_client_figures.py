@@ -1,4 +1,4 @@
-"""What a client saw: percentiles by metric, intervals by blocks of time, tokens per second."""
+"""A client's figures: percentiles by metric, intervals by blocks of time, tokens per second."""
 
 from dataclasses import replace
 
@@ -22,7 +22,7 @@ WINDOW = (0, 1_000 * MS)
 
 
 def pair(number, ttft=10, gaps=(5, 5), finish=Finish.LENGTH, **client):
-    """Both rows of a request that arrived at that many milliseconds; times in milliseconds."""
+    """The engine's and the client's row of a request. number: its arrival. Times in ms."""
     first = number + ttft
     last = first + sum(gaps)
     row = RequestRow(
@@ -58,7 +58,7 @@ def lane(pairs, missing=0):
     return client_lane(made, made, "a", (0, 20 * MS))
 
 
-def test_latencies_are_nearest_rank_with_those_that_never_came_at_the_end():
+def test_latency_percentiles_rank_tokens_that_never_came_last():
     refused = {"finish": Finish.REFUSED, "ttft": 0, "gaps": (), "status": 429, "error": "full"}
     pairs = [pair(n, ttft=n + 1, gaps=(2, 4)) for n in range(9)] + [pair(9, **refused)]
     found = lane(pairs)
@@ -73,7 +73,7 @@ def test_latencies_are_nearest_rank_with_those_that_never_came_at_the_end():
     assert interrupted.attainment.low < 9 / 20 < interrupted.attainment.high == 1
 
 
-def test_a_run_that_was_broken_off_has_no_goodput_interval_and_counts_who_is_missing():
+def test_an_interrupted_run_has_no_goodput_interval_and_counts_missing_requests():
     pairs = [pair(n) for n in range(12)]
     assert not lane(pairs).goodput.is_empty
     found = lane(pairs, missing=30)
@@ -98,20 +98,20 @@ def test_callers_that_were_made_to_leave_are_counted_apart():
     assert found.goodput.low == pytest.approx(found.goodput.high * 0.05 ** (1 / 13))
 
 
-def test_only_a_whole_answer_can_be_short():
+def test_only_a_whole_answer_counts_as_shorter_than_asked():
     pairs = [pair(0), pair(1, asked=9), pair(2, asked=9, finish=Finish.ERROR)]
     assert lane(pairs).short == 1
 
 
-def test_the_first_request_of_a_trace_is_no_backlog():
-    """Requests without a budget at time 0 are one, and stay in, where nobody comes later."""
+def test_the_first_request_of_a_trace_is_not_taken_for_a_backlog():
+    """A lane is a backlog only if all of its requests arrive at time 0."""
     rows, client = zip(*[pair(n) for n in (0, 1, 9)], strict=True)
     rows = tuple(replace(row, budget=Budget()) for row in rows)
     made = outcome(list(zip(rows, client, strict=True)))
     assert [row.id for row in without_warm_up(made, 2 * MS).requests] == ["9"]
 
 
-def test_tokens_per_second_are_over_the_seconds_to_the_last_end():
+def test_tokens_per_second_count_the_time_up_to_the_last_end():
     pairs = [pair(n) for n in range(10)]
     pairs.append(pair(90, finish=Finish.ERROR, gaps=(9,)))  # ends at 110 ms
     found = client_totals(outcome(pairs))
@@ -123,7 +123,7 @@ def test_tokens_per_second_are_over_the_seconds_to_the_last_end():
 
 @pytest.mark.evidence
 @given(st.lists(st.integers(0, 10**9), min_size=100, max_size=3_000), st.randoms())
-def test_an_interval_lies_around_its_percentile_where_blocks_are_alike(values, random):
+def test_interval_ends_are_in_order_and_lie_within_the_values(values, random):
     random.shuffle(values)
     timed = [(at * WINDOW[1] // len(values), value) for at, value in enumerate(values)]
     (half, most) = percentile_intervals(timed, WINDOW, (50.0, 95.0))
@@ -133,7 +133,7 @@ def test_an_interval_lies_around_its_percentile_where_blocks_are_alike(values, r
     assert min(values) <= mean.low <= mean.high <= max(values)
 
 
-def test_a_bad_moment_widens_the_interval_and_equal_blocks_have_none():
+def test_a_bad_moment_widens_the_interval_and_equal_blocks_have_zero_width():
     even = [(at * MS, at % 5) for at in range(1_000)]
     interval = mean_interval(even, WINDOW)
     assert (interval.low, interval.high) == (2.0, 2.0)
@@ -176,6 +176,6 @@ def test_values_that_came_at_one_moment_have_no_interval():
     assert found.latency["ttft"].sure[0].is_empty and found.latency["ttft"].quantiles[0]
 
 
-def test_a_percentile_may_have_a_tenth():
+def test_a_percentile_may_have_a_decimal_place():
     assert percentile(range(5_000), 99.9) == 4_994
     assert percentile(range(4_999), 99.9) is None

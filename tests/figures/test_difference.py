@@ -35,7 +35,7 @@ def run(*ttfts, arrived=None):
 
 
 def noisy(seed, shift=0):
-    """The load of a moment lengthens all of its waits: what pairing takes out."""
+    """TTFTs that the load of each moment lengthens. Pairing removes this common part."""
     moments, own = Random("moments"), Random(seed)
     loads = [moments.randrange(0, 200) for _ in range(20)]
     return [150 + loads[k // 10] + own.randrange(5) + shift for k in range(200)]
@@ -66,7 +66,7 @@ def test_amounts_per_second_leave_out_a_backlog_answered_in_the_warm_up():
         assert each.counts == (36, 36) and each.change == 0
 
 
-def test_pairing_takes_out_what_the_traffic_does_to_both():
+def test_pairing_removes_the_noise_that_both_runs_share():
     first, second = run(*noisy("a")), run(*noisy("b", shift=20))
     paired, apart = (by_metric(first, second, kind)["TTFT p50"] for kind in (True, False))
     assert paired.change == apart.change == pytest.approx(20, abs=8)
@@ -76,7 +76,7 @@ def test_pairing_takes_out_what_the_traffic_does_to_both():
     assert paired.verdict == "worse" and apart.verdict == "unclear"
 
 
-def test_the_second_is_better_where_more_is_in_budget_or_less_is_waited():
+def test_more_requests_in_budget_or_shorter_waits_make_the_second_run_better():
     first, second = run(*noisy("a")), run(*noisy("a", shift=-100))
     found = by_metric(first, second, True)
     shares = [sum(ttft <= 250 for ttft in noisy("a", shift)) / 200 for shift in (0, -100)]
@@ -86,7 +86,7 @@ def test_the_second_is_better_where_more_is_in_budget_or_less_is_waited():
     assert by_metric(second, first, True)[IN_BUDGET].verdict == "worse"
 
 
-def test_too_few_requests_have_no_percentile_and_those_of_one_moment_no_interval():
+def test_few_requests_have_no_percentile_and_simultaneous_ones_no_interval():
     few = by_metric(run(*[100] * 9), run(*[100] * 9), True)
     assert list(few) == [IN_BUDGET] and few[IN_BUDGET].interval.is_empty
     assert not few[IN_BUDGET].is_sure
@@ -95,7 +95,7 @@ def test_too_few_requests_have_no_percentile_and_those_of_one_moment_no_interval
     assert found["TTFT p50"].change == 800 and found["TTFT p50"].interval.is_empty
 
 
-def test_shares_of_all_or_none_are_as_unsure_as_their_number_of_requests():
+def test_shares_of_0_and_1_have_intervals_from_the_number_of_requests():
     all_good, none_good = run(*[100] * 26), run(*[900] * 26)
     edge = 0.025 ** (1 / 26)
     alike = by_metric(all_good, all_good, True)[IN_BUDGET]
@@ -107,7 +107,7 @@ def test_shares_of_all_or_none_are_as_unsure_as_their_number_of_requests():
     assert apart.verdict == "better"
 
 
-def test_what_never_came_is_later_than_every_time():
+def test_a_first_token_that_never_came_is_later_than_every_time():
     lost = run(*[NEVER] * 200)
     change = by_metric(run(*noisy("a")), lost, True)["TTFT p50"]
     assert change.change == float("inf") and change.verdict == "worse"
@@ -122,7 +122,7 @@ def test_missing_rows_count_as_not_served():
     assert found["TTFT p95"].second == NEVER and found["TPOT p50"].counts == (200, 100)
 
 
-def test_the_same_requests_are_those_of_the_same_times():
+def test_runs_with_other_counts_or_arrival_times_do_not_have_the_same_requests():
     mine = run(*[100] * 20)
     assert same_requests(mine, run(*[300] * 20), "chat")
     assert not same_requests(mine, run(*[100] * 21), "chat")

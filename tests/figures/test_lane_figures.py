@@ -57,7 +57,7 @@ def outcome(requests, steps=(), offered=None, nanoseconds=2_000_000_000):
         (11, 50, 6),
         (100, 95, 95),  # five beyond it
         (101, 95, 96),
-        (499, 99, None),  # 4.99
+        (499, 99, None),  # 4.99 beyond it
         (500, 99, 495),
         (99, 95, None),
         (9, 50, None),
@@ -72,7 +72,7 @@ def test_a_percentile_is_one_of_the_values():
     assert percentile([1] * 5 + [9] * 5, 50) == 1
 
 
-def test_the_figures_of_a_lane():
+def test_lane_figures_count_only_the_requests_of_their_lane():
     rows = [request(f"r{i}", ttft=10 + i) for i in range(10)]
     figures = lane_figures(
         outcome([*rows, request("other", lane="x")], offered={"chat": 10}), "chat"
@@ -99,7 +99,7 @@ def test_tpot_counts_only_requests_with_two_tokens_or_more():
     assert figures.good == 100
 
 
-def test_the_figures_of_the_engine():
+def test_engine_figures_follow_from_the_requests_and_the_steps():
     rows = [request("a"), request("b", generated=5), request("c", finish=Finish.CANCELLED)]
     steps = [
         step(1, 0, 300, rows=2, tokens=10, width=6),  # 2 x 6 cells: 2 of padding
@@ -154,7 +154,7 @@ def test_goodput_is_at_most_throughput_and_every_request_is_counted(rows, missin
     assert min(ends) >= 0 and sum(ends) == lane.offered == engine.served + engine.unserved
 
 
-def test_figures_per_second_and_per_token_are_of_what_ended_after_the_warm_up():
+def test_figures_per_second_count_the_requests_that_ended_after_the_warm_up():
     night = [replace(request(f"n{i}", "night"), budget=Budget()) for i in range(90)]
     night = [replace(row, finished=row.finished + i) for i, row in enumerate(night)]
     early = replace(request("e"), arrived=20, finished=60)  # before the warm-up's end, 50

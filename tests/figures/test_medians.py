@@ -23,7 +23,7 @@ def test_each_figure_is_the_median_of_its_own_repeats():
     assert median_figures([LANE, others[0]]).good == 11, "the lower one of two"
 
 
-def test_a_figure_that_one_repeat_lacks_is_not_there():
+def test_a_figure_that_one_repeat_lacks_has_no_median():
     assert median_figures([LANE, replace(LANE, ttft_p99=None)]).ttft_p99 is None
 
 

@@ -63,7 +63,7 @@ def test_the_time_of_a_backlog_is_that_of_its_last_answer():
     )
 
 
-def test_what_never_came_has_no_ratio_and_two_of_them_are_not_compared():
+def test_a_median_that_never_came_has_no_ratio_and_two_are_not_compared():
     made = pressure_cards({"a": outcome(50 * MS, 2), "b": outcome(9, 2, unserved=6)}, ENDPOINTS)
     assert "created the first-token wait of support (TTFT p50 never, a's 50 ms)" in pressed(
         made["b"]
@@ -75,7 +75,7 @@ def test_what_never_came_has_no_ratio_and_two_of_them_are_not_compared():
     assert "TTFT" not in pressed(pressure_cards(both, ENDPOINTS)["a"])
 
 
-def test_runs_of_unequal_numbers_are_compared_by_the_highest_percentile_that_all_have():
+def test_runs_are_compared_by_the_highest_percentile_that_all_of_them_have():
     def made(count, ttft):
         rows = [request(f"r{i}", "support", ttft=ttft, gap=2 * MS) for i in range(count)]
         rows.append(request("l", "labelling", ttft=1))
@@ -88,7 +88,7 @@ def test_runs_of_unequal_numbers_are_compared_by_the_highest_percentile_that_all
     assert "relieved the first-token wait of support (TTFT p95 30 ms: 3.0" in pressed(cards["b"])
 
 
-def test_the_device_time_of_an_answer_is_of_what_ended_after_the_warm_up():
+def test_the_device_time_of_an_answer_counts_what_ended_after_the_warm_up():
     made = outcome(9, 2)
     late = [replace(row, finished=row.finished + 30 * MS) for row in made.requests[:4]]
     backlog = [replace(row, budget=Budget()) for row in made.requests[4:]]

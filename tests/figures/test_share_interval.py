@@ -1,4 +1,4 @@
-"""How sure a share is: by blocks of time, and exact where all requests are alike."""
+"""The interval of a share: by blocks of time, and exact if all requests are good or none is."""
 
 from random import Random
 
@@ -18,7 +18,7 @@ def asked(*good):
 
 
 @given(st.integers(10, 10_000), st.sampled_from([0.9, 0.95]))
-def test_all_good_could_come_of_the_lower_end_by_chance(n, covered):
+def test_all_good_or_none_good_has_the_exact_binomial_bound(n, covered):
     found = share_interval(asked(*[1] * n), WINDOW, covered)
     assert found.low**n == pytest.approx((1 - covered) / 2) and found.high == 1
     none = share_interval(asked(*[0] * n), WINDOW, covered)
@@ -30,7 +30,7 @@ def test_26_of_26_is_at_least_87_percent():
 
 
 @pytest.mark.parametrize("n", [10, 26, 217])
-def test_it_is_the_interval_of_clopper_and_pearson(n):
+def test_the_exact_interval_is_that_of_clopper_and_pearson(n):
     stats = pytest.importorskip("scipy.stats")
     for count in (0, n):
         theirs = stats.binomtest(count, n).proportion_ci(0.95, "exact")
@@ -38,14 +38,14 @@ def test_it_is_the_interval_of_clopper_and_pearson(n):
         assert (mine.low, mine.high) == pytest.approx((theirs.low, theirs.high))
 
 
-def test_where_some_are_good_blocks_are_drawn():
+def test_a_share_between_0_and_1_has_the_interval_of_redrawn_blocks():
     some = asked(*[1] * 30, 0, *[1] * 9)
     assert exact_interval(some, 0.95) is None
     assert share_interval(some, WINDOW, 0.95) == mean_interval(some, WINDOW, 0.95)
 
 
 @pytest.mark.parametrize("covered, ends", [(0.9, (15, 384)), (0.95, (6, 393))])
-def test_few_blocks_take_more_of_the_draws(covered, ends):
+def test_an_interval_takes_more_of_the_draws_because_blocks_are_few(covered, ends):
     found = middle(list(range(400)), covered)
     assert (found.low, found.high) == ends
     stats = pytest.importorskip("scipy.stats")

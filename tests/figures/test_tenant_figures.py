@@ -1,4 +1,4 @@
-"""What each tenant of an endpoint got, from rows made by hand."""
+"""The figures of each tenant of an endpoint, from rows made by hand."""
 
 from dataclasses import replace
 
@@ -7,7 +7,7 @@ from headway.figures.tenant_figures import tenant_figures
 from tests.figures.test_lane_figures import outcome, request
 
 
-def test_each_tenant_has_its_own_requests_of_the_lane():
+def test_each_tenant_has_figures_of_its_own_requests_in_the_lane():
     rows = [replace(request(f"a{i}", ttft=4 + i), tenant="acme") for i in range(10)]
     rows.append(replace(request("b1", ttft=NEVER, finish=Finish.CANCELLED), tenant="bell"))
     rows.append(replace(request("b2", lane="voice"), tenant="bell"))
@@ -19,5 +19,5 @@ def test_each_tenant_has_its_own_requests_of_the_lane():
     assert (bell.requests, bell.attainment, bell.tokens) == (1, 0.0, 7)
 
 
-def test_requests_without_tenants_have_no_such_figures():
+def test_a_lane_without_tenants_has_no_tenant_figures():
     assert tenant_figures(outcome([request("r1")]), "chat") == {}

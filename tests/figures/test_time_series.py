@@ -1,4 +1,4 @@
-"""Queue, batch and waits, part by part of a run."""
+"""Queue, batch and waits in each part of a run."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -28,7 +28,7 @@ def step(began, nanoseconds, rows):
 
 
 @given(SPANS, st.integers(1, 20))
-def test_the_most_at_once_is_that_of_counting_at_every_moment(spans, width):
+def test_most_at_once_equals_the_largest_count_of_any_moment(spans, width):
     found = most_at_once(spans, width, PARTS)
     for part in range(PARTS):
         last = part == PARTS - 1
@@ -36,13 +36,13 @@ def test_the_most_at_once_is_that_of_counting_at_every_moment(spans, width):
         assert found[part] == max(sum(a <= at < b for a, b in spans) for at in moments)
 
 
-def test_a_span_counts_in_each_part_that_it_is_open_in():
+def test_a_span_counts_in_every_part_in_which_it_is_open():
     assert most_at_once([(0, 35)], 10, PARTS) == [1, 1, 1, 1, 0]
     assert most_at_once([(0, 5), (5, 8)], 10, PARTS) == [1, 0, 0, 0, 0]
     assert most_at_once([(1, 2), (900, 950)], 10, PARTS) == [1, 0, 0, 0, 1]
 
 
-def test_what_lies_before_the_beginning_is_in_the_first_part():
+def test_times_before_the_beginning_count_in_the_first_part():
     assert most_at_once([(-25, -18), (-12, 4), (-3, 12)], 10, PARTS) == [2, 1, 0, 0, 0]
     assert longest_ttft([request(-25, -20, -5)], 10, PARTS)[0] == 20
 
@@ -54,7 +54,7 @@ def test_a_request_waits_until_its_first_step_or_else_to_its_end():
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(1, 9), st.integers(1, 8))))
-def test_the_mean_batch_is_over_the_steps_time(sizes):
+def test_the_mean_batch_is_weighted_by_step_time(sizes):
     steps, at = [], 0
     for gap, long, rows in sizes:
         steps.append(step(at + gap, long, rows))
@@ -74,7 +74,7 @@ def test_the_mean_batch_is_over_the_steps_time(sizes):
             assert abs(found[part] - sum(running) / len(running)) < 1e-9
 
 
-def test_the_longest_wait_is_of_those_who_arrived_in_the_part():
+def test_the_longest_ttft_of_a_part_is_of_the_requests_that_arrived_in_it():
     rows = [request(1, 2, 9), request(8, 9, 11), request(12, 30, 40), request(41)]
     assert longest_ttft(rows, 10, PARTS) == [8, 28, None, None, NEVER]
     assert longest_ttft([request(70, 71, 75)], 10, PARTS)[-1] == 5, "the last part has the rest"

@@ -1,4 +1,4 @@
-"""What an endpoint may have of the engine, from YAML to its lane."""
+"""An endpoint's shares of the engine: from the YAML file to the settings of its lane."""
 
 import pytest
 
@@ -16,7 +16,7 @@ def lane_of(folder, fields):
     return service.endpoint.lane({})
 
 
-def test_what_is_stated_comes_to_the_lane(tmp_path):
+def test_the_stated_limits_become_fields_of_the_lane(tmp_path):
     fields = (
         "slots: {least: 1, most: 8}, blocks: {most: 40}, step_tokens: {least: 9, most: 96}, "
         "chunk: 64, max_waiting: 5, max_waiting_tokens: 700"
@@ -53,6 +53,6 @@ def test_what_is_stated_comes_to_the_lane(tmp_path):
         ("max_waiting: many", "chat: max_waiting is 'many', not a number"),
     ],
 )
-def test_a_share_that_cannot_be_is_refused_by_its_place(fields, said, tmp_path):
+def test_an_invalid_limit_is_refused_with_its_place_in_the_file(fields, said, tmp_path):
     with pytest.raises(SettingError, match=said):
         lane_of(tmp_path, fields)

@@ -57,14 +57,14 @@ TRACE = "arrival_s,input_tokens,output_tokens\n" + "".join(f"{k},40,10\n" for k 
 
 
 def inside(services, demand, window, seed):
-    """The traffic of a given window."""
+    """The traffic within a window of that length."""
     return offered_traffic(
         services, select_in_window(services, demand, PRICE, window, seed, 2_048), seed, 2_048
     )
 
 
 def fixed(services, demand, span, seed=0, price=PRICE):
-    """The requests given by traces and seconds, at the pace of the demand."""
+    """The requests that the traces and the span select, at the pace of the demand."""
     return offered_traffic(
         services, select_requests(services, demand, price, span, seed, 2_048), seed, 2_048
     )
@@ -90,7 +90,7 @@ def test_all_fields_of_lanes_are_read(lanes):
     assert bulk.endpoint.is_offline and bulk.is_backlog and bulk.endpoint.priority == 9
 
 
-def test_a_key_instead_of_a_merged_one_is_no_key_twice(lanes):
+def test_a_key_may_override_one_merged_from_a_yaml_anchor(lanes):
     text = "a: &x {trace: chat.csv, weight: 5}\nb: &y {<<: *x, weight: 2}\nc: {<<: *y, weight: 3}"
     assert [each.weight for each in lanes(text)] == [5, 2, 3]
 
@@ -116,7 +116,7 @@ def test_a_lane_of_weight_0_gets_no_requests(lanes):
     assert {ask.lane for ask in made.specs} == {"a"} and made.about["b"]["offered"] == 0
 
 
-def test_only_offered_token_counts_of_0_are_counted(lanes):
+def test_token_counts_raised_to_1_are_counted_for_offered_requests_only(lanes):
     trace = TRACE.replace("\n7,40,10\n8,40,10\n", "\n7,40,0\n8,1,1\n").replace("399,40", "399,0")
     about = inside(lanes(LANES, trace), Demand(rate=10), 100 * S, 0).about
     assert about["chat"]["raised_to_1"] == 3, (
@@ -124,7 +124,7 @@ def test_only_offered_token_counts_of_0_are_counted(lanes):
     )
 
 
-def test_a_load_is_divided_into_the_same_shares(lanes):
+def test_the_offered_work_has_the_wanted_load(lanes):
     made = inside(lanes(LANES), Demand(load=0.3), 60 * S, 0)
     assert PRICE.of(made.specs) / (60 * S) == pytest.approx(0.3, rel=0.2)
 
@@ -150,7 +150,7 @@ def test_sample_requests_take_all_endpoints_in_turn(lanes):
     assert [ask.lane for ask in asks[:4]] == ["voice", "chat", "bulk", "voice"]
 
 
-def test_a_trace_that_ends_too_soon_says_so(lanes):
+def test_a_trace_that_ends_before_the_window_is_marked(lanes):
     made = inside(lanes(LANES), Demand(rate=100), 100 * S, 0)
     assert made.about["chat"]["trace_ends"] and made.about["chat"]["offered"] == 400
 
@@ -196,7 +196,7 @@ def test_a_rate_replays_the_seconds_of_the_trace_with_their_pauses(tmp_path):
     assert len(longer.specs) == 10 and longer.about["chat"]["trace_ends"]
 
 
-def test_without_a_rate_the_requests_take_the_seconds_at_the_default_load(lanes):
+def test_the_default_load_keeps_the_window_and_twice_the_load_halves_it(lanes):
     services = lanes("{a: {trace: chat.csv, token_scale: 1}}")
     made = select_requests(services, Demand(load=DEFAULT_LOAD), PRICE, 20 * S, 0, 2_048)
     assert made.window == 20 * S
@@ -271,14 +271,14 @@ def test_a_trace_whose_clock_does_not_begin_at_0_counts_from_its_first_arrival(l
     assert first == late and len(first) > 10
 
 
-def test_seconds_before_the_first_arrival_of_a_coarse_trace_are_refused_with_the_remedy(lanes):
-    """Its two arrivals of a tick come anywhere in that tick of ten seconds."""
+def test_a_window_before_the_first_arrival_is_refused_with_the_remedy(lanes):
+    """The two arrivals of each ten-second tick are spread over that tick."""
     text = TRACE.splitlines()[0] + "\n0,9,9\n0,9,9\n10,9,9\n10,9,9\n"
     with pytest.raises(SettingError, match=r"nobody arrives in the first 0.01 s of a: take more"):
         fixed(lanes("{a: {trace: chat.csv}}", text), Demand(rate=2), S // 100)
 
 
-def test_bursts_a_minute_apart_are_no_coarse_clock(tmp_path):
+def test_bursts_a_minute_apart_are_not_taken_for_a_coarse_clock(tmp_path):
     path = tmp_path / "cron.csv"
     rows = "".join(f"{60 * (k // 5)},8,1\n" for k in range(50))
     path.write_text("arrival_s,input_tokens,output_tokens\n" + rows)
@@ -289,7 +289,7 @@ def test_bursts_a_minute_apart_are_no_coarse_clock(tmp_path):
 
 
 def test_a_trace_too_short_for_its_own_rate_ends_before_the_window(lanes):
-    """It is not stretched over the window, which would be a lower rate."""
+    """Stretching the trace over the window would lower its rate."""
     text = TRACE.splitlines()[0] + "".join(f"\n{k},9,9" for k in range(20)) + "\n"
     work = fixed(lanes("{a: {trace: chat.csv, rate: 5}}", text), Demand(), 45 * S)
     assert len(work.specs) == 20 and work.specs[-1].at < 4 * S
@@ -300,7 +300,7 @@ def test_a_trace_too_short_for_its_own_rate_ends_before_the_window(lanes):
     assert max(each.at for each in mixed.specs if each.lane == "a") < 4 * S
 
 
-def test_no_more_of_a_trace_is_used_than_there_is(lanes):
+def test_the_trace_seconds_used_do_not_exceed_the_trace(lanes):
     text = "{a: {trace: chat.csv, rate: 2}, b: {arrivals: poisson, rate: 1, prompt: 9, answer: 9}}"
     short = TRACE.partition("11,")[0]  # eleven requests in 10 s; at 2 a second they take half
     made = fixed(lanes(text, short), Demand(), 60 * S)
@@ -424,7 +424,7 @@ def test_a_rate_of_more_than_a_request_a_nanosecond_offers_all_at_once(lanes):
     assert len(made.specs) == 60 and {spec.at for spec in made.specs} == {0}
 
 
-def test_a_cv_with_which_arrivals_never_end_is_refused(lanes):
+def test_a_cv_that_gives_arrivals_without_end_is_refused(lanes):
     services = lanes("a: {arrivals: {gamma: {cv: 1.0e+9}}, prompt: 3, answer: 2}")
     with pytest.raises(SettingError, match=r"because the cv of its arrivals is 1e\+09: lower it"):
         fixed(services, Demand(rate=2), 60 * S)

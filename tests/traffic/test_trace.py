@@ -1,4 +1,4 @@
-"""Recorded traffic: what is read, and what is refused with its line."""
+"""Recorded traces: the formats that are read, and the errors that name the line."""
 
 import gzip
 
@@ -78,7 +78,7 @@ def test_an_unreadable_file_is_a_setting_error(tmp_path):
 
 
 @pytest.mark.parametrize("name, rows", [("azure2023-code", 2_183), ("azure2023-conv", 3_888)])
-def test_the_shipped_windows(name, rows):
+def test_the_shipped_traces_have_their_rows_within_600_seconds(name, rows):
     trace = read_shipped_trace(name)
     assert len(trace) == rows
     assert trace[-1].at <= 600 * 10**9
@@ -129,7 +129,7 @@ def test_mooncakes_json_lines_keep_their_prefix_blocks(tmp_path, trace):
     assert read_trace(path) == [Arrival(0, 900, 5, (3, 4))]
 
 
-def test_each_format_may_say_what_a_request_supersedes(trace):
+def test_csv_and_json_lines_may_have_a_supersede_key(trace):
     path = trace(
         HEADER.replace("arrival_s", "supersede,arrival_s") + "k,0,1,2\n,1,1,2\n a ,2,1,2\n"
     )

@@ -1,4 +1,4 @@
-"""Offered traffic: the same for the same seed, without accidental common prefixes."""
+"""Offered traffic: the same seed gives the same requests, and prompts share no prefix by chance."""
 
 import pydoc_data.topics
 from collections import Counter
@@ -105,7 +105,7 @@ def test_token_counts_are_scaled_by_one_factor_and_cut_to_the_context():
     ]
 
 
-def test_requests_of_a_tenant_have_their_keys_in_common_whatever_the_lane():
+def test_a_supersede_key_is_shared_across_lanes_but_not_across_tenants():
     arrivals = [Arrival(i, 80, 8, supersede=key) for i, key in enumerate(("k", "", "m"))]
     specs = scale_trace(arrivals, "chat", 256)
     specs += [replace(specs[0], lane="code"), replace(specs[0], tenant="t")]
@@ -129,7 +129,7 @@ def test_the_voice_endpoint_is_sparse_and_seeded():
     assert all(16 <= ask.prompt <= 48 and 8 <= ask.answer <= 24 for ask in asks)
 
 
-def test_an_endpoints_shape_is_its_p95_prompt_and_its_mean_answer():
+def test_a_long_request_has_the_p95_prompt_and_the_mean_answer_of_its_lane():
     asks = [RequestSpec(0, "a", prompt, prompt % 7) for prompt in range(1, 101)]
     assert long_request([*asks, RequestSpec(0, "b", 999, 999)], "a", 256) == RequestSpec(
         0, "a", 95, 3
@@ -138,8 +138,8 @@ def test_an_endpoints_shape_is_its_p95_prompt_and_its_mean_answer():
     assert one.answer == 2, "else there is no gap to measure"
 
 
-def test_an_endpoints_shape_is_cut_to_the_context_like_its_requests():
-    """The p95 prompt and the mean answer together may be longer than any one request."""
+def test_a_long_request_is_cut_to_the_context_like_the_others():
+    """The p95 prompt and the mean answer together may be longer than any single request."""
     asks = [RequestSpec(0, "a", 246, 10)] * 9 + [RequestSpec(0, "a", 128, 128)]
     assert long_request(asks, "a", 256) == RequestSpec(0, "a", 256 - 22, 22)
 
