@@ -1,4 +1,4 @@
-"""Bets on a fair coin are fair, whatever the differences are; and they find what is there."""
+"""Bets on a fair coin are fair, whatever the differences are, and a real shift is found."""
 
 from itertools import product
 from math import exp, inf, log
@@ -32,7 +32,7 @@ def scaled(found, allowed=0.0):
 @pytest.mark.parametrize("found", [evidence, scaled])
 @given(sizes=differences)
 def test_over_all_signs_the_mean_e_value_is_one(found, sizes):
-    """With any sizes: so it is an e-value as soon as each sign is a fair coin."""
+    """This holds for any sizes. So the value is an e-value as soon as each sign is a fair coin."""
     signs = list(product((-1, 1), repeat=len(sizes)))
     values = [exp(found([s * x for s, x in zip(each, sizes, strict=True)])) for each in signs]
     assert sum(values) / len(values) == pytest.approx(1, rel=1e-6)
@@ -40,12 +40,12 @@ def test_over_all_signs_the_mean_e_value_is_one(found, sizes):
 
 @pytest.mark.parametrize("found", [evidence, scaled])
 @given(sizes=differences, allowed=st.floats(0, 1))
-def test_what_is_allowed_is_never_evidence(found, sizes, allowed):
+def test_an_allowed_loss_never_adds_evidence(found, sizes, allowed):
     assert found(sizes, allowed) <= found(sizes) + 1e-9
 
 
-def test_one_wild_pair_costs_each_bet_no_more_than_one_at_its_spread():
-    """The logarithm of 1 - tanh(y) is above -2 y."""
+def test_a_known_spread_bounds_what_one_wild_pair_costs_a_bet():
+    """A difference is clipped to its spread, and the logarithm of 1 - tanh(y) is above -2 y."""
     bets, plain = Bets(sizes=EFFECTS), Bets(sizes=EFFECTS)
     bets.see(-50.0, 0.5)
     plain.see(-50.0)
@@ -53,8 +53,8 @@ def test_one_wild_pair_costs_each_bet_no_more_than_one_at_its_spread():
         assert 0 > lost > -2 * effect / 0.5 > all_lost + 3
 
 
-def test_an_interval_knows_more_where_spreads_are_known():
-    """Two thirds of the pairs are sure, the others are not."""
+def test_known_spreads_narrow_the_interval():
+    """Two thirds of the pairs have a small spread, the others a large one."""
     random = Random(3)
     spreads = [0.05 if n % 3 else 1.0 for n in range(90)]
     found = [0.2 + random.gauss() * each for each in spreads]
@@ -65,7 +65,7 @@ def test_an_interval_knows_more_where_spreads_are_known():
 
 
 def test_a_false_alarm_at_any_time_is_as_rare_as_promised():
-    """Heavy tails, of sizes that resemble their neighbours': 1,000 walks of 100 pairs."""
+    """1,000 walks of 100 pairs, with heavy tails and sizes that resemble their neighbours'."""
     random, alarms = Random(1), 0
     for _ in range(1_000):
         bets, size = Bets(), 1.0

@@ -1,4 +1,4 @@
-"""A trial on two engines that share the traffic, over made-up rows: what cancels, what trips."""
+"""A trial of two engines over made-up rows: differences of engines cancel, slower versions trip."""
 
 from dataclasses import replace
 from functools import cache
@@ -20,7 +20,7 @@ SLOW = 1.4  # how much slower the second engine is, whatever its version
 
 @cache
 def rows_of(seed, seconds=180):
-    """Bursts, tossed to two engines of which one is slower: pairs of a row and its engine."""
+    """Bursts, divided by chance between two engines, one slower: pairs of a row and its engine."""
     random, queue, at, found = Random(seed), VirtualQueue(RATE), 0, []
     while at < seconds * SECOND:
         busy = (at // SECOND) % 4 < 1
@@ -67,7 +67,7 @@ class Fixed(Switchback):
 
 
 def test_a_slower_machine_is_not_taken_for_a_slower_version():
-    """It would be if each version kept its engine."""
+    """It would be if each version stayed on its own engine."""
     for seed in range(2):
         found = tried(1, plan=replace(PLAN, seed=seed))
         assert found.verdict.outcome == Outcome.ENDED, found.verdict.why
@@ -83,7 +83,7 @@ def test_a_slower_version_is_taken_back_though_one_machine_is_slower():
     assert 0.1 < found.change < 0.5
 
 
-def test_the_absolute_limits_are_of_the_engine_that_has_the_candidate():
+def test_absolute_limits_apply_only_to_the_engine_that_has_the_candidate():
     limits = HardStop(wait=2 * SECOND)
     for engine in (0, 1):
         trial = Trial(replace(PLAN, stop=limits), ("chat",), 0)

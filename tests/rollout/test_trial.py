@@ -1,4 +1,4 @@
-"""A trial over made-up rows: what is judged, what trips, what it says."""
+"""A trial over made-up rows: what it judges, what trips it, what it reports."""
 
 from dataclasses import replace
 from math import log
@@ -68,7 +68,7 @@ def slower(factor):
 
 
 def busy(rate, seconds):
-    """So many requests a second, whose waits owe nothing to each other."""
+    """Requests at `rate` a second, with independent waits."""
     random, at, found = Random(1), 0, []
     while at < seconds * SECOND:
         at += round(random.expovariate(rate) * SECOND)
@@ -79,13 +79,13 @@ def busy(rate, seconds):
 @pytest.mark.evidence
 @pytest.mark.parametrize("rate, seconds", [(20, 330), (100, 330), (500, 130)])
 def test_a_slower_version_is_taken_back_at_any_rate_of_requests(rate, seconds):
-    """A pair is judged a minute after its end: many more have arrived by then."""
+    """A pair is judged a minute after its end. Many more requests have arrived by then."""
     plan = replace(PLAN, slice=2 * SECOND, wash_out=SECOND // 2, settle=60 * SECOND)
     verdict = tried(busy(rate, seconds), plan, slower(4.0)).verdict
     assert verdict.outcome == Outcome.TRIPPED and "of lane chat is worse" in verdict.why
 
 
-def test_what_is_remembered_is_bounded_by_number_and_by_what_is_not_judged(monkeypatch):
+def test_the_requests_that_a_trial_remembers_are_bounded(monkeypatch):
     monkeypatch.setattr("headway.rollout.trial.MOST", 300)
     monkeypatch.setattr("headway.rollout.trial.FITTED", 100)
     trial, most = Trial(PLAN, ("chat",), 0), 0
@@ -114,7 +114,7 @@ def test_a_trial_in_which_no_guardrail_was_judged_says_so(rows, plan, counted):
 
 
 @pytest.mark.parametrize("quiet", [50, 60, 100])
-def test_traffic_that_begins_after_the_learning_pairs_is_learnt_then(quiet):
+def test_a_trial_learns_from_traffic_that_begins_after_the_learning_pairs(quiet):
     rows = [each for each in rows_of(3) if each.arrived >= quiet * SECOND]
     assert tried(rows).verdict.outcome == Outcome.ENDED
     verdict = tried(rows, change=slower(2.0)).verdict
@@ -157,7 +157,7 @@ def test_equal_versions_trip_nothing_and_a_slower_one_is_taken_back():
     assert not trial.candidate_in_force(0), "it is taken back at once"
 
 
-def test_a_late_last_look_judges_no_pair_that_ended_after_the_trial():
+def test_a_late_last_tick_judges_no_pair_that_ended_after_the_trial():
     trial = Trial(PLAN, ("chat",), 0)
     for each in rows_of(3, 600):
         trial.arrived(each.id, "chat", each.arrived, each.prompt)
@@ -166,7 +166,7 @@ def test_a_late_last_look_judges_no_pair_that_ended_after_the_trial():
     assert (trial.verdict.outcome, trial.verdict.pairs) == (Outcome.ENDED, 25)
 
 
-def test_what_may_become_worse_does_not_trip_and_a_gain_is_evidence():
+def test_an_allowed_loss_does_not_trip_and_a_gain_is_evidence():
     rows = rows_of(4)
     plan = replace(PLAN, guardrails=(Guardrail("ttft_p95", allowed=0.8),))
     assert tried(rows, plan, slower(1.5)).verdict.outcome == Outcome.ENDED
@@ -174,7 +174,7 @@ def test_what_may_become_worse_does_not_trip_and_a_gain_is_evidence():
     assert gain.gain > 20 and gain.change < -0.1 and gain.high < 0
 
 
-def test_misses_refusals_and_abandonment_are_watched_as_shares():
+def test_guardrails_trip_on_attainment_abandonment_and_cost_per_good():
     rows = rows_of(5)
     for change, figure in (
         (lambda row: replace(row, budget=Budget(ttft=1)), "attainment"),
@@ -187,8 +187,8 @@ def test_misses_refusals_and_abandonment_are_watched_as_shares():
         assert tried(rows, plan).verdict.outcome == Outcome.ENDED
 
 
-def test_a_version_without_a_good_request_costs_most_per_good_one():
-    """Its pairs were left out once, so the worst of versions was never judged."""
+def test_a_version_without_good_requests_trips_the_cost_per_good_request():
+    """Such pairs were once left out, so the worst of versions was never judged."""
     plan = replace(PLAN, guardrails=(Guardrail("cost_per_good"),))
     missed = tried(rows_of(5), plan, lambda row: replace(row, budget=Budget(ttft=1)))
     assert missed.verdict.outcome == Outcome.TRIPPED
@@ -200,7 +200,7 @@ def test_a_version_without_a_good_request_costs_most_per_good_one():
 
 
 def test_the_guardrails_that_were_not_judged_are_named():
-    """A lane had no traffic, and the device computed nothing that was measured in the other."""
+    """One lane had no traffic, and the rows of the other have no device time."""
     rows = [replace(each, nanoseconds=0) for each in rows_of(3)]
     verdict = tried(rows, lanes=("chat", "bulk")).verdict
     assert verdict.outcome == Outcome.ENDED and verdict.why.endswith(
@@ -252,8 +252,8 @@ def test_an_absolute_limit_trips_within_seconds():
     assert "has waited 2 s under the candidate, more than 2 s" in waiting.verdict.why
 
 
-def test_a_wait_under_the_other_version_is_not_the_candidates():
-    """Of two requests one came long before the candidate, the other waits over several slices."""
+def test_a_wait_under_the_control_does_not_count_against_the_candidate():
+    """One request came long before the candidate. The other waits over several slices."""
     trial = Trial(replace(PLAN, slice=6 * SECOND, stop=HardStop(wait=8 * SECOND)), ("chat",), 0)
     place = next(
         n for n in range(1, 40) if [trial.times.has_candidate(n + k) for k in (-1, 0)] == [0, 1]
@@ -297,7 +297,7 @@ def test_a_deadline_that_the_client_set_itself_trips_no_absolute_limit(own, firs
     assert trial.verdict.outcome == (Outcome.RUNNING if was_own else Outcome.TRIPPED)
 
 
-def test_the_other_versions_failures_are_not_the_candidates():
+def test_failures_under_the_control_do_not_count_against_the_candidate():
     trial = Trial(TrialPlan(seed=2), ("chat",), 0)
     place = next(n for n in range(9) if not trial.times.has_candidate(n))
     at = trial.times.end(place - 1) + 2 * SECOND
@@ -309,8 +309,8 @@ def test_the_other_versions_failures_are_not_the_candidates():
     assert trial.verdict.outcome == Outcome.RUNNING
 
 
-def test_who_still_waits_counts_with_the_wait_so_far():
-    """Else a version that starves some would look well: their rows never come."""
+def test_a_request_that_still_waits_counts_with_its_wait_so_far():
+    """Otherwise a version that starves requests would look good: their rows never come."""
     trial = Trial(replace(PLAN, learning=1, fewest=1), ("chat",), 0)
     end = trial.times.end(1)
     trial.arrived("starved", "chat", end - SECOND, 5)
@@ -319,7 +319,7 @@ def test_who_still_waits_counts_with_the_wait_so_far():
     assert (seen.row, seen.waits_until) == (None, end + PLAN.settle)
 
 
-def test_a_trial_that_is_stopped_stays_so():
+def test_a_stopped_trial_stays_stopped():
     trial = Trial(PLAN, ("chat",), 0)
     trial.stop("enough")
     trial.stop("again")
@@ -348,7 +348,7 @@ def test_a_trial_that_is_stopped_stays_so():
         ),
     ],
 )
-def test_what_makes_no_sense_is_said(make, why):
+def test_invalid_plans_guardrails_and_proposals_are_refused(make, why):
     with pytest.raises(SettingError, match=why):
         make()
 

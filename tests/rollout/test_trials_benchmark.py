@@ -1,4 +1,4 @@
-"""benchmarks.trials: its traffic, its bounds, and the server that it tries versions on."""
+"""benchmarks.trials: its traffic, its bounds, and the server on which it tries versions."""
 
 import json
 import sys
@@ -33,7 +33,7 @@ SECOND = 1_000_000_000
 
 
 @pytest.mark.parametrize("run, slow", [(0, 1.0), (1, 2.0)])
-def test_every_window_is_the_stated_load_to_a_request(run, slow):
+def test_every_window_offers_the_stated_load(run, slow):
     found = window(run, None, slow)
     times = [spec.at for spec in found.specs]
     assert abs(found.load - LOAD) < 0.001
@@ -43,7 +43,7 @@ def test_every_window_is_the_stated_load_to_a_request(run, slow):
     assert window(run, None, slow) == found and window(run + 1, None, slow) != found
 
 
-def test_bounds_of_chance_are_the_binomials_own():
+def test_the_bounds_of_chance_are_those_of_the_binomial_distribution():
     assert at_most(1, 3, 0.5) == pytest.approx((1 + 3) / 8)
     most = binomial_bound(200)
     beyond = [
@@ -57,7 +57,7 @@ def test_bounds_of_chance_are_the_binomials_own():
 
 
 class Pipe:
-    """The other end of a channel: what is sent is put into a queue."""
+    """The other end of a channel. It puts each sent message into a queue."""
 
     def __init__(self, commands):
         self.commands, self.sent = commands, Queue()
@@ -112,7 +112,7 @@ def short(figures):
 
 @pytest.mark.parametrize("caught", [0, 3, 4])
 def test_live_trials_that_catch_too_few_fall_short(caught, monkeypatch):
-    """Of five; none caught has no figure of minutes."""
+    """Five trials run. If none is caught, there is no figure of minutes."""
 
     def made(wanted, together, folder):
         for number, (run, lane) in enumerate(wanted):
@@ -125,7 +125,7 @@ def test_live_trials_that_catch_too_few_fall_short(caught, monkeypatch):
     assert ("live_minutes_until_caught" in {each.name for each in found}) == (caught > 0)
 
 
-def test_trials_of_runs_that_did_not_end_are_missing(monkeypatch):
+def test_simulated_trials_of_unfinished_runs_count_as_missing(monkeypatch):
     ended = Result(0, "", "ended", 1_800.0, "", "")
     caught = Result(0, "chat", "tripped", 600.0, "ttft_p95", "chat")
     runs = [Run(LOAD, 0.9, 9_000, (ended, ended, caught))]
@@ -141,7 +141,7 @@ def test_trials_of_runs_that_did_not_end_are_missing(monkeypatch):
     assert not names & {"minutes_until_caught", "minutes_of_the_slowest_95", "least_load"}
 
 
-def test_split_trials_of_runs_that_did_not_end_are_missing():
+def test_split_trials_of_unfinished_runs_count_as_missing():
     equal = split.Result(0, split.EQUAL, "", "ended", 1_800.0, "", 0.1)
     caught = split.Result(0, split.PLANTED, "chat", "tripped", 600.0, "chat", 0.1)
     assert short(split.figures([equal, caught], 1, 1)) == set()
@@ -151,7 +151,7 @@ def test_split_trials_of_runs_that_did_not_end_are_missing():
     assert not names & {"minutes_until_caught", "spread_of_a_pair"}
 
 
-def test_the_server_on_a_clock_tries_a_version_that_says_what_is_in_force(tmp_path):
+def test_the_server_whose_device_is_a_clock_tries_a_proposed_version(tmp_path):
     told = tmp_path / "tally.json"
     machine = json.dumps(asdict(Machine(8, 2.0, 4.0, str(told))))
     command = (sys.executable, "-m", "benchmarks.trials.served", machine)

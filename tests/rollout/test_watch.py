@@ -1,4 +1,4 @@
-"""A guardrail's evidence: fair under exchanged versions, and sure of what is surely expected."""
+"""A guardrail's evidence: fair if versions are exchanged, strong where waits are predictable."""
 
 from itertools import product
 from math import exp, log
@@ -18,13 +18,13 @@ from headway.rollout.switchback import SECOND
 from headway.rollout.watch import Watch
 from tests.rollout.test_trial import row
 
-PAIRS = 7  # each order of their versions is tried: 128
-HEAVY = 0.8  # spread of a wait's logarithm where little is expected; elsewhere SURE
+PAIRS = 7  # all 128 orders of their versions are tried
+HEAVY = 0.8  # spread of a wait's logarithm where a short wait is expected; elsewhere SURE
 SURE = 0.02
 
 
 def half(random, factor=1.0):
-    """The requests of a slice, none at times. The longest waits are expected most surely."""
+    """The requests of a slice, sometimes none. The longest waits are the most predictable."""
     found = []
     for n in range(random.choice((0, 2, 8, 16))):
         expected = random.choice((-2, -2, 0, 2)) + random.uniform(0, 0.3)
@@ -36,7 +36,7 @@ def half(random, factor=1.0):
 
 
 def watched(pairs, orders, figure="ttft_p95", allowed=0.0):
-    """The watch after these pairs; where the order is True their halves are exchanged."""
+    """The watch after these pairs. If the order of a pair is True, its halves are exchanged."""
     watch = Watch(Guardrail(figure, "chat", allowed), "chat")
     for (control, candidate), is_exchanged in zip(pairs, orders, strict=True):
         watch.learn([*control, *candidate])
@@ -49,7 +49,7 @@ def watched(pairs, orders, figure="ttft_p95", allowed=0.0):
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=6, deadline=None)
 def test_over_all_orders_of_equal_versions_the_mean_e_value_is_one(figure, seed):
-    """Exactly: weights, spreads and their scale are learnt on the way, and none bends the coin."""
+    """Weights, spreads and their scale are learnt on the way, and none of them biases the coin."""
     random = Random(seed)
     pairs = [(half(random), half(random)) for _ in range(PAIRS)]
     ended = [watched(pairs, orders, figure) for orders in product((False, True), repeat=PAIRS)]
@@ -58,7 +58,7 @@ def test_over_all_orders_of_equal_versions_the_mean_e_value_is_one(figure, seed)
 
 
 @pytest.mark.parametrize("is_worse", [True, False])
-def test_evidence_beyond_every_number_is_still_told(is_worse):
+def test_evidence_too_large_for_a_float_is_still_reported(is_worse):
     watch = Watch(Guardrail("refusals", "chat"), "chat")
     halves = [[Seen("chat", 0, 0, n, refused=refused)] for n, refused in enumerate((False, True))]
     for _ in range(1_500):
@@ -70,7 +70,7 @@ def test_evidence_beyond_every_number_is_still_told(is_worse):
 
 @pytest.mark.evidence
 def test_a_false_alarm_of_a_guardrail_is_as_rare_as_promised():
-    """200 trials of 30 pairs between equal versions, looked at after each pair."""
+    """200 trials of 30 pairs between equal versions, checked after each pair."""
     random, alarms = Random(4), 0
     for _ in range(200):
         watch = Watch(Guardrail("ttft_p95", "chat"), "chat")
@@ -87,8 +87,8 @@ def test_a_false_alarm_of_a_guardrail_is_as_rare_as_promised():
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
-def test_equal_versions_with_few_good_requests_are_as_rarely_taken_back(share):
-    """200 trials of 40 pairs. share: of the requests, the good ones; many slices have none."""
+def test_equal_versions_with_few_good_requests_rarely_trip_cost_per_good(share):
+    """200 trials of 40 pairs. share: of good requests. Many slices have none."""
     random, alarms = Random(8), 0
 
     def slices():
@@ -109,8 +109,8 @@ def test_equal_versions_with_few_good_requests_are_as_rarely_taken_back(share):
     assert alarms <= 15, "the binomial bound of 5 %"
 
 
-def test_a_fifth_is_found_where_few_waits_are_expected_surely():
-    """Of the half that counts, one in two is known to 2 %, the other to a factor of two."""
+def test_waits_a_fifth_longer_are_found_if_only_some_are_predictable():
+    """Half of the waits that count are known to 2 %, the others to a factor of two."""
     random = Random(5)
     pairs = [(half(random), half(random, 1.2)) for _ in range(60)]
     watch = watched(pairs, [False] * len(pairs))
@@ -121,7 +121,7 @@ def test_a_fifth_is_found_where_few_waits_are_expected_surely():
     assert min(watch.spreads) > 0
 
 
-def test_what_is_allowed_is_not_held_against_the_candidate():
+def test_an_allowed_loss_does_not_count_against_the_candidate():
     random = Random(6)
     pairs = [(half(random), half(random, 1.5)) for _ in range(60)]
     orders = [False] * len(pairs)
@@ -138,7 +138,7 @@ def test_a_shift_of_all_pairs_does_not_widen_the_spread():
     assert watch._scale == pytest.approx(before)
 
 
-def test_the_wait_to_exceed_is_that_of_the_latest_waits(monkeypatch):
+def test_the_wait_to_exceed_follows_the_latest_waits(monkeypatch):
     monkeypatch.setattr("headway.rollout.watch.LATEST", 100)
     watch = Watch(Guardrail("ttft_p95", "chat"), "chat")
     for seconds in (1, 2, 9):

@@ -1,4 +1,4 @@
-"""What other servers answer, as recorded from them (ids and times left out), on loopback.
+"""Answers recorded from other servers, without ids and times, served on loopback.
 
 vllm: vLLM 0.32.0. llama.cpp: its own server, build 11549. llama-cpp-python: its server, 0.3.36.
 """
@@ -35,7 +35,7 @@ NO_IDS = {"error": {"message": "Input should be a valid string", "type": "intern
 
 
 def tokens_of(body):
-    """A word is two tokens here."""
+    """The prompt tokens of a request. A word is two tokens here."""
     prompt = body.get("prompt")
     if prompt is None:
         prompt = " ".join(each["content"] for each in body["messages"])
@@ -60,7 +60,7 @@ def events_of(kind, body):
     else:
         pieces, last = [{"text": " a", "logprobs": None}] * asked, {"text": "", "logprobs": None}
     for at, piece in enumerate(pieces):
-        is_last = kind == "vllm" and at == asked - 1  # the last token has the reason
+        is_last = kind == "vllm" and at == asked - 1  # vLLM puts the reason on the last token
         yield {"choices": [{"index": 0, **piece, "finish_reason": "length" if is_last else None}]}
     usage = {"usage": usage_of(kind, body)} if wants and kind != "llama-cpp-python" else {}
     beside = usage if kind == "llama.cpp" and "prompt" in body else {}
@@ -71,10 +71,10 @@ def events_of(kind, body):
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One connection. A subclass has the kind, and keeps the bodies that came."""
+    """One connection. A subclass sets the kind and keeps the request bodies."""
 
     kind, heard, protocol_version = "vllm", (), "HTTP/1.1"
-    disable_nagle_algorithm = True  # else a body, sent after its headers, waits 40 ms
+    disable_nagle_algorithm = True  # otherwise a body, sent after its headers, waits 40 ms
 
     def do_GET(self):
         self._whole(200, MODELS[self.kind])
@@ -126,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @contextmanager
 def recorded(kind):
-    """Gives its URL and the list of bodies that it gets."""
+    """Yields the URL of the server and the list of request bodies."""
     heard = []
     handler = type("Kind", (Handler,), {"kind": kind, "heard": heard})
     server = ThreadingHTTPServer(("127.0.0.1", 0), handler)

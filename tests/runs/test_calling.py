@@ -1,4 +1,4 @@
-"""How callers behave, as a lane's YAML says it."""
+"""The behaviour of callers, as the YAML of a lane sets it."""
 
 from random import Random
 
@@ -10,7 +10,7 @@ from headway.runs.remote.calling import Calling, read_calling
 from headway.runs.remote.session import Sessions
 
 
-def test_headers_and_the_share_that_leaves():
+def test_headers_the_share_that_cancels_and_sessions_are_read():
     given = {"headers": {"X-Headway-Lane": "chat", "x-count": 3}, "cancel": "3%"}
     assert read_calling(given, "f") == Calling({"X-Headway-Lane": "chat", "x-count": "3"}, 0.03)
     assert read_calling({"cancel": 0.5}, "f").cancel == 0.5
@@ -38,12 +38,12 @@ def test_headers_and_the_share_that_leaves():
         ({"sessions": {"thinks": 1}}, "'thinks' is not known; did you mean think"),
     ],
 )
-def test_what_cannot_be_obeyed_is_refused_by_name(fields, named):
+def test_an_invalid_setting_of_callers_is_refused_by_name(fields, named):
     with pytest.raises(SettingError, match=named):
         read_calling(fields, "f")
 
 
-def test_that_share_leaves_at_any_piece_but_the_last():
+def test_the_share_that_cancels_leaves_at_any_piece_but_the_last():
     draw, calling = Random(0), Calling(cancel=0.2)
     after = [calling.leaves_after(draw, 10) for _ in range(5_000)]
     leaving = [each for each in after if each != NEVER]

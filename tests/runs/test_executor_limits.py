@@ -1,4 +1,4 @@
-"""What is measured on an executor that runs no groups, or keeps its threads."""
+"""Measurements on an executor that runs no groups or has fixed threads."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ SPECS = [RequestSpec(0, "chat", 40 + i, 3) for i in range(4)]
 
 
 class Seen(Filler):
-    """Keeps whether steps were padded, and the threads that were asked for."""
+    """Counts the steps that were padded."""
 
     def __init__(self, traits):
         super().__init__()
@@ -34,7 +34,7 @@ def test_an_executor_without_groups_is_warmed_up_without_them():
         assert (executor.padded > 0) is padded
 
 
-def test_threads_that_an_executor_keeps_are_not_tried():
+def test_no_other_thread_count_is_tried_on_an_executor_with_fixed_threads():
     asked = []
     free = replace(fake_testbed(), threads=4, use_threads=asked.append)
     kept = replace(free, fixed_threads=True)

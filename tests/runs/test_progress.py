@@ -1,4 +1,4 @@
-"""The progress that is shown while a strategy runs."""
+"""The progress shown while a strategy runs."""
 
 from io import StringIO
 
@@ -13,7 +13,7 @@ def screen(terminal):
     return Console(file=StringIO(), width=80, force_terminal=terminal)
 
 
-def test_on_a_terminal_a_bar_is_redrawn_only_as_often_as_it_can_be_read():
+def test_a_terminal_bar_is_not_redrawn_at_every_progress():
     console = screen(True)
     with show_progress(console, "static", 10, 40) as watch:
         for i in range(100):
@@ -33,7 +33,7 @@ def test_further_turns_after_the_last_request_are_not_drawn_one_by_one():
     assert "10/10 ended" in said and said.count("7 run") < 5
 
 
-def test_a_name_is_no_markup():
+def test_a_name_with_brackets_is_not_read_as_markup():
     console = screen(True)
     with show_progress(console, "[/x]chat", 10, 40) as watch:
         watch(Progress(elapsed=1, ended=10, waiting=0, running=0))

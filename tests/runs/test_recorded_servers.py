@@ -1,4 +1,4 @@
-"""The client of `headway bench` beside what vLLM and the servers of llama.cpp answer."""
+"""The client of `headway bench` against recorded answers of vLLM and of two llama.cpp servers."""
 
 import asyncio
 
@@ -28,14 +28,14 @@ def wording_of(url, chat=False, model=""):
         ("llama-cpp-python", False, 0, False),
     ],
 )
-def test_what_each_server_takes_and_says_is_found(kind, exact, context, counts):
+def test_the_first_contact_finds_what_each_server_supports(kind, exact, context, counts):
     with recorded(kind) as (url, _):
         found = wording_of(url)
         assert (found.model, found.exact, found.context) == (MODEL, exact, context)
         assert found.counts is counts
         chat = wording_of(url, chat=True)
         assert not chat.exact and chat.counts is counts
-        # 100 words are 200 tokens, also where only an answer that is no stream says so
+        # 100 words are 200 tokens, even if only an answer that is no stream reports the tokens
         assert chat.words_per_token == 0.5
         if not exact:
             assert found.words_per_token == 0.5
@@ -53,7 +53,7 @@ def test_a_model_may_have_an_at_sign_in_its_name(monkeypatch):
 
 @pytest.mark.parametrize("chat", [False, True])
 @pytest.mark.parametrize("kind", ["vllm", "llama.cpp", "llama-cpp-python"])
-def test_a_request_has_the_same_row_of_every_server(kind, chat):
+def test_a_request_has_the_same_row_whichever_server_answers(kind, chat):
     with recorded(kind) as (url, heard):
         wording = wording_of(url, chat)
         prompt = tuple(wording.text[: wording.prompt_numbers(SAMPLE)])

@@ -50,8 +50,8 @@ def test_requests_unfinished_at_the_limit_are_cancelled_and_stay_in_the_ledger()
     outcome = run.serve()
     assert [row.finish for row in outcome.requests] == [
         Finish.LENGTH,
-        Finish.CANCELLED,  # it had run
-        Finish.CANCELLED,  # it had not
+        Finish.CANCELLED,  # it was running
+        Finish.CANCELLED,  # it was still waiting
     ]
     assert [row.finished // MS for row in outcome.requests] == [40, 70, 70]
     assert outcome.requests[2].first_scheduled == NEVER == outcome.requests[2].ttft
@@ -99,8 +99,8 @@ def outcomes(lane, asked, enforce=True, slots=1, **more):
     return {row.id: (row.finish, row.finished // MS) for row in rows}
 
 
-def test_limits_are_counted_and_where_they_are_enforced_late_requests_are_dropped():
-    """Answers of 40 ms, one after the other; the third would begin at 80 ms."""
+def test_late_requests_are_dropped_only_if_the_limits_are_enforced():
+    """Answers take 40 ms each, one after the other. The third would begin at 80 ms."""
     lane = Lane("chat", Budget(queue=60 * MS))
     served = dict.fromkeys(("r0", "r1", "r2"), Finish.LENGTH)
     counted = outcomes(lane, requests(3), enforce=False)
@@ -108,7 +108,7 @@ def test_limits_are_counted_and_where_they_are_enforced_late_requests_are_droppe
     assert outcomes(lane, requests(3)) == {
         "r0": (Finish.LENGTH, 40),
         "r1": (Finish.LENGTH, 80),
-        "r2": (Finish.EXPIRED, 70),  # after the step in which it was too late
+        "r2": (Finish.EXPIRED, 70),  # after the step in which its queue limit passed
     }
     ending = Lane("chat", Budget(e2e=60 * MS))
     assert outcomes(ending, requests(2)) == {
@@ -118,8 +118,8 @@ def test_limits_are_counted_and_where_they_are_enforced_late_requests_are_droppe
 
 
 def test_a_request_ends_the_one_that_it_supersedes_if_that_is_enforced():
-    """Answers of 40 ms, one after the other. r1 comes while r0 runs, r2 while r1 waits, and r3 when
-    r2 has ended."""
+    """Answers take 40 ms each, one after the other. r1 comes while r0 runs, r2 while r1 waits, and
+    r3 after r2 has ended."""
     lane, asked = Lane("chat"), requests(3, every=15 * MS)
     asked += [replace(requests(1)[0], id="r3", arrived=100 * MS)]
     mine = {"keys": dict.fromkeys(("r0", "r1", "r2", "r3"), "mine")}
@@ -135,7 +135,7 @@ def test_a_request_ends_the_one_that_it_supersedes_if_that_is_enforced():
     assert {finish for finish, _ in counted.values()} == {Finish.LENGTH}
 
 
-def test_who_is_refused_ends_nobody_and_the_next_one_does():
+def test_only_an_admitted_request_ends_the_one_that_it_supersedes():
     lane, asked = Lane("chat", Budget(queue=100 * MS)), requests(20, every=10 * MS)
     found = outcomes(lane, asked)
     refused = [id for id, (finish, _) in found.items() if finish is Finish.REFUSED]
@@ -157,8 +157,8 @@ def test_limits_count_from_each_arrival_and_from_the_runs_beginning():
     assert finished["r2"] == (Finish.LENGTH, 120), "it waits from 60 to 80 ms"
 
 
-def test_whoever_would_wait_in_vain_is_refused_at_the_door():
-    """Once it is known how fast the line drains: a request each 40 ms, and one comes each 10 ms."""
+def test_a_request_that_would_miss_its_queue_limit_is_refused_on_arrival():
+    """A request ends every 40 ms, and one comes every 10 ms. The first ends set the drain rate."""
     lane = Lane("chat", Budget(queue=100 * MS))
     run = Run(
         fake_testbed(cost=FLAT),
@@ -178,7 +178,7 @@ def test_whoever_would_wait_in_vain_is_refused_at_the_door():
     run.scheduler.check()
 
 
-def test_whoever_leaves_an_empty_line_is_held_to_its_lanes_budget():
+def test_a_single_request_is_held_to_its_lanes_budget():
     lane = Lane("chat", Budget(ttft=5 * MS))
     (row,) = Run(fake_testbed(cost=FLAT), Policies(), [lane], requests(1)).serve().requests
     assert row.budget == lane.budget and row.ttft == 10 * MS and not row.good

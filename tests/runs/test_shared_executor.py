@@ -1,4 +1,4 @@
-"""One executor for several runs, one after another."""
+"""One executor for several runs in sequence."""
 
 from headway.core.commands import Add
 from headway.core.policies.join import Continuous
@@ -15,7 +15,7 @@ from tests.traces import BLOCK, COST, answer, ask
 
 
 def serve(shared, request, steps):
-    """Events of so many turns of an engine of its own."""
+    """The events of that many turns of a new engine."""
     clock = VirtualClock()
     settings = Settings(16, BLOCK, policies=Policies(Continuous(2)), depth=2)
     inbox = TraceInbox([(0, Add(request))], clock)
@@ -24,7 +24,7 @@ def serve(shared, request, steps):
     return [event for _ in range(steps) for event in engine.step()]
 
 
-def test_a_run_that_is_broken_off_leaves_nothing_to_the_next():
+def test_an_interrupted_run_leaves_nothing_in_the_executor_for_the_next():
     fake = FakeExecutor(16, BLOCK, steps_in_flight=2)
     shared = SharedExecutor(fake)
     assert serve(shared, ask("a", 5, 9), 1) == [], "its first step is in flight"
