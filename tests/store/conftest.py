@@ -1,4 +1,4 @@
-"""PostgreSQL for the tests of the store: one server for each worker, and new databases in it."""
+"""PostgreSQL for the tests of the store: one server per test worker, and new databases in it."""
 
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -14,7 +14,7 @@ WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
 
 @pytest.fixture(scope="session")
 def new_postgres():
-    """Makes an empty database, and returns its URL."""
+    """A function that makes an empty database and returns its URL."""
     numbers = count(1)
     with postgresql() as url:
         import psycopg
@@ -30,8 +30,8 @@ def new_postgres():
 
 @pytest.fixture
 def together(monkeypatch):
-    """Calls first and second in transactions of PostgreSQL that overlap. The first is held where it
-    calls module.name, until the second waits for it or is there too. Gives what they return, and
+    """A function that runs two calls in overlapping PostgreSQL transactions. It holds the first at
+    module.name until the second waits for a lock or arrives there too. It returns both results and
     whether the second waited."""
 
     def run(url, module, name, first, second):

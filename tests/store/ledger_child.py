@@ -1,4 +1,4 @@
-"""A writer to be killed: flush after flush, each named on the output once it is stored."""
+"""A writer that is killed by its test. It prints the number of each flush that is stored."""
 
 import sys
 

@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 BEGAN = 1_800_000_000 * 10**9
 DAY = 20_833
 TABLES = REQUESTS, MINUTES, WRITERS
-RATE = 3_700_000_001  # billionths an hour: no share of it is whole
+RATE = 3_700_000_001  # billionths per hour; no share of it is a whole number
 COUNTED = ("fresh", "cached", "output", "recomputed", "discarded")
 WORDS = {
     **dict.fromkeys(("request_id", "tenant", "key", "model", "prompt_version"), ""),
@@ -87,7 +87,7 @@ def row_of(id, at, device_ns, lane="chat", **more):
 
 
 class Run:
-    """A writer that makes flushes as a server does: some time passes, of it so much idle."""
+    """A writer that flushes as a server does. Time passes between flushes, some of it idle."""
 
     def __init__(self, store, id="w", host="here", pid=1):
         self.store, self.writer = store, Writer(id, host, pid, BEGAN, RATE)
@@ -96,7 +96,7 @@ class Run:
         store.begin(self.writer, BEGAN + MINUTE)
 
     def flush(self, idle=0, opened=0, ended=(), closes=False, **more):
-        """ended: device nanoseconds of requests that end in it."""
+        """ended: the device nanoseconds of each request that ends in this flush."""
         since, before, device_before = self.until, self.open, self.total
         self.until += idle + opened
         minute = self.until // MINUTE
@@ -164,7 +164,7 @@ def test_a_flush_whose_answer_was_lost_counts_once(where, database):
     assert count(database, REQUESTS) == 2 and problems(where) == []
 
 
-def test_what_a_dead_server_left_open_is_unrecorded(where, database):
+def test_the_open_time_of_a_dead_server_becomes_unrecorded(where, database):
     store = LedgerStore(database)
     run = Run(store, pid=4)
     run.write(run.flush(100, 50, [10]))
@@ -211,7 +211,7 @@ def test_a_server_that_seemed_dead_takes_its_time_back(where, database):
     assert problems(where) == []
 
 
-def test_a_store_that_is_restored_from_a_backup(where, database):
+def test_time_missing_from_a_restored_backup_becomes_unrecorded(where, database):
     store = LedgerStore(database)
     run = Run(store)
     run.write(run.flush(100, 50, [10]))
@@ -230,7 +230,7 @@ def test_a_store_that_is_restored_from_a_backup(where, database):
     assert problems(where) == []
 
 
-def test_a_store_that_is_restored_from_before_the_server_began(where, database):
+def test_time_missing_from_a_store_without_the_server_becomes_unrecorded(where, database):
     store = LedgerStore(database)
     run = Run(store)
     run.write(run.flush(100, 50, [10]))
@@ -284,7 +284,7 @@ def test_sums_are_exact_whatever_happens_to_servers(where, database, steps):
     assert problems(where) == [] and sums.get("open", 0) == 0
 
 
-def test_a_number_that_no_column_holds_is_an_error_of_the_store(where, database):
+def test_a_number_too_large_for_its_column_is_a_store_error_and_stores_nothing(where, database):
     run = Run(LedgerStore(database))
     flush = run.flush(100, 50, [10])
     money, flush.requests[0]["charged"] = flush.requests[0]["charged"], 2**63
@@ -312,7 +312,7 @@ def test_a_wrong_sum_is_found(where, database):
     assert "the minute has none" in "\n".join(problems(where))
 
 
-def test_old_rows_go_piece_by_piece_and_the_others_sums_stay(where, database):
+def test_old_rows_are_forgotten_piece_by_piece_and_the_sums_stay_exact(where, database):
     store = LedgerStore(database)
     run = Run(store)
     spend = {SpendKey(1, "ci", "chat"): 1}
@@ -341,7 +341,7 @@ def test_a_server_that_has_not_ended_is_not_forgotten(where, database):
     assert problems(where) == []
 
 
-def test_a_server_that_was_down_for_longer_than_rows_are_kept(where, database):
+def test_the_sums_of_a_server_down_for_longer_than_rows_are_kept_are_exact(where, database):
     store = LedgerStore(database)
     run, late = Run(store), BEGAN + 90 * MINUTE
     run.write(run.flush(10, 50, [10]))
@@ -351,7 +351,7 @@ def test_a_server_that_was_down_for_longer_than_rows_are_kept(where, database):
     assert problems(where) == []
 
 
-def test_minutes_that_are_missing_though_others_as_old_are_there(where, database):
+def test_missing_minutes_are_found_if_others_as_old_are_kept(where, database):
     runs = [Run(LedgerStore(database), id) for id in "ab"]
     for run in runs:
         run.write(run.flush(10, 50, [10]))
@@ -389,7 +389,7 @@ def test_outcomes_are_idempotent(where, database):
     reader.close()
 
 
-def test_the_attempt_whose_answer_was_sent_counts_and_of_requests_the_latest(where, database):
+def test_a_request_id_names_the_sent_attempt_of_the_latest_request(where, database):
     run, sent = Run(LedgerStore(database)), {"stages": '{"sending": 25}'}
     flush = run.flush(1, 90, [20, 20, 20, 30])
     more = [{"call": "c.1"}, {"call": "c.2", **sent}, {"call": "c.3"}, {"call": "d"}]
@@ -405,7 +405,7 @@ def test_the_attempt_whose_answer_was_sent_counts_and_of_requests_the_latest(whe
     reader.close()
 
 
-def test_money_is_divided_without_a_rest():
+def test_money_is_divided_without_a_remainder():
     parts = {MinuteKey(m, Account.IDLE): MinutePart(7) for m in range(1_000)}
     divide_money(parts, HOUR // 3, 5)
     assert sum(p.money for p in parts.values()) == money(HOUR // 3, 7_005) - money(HOUR // 3, 5)
@@ -427,7 +427,7 @@ def test_a_reader_sees_one_moment_while_a_server_writes(where, database):
         reader.close()
 
 
-def test_a_ledger_that_is_not_there(tmp_path):
+def test_a_missing_or_empty_ledger_is_refused(tmp_path):
     with pytest.raises(SettingError, match="there is no ledger"):
         LedgerReader(str(tmp_path / "nothing.db"))
     (tmp_path / "empty.db").touch()
@@ -436,7 +436,7 @@ def test_a_ledger_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("folder", ["a#b", "a?b", "a%41b", "a b", "\xe4"])
-def test_a_ledger_is_read_wherever_it_lies(tmp_path, folder):
+def test_a_ledger_is_read_from_a_path_with_special_characters(tmp_path, folder):
     (tmp_path / folder).mkdir()
     where = str(tmp_path / folder / "ledger.db")
     database = Database(where)

@@ -55,7 +55,7 @@ def empty(request):
 
 
 class Store:
-    """Two workers on one store. announced: the jobs that have ended, in their order."""
+    """Two workers on one store. announced: the ended jobs, in the order in which they ended."""
 
     def __init__(self, database):
         self.database, self.announced, self.now = database, [], NOW
@@ -138,7 +138,7 @@ def test_a_link_to_a_file_of_sqlite_is_the_same_store(tmp_path):
     first.close()
 
 
-def test_nobody_else_may_read_a_file_of_sqlite(tmp_path):
+def test_only_the_owner_may_read_a_file_of_sqlite(tmp_path):
     database = Database(str(tmp_path / "jobs.db"))
     Files(database).begin("t", NOW)
     modes = {each.name: each.stat().st_mode & 0o777 for each in tmp_path.iterdir()}
@@ -155,12 +155,12 @@ def test_nobody_else_may_read_a_file_of_sqlite(tmp_path):
         ("://", "cannot be read"),
     ],
 )
-def test_a_store_that_cannot_be(where, why):
+def test_an_invalid_path_or_url_of_a_store_is_refused(where, why):
     with pytest.raises(SettingError, match=why):
         url_of(where)
 
 
-def test_a_server_that_is_away_is_named_without_its_password():
+def test_an_unreachable_database_is_named_without_its_password():
     with pytest.raises(SettingError, match="cannot be opened") as told:
         Database("postgresql://me:secret@127.0.0.1:9/name")
     assert "secret" not in str(told.value)
@@ -185,7 +185,7 @@ def test_a_url_is_shown_without_its_passwords(where, shown):
     assert without_password(where) == shown
 
 
-def test_a_connection_asks_whether_its_host_is_there(postgres):
+def test_a_connection_sends_keepalives_and_has_a_tcp_timeout(postgres):
     database = Database(f"{postgres}&keepalives_idle=7")
     with database.begin() as connection:
         said = connection.connection.driver_connection.info.get_parameters()
@@ -194,27 +194,27 @@ def test_a_connection_asks_whether_its_host_is_there(postgres):
     assert said["tcp_user_timeout"] == "20000"
 
 
-def test_a_server_that_stops_in_a_transaction_holds_up_no_other(postgres, monkeypatch):
+def test_a_server_that_stops_in_a_transaction_does_not_block_the_others(postgres, monkeypatch):
     monkeypatch.setattr(database_module, "ABANDONED", 100)
     stopped, other = Database(postgres), Database(postgres)
     with pytest.raises(StoreError, match="idle-in-transaction timeout"), stopped.begin() as lost:
         take_turn(lost, Turn.MIGRATING)
         with other.begin() as connection:
             take_turn(connection, Turn.MIGRATING)
-        take_turn(lost, Turn.MIGRATING)  # it goes on
+        take_turn(lost, Turn.MIGRATING)  # the stopped server goes on
     with stopped.begin() as connection:
         assert connection.execute(text("SELECT 1")).scalar_one() == 1
     for each in (stopped, other):
         each.close()
 
 
-def test_a_file_that_is_no_database(tmp_path):
+def test_a_file_that_is_no_database_is_refused(tmp_path):
     (tmp_path / "jobs.db").write_text("no database " * 100)
     with pytest.raises(SettingError, match="not a database"):
         Database(str(tmp_path / "jobs.db"))
 
 
-def test_a_file_is_there_once_it_is_whole(database):
+def test_a_file_is_visible_once_its_upload_is_finished(database):
     files = Files(database)
     id = files.begin("t", NOW)
     files.append(id, 0, b"ab")
@@ -247,7 +247,7 @@ def test_results_are_read_in_pieces(database, monkeypatch):
     assert b"".join(pieces) == store.content(file.id)
 
 
-def test_pages_of_files(database):
+def test_files_are_paged_newest_first_or_oldest_first(database):
     files = Files(database)
     ids = []
     for _ in range(5):
@@ -259,7 +259,7 @@ def test_pages_of_files(database):
     assert [each.id for each in files.page("t", "", ids[1], 2, oldest_first=True)] == ids[2:4]
 
 
-def test_expired_files_and_broken_uploads_go(database):
+def test_expired_files_and_broken_uploads_are_deleted(database):
     files = Files(database)
     kept, over, broken = (files.begin("t", NOW) for _ in range(3))
     files.finish(StoredFile(kept, "t", "batch", "f", 0, NOW, NOW + 2))
@@ -304,7 +304,7 @@ def test_results_are_kept_for_as_long_as_their_batch_says(database):
     assert kept == [NOW + 3_600, NOW + 60]
 
 
-def test_a_result_counts_once_and_only_from_who_has_the_item(database):
+def test_a_result_counts_once_and_only_from_the_worker_that_has_the_item(database):
     store = Store(database)
     store.batch(2)
     a, b = store.workers
@@ -318,7 +318,7 @@ def test_a_result_counts_once_and_only_from_who_has_the_item(database):
     assert store.find().status == "completed" and len(store.announced) == 1
 
 
-def test_calls_go_before_batches_and_tenants_share(database):
+def test_calls_are_taken_before_batches_and_tenants_share_the_places(database):
     store = Store(database)
     store.batch(10)
     store.batch(10, "batch_2", "u")
@@ -339,9 +339,9 @@ def test_a_free_place_goes_to_the_tenant_with_the_fewest_running_items(database)
     a, b = store.workers
     held = a.exchange([], [], 5)
     assert [each.tenant for each in held] == ["v", "t", "t", "u", "u"]
-    assert len(b.exchange([], [], 9)) == 9  # what others run does not count
+    assert len(b.exchange([], [], 9)) == 9  # items that others run do not count
     turns = ""
-    for which in (1, 0, 1, 2, 0):  # one ends, and there is one place
+    for which in (1, 0, 1, 2, 0):  # one item ends, which frees one place
         [more] = a.exchange([answered(held.pop(which))], [], 1)
         held, turns = [*held, more], turns + more.tenant
     assert turns == "vtuvt"
@@ -386,7 +386,7 @@ def test_a_key_gets_as_many_items_as_it_has_room_for(database):
 
 
 def test_items_for_other_endpoints_are_left_to_other_servers(database):
-    """Items of batches are left whole; the places go to others of the same tenant."""
+    """Such a batch is left whole. Its places go to other jobs of the same tenant."""
     store = Store(database)
     store.batch(300, id="batch_1", endpoint="/v1/y")
     store.call("job_2")
@@ -432,7 +432,7 @@ def test_taking_reads_no_more_than_it_takes(tmp_path):
     database.close()
 
 
-def test_what_was_given_back_is_taken_again_behind_the_others(database):
+def test_an_item_given_back_after_a_counted_attempt_is_taken_after_the_others(database):
     store = Store(database)
     store.batch(3)
     a = store.workers[0]
@@ -452,18 +452,18 @@ def test_a_dead_workers_items_are_taken_by_others(database):
     b.keep_alive(NOW + 31, NOW + 61)
     again = b.exchange([], [], 2)
     assert [each.attempts for each in again] == [1, 1]
-    a.exchange([answered(each) for each in taken], [], 0)  # it was not dead, only slow
+    a.exchange([answered(each) for each in taken], [], 0)  # the worker was slow and not dead
     assert store.find().completed == 0
     b.exchange([answered(each) for each in again], [], 0)
     assert store.find().status == "completed"
 
 
-def test_nothing_is_freed_before_all_workers_had_the_store_again(database):
+def test_after_an_outage_nothing_is_freed_before_workers_could_renew_their_leases(database):
     store = Store(database)
     store.batch(2)
     a, b = store.workers
     taken = a.exchange([], [], 2)
-    b.keep_alive(NOW + 90, NOW + 120)  # the store was away: neither could renew its lease
+    b.keep_alive(NOW + 90, NOW + 120)  # after an outage in which no lease could be renewed
     assert b.exchange([], [], 2) == []
     a.exchange([answered(taken[0])], [], 0)
     b.keep_alive(NOW + 100, NOW + 130)
@@ -475,7 +475,7 @@ def test_the_clock_is_the_databases(database):
     assert abs(database.now() - time.time()) < 600
 
 
-def test_an_item_that_ends_its_server_is_given_up(database):
+def test_an_item_whose_server_ends_at_each_attempt_is_given_up(database):
     store = Store(database)
     store.batch(1)
     for _ in range(MOST_ATTEMPTS):
@@ -489,7 +489,7 @@ def test_an_item_that_ends_its_server_is_given_up(database):
     assert store.find().failed == 1
 
 
-def test_leaving_costs_no_attempt(database):
+def test_a_worker_that_leaves_costs_its_items_no_attempt(database):
     store = Store(database)
     store.batch(1)
     store.workers[0].exchange([], [], 1)
@@ -510,8 +510,8 @@ def test_a_batch_whose_worker_leaves_is_validated_by_another_one(database):
 
 
 @pytest.mark.parametrize("how", ["free_all", "keep_alive"])
-def test_what_a_worker_has_that_nobody_knows_is_free(database, how):
-    """It was killed before it could say that it was alive."""
+def test_the_items_and_the_batch_of_an_unregistered_worker_are_freed(database, how):
+    """The worker was killed before its first lease."""
     store = Store(database)
     store.batch(1)
     about = {"window": 60, "created_at": NOW, "expires_at": NOW + 60}
@@ -528,7 +528,7 @@ def test_what_a_worker_has_that_nobody_knows_is_free(database, how):
 
 
 @pytest.mark.parametrize("how", ["cancelled", "expired"])
-def test_a_batch_that_is_broken_off_keeps_what_was_answered(database, how):
+def test_a_cancelled_or_expired_batch_keeps_its_answers(database, how):
     store = Store(database)
     store.batch(2_100)
     first, second = store.workers[0].exchange([], [], 2)
@@ -573,7 +573,7 @@ def sharing(new_postgres):
 
 
 def until_waiting(connection, count):
-    """Until so many other connections wait for a lock."""
+    """Wait until that many other connections wait for a lock."""
     waits = text("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
     until(lambda: connection.execute(waits).scalar_one() == count)
 
@@ -616,7 +616,7 @@ def test_a_job_that_two_servers_end_at_once_ends_once(sharing, monkeypatch, coun
 
 
 def at_once(other, ids, *works):
-    """Do all of these in threads, once each of them waits for one of these jobs."""
+    """Do all works in threads. They start together, once each waits for the lock of a job."""
     with ThreadPoolExecutor(len(works)) as pool:
         with other.database.begin() as connection:
             lock_jobs(connection, ids)
@@ -627,7 +627,7 @@ def at_once(other, ids, *works):
         return [each.result() for each in done]
 
 
-def test_results_in_opposite_orders_block_nobody(sharing):
+def test_results_stored_in_opposite_orders_do_not_deadlock(sharing):
     first, second, other = sharing
     first.batch(2, "batch_1")
     first.batch(2, "batch_2")
@@ -643,7 +643,7 @@ def test_results_in_opposite_orders_block_nobody(sharing):
 
 
 @pytest.mark.parametrize("is_back", [False, True])
-def test_a_result_of_a_job_that_is_cancelled_blocks_nobody(sharing, is_back):
+def test_storing_results_of_a_job_that_is_being_cancelled_does_not_deadlock(sharing, is_back):
     first, second, other = sharing
     first.batch(2)
     taken = first.workers[0].exchange([], [], 2)
@@ -717,7 +717,7 @@ def test_a_batch_that_ends_while_it_is_validated_leaves_nothing_waiting(database
     assert not a.add("batch_1", "t", [NewItem(3, "c3", b"{}")])
 
 
-def test_a_validator_that_seemed_dead_changes_nothing(database):
+def test_a_validator_that_seemed_dead_cannot_change_its_batch(database):
     store = Store(database)
     values = {"window": 60, "created_at": NOW, "expires_at": NOW + 60}
     store.jobs.add(Job("batch_1", "t", "", True, "/", **values))
@@ -734,12 +734,12 @@ def test_a_validator_that_seemed_dead_changes_nothing(database):
     assert [each.number for each in a.exchange([], [], 9)] == [1, 2]
 
 
-def test_items_that_were_taken_unheard_are_given_back(database):
+def test_items_taken_in_a_lost_exchange_are_given_back_without_an_attempt(database):
     store = Store(database)
     store.batch(3)
     a, b = store.workers
     known = a.exchange([], [], 1)
-    a.exchange([], [], 1)  # and its answer was lost
+    a.exchange([], [], 1)  # the answer of this exchange was lost
     a.free_lost({(each.job, each.number) for each in known})
     taken = b.exchange([], [], 9)
     assert [(each.number, each.attempts) for each in taken] == [(1, 0), (2, 0)]
@@ -785,7 +785,7 @@ def test_without_endpoints_no_job_waits_for_its_webhooks(database):
     assert store.jobs.forget(NOW + 99, NOW + 99, delivers=False) == 1
 
 
-def test_deliveries(database):
+def test_a_failed_delivery_is_due_again_until_it_is_delivered(database):
     store, deliveries = Store(database), Deliveries(database)
     store.batch(1)
     id = delivery_id(NOW)
@@ -812,7 +812,7 @@ def test_the_delivery_that_is_due_first_goes_first(database):
     assert [each.id for each in deliveries.due(NOW + 9, 2)] == ["evt_2", "evt_3"]
 
 
-def test_a_store_that_fails_says_so_and_undoes(tmp_path):
+def test_a_failed_transaction_is_a_store_error_and_is_rolled_back(tmp_path):
     store = Store(Database(str(tmp_path / "jobs.db")))
     with pytest.raises(StoreError, match="no such table"), store.database.begin() as connection:
         connection.execute(WORKERS.delete())
@@ -824,7 +824,7 @@ def test_a_store_that_fails_says_so_and_undoes(tmp_path):
 
 @pytest.mark.parametrize("delivers", ["first", "second"])
 def test_a_late_failure_does_not_undo_a_delivery(database, delivers):
-    """The first server was stopped in its attempt, so that a second one began another."""
+    """The first server was stopped during its attempt, so a second server began another."""
     store, deliveries = Store(database), Deliveries(database)
     store.batch(0)
     with database.begin() as connection:
@@ -884,7 +884,7 @@ def test_every_item_ends_once_whatever_its_workers_do(database, actions, sizes):
             while store.endings.end_some(job):
                 event(job.ends_as)
     store.workers[1].exchange([answered(each) for each in held[1]], [], 0)
-    for _ in range(40):  # and at last everything is answered by one of them
+    for _ in range(40):  # at last one worker answers everything
         store.workers[1].free_all()
         left = store.workers[1].exchange([], [], 99) + store.workers[1].crashed()
         if not left:

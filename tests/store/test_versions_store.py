@@ -1,4 +1,4 @@
-"""Versions in a store: numbers, states, and what happened, in SQLite and PostgreSQL."""
+"""Versions in a store: numbers, states and events, in SQLite and PostgreSQL."""
 
 import pytest
 
@@ -64,7 +64,7 @@ def test_replaced_versions_are_in_the_order_of_their_replacement(database):
     versions.add(CONTENT, "d1", event(PROMOTED), is_file=True)
     for digest in ("d2", "d3"):
         versions.add(CONTENT, digest, event(PROPOSED))
-    for number, at in ((3, 9), (1, 9), (2, 4)):  # one second, then a clock set back
+    for number, at in ((3, 9), (1, 9), (2, 4)):  # two at one second, then a clock set back
         versions.happen(number, event(PROMOTED, at))
     replaced = sorted(versions.all("m"), key=lambda each: each.order)
     assert [each.number for each in replaced if each.state == REPLACED] == [3, 1]
@@ -72,7 +72,7 @@ def test_replaced_versions_are_in_the_order_of_their_replacement(database):
 
 @pytest.fixture
 def servers(new_postgres):
-    """The versions of two servers on one store, and its URL."""
+    """The versions of two servers on one store, and the URL of the store."""
     url = new_postgres()
     databases = [Database(url) for _ in range(2)]
     yield [Versions(each) for each in databases], url
@@ -80,7 +80,7 @@ def servers(new_postgres):
         each.close()
 
 
-def test_of_two_that_are_promoted_at_once_one_is_replaced(servers, together):
+def test_of_two_versions_promoted_at_once_one_is_replaced(servers, together):
     (one, other), url = servers
     for digest in ("d1", "d2"):
         one.add(CONTENT, digest, event(PROPOSED))
@@ -92,7 +92,7 @@ def test_of_two_that_are_promoted_at_once_one_is_replaced(servers, together):
     assert [each.state for each in one.all("m")] == [REPLACED, PROMOTED]
 
 
-def test_a_version_is_taken_back_before_or_after_another_is_promoted(servers, together):
+def test_a_promotion_waits_for_a_rollback_that_has_begun(servers, together):
     (one, other), url = servers
     for digest, state in (("d1", PROMOTED), ("d2", PROMOTED), ("d3", PROPOSED)):
         one.add(CONTENT, digest, event(state))
@@ -104,7 +104,7 @@ def test_a_version_is_taken_back_before_or_after_another_is_promoted(servers, to
     assert [each.state for each in one.all("m")] == [REPLACED, ROLLED_BACK, PROMOTED]
 
 
-def test_two_that_are_added_at_once_have_two_numbers(servers, together):
+def test_two_versions_added_at_once_have_different_numbers(servers, together):
     (one, other), url = servers
     adding = [
         lambda each=each: each.add(CONTENT, "d", event(PROPOSED)).number for each in (one, other)
