@@ -56,7 +56,7 @@ def test_items_become_calls_of_lists_and_each_has_its_own_result(held):
 def test_map_keeps_the_order_and_holds_no_more_than_the_lane():
     with headway.Batcher(doubled, size=4, max_waiting=8) as batcher:
         assert list(batcher.map(range(500))) == doubled(range(500))
-        mapped = batcher.map(iter(int, 1))  # it never ends
+        mapped = batcher.map(iter(int, 1))  # an input without end
         assert [next(mapped) for _ in range(5)] == [0] * 5
         mapped.close()
         with pytest.raises(SettingError, match="no lane 'fast'; there are default"):
@@ -70,13 +70,13 @@ def test_map_waits_for_its_own_items_where_others_fill_the_lane(held):
         others = [batcher.submit(item) for item in range(7)]
         mapped = batcher.map(range(20))
         first = threading.Thread(target=lambda: others.append(next(mapped)))
-        first.start()  # one place is left, and its second item waits for the first one
+        first.start()  # one place is left: its second item waits for its first
         held.free()
         first.join(30)
         assert [others[-1], *mapped] == list(range(20))
 
 
-def test_who_maps_and_has_no_place_at_all_is_refused(held):
+def test_map_is_refused_if_other_items_fill_the_lane(held):
     with headway.Batcher(held, max_waiting=1) as batcher:
         batcher.submit(0)
         assert held.began.acquire(timeout=30)
@@ -86,7 +86,7 @@ def test_who_maps_and_has_no_place_at_all_is_refused(held):
         held.free()
 
 
-def test_map_cancels_what_is_behind_the_first_error(held):
+def test_map_cancels_the_items_after_the_first_error(held):
     held.function = picky
     with headway.Batcher(held, size=1) as batcher:
         held.go.release(1)
@@ -105,8 +105,8 @@ def test_a_batcher_can_be_closed_twice():
         batcher.call(3)
 
 
-def test_a_closed_batcher_says_so_in_any_thread():
-    """A thread may get the number of the function's, which is gone."""
+def test_a_closed_batcher_refuses_calls_from_any_thread():
+    """A thread may get the identifier of the function's thread, which has ended."""
     batcher, ends = headway.Batcher(doubled), []
     assert batcher.call(3) == 6
     batcher.close()
@@ -126,7 +126,7 @@ def test_a_closed_batcher_says_so_in_any_thread():
     assert len(ends) == 8
 
 
-def test_any_sequence_is_a_list_of_results():
+def test_any_sequence_counts_as_a_list_of_results():
     with headway.Batcher(lambda items: np.array(items) + 1) as batcher:
         assert batcher.call(3) == 4
     with headway.Batcher(tuple) as batcher:
@@ -134,7 +134,7 @@ def test_any_sequence_is_a_list_of_results():
 
 
 class Fewer(list):
-    """Is shorter than it says."""
+    """A list that is shorter than its length says."""
 
     def __len__(self):
         return 2
@@ -150,7 +150,7 @@ class Fewer(list):
         ({1: 2, 3: 4}, "a dict, not a list"),
     ],
 )
-def test_what_is_no_list_of_results_is_said_to_each(held, result, said):
+def test_a_wrong_list_of_results_fails_each_item_of_its_call(held, result, said):
     held.function = lambda items: result if len(items) == 2 else items
     with headway.Batcher(held) as batcher:
         first = batcher.submit(0)
@@ -206,7 +206,7 @@ class ComputedAsRead:
 
 
 class Speechless(Exception):
-    """An error whose own class breaks when it is asked for the message."""
+    """An error that raises another one when its message is read."""
 
     def __str__(self):
         raise AttributeError("there is no message")
@@ -214,7 +214,7 @@ class Speechless(Exception):
 
 @pytest.mark.parametrize("computed", [ComputedAsRead, list])
 @pytest.mark.parametrize("error", [ValueError("no"), Speechless(), KeyboardInterrupt()])
-def test_an_odd_error_or_result_costs_the_others_of_its_call_nothing(held, computed, error):
+def test_an_odd_error_or_result_fails_its_item_and_an_interrupt_all_items(held, computed, error):
     def function(items):
         for item in items:
             if isinstance(item, BaseException) and computed is list:
@@ -231,12 +231,12 @@ def test_an_odd_error_or_result_costs_the_others_of_its_call_nothing(held, compu
         if isinstance(error, Exception):
             assert (one.result(30), other.result(30)) == (1, 3)
             assert futures[2].exception(30) is error
-        else:  # it is not searched for in halves
+        else:  # an interrupt is not searched for in halves
             assert isinstance(other.exception(30), SharedError)
         assert batcher.call(7) == 7 and not batcher.down
 
 
-def test_halves_are_called_without_items_that_were_dropped_meanwhile(held):
+def test_the_search_in_halves_leaves_out_items_that_were_cancelled(held):
     held.function = lambda items: 1 / 0
     with headway.Batcher(held, size=8, window=900) as batcher:
         futures = [batcher.submit(item) for item in range(8)]
@@ -249,7 +249,7 @@ def test_halves_are_called_without_items_that_were_dropped_meanwhile(held):
     assert held.calls == [[*range(8)], [0], [7]]
 
 
-def test_together_all_items_of_a_call_that_raises_fail(held):
+def test_with_on_error_together_all_items_of_a_failed_call_fail(held):
     held.function = picky
     with headway.Batcher(held, on_error="together") as batcher:
         batcher.submit(0)
@@ -263,7 +263,7 @@ def test_together_all_items_of_a_call_that_raises_fail(held):
 
 
 @pytest.mark.parametrize("error", [SystemExit(1), asyncio.CancelledError(), KeyboardInterrupt()])
-def test_what_would_end_a_thread_is_the_items_error_like_any_other(error):
+def test_an_exception_that_would_end_a_thread_is_an_error_of_its_item(error):
     def function(items):
         if "bad" in items:
             raise error
@@ -322,7 +322,7 @@ def test_an_exception_in_a_results_place_is_that_items_error():
             futures[2].result(30)
 
 
-def test_a_full_lane_refuses_at_once_and_says_when_to_come_again(held):
+def test_a_full_lane_refuses_at_once_and_leaves_other_lanes_free(held):
     with headway.Batcher(held, size=1, max_waiting=2, lanes={"a": None, "b": None}) as batcher:
         running = [batcher.submit(0)]
         assert held.began.acquire(timeout=30)
@@ -332,11 +332,11 @@ def test_a_full_lane_refuses_at_once_and_says_when_to_come_again(held):
         other = batcher.submit(9, lane="b")
         held.free()
         assert [future.result(30) for future in [*running, *waiting, other]] == [0, 1, 2, 9]
-        for item in range(50):  # nothing that has ended holds a place
+        for item in range(50):  # no ended item holds a place
             assert batcher.call(item) == item
 
 
-def test_a_refusal_counts_what_waits_now_and_what_is_left_of_the_running_call():
+def test_a_refusal_counts_the_waiting_items_and_the_rest_of_the_running_call():
     second, costs = 10**9, (10, 20, 30)
     new = [Item("", "a", FutureSink(), cost=cost) for cost in costs]
     load = Load(lanes={"a": LaneLoad(Lane("a", max_waiting=2), 0, 0, 10.0)}, begins=7 * second)
@@ -367,7 +367,7 @@ def test_an_item_that_is_cancelled_holds_no_place_while_a_call_runs(held):
 
 
 @pytest.mark.parametrize("more", [{}, {"cost": len, "buckets": (8,)}])
-def test_a_full_lane_knows_what_waits_while_the_first_call_runs(held, more):
+def test_a_full_lane_counts_its_waiting_items_while_a_call_runs(held, more):
     with headway.Batcher(held, size=4, max_waiting=3, **more) as batcher:
         held.go.release()
         assert batcher.call("ab") == "ab"
@@ -392,7 +392,7 @@ def test_an_unknown_lane_is_refused():
         batcher.submit(1, lane="x")
 
 
-def test_the_better_lane_goes_first(held):
+def test_items_of_two_lanes_are_called_in_separate_full_calls(held):
     lanes = {"offline": None, "chat": 5.0}
     with headway.Batcher(held, size=2, lanes=lanes) as batcher:
         batcher.submit(0)
@@ -404,7 +404,7 @@ def test_the_better_lane_goes_first(held):
     assert sorted(map(sorted, held.calls[1:])) == [[1, 2], [3, 4]]
 
 
-def test_a_deadline_drops_who_still_waits(held):
+def test_an_item_that_waits_past_its_deadline_is_dropped(held):
     with headway.Batcher(held, size=1) as batcher:
         first = batcher.submit(0)
         assert held.began.acquire(timeout=30)
@@ -420,7 +420,7 @@ def test_a_deadline_drops_who_still_waits(held):
 
 
 @pytest.mark.parametrize("more", [{}, {"cost": len, "buckets": (8,)}])
-def test_a_deadline_is_told_while_the_function_hangs(held, more):
+def test_a_missed_deadline_is_raised_while_the_function_hangs(held, more):
     with headway.Batcher(held, **more) as batcher:
         futures = [batcher.submit("a")]
         assert held.began.acquire(timeout=30)
@@ -433,7 +433,7 @@ def test_a_deadline_is_told_while_the_function_hangs(held, more):
         assert [future.result(30) for future in futures] == ["a", "b", "c"]
 
 
-def test_a_deadline_is_told_while_a_generator_hangs():
+def test_a_missed_deadline_is_raised_while_a_generator_hangs():
     began, go = threading.Event(), threading.Event()
 
     def hanging(items):
@@ -465,7 +465,7 @@ def test_a_cancelled_item_is_not_called(held):
     assert Counter(row.finish for row in rows) == {Finish.COMPUTED: 2, Finish.CANCELLED: 1}
 
 
-def test_who_waits_for_a_cancelled_item_waits_no_longer(held, caplog):
+def test_waiting_for_a_cancelled_item_ends(held, caplog):
     with headway.Batcher(held, size=1) as batcher:
         first = batcher.submit(0)
         assert held.began.acquire(timeout=30)
@@ -495,7 +495,7 @@ def test_cancelling_a_task_cancels_its_item(held, caplog):
     assert held.calls == [[0], [2]] and caplog.messages == []
 
 
-def test_closing_calls_for_all_who_wait_and_takes_nobody_after(held):
+def test_close_calls_the_waiting_items_and_takes_no_new_ones(held):
     batcher = headway.Batcher(held, size=8, window=1e6)
     futures = [batcher.submit(item) for item in range(3)]
     held.free()
@@ -505,13 +505,13 @@ def test_closing_calls_for_all_who_wait_and_takes_nobody_after(held):
         batcher.submit(4)
 
 
-def test_a_budget_ends_a_window():
-    """The window is a quarter of an hour."""
+def test_the_budget_of_a_lane_ends_a_window_early():
+    """The window alone would be a quarter of an hour."""
     with headway.Batcher(doubled, size=99, window=900, lanes={"fast": 0.05}) as batcher:
         assert [batcher.submit(2).result(30) for _ in range(3)] == [4] * 3
 
 
-def test_items_are_grouped_with_their_like_and_padded_to_their_bucket(held):
+def test_items_are_grouped_by_their_bucket_and_padded_to_it(held):
     def pad(item, cost):
         return item + "." * (cost - len(item))
 
@@ -529,7 +529,7 @@ def test_items_are_grouped_with_their_like_and_padded_to_their_bucket(held):
     assert [(row.tokens, row.padding_tokens) for row in rows] == [(1, 3), (5, 3), (14, 2), (11, 0)]
 
 
-def test_a_call_costs_no_more_than_it_may(held):
+def test_a_call_of_several_items_costs_at_most_max_cost(held):
     with headway.Batcher(held, cost=len, max_cost=5) as batcher:
         batcher.submit("x")
         assert held.began.acquire(timeout=30)
@@ -574,7 +574,7 @@ def test_a_padding_that_raises_fails_its_item_alone(caplog, items, on_error):
 
 
 @pytest.mark.parametrize("cost", [0, -1, 1.5, None, 10**9])
-def test_a_cost_that_cannot_be_is_refused(cost):
+def test_an_invalid_cost_is_refused(cost):
     with (
         headway.Batcher(doubled, cost=lambda item: cost) as batcher,
         pytest.raises(PromptError, match="not a whole number"),
@@ -582,13 +582,13 @@ def test_a_cost_that_cannot_be_is_refused(cost):
         batcher.call(3)
 
 
-def test_what_an_item_costs_takes_no_memory():
+def test_the_cost_of_an_item_takes_no_memory():
     most = 1_000_000
     with (
         headway.Batcher(doubled, cost=lambda item: most) as batcher,
         headway.Batcher(counting, cost=lambda item: most) as streams,
     ):
-        batcher.call(0), list(streams.stream("a"))  # what is made once
+        batcher.call(0), list(streams.stream("a"))  # makes what is made only once
         tracemalloc.start()
         try:
             futures = [batcher.submit(item) for item in range(8)]
@@ -628,12 +628,12 @@ def test_what_an_item_costs_takes_no_memory():
         ({"processes": -1}, "-1 processes"),
     ],
 )
-def test_what_cannot_be_obeyed_is_refused(wrong, said):
+def test_invalid_settings_are_refused(wrong, said):
     with pytest.raises(SettingError, match=said):
         headway.Batcher(doubled, **wrong)
 
 
-def test_a_lane_of_your_own_is_obeyed(held):
+def test_a_given_lane_object_is_used_unchanged(held):
     lanes = {"a": Lane("a", Budget(e2e=10**9), max_waiting=1)}
     with headway.Batcher(held, size=1, lanes=lanes) as batcher:
         assert batcher.load.lanes["a"].lane == lanes["a"]
@@ -642,7 +642,7 @@ def test_a_lane_of_your_own_is_obeyed(held):
 # -- asyncio
 
 
-def test_an_async_function_runs_in_a_loop_of_its_own_for_any_number_of_loops():
+def test_an_async_function_runs_in_one_loop_for_callers_of_any_loop():
     loops = set()
 
     async def function(items):
@@ -661,8 +661,8 @@ def test_an_async_function_runs_in_a_loop_of_its_own_for_any_number_of_loops():
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-def test_a_stop_iteration_is_that_items_error_and_nobody_waits_for_ever(held, in_place):
-    """asyncio's futures take no StopIteration."""
+def test_a_stop_iteration_fails_its_item_alone_as_a_runtime_error(held, in_place):
+    """A future of asyncio cannot hold a StopIteration."""
 
     def function(items):
         if "bad" in items and not in_place:
@@ -688,7 +688,7 @@ def test_a_stop_iteration_is_that_items_error_and_nobody_waits_for_ever(held, in
             batcher.call("bad")
 
 
-def test_a_sink_that_raises_costs_the_others_nothing(caplog):
+def test_a_sink_that_raises_does_not_affect_the_other_sinks(caplog):
     async def main():
         deliveries, sink, broken = Deliveries(), LoopSink(), LoopSink()
         broken.take = None
@@ -702,7 +702,7 @@ def test_a_sink_that_raises_costs_the_others_nothing(caplog):
     assert caplog.messages == ["a caller could not be told its result"]
 
 
-def test_what_a_callback_or_rows_raises_costs_the_others_nothing(held, caplog):
+def test_what_callbacks_rows_or_staged_raise_is_logged_and_stops_nothing(held, caplog):
     def exits(future):
         raise SystemExit(1)
 
@@ -725,8 +725,8 @@ def test_what_a_callback_or_rows_raises_costs_the_others_nothing(held, caplog):
 
 
 @pytest.mark.parametrize("ask", ["call", "close", "map", "stream", "acall", "astream"])
-def test_who_would_wait_for_his_own_batcher_is_told_so(ask):
-    """The function's thread calls nothing, and the engine's answers nobody, while it waits."""
+def test_a_function_or_callback_cannot_wait_for_its_own_batcher(ask):
+    """While it waits, the function's thread calls nothing and the engine's answers nobody."""
 
     def asks(item):
         match ask:
@@ -783,15 +783,15 @@ class Settled:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_an_offer_that_meets_the_engines_end_costs_the_others_nothing(held):
-    """Everybody hears of the end once, also those behind an item whose offer has just failed."""
+def test_an_offer_during_the_engines_end_fails_every_item_once(held):
+    """Every item hears of the end once, even items after one whose offer has just failed."""
 
     def exits(steps, items):
         if items:
             raise SystemExit(1)
 
     class Fails(FutureSink):
-        def take(self, news):  # in the engine's thread, on its way through the open items
+        def take(self, news):  # in the engine's thread, as it goes through the open items
             account.go.set()
             assert failed.wait(30)
             super().take(news)
@@ -816,7 +816,7 @@ def test_an_offer_that_meets_the_engines_end_costs_the_others_nothing(held):
     assert account.count == 1 and not batcher.load.lanes["default"].waiting
 
 
-def test_an_account_that_raises_costs_the_others_nothing(caplog):
+def test_an_account_that_raises_does_not_affect_the_items(caplog):
     class Broken:
         def begun(self):
             pass
@@ -833,7 +833,7 @@ def test_an_account_that_raises_costs_the_others_nothing(caplog):
     assert caplog.messages == ["an account could not be settled"]
 
 
-def test_closing_inside_a_loop():
+def test_a_batcher_of_an_async_function_can_be_closed_inside_an_event_loop():
     async def function(items):
         return items
 
@@ -909,7 +909,7 @@ def test_items_of_one_call_stream_side_by_side_and_fail_alone():
     assert told["b"] == [("b", 0), ("b", 1), ("b", 2)]
 
 
-def test_a_generator_that_raises_ends_all_of_its_call():
+def test_a_generator_that_raises_ends_its_streams_and_not_the_batcher():
     def function(items):
         yield items
         raise OSError("gone")
@@ -951,7 +951,7 @@ def test_a_generator_is_closed_when_its_last_item_has_ended(leaves):
     assert len(set(threads)) == 1, "it is closed where it ran"
 
 
-def test_a_generator_whose_end_fails_costs_the_next_call_nothing(caplog):
+def test_a_generator_whose_cleanup_raises_does_not_affect_the_next_call(caplog):
     async def function(items):
         try:
             while True:
@@ -974,14 +974,14 @@ def test_a_generator_whose_end_fails_costs_the_next_call_nothing(caplog):
 
 
 class CodedError(Exception):
-    """Its arguments are not those that it is made anew with."""
+    """An error that cannot be made again from its arguments."""
 
     def __init__(self, code, why):
         super().__init__(f"{code}: {why}")
 
 
 class LockedError(Exception):
-    """It cannot be pickled."""
+    """An error that cannot be pickled."""
 
     def __init__(self, why):
         super().__init__(why, threading.Lock())
@@ -1006,7 +1006,7 @@ def negated(items):
     return [(os.getpid(), item) for item in items]
 
 
-def test_processes_share_each_call_and_a_dead_one_costs_its_call_alone():
+def test_processes_share_each_call_and_a_dead_one_fails_only_its_call():
     with headway.Batcher(negated, processes=2, size=4, window=0.2) as batcher:
         results = list(batcher.map(range(8)))
         assert [item for _, item in results] == list(range(8))
@@ -1031,7 +1031,7 @@ def test_an_error_that_cannot_be_pickled_leaves_the_processes_alive():
 
 
 @pytest.mark.parametrize("function", [counting, acounting])
-def test_a_generator_has_no_processes(function):
+def test_a_generator_cannot_be_called_in_processes(function):
     with pytest.raises(SettingError, match="cannot be called in processes"):
         headway.Batcher(function, processes=1)
 
@@ -1149,7 +1149,7 @@ def test_super_and_a_copy_have_batchers_of_their_own():
 
 
 class Kept:
-    """Found by its name, so that its instances can be pickled."""
+    """A class at module level, so that its instances can be pickled."""
 
     def __init__(self, factor):
         self.factor = factor
@@ -1171,7 +1171,7 @@ def test_an_instance_is_copied_and_pickled_without_its_batcher(again):
     two.scaled.close()
 
 
-def test_wrong_settings_are_said_where_they_are_written():
+def test_invalid_uses_of_batch_and_batcher_are_refused_at_once():
     with pytest.raises(SettingError, match="a batch has 1 item"):
         headway.batch(size=0)(doubled)
     with pytest.raises(SettingError, match="use Batcher"):
@@ -1215,10 +1215,10 @@ def test_an_instance_that_cannot_keep_a_batcher_is_named():
 @given(
     st.lists(
         st.tuples(
-            st.integers(-2, 9),  # negative ones make their call raise
+            st.integers(-2, 9),  # a negative value makes its call raise
             st.sampled_from(["", "chat", "bulk"]),
             st.sampled_from([0, 0, 1e-6, 30.0]),
-            st.booleans(),  # cancelled at once
+            st.booleans(),  # whether the item is cancelled at once
         ),
         max_size=40,
     ),
@@ -1228,7 +1228,7 @@ def test_an_instance_that_cannot_keep_a_batcher_is_named():
     st.booleans(),
 )
 def test_no_item_is_lost_or_answered_twice(asked, size, window, bucketed, bisect):
-    """Each item ends once: with its own result, its own error, its deadline, or cancelled."""
+    """Each item ends once: with its result, with its error, at its deadline, or cancelled."""
     logging.getLogger("headway.batching").setLevel(logging.ERROR)
     rows, seen = [], Counter()
 
@@ -1284,8 +1284,8 @@ def test_no_item_is_lost_or_answered_twice(asked, size, window, bucketed, bisect
         ((12, 33, 64, 100, 128, 512), (16, 48, 64, 112, 128, 512), 3.5227),
     ],
 )
-def test_padding_in_computed_cells(lengths, buckets, share):
-    """The cells are those of the arrays that the function was called with."""
+def test_rows_count_the_padding_among_the_computed_cells(lengths, buckets, share):
+    """The cells are counted in the padded items that the function is called with."""
     calls, cells = [], []
 
     def padded(item, edge):

@@ -1,4 +1,4 @@
-"""Large items go to processes and back through shared memory, and nothing stays there."""
+"""Large items go to processes and back through shared memory, and none of it stays allocated."""
 
 import os
 import pickle
@@ -18,7 +18,7 @@ LARGE = LEAST // 8
 
 @pytest.fixture(autouse=True)
 def rooms(monkeypatch):
-    """The names of all rooms that were made. After the test there is none."""
+    """The names of all rooms that the test makes. After the test none of them exists."""
     made = []
 
     def recorded(*args, **kwargs):
@@ -48,7 +48,7 @@ def doubled(arrays):
     return [array * 2 for array in arrays]
 
 
-def test_values_come_as_they_were(room):
+def test_values_are_unpacked_as_they_were_packed(room):
     large = np.arange(3 * LARGE, dtype=np.float64).reshape(3, LARGE)
     frozen = np.ones(LARGE)
     frozen.flags.writeable = False
@@ -61,17 +61,17 @@ def test_values_come_as_they_were(room):
     for before, after in zip(value[:4], found[:4], strict=True):
         assert np.array_equal(before, after)
         assert before.flags.writeable == after.flags.writeable
-    found[0][0] = 1  # they are its own
+    found[0][0] = 1  # the unpacked arrays are copies
     assert room.unpack(pack(value, room.name))[0][0][1] == 1
     assert found[4] == "a word" and found[5]["small"].tolist() == [0, 1, 2]
 
 
-def test_a_small_value_needs_no_room(room, rooms):
+def test_a_small_value_uses_no_shared_memory(room, rooms):
     assert unpack(room.pack([np.arange(4), 1]), room.name)[0].tolist() == [0, 1, 2, 3]
     assert not room.name and not rooms
 
 
-def test_a_room_is_kept_and_grows_for_what_found_none(room, rooms):
+def test_a_room_is_reused_and_replaced_by_a_larger_one_for_a_larger_value(room, rooms):
     small, large = np.zeros(LARGE), np.ones(8 * LARGE)
     assert unpack(room.pack(small), room.name).shape == (LARGE,)
     first = room.name
@@ -85,12 +85,12 @@ def test_a_room_is_kept_and_grows_for_what_found_none(room, rooms):
     assert len(set(rooms)) == 2
 
 
-def test_what_cannot_be_pickled_leaves_nothing(room):
+def test_a_value_that_cannot_be_pickled_leaves_no_shared_memory(room):
     with pytest.raises((pickle.PicklingError, AttributeError)):
         room.pack([np.zeros(LARGE), lambda: 1])
 
 
-def test_calls_in_processes(rooms):
+def test_processes_return_the_results_and_errors_of_large_items(rooms):
     with headway.Batcher(doubled, processes=2, size=2, window=1.0) as batcher:
         arrays = [np.full(LARGE, float(i)) for i in range(4)]
         for i, found in enumerate(batcher.map(arrays)):
