@@ -52,7 +52,7 @@ def test_a_rejected_answer_costs_both_and_the_saving_is_measured():
     assert row.baseline.basis == "measured" and row.is_measured
 
 
-def test_three_tiers_with_a_judge_each():
+def test_each_tier_of_a_cascade_has_a_judge_of_its_own():
     judges = [matches(r"\d+"), follows_schema({"type": "object", "required": ["a"]})]
     for says, middle, expected in [
         ("12", "{}", "12"),
@@ -66,7 +66,7 @@ def test_three_tiers_with_a_judge_each():
         assert len(row.attempts) == 1 + ["12", '{"a": 1}', "large"].index(expected)
 
 
-def test_agreement_of_samples():
+def test_an_answer_is_accepted_if_its_samples_agree():
     says = iter(["one", "ONE ", "one", "two"])
     small = target("small", 10, lambda request: next(says), slots=2)
     ends, rows = decided(
@@ -76,7 +76,7 @@ def test_agreement_of_samples():
     assert story(rows[0]) == [("small", "first", "won"), ("small", "sample", "lost")]
     assert rows[0].attempts[0].verdict == "2 of 2 samples agree"
     assert rows[1].attempts[0].verdict == "1 of 2 samples agree"
-    # Each has one of two slots for 10 ms; large has the device alone.
+    # Each sample has one of two slots for 10 ms. The large target has its device alone.
     assert [row.cost for row in rows] == [10 * MS, 110 * MS]
 
 
@@ -115,7 +115,7 @@ def test_a_target_that_fails_is_passed_over():
     assert isinstance(end, EngineError) and str(end) == "large is down"
 
 
-def test_the_requests_own_fault_ends_it():
+def test_an_invalid_prompt_ends_the_request_at_the_first_target():
     def raising(request):
         raise PromptError("the prompt is wrong")
 
@@ -133,8 +133,8 @@ def test_what_a_judge_raises_ends_the_request():
     assert isinstance(end, RuntimeError) and row.error == "planted"
 
 
-def test_speculation_asks_the_large_one_when_its_time_has_come():
-    """100 ms and a sixteenth, before 200 less a margin of 1: at 92.75."""
+def test_speculation_asks_the_large_target_when_it_can_just_keep_the_deadline():
+    """The large target needs 100 ms and a sixteenth, and must end at 199 ms: it starts at 92.75."""
     small = target("small", 150, logprob=-0.5)
     (answer,), (row,) = decided(
         cascade(small, LARGE, speculate=True), RouteRequest("x", timeout=0.2)
@@ -146,7 +146,7 @@ def test_speculation_asks_the_large_one_when_its_time_has_come():
     assert row.cost == 207.25 * MS
 
 
-def test_speculation_saves_the_deadline_where_waiting_misses_it():
+def test_speculation_keeps_a_deadline_that_waiting_would_miss():
     small = target("small", 150, logprob=-2)
     late, plain_row = decided(cascade(small, LARGE), RouteRequest("x", timeout=0.2))
     assert (late[0].text, late[0].accepted) == ("small", False)
@@ -164,7 +164,7 @@ def test_the_first_good_answer_counts_and_the_small_one_may_lose():
     assert [each.outcome for each in row.attempts] == ["lost", "won"]
 
 
-def test_nobody_is_asked_who_is_predicted_to_be_late():
+def test_a_target_that_is_predicted_to_be_late_is_not_asked():
     small, request = target("small", 30, logprob=-2), RouteRequest("x", timeout=0.1)
     (answer,), (row,) = decided(cascade(small, LARGE, speculate=True), request)
     assert (answer.text, answer.accepted, row.accepted) == ("small", False, False)
@@ -218,7 +218,7 @@ def test_speculation_does_not_wait_for_a_slow_judge():
 
 @pytest.mark.parametrize("kind", [TimeoutError, DeadlineError])
 def test_a_judges_own_timeout_ends_the_request(kind):
-    """It is an error like any other that a check raises, and not the request's deadline."""
+    """A timeout inside the judge is its error like any other, and not the request's deadline."""
 
     async def judge(answer):
         raise kind("the grader did not answer")
@@ -231,14 +231,14 @@ def test_a_judges_own_timeout_ends_the_request(kind):
         assert type(end) is kind and str(end) == row.error == "the grader did not answer"
 
 
-def test_a_deadline_is_the_error_though_a_target_has_failed_before():
+def test_a_missed_deadline_is_the_error_even_if_a_target_failed_before():
     small, hangs = target("small", 10, fails=ALWAYS), target("large", 50, hangs=ALWAYS)
     (end,), (row,) = decided(cascade(small, hangs), RouteRequest("x", timeout=0.2))
     assert isinstance(end, DeadlineError) and "asked: small, large" in str(end)
     assert story(row) == [("small", "first", "failed"), ("large", "escalated", "late")]
 
 
-def test_no_time_at_all_asks_nobody():
+def test_a_request_without_time_left_asks_no_target():
     (end,), (row,) = decided(cascade(target("small", 1), LARGE), RouteRequest("x", deadline=0))
     assert isinstance(end, DeadlineError) and row.attempts == ()
 
@@ -258,6 +258,6 @@ def test_no_time_at_all_asks_nobody():
         (lambda: CircuitSettings(0), "cannot open"),
     ],
 )
-def test_settings_that_cannot_be_obeyed(make, why):
+def test_invalid_settings_of_cascades_judges_and_circuits_are_refused(make, why):
     with pytest.raises(SettingError, match=why):
         make()

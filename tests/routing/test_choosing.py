@@ -55,14 +55,14 @@ def test_the_first_rule_that_matches_counts():
     assert (rows[0].lane, rows[2].tenant) == ("voice", "a")
 
 
-def test_a_rule_says_what_is_wrong_with_it():
+def test_an_invalid_rule_is_refused():
     with pytest.raises(SettingError, match="lists, not one name"):
         Rule(SMALL, lanes="voice")
     with pytest.raises(SettingError, match="from 5 to 3"):
         Rule(SMALL, least=5, most=3)
 
 
-def test_the_least_loaded_has_the_shortest_wait_then_the_fewest_then_comes_first():
+def test_least_loaded_compares_waits_then_request_counts_then_positions():
     picked = []
 
     async def main():
@@ -80,8 +80,8 @@ def test_the_least_loaded_has_the_shortest_wait_then_the_fewest_then_comes_first
             assert route.load == (0, 0)
 
     run(main())
-    # 1: all idle, so the first. 2: fast has fewer. 3: slow has a free slot, fast has a wait.
-    # 4: both have none free: 100 and 40 ms. 5: 100 and 80.
+    # 1: both are idle, so the first. 2: fast has fewer. 3: slow has a free slot, fast a wait.
+    # 4: neither has a free slot, and the waits are 100 and 40 ms. 5: 100 and 80 ms.
     assert picked == ["slow", "fast", "slow", "fast", "fast"]
 
 
@@ -89,7 +89,7 @@ def priced(name, ms, price, **settings):
     return target(name, ms, price=Price(price), **settings)
 
 
-def test_the_cheapest_that_keeps_the_deadline():
+def test_cheapest_picks_the_cheapest_target_that_keeps_the_deadline():
     targets = [priced("dear", 10, 50), priced("cheap", 100, 1), priced("middle", 50, 3)]
     make = lambda sink: Cheapest(targets, rows=sink)  # noqa: E731
     ends, rows = decided(
@@ -102,11 +102,11 @@ def test_the_cheapest_that_keeps_the_deadline():
     assert [each.text for each in ends[:3]] == ["cheap", "middle", "dear"]
     assert story(rows[3]) == [("dear", "soonest", "late")]
     assert [row.attempts[0].cost for row in rows[:3]] == [100 * MS, 150 * MS, 500 * MS]
-    assert rows[0].saved == 50 * MS and rows[2].saved == -350 * MS  # beside middle alone
+    assert rows[0].saved == 50 * MS and rows[2].saved == -350 * MS  # compared with middle alone
     assert rows[0].baseline.basis == "estimated" and rows[1].baseline.basis == "measured"
 
 
-def test_a_budget_counts_as_a_deadline_does_but_drops_nobody():
+def test_a_budget_counts_like_a_deadline_but_drops_no_request():
     targets = [priced("cheap", 100, 1), priced("dear", 10, 50)]
     ends, _ = decided(lambda sink: Cheapest(targets, budget=0.05, rows=sink), RouteRequest("x"))
     assert ends[0].text == "dear"
@@ -114,7 +114,7 @@ def test_a_budget_counts_as_a_deadline_does_but_drops_nobody():
     assert ends[0].text == "dear"
 
 
-def test_a_load_makes_the_cheap_one_too_late():
+def test_cheapest_passes_over_a_cheap_target_whose_load_makes_it_too_late():
     async def main():
         targets = [priced("cheap", 40, 1), priced("dear", 10, 50)]
         rows = []
@@ -127,11 +127,11 @@ def test_a_load_makes_the_cheap_one_too_late():
                 await asyncio.sleep(0)
             return [answer.text for answer in await asyncio.gather(*answers)]
 
-    # 40 and 80 ms fit into 99; a third would take 120.
+    # Two on the cheap target end after 40 and 80 ms, within 99. A third would take 120 ms.
     assert run(main()) == ["cheap", "cheap", "dear", "dear", "dear"]
 
 
-def test_a_target_that_nobody_knows_is_asked_where_no_known_one_is_in_time():
+def test_an_unknown_target_is_asked_if_no_known_target_is_in_time():
     class New(SimulatedTarget):
         def estimate(self, request):
             return Fallback([SMALL]).estimate(request)  # a route that has answered nothing
@@ -157,17 +157,17 @@ def test_a_target_that_nobody_knows_is_asked_where_no_known_one_is_in_time():
         (lambda: RouteRequest("x", timeout=-1), "timeout of -1"),
     ],
 )
-def test_settings_that_cannot_be_obeyed(make, why):
+def test_invalid_settings_of_routes_and_requests_are_refused(make, why):
     with pytest.raises(SettingError, match=why):
         make()
 
 
-def test_a_price_of_tokens():
-    assert Price(0, prompt=2.0, answer=8.0).cost(10**9, 1_000, 500) == 6_000_000  # 0.006
+def test_a_price_is_by_tokens_or_by_device_time():
+    assert Price(0, prompt=2.0, answer=8.0).cost(10**9, 1_000, 500) == 6_000_000  # that is 0.006
     assert Price().cost(123) == 123
 
 
-def test_a_target_that_is_priced_by_a_recorded_table():
+def test_a_simulated_target_may_take_its_times_from_a_recorded_table():
     takes = table([10 * MS, 30 * MS], lambda request: request.length)
     recorded = SimulatedTarget("recorded", takes, lambda request: RouteAnswer(None))
     _, rows = decided(

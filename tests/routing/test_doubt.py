@@ -1,4 +1,4 @@
-"""Predictions that are wrong or old: routes leave a target that became slow, and come back to it.
+"""Wrong or outdated predictions: routes leave a target that became slow, and come back to it.
 
 In virtual time.
 """
@@ -28,7 +28,7 @@ DEAD = [(0, 10**18)]
 
 
 class Learning(SimulatedTarget):
-    """Takes `ms` milliseconds, which may change, and predicts by what its answers took."""
+    """Takes `ms` milliseconds, which may change, and predicts from the times of its answers."""
 
     def __init__(self, name, ms, price=1.0, **settings):
         says = RouteAnswer(name, name)
@@ -58,7 +58,7 @@ class Rig:
         self.route = make(self.rows.append)
 
     async def ask(self, count=1, timeout=2.0):
-        """Returns who answered, or LATE, and how often."""
+        """Returns how often each target answered. A missed deadline counts as "late"."""
         ends = {}
         for _ in range(count):
             try:
@@ -84,7 +84,7 @@ async def slowed(rig, cheap):
     assert await rig.ask() == {"dear": 1}
 
 
-def test_cheapest_comes_back_to_a_target_that_is_well_again():
+def test_cheapest_comes_back_to_a_target_that_has_recovered():
     async def main():
         cheap, dear = Learning("cheap", 10, 0.1), Learning("dear", 20)
         rig = cheapest(cheap, dear, budget=0.1)
@@ -101,7 +101,7 @@ def test_cheapest_comes_back_to_a_target_that_is_well_again():
     assert story(after) == [("cheap", "cheapest", "won")]
 
 
-def test_a_probe_of_a_target_that_is_still_slow_costs_its_request_no_more_than_the_budget():
+def test_a_probe_of_a_slow_target_delays_its_request_no_longer_than_the_budget():
     async def main():
         cheap, dear = Learning("cheap", 10, 0.1), Learning("dear", 20)
         rig = cheapest(cheap, dear, budget=0.1)
@@ -183,7 +183,7 @@ def test_a_probe_is_the_answer_if_the_best_one_fails_beside_it():
     assert row.e2e == 400 * MS
 
 
-def test_who_became_dearer_is_probed_and_a_target_that_is_dearer_by_nature_is_not():
+def test_a_target_that_became_dearer_is_probed_but_one_always_dearer_is_not():
     async def main():
         cheap, dear = Learning("cheap", 10, 0.5), Learning("dear", 20)
         rig = cheapest(cheap, dear)
@@ -202,7 +202,7 @@ def test_who_became_dearer_is_probed_and_a_target_that_is_dearer_by_nature_is_no
     run(main())
 
 
-def test_a_fallback_comes_back_to_a_target_that_is_well_again():
+def test_a_fallback_comes_back_to_a_target_that_has_recovered():
     async def main():
         first, second = Learning("first", 10), Learning("second", 20)
         rig = Rig(lambda sink: Fallback([first, second], rows=sink))
@@ -244,7 +244,7 @@ def test_a_fallbacks_probe_has_its_own_timeout_and_leaves_time_to_an_unknown_tar
     assert row.e2e == 120 * MS
 
 
-def test_a_probe_goes_on_alone_where_nobody_else_can_be_asked():
+def test_a_probe_goes_on_alone_if_no_other_target_can_be_asked():
     async def main():
         first, second = Learning("first", 200), Learning("second", 500)
         rig = Rig(lambda sink: Fallback([first, second], rows=sink))
@@ -276,7 +276,7 @@ def test_a_target_that_says_it_is_away_is_not_probed():
     run(main())
 
 
-def test_a_late_target_is_taken_to_need_longer_than_the_longest_of_its_late_attempts():
+def test_a_late_target_is_believed_to_be_slower_than_its_longest_late_attempt():
     doubt, found = Doubt(), Estimate(5 * MS, 6 * MS)
     for span in (10, 200, 30, 20):
         doubt.late(span * MS)
@@ -309,7 +309,7 @@ def test_an_old_prediction_is_forgotten_only_for_a_clearly_faster_answer():
 
 
 @pytest.mark.parametrize("kind", [LeastLoaded, Cheapest])
-def test_a_fallback_around_a_choosing_route_whose_target_is_down(kind):
+def test_a_fallback_opens_the_circuit_of_a_nested_route_whose_target_is_down(kind):
     async def main(**outages):
         down, other = target("down", 10, slots=99, **outages), target("other", 50)
         inner = kind([down, target("up", 10, price=Price(9))], name="inner")

@@ -17,7 +17,7 @@ def ensemble(targets, *rest, **settings):
     return lambda sink: Ensemble(targets, *rest, rows=sink, **settings)
 
 
-def test_the_majority_wins_and_the_rest_is_cancelled_once_it_cannot_lose():
+def test_the_majority_wins_and_the_rest_is_cancelled_once_the_vote_is_settled():
     targets = [target("a", 10, "Yes"), target("b", 20, "no"), target("c", 30, " yes")]
     targets += [target("d", 40, "yes"), target("e", 90, "no")]
     (answer,), (row,) = decided(ensemble(targets), RouteRequest("x"))
@@ -27,7 +27,7 @@ def test_the_majority_wins_and_the_rest_is_cancelled_once_it_cannot_lose():
     assert row.cost == (10 + 20 + 30 + 40 + 40) * MS
 
 
-def test_of_equal_votes_the_first_counts():
+def test_the_first_answer_wins_a_tie():
     targets = [target("slow", 20, "b"), target("fast", 10, "a")]
     (answer,), _ = decided(ensemble(targets), RouteRequest("x"))
     assert answer.text == "a"
@@ -45,7 +45,7 @@ def test_an_answer_that_came_first_can_still_win_by_a_tie():
 
 
 @pytest.mark.parametrize("settings", [{"least": 3}, {"least": 3, "quorum": 3}])
-def test_votes_that_are_settled_wait_for_the_least_answers(settings):
+def test_a_settled_vote_still_waits_for_the_least_number_of_answers(settings):
     targets = [target(name, wait, "yes") for name, wait in (("a", 10), ("b", 20), ("c", 30))]
     (answer,), (row,) = decided(ensemble(targets, **settings), RouteRequest("x"))
     assert (answer.text, row.e2e) == ("yes", 30 * MS)
@@ -55,7 +55,7 @@ def test_votes_that_are_settled_wait_for_the_least_answers(settings):
     assert (answer.text, row.e2e) == ("yes", 20 * MS)
 
 
-def test_best_by_log_probability_or_by_a_score():
+def test_best_picks_by_log_probability_or_by_a_given_score():
     targets = [target("a", 10, logprob=-2), target("b", 20, logprob=-0.5), target("c", 5, "ccc")]
     (answer,), (row,) = decided(ensemble(targets[:2], Best()), RouteRequest("x"))
     assert answer.text == "b" and row.attempts[1].verdict == "a score of -0.5, the best of 2"
@@ -79,7 +79,7 @@ def test_a_quorum_ends_the_wait():
     assert [each.outcome for each in row.attempts] == ["lost", "won", "lost", "lost"]
 
 
-def test_a_deadline_ends_with_what_is_there():
+def test_a_deadline_ends_an_ensemble_with_the_answers_so_far():
     targets = [target("a", 10, "x"), target("b", 500, "y"), target("c", 500, "y")]
     (answer,), (row,) = decided(ensemble(targets), RouteRequest("x", timeout=0.1))
     assert answer.text == "x" and row.good and row.e2e == 99 * MS
@@ -108,7 +108,7 @@ def test_a_scores_own_timeout_ends_the_request():
         assert type(end) is TimeoutError and row.error == "the scorer did not answer"
 
 
-def test_members_that_fail_leave_the_others():
+def test_the_answer_comes_from_the_other_members_if_one_fails():
     dead = target("dead", 1, fails=DEAD)
     (answer,), (row,) = decided(ensemble([dead, target("b", 10)]), RouteRequest("x"))
     assert answer.text == "b" and story(row)[0] == ("dead", "member", "failed")
@@ -132,6 +132,6 @@ def test_samples_of_one_target_have_seeds_of_their_own():
 
 
 @pytest.mark.parametrize("settings", [{"quorum": 3}, {"quorum": 1, "least": 2}, {"least": 0}])
-def test_a_quorum_that_cannot_be(settings):
+def test_an_impossible_quorum_is_refused(settings):
     with pytest.raises(SettingError, match="a quorum of"):
         Ensemble([target("a", 1), target("b", 1)], **settings)

@@ -23,7 +23,7 @@ SECOND = 10**9
 
 
 class Refusing(SimulatedTarget):
-    """Refuses everybody, and says when to come back."""
+    """Refuses every request, and says when to retry if `after` is set."""
 
     def __init__(self, name, after):
         super().__init__(name, lambda request: MS, lambda request: RouteAnswer(name, name))
@@ -47,7 +47,7 @@ def x(timeout=0.0, lane=""):
     return RouteRequest("x", timeout=timeout, lane=lane)
 
 
-def test_refusals_and_errors_lead_to_the_next():
+def test_a_refusal_or_an_error_leads_to_the_next_target():
     full, dead = Refusing("full", None), target("dead", 1, fails=DEAD)
     (answer,), (row,) = decided(fallback(full, dead, B), x())
     assert answer.text == "b"
@@ -59,7 +59,7 @@ def test_refusals_and_errors_lead_to_the_next():
     assert row.attempts[2].words == "dead: dead is down"
 
 
-def test_a_refusal_is_honoured_in_its_lane_until_its_time():
+def test_a_refusal_is_honoured_in_its_lane_until_its_retry_time():
     full = Refusing("full", SECOND)
     decided(fallback(full, B), x(), x(), x(lane="other"), x(lane="other"))
     assert full.asked == 2, "once in each lane"
@@ -77,7 +77,7 @@ def test_a_refusal_is_honoured_in_its_lane_until_its_time():
     assert full.asked == 5
 
 
-def test_when_all_refuse_the_error_says_when_the_first_will_not():
+def test_if_all_targets_refuse_the_error_has_the_earliest_retry_time():
     ends, rows = decided(fallback(Refusing("a", 3 * SECOND), Refusing("b", 2 * SECOND)), x(), x())
     assert all(isinstance(end, RefusedError) for end in ends)
     assert [end.retry_at for end in ends] == [2 * SECOND] * 2
@@ -86,7 +86,7 @@ def test_when_all_refuse_the_error_says_when_the_first_will_not():
     assert end.retry_at == NEVER and "every target refused" in str(end)
 
 
-def test_the_requests_own_fault_is_nobody_elses():
+def test_an_invalid_prompt_asks_no_other_target_and_opens_no_circuit():
     def raising(request):
         raise PromptError("wrong")
 
@@ -107,7 +107,7 @@ def test_a_target_that_cancels_the_request_has_failed():
     assert isinstance(end, EngineError)
 
 
-def test_a_timeout_cancels_and_goes_on():
+def test_a_timeout_cancels_its_target_and_asks_the_next():
     slow = target("slow", 500)
     (answer,), (row,) = decided(fallback(slow, B, timeout=0.05), x())
     assert answer.text == "b" and row.e2e == 60 * MS
@@ -117,7 +117,7 @@ def test_a_timeout_cancels_and_goes_on():
     assert isinstance(end, DeadlineError) and row.e2e == 70 * MS
 
 
-def test_a_hedge_keeps_the_late_one_and_takes_the_first_answer():
+def test_a_hedge_keeps_the_late_target_and_takes_the_first_answer():
     (answer,), (row,) = decided(fallback(target("slow", 55), B, timeout=0.05, hedge=True), x())
     assert answer.text == "slow" and row.e2e == 55 * MS
     assert story(row) == [("slow", "first", "won"), ("b", "after_lateness", "lost")]
@@ -132,7 +132,7 @@ def test_a_hedge_keeps_the_late_one_and_takes_the_first_answer():
     assert answer.text == "slow", "the second one failed, and the first one still ran"
 
 
-def test_who_is_predicted_to_be_late_is_passed_over_unless_nobody_is_left():
+def test_a_target_predicted_to_be_late_is_skipped_unless_no_other_is_left():
     (answer,), (row,) = decided(fallback(target("slow", 500), B), x(0.1))
     assert answer.text == "b"
     assert story(row) == [("slow", "no_time", "skipped"), ("b", "after_skip", "won")]
@@ -167,7 +167,7 @@ def test_a_circuit_opens_after_failures_in_a_row_and_is_tried_again():
     assert told[9] == ("first", "won")
 
 
-def test_hanging_targets_open_circuits_but_an_unfair_time_does_not():
+def test_a_hanging_target_opens_its_circuit_but_too_short_a_deadline_does_not():
     hangs = target("hangs", 10, hangs=DEAD)
     settings = CircuitSettings(failures=2, pause=60)
     ends, rows = decided(fallback(hangs, B, timeout=0.05, circuit=settings), x(), x(), x(), x(0.04))
@@ -175,10 +175,10 @@ def test_hanging_targets_open_circuits_but_an_unfair_time_does_not():
     ends, rows = decided(fallback(hangs, timeout=0.02, circuit=settings), *[x()] * 3)
     assert [type(end) for end in ends] == [DeadlineError, DeadlineError, RefusedError]
     assert ends[2].retry_at > 60 * SECOND
-    # Without a timeout only the caller has set a limit, though it is longer than the estimate.
+    # Without a timeout, only the caller sets a limit, even one longer than the estimate.
     ends, rows = decided(fallback(hangs, circuit=settings), *[x(0.02)] * 3)
     assert [type(end) for end in ends] == [DeadlineError] * 3
-    # It was predicted to take 300 ms and had 100: that is no failure.
+    # A target that was predicted to take 300 ms and had 100 ms has not failed.
     slow = target("slow", 300)
     ends, rows = decided(fallback(slow, circuit=CircuitSettings(1)), x(0.1), x(0.1))
     assert [row.attempts[-1].why for row in rows] == ["soonest", "soonest"]
@@ -189,13 +189,13 @@ def test_a_nested_route_that_hangs_opens_its_circuit():
     settings = CircuitSettings(failures=2, pause=60)
     _, rows = decided(fallback(inner, B, timeout=0.05, circuit=settings), x(), x(), x(), x(0.04))
     assert [row.e2e // MS for row in rows] == [59, 59, 10, 10]
-    # The caller's deadline comes before the timeout: the route is not to blame.
+    # The caller's deadline comes before the timeout, so the nested route has not failed.
     inner = LeastLoaded([target("hangs", 10, hangs=DEAD, slots=9)], name="inner")
     _, rows = decided(fallback(inner, B, timeout=0.05, circuit=settings), *[x(0.04)] * 3)
     assert [row.attempts[0].outcome for row in rows] == ["late"] * 3
 
 
-def test_a_probe_whose_caller_leaves_is_no_verdict():
+def test_after_a_probe_whose_caller_leaves_the_next_request_probes_again():
     async def main():
         hangs = target("hangs", 10, hangs=[(0, SECOND)])
         settings = CircuitSettings(failures=1, pause=0.5)
@@ -218,7 +218,7 @@ def test_a_probe_whose_caller_leaves_is_no_verdict():
     assert story(rows[2]) == [("hangs", "probe", "won")]
 
 
-def test_without_a_circuit_a_dead_target_is_asked_for_ever():
+def test_without_a_circuit_a_dead_target_is_asked_every_time():
     dead = target("dead", 1, fails=DEAD)
     _, rows = decided(fallback(dead, B, circuit=None), *[x()] * 8)
     assert [row.attempts[0].outcome for row in rows] == ["failed"] * 8
@@ -235,6 +235,6 @@ def test_without_a_circuit_a_dead_target_is_asked_for_ever():
         (lambda: Fallback([B, target("c", 1)], hedge=True), "needs a timeout"),
     ],
 )
-def test_settings_that_cannot_be_obeyed(make, why):
+def test_invalid_settings_of_fallbacks_are_refused(make, why):
     with pytest.raises(SettingError, match=why):
         make()

@@ -1,4 +1,4 @@
-"""Any route over any targets: one end for each request, losers cancelled, accounts that balance."""
+"""Any route over any targets: requests end once, losers are cancelled, and the accounts balance."""
 
 import asyncio
 
@@ -29,7 +29,7 @@ from tests.simulated_targets import MS, check
 
 
 class Spied(SimulatedTarget):
-    """Adds up what its bills say, refuses some, and knows who is still being served."""
+    """Adds up its bills, refuses some requests, and knows which are still being served."""
 
     def __init__(self, name, says, **settings):
         ms, refuses, guess = says
@@ -127,9 +127,9 @@ def built(plan, name, leaves, rows):
 
 requests = st.lists(
     st.tuples(
-        st.integers(0, 60),  # milliseconds after the one before it
-        st.sampled_from([0, 3, 20, 50, 200]),  # milliseconds that it has; 0: 2 s
-        st.sampled_from([None, None, None, 0, 5, 30]),  # after which its caller leaves
+        st.integers(0, 60),  # milliseconds after the previous request
+        st.sampled_from([0, 3, 20, 50, 200]),  # milliseconds until its deadline; 0: 2 s
+        st.sampled_from([None, None, None, 0, 5, 30]),  # ms until its caller leaves
     ),
     min_size=1,
     max_size=6,
@@ -138,7 +138,7 @@ requests = st.lists(
 
 @settings(deadline=None, max_examples=80)
 @given(st.data(), requests)
-def test_one_end_for_each_request_and_accounts_that_balance(data, asked):
+def test_every_request_ends_once_and_the_accounts_balance(data, asked):
     plan = data.draw(plans().filter(lambda plan: "kind" in plan))
     leaves, rows, ends = [], [], {}
     route = built(plan, "t", leaves, rows)
@@ -159,7 +159,7 @@ def test_one_end_for_each_request_and_accounts_that_balance(data, asked):
         ends[number] = asyncio.CancelledError() if task.cancelled() else task.exception()
         if ends[number] is None:
             ends[number] = task.result()
-        for _ in range(20):  # turns of the loop, in no time: each level passes a cancel on
+        for _ in range(20):  # turns of the loop, in which each level passes a cancel on
             await asyncio.sleep(0)
         own = [id for each in leaves for id in each.serving if id.split(".")[0] == f"r{number}"]
         assert own == [], "every loser is cancelled at once"
@@ -179,7 +179,7 @@ def test_one_end_for_each_request_and_accounts_that_balance(data, asked):
     own = {row.id: row for row in rows}
     assert len(own) == len(rows), "one row for each request of each route"
     top = [row for row in rows if row.route == "t"]
-    # A caller that leaves before the route has begun leaves nothing behind.
+    # A caller that leaves before the route has begun has no row.
     for number, end in ends.items():
         row = own.get(f"r{number}")
         assert row is not None or isinstance(end, asyncio.CancelledError)

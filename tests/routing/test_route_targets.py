@@ -64,7 +64,7 @@ def models(llms):
 
 
 def rows_of(make, use):
-    """Use a route in an event loop; returns what `use` returned, and the rows."""
+    """Use a route in an event loop. Returns the result of `use`, and the rows."""
     rows = []
 
     async def main():
@@ -102,7 +102,7 @@ def test_a_cascade_of_models_has_the_ledgers_device_time(llms, models):
     assert row.saved == -row.attempts[0].cost
 
 
-def test_an_ensemble_of_models_and_a_nested_one(models):
+def test_an_ensemble_may_hold_models_and_another_ensemble(models):
     small, large = models
     inner = Ensemble([small, large], Best(), name="best")
     make = lambda sink: Ensemble(  # noqa: E731
@@ -128,7 +128,7 @@ def test_the_loser_is_cancelled_in_its_engine_and_pays_what_it_used(llms, models
     assert story(row) == [("large", "member", "lost"), ("quick", "member", "won")]
     loser = row.attempts[0]
     assert loser.is_measured and llms[1].load.running == 0
-    # 200 tokens would have taken more device time than it had until it was cancelled.
+    # All 200 tokens take more device time than the loser used until it was cancelled.
     whole = llms[1].generate([PROMPT], Options(max_tokens=200, ignore_eos=True))[0].row
     assert loser.nanoseconds < whole.nanoseconds
 
@@ -148,7 +148,7 @@ def test_a_deadline_reaches_the_engine(llms, models):
     assert llms[1].load.running == 0
 
 
-def test_what_is_wrong_with_a_request_is_asked_once(models):
+def test_an_invalid_request_is_sent_to_the_first_target_only(models):
     rows = []
 
     async def main():
@@ -170,7 +170,7 @@ def test_what_is_wrong_with_a_request_is_asked_once(models):
     assert rows[4].nanoseconds == 0 and rows[4].attempts[0].outcome == "refused"
 
 
-def test_a_prompt_has_every_form_that_the_model_takes_or_is_refused_by_it(llms, models):
+def test_a_prompt_may_have_every_form_that_the_model_takes(llms, models):
     ids = [5, 6, 7]
 
     async def main():
@@ -186,7 +186,7 @@ def test_a_prompt_has_every_form_that_the_model_takes_or_is_refused_by_it(llms, 
     assert asyncio.run(main()) == [alone.tokens] * 3
 
 
-def test_streams_of_models_until_the_first_token(llms, models):
+def test_a_model_streams_through_a_fallback_and_a_cascade_cannot_stream(llms, models):
     expected = llms[1].generate([PROMPT], SHORT)[0].text
     refusing = LLMTarget(llms[0], "tiny")
 
@@ -203,7 +203,7 @@ def test_streams_of_models_until_the_first_token(llms, models):
         asyncio.run(use(Rules([Rule(models[0], lanes=["x"]), Rule(cascade)])))
 
 
-def test_a_stream_that_is_left_is_cancelled(llms, models):
+def test_a_caller_that_leaves_a_stream_cancels_its_request(llms, models):
     async def use(route):
         stream = route.stream(RouteRequest(PROMPT, Options(max_tokens=200, ignore_eos=True)))
         first = await anext(stream)
@@ -228,7 +228,7 @@ def test_a_stream_ends_at_the_deadline(models):
 
 
 class Told:
-    """An account that notes what it hears."""
+    """An account that records its calls."""
 
     def __init__(self):
         self.begins, self.rows = 0, []
@@ -276,7 +276,7 @@ def test_an_account_hears_of_an_engine_that_is_down():
     assert told.rows == [None] and told.begins == 1
 
 
-def test_an_account_that_raises_costs_nobody_an_answer(llms, caplog):
+def test_an_account_that_raises_does_not_lose_the_answer(llms, caplog):
     class Broken(Told):
         def settled(self, row):
             raise ValueError("not kept")
@@ -289,8 +289,8 @@ def test_an_account_that_raises_costs_nobody_an_answer(llms, caplog):
     assert caplog.messages == ["an account could not be settled"]
 
 
-def test_the_wait_is_the_engines_own_first_token_estimate_where_it_has_one():
-    """An eta of 50 ms for 10 prompt tokens of 1 ms each is a wait of 40."""
+def test_the_wait_is_from_the_engines_first_token_estimate_if_it_has_one():
+    """An eta of 50 ms for 10 prompt tokens of 1 ms each means a wait of 40 ms."""
     known = LaneLoad(Lane(), 2, 10, eta=50 * MS, eta_prompt=10)
     drained = LaneLoad(Lane(), 2, 10, drain=100.0)
     for line, expected in ((known, 40 * MS), (drained, 100 * MS)):
@@ -301,7 +301,7 @@ def test_the_wait_is_the_engines_own_first_token_estimate_where_it_has_one():
 # -- functions
 
 
-def test_functions_and_their_shares_of_calls():
+def test_an_attempt_at_a_function_costs_its_share_of_the_call():
     kept = []
     with Batcher(
         lambda items: [len(item) if item != "bad" else ValueError("planted") for item in items],
@@ -331,7 +331,7 @@ async def gathered(route, *requests):
         return await asyncio.gather(*[route.ask(each) for each in requests], return_exceptions=True)
 
 
-def test_an_item_in_a_call_that_runs_is_left_at_the_deadline_and_paid_later():
+def test_a_running_item_is_left_at_the_deadline_and_paid_when_its_call_ends():
     go = threading.Event()
 
     def held(items):
@@ -362,7 +362,7 @@ def test_a_functions_own_timeout_is_its_failure():
         assert isinstance(end, TimeoutError) and not isinstance(end, DeadlineError)
 
 
-def test_a_function_that_streams():
+def test_a_generator_function_streams_through_a_route():
     def letters(items):
         for at in range(3):
             yield [item[at] for item in items]
@@ -377,7 +377,7 @@ def test_a_function_that_streams():
         assert pieces == ["a", "b", "c"] and row.nanoseconds > 0
 
 
-def test_a_closed_engine_leads_to_the_next(models):
+def test_a_closed_engine_leads_to_the_next_target(models):
     batcher = Batcher(lambda items: items)
     batcher.close()
     make = lambda sink: Fallback([BatcherTarget(batcher, "closed"), models[0]], rows=sink)  # noqa: E731
@@ -423,7 +423,7 @@ def test_a_remote_model_answers_texts_ids_and_chats(server):
     assert all(row.nanoseconds == row.cost > 0 for row in rows)
 
 
-def test_a_remote_model_with_log_probabilities():
+def test_a_remote_model_gives_the_log_probability_that_a_judge_needs():
     with serving() as (url, _):
 
         async def main():
@@ -445,7 +445,7 @@ def test_a_remote_model_with_log_probabilities():
             assert -50 < answer.logprob < 0 and answer.target == "headway-tiny"
 
 
-def test_remote_errors_have_their_kinds(server):
+def test_remote_errors_are_raised_as_the_matching_types(server):
     url, _ = server
 
     async def main():
@@ -457,7 +457,7 @@ def test_remote_errors_have_their_kinds(server):
                 RouteRequest([5] * 2_000, Options(max_tokens=4)),
             )
             unknown = await gathered(Fallback([none]), RouteRequest(PROMPT))
-        with socket.socket() as silent:  # it keeps its port and does not listen
+        with socket.socket() as silent:  # a socket that holds its port and does not listen
             silent.bind(("127.0.0.1", 0))
             port = silent.getsockname()[1]
             async with RemoteTarget(f"http://127.0.0.1:{port}/v1", "gone") as gone:
@@ -477,7 +477,7 @@ def test_remote_errors_have_their_kinds(server):
 
 
 def answering(status, headers=b"", body=b"{}", heard=None):
-    """A server that answers everybody alike, once the headers are there, and keeps these."""
+    """A server that gives every request the same answer. heard: takes the request headers."""
     listening = socket.create_server(("127.0.0.1", 0))
 
     def serve():
@@ -515,7 +515,7 @@ def answering(status, headers=b"", body=b"{}", heard=None):
         (422, b"", b'{"error": {"message": "wrong", "code": null}}', PromptError, None),
     ],
 )
-def test_answers_of_other_servers(status, headers, body, kind, after):
+def test_the_status_and_body_of_an_answer_decide_its_error_type(status, headers, body, kind, after):
     listening = answering(status, headers, body)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
 
@@ -546,7 +546,7 @@ def test_answers_of_other_servers(status, headers, body, kind, after):
         (b"data: [1]\n\n", "", "OpenAI's form"),
     ],
 )
-def test_streams_of_other_servers(body, said, why):
+def test_streams_of_other_servers_are_read_or_raise_an_engine_error(body, said, why):
     listening = answering(200, b"", body)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
     pieces = []
@@ -575,7 +575,7 @@ def test_streams_of_other_servers(body, said, why):
     ],
 )
 @pytest.mark.parametrize("streamed", [False, True])
-def test_counts_of_other_servers_that_are_no_numbers(streamed, usage, prompt, answer):
+def test_unreadable_token_counts_of_other_servers_count_as_0(streamed, usage, prompt, answer):
     body = f'{{"choices": [{{"text": "a", "finish_reason": "stop"}}], "usage": {usage}}}'
     listening = answering(200, b"", (f"data: {body}\n\n" if streamed else body).encode())
     url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
@@ -600,7 +600,7 @@ def test_counts_of_other_servers_that_are_no_numbers(streamed, usage, prompt, an
 
 
 @pytest.mark.parametrize("left, least, most", [(60, 30_000, 60_000), (-5, 1, 1)])
-def test_a_server_hears_when_the_answer_should_have_ended(left, least, most):
+def test_a_remote_server_is_told_the_time_left_until_the_answer_is_due(left, least, most):
     heard = []
     listening = answering(500, heard=heard)
     url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
@@ -617,7 +617,7 @@ def test_a_server_hears_when_the_answer_should_have_ended(left, least, most):
     assert len(heard) == 2 and least <= float(value) <= most
 
 
-def test_leaving_a_remote_model_ends_its_request_there(server):
+def test_cancelling_a_remote_attempt_ends_its_request_on_the_server(server):
     url, front = server
 
     async def main():

@@ -1,4 +1,4 @@
-"""Streams of routes in virtual time: who is chosen until the first piece, and what follows it."""
+"""Streams of routes in virtual time: the target is chosen until the first piece, and then kept."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ from tests.simulated_targets import MS, check, story
 
 
 class Speaking(SimulatedTarget):
-    """Says its name letter by letter, so many milliseconds for the first and for each other."""
+    """Streams its name by letters. first, each: milliseconds for the first and for each other."""
 
     streams = True
 
@@ -38,7 +38,7 @@ class Speaking(SimulatedTarget):
 
 
 def told(*targets, timeout=0.0, **settings):
-    """What a fallback says, how it ends, and its row."""
+    """The pieces of a fallback, with the type of its error as the last one, and its row."""
     rows, pieces = [], []
 
     async def main():
@@ -63,7 +63,7 @@ def test_another_target_is_chosen_until_the_first_piece():
     assert pieces == list("slow") and row.e2e == 530 * MS
 
 
-def test_a_timeout_is_of_the_first_piece_alone():
+def test_a_timeout_applies_only_to_the_first_piece():
     rows, pieces = [], []
 
     async def main():
@@ -76,7 +76,7 @@ def test_a_timeout_is_of_the_first_piece_alone():
     assert pieces == list("steady") and story(rows[0]) == [("steady", "first", "won")]
 
 
-def test_nobody_else_is_asked_after_the_first_piece():
+def test_no_other_target_is_asked_after_the_first_piece():
     pieces, row = told(Speaking("abc", 10, breaks=2), Speaking("z", 10))
     assert pieces == ["a", "b", EngineError]
     assert story(row) == [("abc", "first", "failed")] and row.winner == 0
@@ -89,7 +89,7 @@ def test_a_deadline_ends_a_stream():
     assert row.finished <= row.deadline and story(row) == [("abcdef", "first", "late")]
 
 
-def test_of_hedged_streams_the_first_piece_counts_and_the_other_is_closed():
+def test_the_hedged_stream_with_the_first_piece_wins_and_the_other_is_closed():
     rows, pieces = [], []
     late, quick = Speaking("late", 60), Speaking("quick", 10)
 
@@ -142,7 +142,7 @@ def test_an_empty_stream_has_no_pieces():
     assert pieces == [] and row.winner == 0 and not row.error
 
 
-def test_what_a_sink_raises_is_not_the_callers():
+def test_an_exception_of_the_row_sink_does_not_reach_the_caller():
     heard = []
 
     async def main():
@@ -160,7 +160,7 @@ def test_what_a_sink_raises_is_not_the_callers():
 
 
 @pytest.mark.parametrize("pieces", [1, 2])
-def test_a_stream_that_is_left_closes_its_target(pieces):
+def test_a_caller_that_leaves_a_stream_closes_its_target(pieces):
     rows, speaking = [], Speaking("abc", 10)
 
     async def main():
