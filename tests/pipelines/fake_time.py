@@ -1,4 +1,4 @@
-"""FakeTime: what a live pipeline's clock shows, moved by the stages' functions alone."""
+"""FakeTime: the clock of a live pipeline, moved only by the functions of its stages."""
 
 from collections import Counter
 from threading import Condition
@@ -10,8 +10,8 @@ from headway.core.request import Finish
 
 
 class FakeTime:
-    """A function says how long it took. Time moves only after the earlier results of its stage were
-    told: the engine does that while the next call runs already, in no time of its own."""
+    """Each function says how long it took. Time moves only after the earlier results of its stage
+    were delivered. The engine delivers them while the next call already runs, in no time."""
 
     def __init__(self, monkeypatch):
         self.shown = 0
@@ -34,7 +34,7 @@ class FakeTime:
         self.shown = max(self.shown, time)
 
     def taking(self, name, base, per_item, function):
-        """A stage's function of this name, which takes so long, and computes an item by another."""
+        """A stage's function of this name. base, per_item: nanoseconds. function: for one item."""
 
         def call(items):
             with self._changed:

@@ -1,4 +1,4 @@
-"""A course without stages: the test ends the items, and moves the clock."""
+"""A course without stages: the test ends the items and moves the clock."""
 
 from itertools import count
 
@@ -54,7 +54,7 @@ class Rig:
         return workflow
 
     def end(self, work, value=None, error=None, begun=None):
-        """An item ends; a dropped one as an engine would have it."""
+        """End an item. A dropped item ends as cancelled, as in an engine."""
         port = self.ports[work.stage]
         port.held.remove(work)
         finish = Finish.ERROR if error else Finish.COMPUTED

@@ -13,7 +13,7 @@ from tests.pipelines.rig import Rig, f
 
 
 def parts(depth=2):
-    """Graphs of up to four stages a level, with lists inside lists."""
+    """Graphs of up to three parts a level, with lists inside lists."""
     alone = st.just(None)
     level = st.lists(alone, min_size=1, max_size=3)
     for _ in range(depth):
@@ -30,13 +30,13 @@ def built(parts):
 
 
 class Values:
-    """Results whose every leaf says where it came from."""
+    """Results in which every leaf names its origin."""
 
     def __init__(self, data):
         self.data = data
 
     def result(self, program, work):
-        """A value with as many lists around it as are split before the next stage."""
+        """A value inside as many lists as are split before the next stage."""
         return self.lists(splits_after(program, work.operation), (work.workflow.id, work.path))
 
     def lists(self, depth, leaf):
@@ -47,7 +47,7 @@ class Values:
 
 
 def splits_after(program, at):
-    """How deep the lists must be in a value that goes on from here."""
+    """How many lists deep a value must be that goes on from this operation."""
     depth = most = 0
     for operation in program.operations[at:]:
         kind = type(operation).__name__
@@ -123,7 +123,7 @@ def test_the_elements_of_lists_meet_in_their_order_whichever_ends_first():
     assert (row.total, row.items, row.nanoseconds) == (30, 5, 60)
 
 
-def test_an_empty_list_is_passed_by():
+def test_an_empty_list_skips_the_stages_of_its_each():
     rig = Rig(stage(f) >> each(stage(f) >> each(stage(f))) >> f)
     rig.begin(0)
     rig.end(rig.ports[0].held[0], [])
@@ -140,7 +140,7 @@ def test_a_list_of_lists_may_have_empty_ones():
     assert rig.answers[0].value == [[], [10, 20], []]
 
 
-def test_what_is_no_list_fails_its_workflow_and_says_whose_result_it_was():
+def test_a_result_that_is_no_list_fails_its_workflow_and_names_its_stage():
     rig = Rig(stage(f) >> each(stage(f)))
     rig.begin(0)
     rig.end(rig.ports[0].held[0], "text")
@@ -151,7 +151,7 @@ def test_what_is_no_list_fails_its_workflow_and_says_whose_result_it_was():
     assert str(rig.answers[0].error) == "each() runs over a list, and the pipeline got a int"
 
 
-def test_one_that_fails_ends_its_workflow_at_once_and_drops_the_others():
+def test_an_item_that_fails_ends_its_workflow_at_once_and_drops_the_others():
     rig = Rig(stage(f) >> each(stage(f)))
     one, two = rig.begin(0), rig.begin(0)
     for work in list(rig.ports[0].held):
@@ -166,7 +166,7 @@ def test_one_that_fails_ends_its_workflow_at_once_and_drops_the_others():
     assert [row.id for row in rig.rows] == ["1"] and not two.finish
 
 
-def test_a_stage_that_takes_nothing_ends_the_workflow_and_no_other():
+def test_a_stage_that_refuses_an_item_ends_its_workflow_and_no_other():
     rig = Rig(stage(f) >> f)
     rig.begin(0), rig.begin(1)
     rig.ports[1].fails = RefusedError("full", 7)
@@ -186,7 +186,7 @@ def test_a_deadline_that_is_over_when_a_result_comes_ends_the_workflow():
     assert not rig.ports[1].held and rig.rows[0].finish is Finish.EXPIRED
 
 
-def test_the_door_counts_those_on_their_way_and_names_the_slowest_stage():
+def test_admission_counts_items_on_their_way_and_names_the_full_stage():
     rig = Rig(stage(f) >> each(stage(f)), max_waiting=8)
     for _ in range(4):
         rig.begin(0)
@@ -203,7 +203,7 @@ def test_the_door_counts_those_on_their_way_and_names_the_slowest_stage():
     assert rig.course.refuse(0) is None
 
 
-def test_one_workflow_may_bring_more_than_a_line_holds():
+def test_one_workflow_may_bring_more_items_than_a_line_holds():
     rig = Rig(stage(f) >> each(stage(f)), max_waiting=2)
     rig.course.places[1].pace.width = 50.0
     assert rig.course.refuse(0) is None
@@ -211,7 +211,7 @@ def test_one_workflow_may_bring_more_than_a_line_holds():
     assert rig.course.refuse(0) is not None
 
 
-def test_workflows_that_bring_nothing_are_counted_by_the_door():
+def test_admission_learns_the_share_of_workflows_that_bring_a_stage_nothing():
     rig = Rig(stage(f) >> each(stage(f)) >> f >> each(stage(f)), max_waiting=100)
     lists, rank, _, last = [place.pace for place in rig.course.places]
     rank.width = 50.0
@@ -236,7 +236,7 @@ def test_workflows_that_bring_nothing_are_counted_by_the_door():
     assert rank.share > 0.95 and last.share < 0.05
 
 
-def test_a_cancelled_workflow_shows_where_it_was():
+def test_the_row_of_a_cancelled_workflow_shows_the_stages_that_it_reached():
     rig = Rig(stage(f) >> f)
     workflow = rig.begin(0)
     rig.now = 5
@@ -252,7 +252,7 @@ def test_a_cancelled_workflow_shows_where_it_was():
     assert not row.good and row.queue + row.service == 9 and row.between == 0
 
 
-def test_dues_by_a_fixed_split_count_from_the_arrival():
+def test_due_times_by_a_fixed_split_count_from_the_arrival():
     rig = Rig(stage(f) >> f, split=Fixed((0.25, 0.75)))
     rig.begin(0, end_by=1_000)
     assert rig.ports[0].held[0].due == 250
@@ -262,7 +262,7 @@ def test_dues_by_a_fixed_split_count_from_the_arrival():
 
 
 @pytest.mark.parametrize("split", [Fixed((0.5, 0.5)), Learned(), Undivided()])
-def test_without_a_deadline_there_is_none_for_a_stage(split):
+def test_without_a_deadline_a_stage_has_no_due_time(split):
     rig = Rig(stage(f) >> f, split=split)
     rig.begin(0)
     assert rig.ports[0].held[0].due == NEVER

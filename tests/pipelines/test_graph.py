@@ -32,7 +32,7 @@ def test_lists_of_lists_are_split_one_inside_the_other():
 @pytest.mark.parametrize(
     "made", [lambda: f >> each(g), lambda: stage(f) >> g, lambda: f >> (stage(g) >> f)]
 )
-def test_plain_functions_stand_on_either_side(made):
+def test_a_plain_function_may_stand_on_either_side_of_a_chain(made):
     assert [part.work for part in Program.of(made()).stages][:2] == [f, g]
 
 
@@ -58,6 +58,6 @@ def test_batchers_and_batched_functions_are_stages():
         (lambda: Pipeline(stage(f), deadline=-1), "a deadline of -1 seconds"),
     ],
 )
-def test_what_is_no_pipeline_is_said(made, said):
+def test_an_invalid_pipeline_is_refused(made, said):
     with pytest.raises(SettingError, match=said):
         made()

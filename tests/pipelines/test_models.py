@@ -1,4 +1,4 @@
-"""Models as stages of a pipeline: the embedded one, really run."""
+"""Models as stages of a pipeline, with the embedded model really running."""
 
 import pytest
 
@@ -22,7 +22,7 @@ def prompted(names):
     return [[f"def {name}{at}(" for at in range(3)] for name in names]
 
 
-def test_a_model_generates_what_it_does_alone(llm):
+def test_a_model_stage_generates_the_same_as_the_model_alone(llm):
     rows = []
     with Pipeline(stage(llm, options=FEW), rows=rows.append) as made:
         futures = [made.submit(prompt) for prompt in PROMPTS]
@@ -35,7 +35,7 @@ def test_a_model_generates_what_it_does_alone(llm):
         assert visit.service > 0 and row.nanoseconds > 0
 
 
-def test_it_generates_for_each_element_and_streams_where_it_is_last(llm):
+def test_a_model_stage_generates_for_each_element_and_streams_if_it_is_last(llm):
     with Pipeline(prompted >> each(stage(llm, options=FEW))) as made:
         answers = made.call("name")
         prompts = prompted(["name"])[0]
@@ -51,7 +51,7 @@ def test_it_generates_for_each_element_and_streams_where_it_is_last(llm):
         left.close()
 
 
-def test_what_a_callback_raises_costs_the_model_nothing(llm, caplog):
+def test_a_callback_that_raises_does_not_stop_the_model(llm, caplog):
     def exits(future):
         raise SystemExit(1)
 
@@ -65,7 +65,7 @@ def test_what_a_callback_raises_costs_the_model_nothing(llm, caplog):
     assert set(caplog.messages) == {"a caller could not be told its result"}
 
 
-def test_embeddings_and_scores_are_functions_of_lists(llm):
+def test_embed_and_score_pairs_can_be_stages(llm):
     pairs = [("a list", "list.append adds"), ("json", "json.dumps"), ("a list", "json")]
     apart = [llm.score(query, [page])[0] for query, page in pairs]
     assert llm.score_pairs(pairs) == pytest.approx(apart, abs=1e-5)
@@ -75,7 +75,7 @@ def test_embeddings_and_scores_are_functions_of_lists(llm):
         assert made.call("a list") == pytest.approx(llm.embed("a list")[0], abs=1e-5)
 
 
-def test_what_fails_fails_its_own_workflow(llm):
+def test_an_error_a_deadline_or_a_cancel_ends_its_own_workflow_alone(llm):
     rows = []
     with Pipeline(stage(llm, options=FEW), rows=rows.append) as made:
         with pytest.raises(PromptError, match="the prompt has token -1"):
@@ -90,7 +90,7 @@ def test_what_fails_fails_its_own_workflow(llm):
     assert all(row.end_by == NEVER or row.finish is Finish.EXPIRED for row in rows)
 
 
-def test_a_model_that_has_ended_fails_the_workflow():
+def test_a_closed_model_fails_the_workflow():
     with LLM(context=64, slots=2) as short:
         made = Pipeline(stage(short, options=FEW))
     with pytest.raises(Exception, match="the engine is closed"):
@@ -107,7 +107,7 @@ def test_a_model_that_has_ended_fails_the_workflow():
         ({"options": Options(temperature=-1)}, "temperature"),
     ],
 )
-def test_what_a_model_cannot_obey_is_refused(llm, wishes, said):
+def test_an_invalid_setting_of_a_model_stage_is_refused(llm, wishes, said):
     with pytest.raises(SettingError, match=said):
         Pipeline(stage(llm, **wishes))
 

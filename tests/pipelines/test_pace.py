@@ -1,4 +1,4 @@
-"""What a stage takes at present, and how a deadline is split by it."""
+"""How long a stage takes at present, and how a deadline is split by these times."""
 
 import pytest
 from hypothesis import given
@@ -34,7 +34,7 @@ def test_a_call_is_seen_once_however_many_items_it_had():
     assert pace.inside == 0
 
 
-def test_a_stage_takes_its_mean_call_and_those_before_it():
+def test_a_stage_needs_the_time_of_its_mean_call_and_of_the_items_before_it():
     pace = paced([(4, 9 * MS), (4, 9 * MS), (1, 6 * MS), (8, 13 * MS)] * 50)
     assert pace.items == pytest.approx(4, abs=1)
     before = pace.need
@@ -44,7 +44,7 @@ def test_a_stage_takes_its_mean_call_and_those_before_it():
     assert pace.level > 50 and pace.need.queue > 10 * before.queue
 
 
-def test_nothing_is_known_at_first():
+def test_a_new_stage_has_no_estimates():
     assert Pace(8, 10).need == Need(0, 0)
     assert Pace(8, 10, calls=False).need == Need(0, 0)
     assert Pace(8, 10).drained(0.0) == 0.0
@@ -66,7 +66,7 @@ def test_a_stage_without_calls_learns_from_whole_answers():
     assert pace.need.queue > 0
 
 
-def test_how_long_a_line_takes_to_drain():
+def test_a_line_drains_at_the_known_rate_or_else_at_that_of_its_calls():
     pace = paced([(8, 13 * MS)] * 10)
     pace.inside = 16
     assert pace.drained(8.0) == 2.0
@@ -83,11 +83,11 @@ def test_a_stage_gets_the_time_of_one_call_and_the_last_one_all_that_is_left():
     assert Learned().planned(ENTRY, [Need()] * 3) == 100, "it starts at once while nothing is known"
 
 
-def test_where_little_is_left_it_is_split_in_proportion():
+def test_too_little_time_is_split_in_proportion_to_the_needs():
     assert Learned().planned(ENTRY._replace(end_by=120), NEEDS) == 115, "three quarters of 20"
 
 
-def test_a_slower_stage_gets_more():
+def test_a_slower_stage_gets_more_time():
     slower = [NEEDS[0], Need(400, 800, 160), NEEDS[2]]
     assert Learned().planned(ENTRY, slower) == 260
 
@@ -100,12 +100,12 @@ def test_a_result_is_due_when_the_deadline_leaves_just_enough_for_the_other_stag
     assert Learned().due(ENTRY._replace(end_by=NEVER), needs) == NEVER
 
 
-def test_the_others_have_one_time_for_both():
+def test_fixed_and_undivided_splits_have_one_time_for_planned_and_due():
     for split, due in ((Fixed((0.1, 0.6, 0.3)), 770), (Undivided(), 1_100)):
         assert split.due(ENTRY, NEEDS) == split.planned(ENTRY, NEEDS) == due
 
 
-def test_a_workflow_s_items_in_a_stage_are_one_call_or_several():
+def test_a_stage_needs_several_calls_for_a_workflow_of_many_items():
     pace = paced([(2, 7 * MS), (4, 9 * MS)] * 20)  # 5 ms a call and 1 ms an item
     for width, calls in ((3, 1), (12, 2)):
         for _ in range(400):
@@ -119,7 +119,7 @@ def test_a_workflow_s_items_in_a_stage_are_one_call_or_several():
     st.integers(-(10**10), 10**10),
     st.lists(st.builds(Need, *[st.integers(0, 10**10)] * 3), min_size=1),
 )
-def test_a_stage_has_its_result_between_now_and_the_deadline(now, left, needs):
+def test_the_planned_time_of_a_stage_lies_between_now_and_the_deadline(now, left, needs):
     for at in range(len(needs)):
         due = Learned().planned(Entry(0, now, now + left, at), needs)
         assert now <= due <= max(now, now + left)
@@ -128,12 +128,12 @@ def test_a_stage_has_its_result_between_now_and_the_deadline(now, left, needs):
 
 
 @pytest.mark.parametrize("shares", [(), (0.5,), (1.5, -0.5), (0.0, 1.0)])
-def test_shares_that_are_none(shares):
+def test_invalid_shares_of_a_split_are_refused(shares):
     with pytest.raises(SettingError, match="positive and sum to 1"):
         Fixed(shares)
 
 
-def test_a_list_longer_than_the_line_is_let_in_where_nobody_waits():
+def test_a_list_longer_than_the_line_is_let_in_if_nothing_waits():
     pace = Pace(4, max_waiting=2)
     pace.width = 9.0
     assert not pace.is_full

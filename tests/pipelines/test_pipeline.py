@@ -36,7 +36,7 @@ def expected(query):
     return sum(10 * query + document for document in range(query))
 
 
-def test_retrieve_rerank_and_add_up():
+def test_a_pipeline_of_three_stages_gives_answers_and_complete_rows():
     rows = []
     with Pipeline(found >> each(stage(scored)) >> added, rows=rows.append, deadline=60) as made:
         assert made.call(3) == expected(3)
@@ -70,7 +70,7 @@ def test_elements_of_several_workflows_share_a_call(held):
 
 
 def wait_until(holds):
-    """What another thread does next is waited for."""
+    """Wait until another thread has made the condition true."""
     end = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < end
@@ -95,7 +95,7 @@ def test_one_bad_item_fails_its_own_workflow_alone(caplog):
         assert futures[2].result(30) == [0, 1, 2, 3, 4]
 
 
-def test_cancelling_a_future_drops_its_items_and_nobody_elses(held):
+def test_cancelling_a_future_drops_the_items_of_its_own_workflow_alone(held):
     rows = []
     with Pipeline(stage(found) >> each(stage(held, size=1)), rows=rows.append) as made:
         one = made.submit(3)
@@ -126,7 +126,7 @@ def test_a_deadline_ends_the_workflow_wherever_it_is(held, monkeypatch):
     assert {row.finish for row in rows} == {Finish.EXPIRED, Finish.COMPUTED}
 
 
-def test_a_full_line_refuses_at_the_door(held):
+def test_a_full_stage_refuses_new_workflows(held):
     with Pipeline(stage(same) >> stage(held, size=1, max_waiting=3, name="slow")) as made:
         futures = [made.submit(at) for at in range(3)]
         with pytest.raises(RefusedError, match="the line of 'slow' is full: 3 items") as refused:
@@ -138,7 +138,7 @@ def test_a_full_line_refuses_at_the_door(held):
         assert list(made.map(range(20))) == list(range(20)), "it waits for places"
 
 
-def test_coroutines_and_their_cancellation(held):
+def test_cancelling_a_coroutine_cancels_its_own_workflow_alone(held):
     with Pipeline(stage(same) >> stage(held, size=1)) as made:
 
         async def main():
@@ -184,7 +184,7 @@ def test_a_plain_last_stage_streams_one_piece():
             list(made.stream(3, deadline=1e-9))
 
 
-def test_stages_of_others_stay_open():
+def test_closing_a_pipeline_leaves_the_callers_batchers_open():
     batched = headway.batch(same)
     with Batcher(same) as batcher:
         with Pipeline(batched >> batcher) as made:
@@ -206,7 +206,7 @@ def test_a_stage_that_was_closed_fails_the_workflow():
             made.call(1)
 
 
-def test_closing_waits_for_workflows(held):
+def test_closing_a_pipeline_waits_for_its_workflows(held):
     made = Pipeline(stage(same) >> stage(held, size=1))
     futures = [made.submit(at) for at in range(3)]
     closer = threading.Thread(target=made.close)
@@ -216,7 +216,7 @@ def test_closing_waits_for_workflows(held):
     assert [future.result(30) for future in futures] == [0, 1, 2]
 
 
-def test_rows_that_raise_cost_nobody_an_answer(caplog):
+def test_a_rows_callback_that_raises_does_not_lose_an_answer(caplog):
     def broken(row):
         raise RuntimeError("no")
 

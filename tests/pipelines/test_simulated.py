@@ -1,4 +1,4 @@
-"""Pipelines in virtual time, and what they have in common with live ones."""
+"""Pipelines in virtual time, and their agreement with live ones."""
 
 from random import Random
 
@@ -36,18 +36,18 @@ def three(width=4, slow=1.0, **rest):
     return first >> each(priced("rank", 0.004, 0.0002, **rest)) >> priced("answer", 0.01 * slow)
 
 
-def test_one_workflow_alone_takes_its_calls():
+def test_a_workflow_alone_takes_the_time_of_its_calls():
     (row,) = simulate_pipeline(three(), [7 * MS], seed=None).rows
     row.check()
     assert (row.arrived, row.finish, row.between, row.queue) == (7 * MS, Finish.COMPUTED, 0, 0)
     spent = [4_500_000, 4_800_000, 10_000_000]
-    if len(row.visits) == 2:  # it found nothing
+    if len(row.visits) == 2:  # the first stage found nothing
         spent.pop(1)
     assert [visit.service for visit in row.visits] == spent
     assert row.nanoseconds == row.total == sum(spent)
 
 
-def test_the_same_seed_is_the_same_run_and_another_is_another():
+def test_the_same_seed_gives_the_same_run_and_another_seed_another():
     arrivals = poisson(300, 150, 1)
     runs = [
         simulate_pipeline(three(cv=0.2), arrivals, deadline=60 * MS, seed=seed).rows
@@ -56,7 +56,7 @@ def test_the_same_seed_is_the_same_run_and_another_is_another():
     assert runs[0] == runs[1] != runs[2]
 
 
-def test_a_full_line_refuses_at_the_door_and_nothing_waits_in_the_middle():
+def test_a_full_stage_refuses_new_workflows_which_bounds_the_wait_inside():
     graph = priced("quick", 0.001) >> stage(SimulatedStage("slow", 0.1, 0.0, size=1), max_waiting=5)
     found = simulate_pipeline(graph, poisson(500, 200, 1), seed=None)
     assert len(found.rows) + len(found.refused) == 200
@@ -145,8 +145,8 @@ def test_no_workflow_is_lost_or_ends_twice_and_its_row_adds_up(
 
 
 def test_a_live_pipeline_and_a_simulated_one_have_the_same_rows(monkeypatch):
-    """One workflow at a time, on a clock that only the stages' functions move: the same deadlines
-    for the stages, the same calls, the same workflows in time, nanosecond by nanosecond."""
+    """One workflow runs at a time, on a clock that only the functions of the stages move. Both have
+    the same stage deadlines, calls and workflows in time, to the nanosecond."""
     widths, gap, deadline = (1, 3, 8, 20), 500 * MS, 60 * MS
     plan = (
         priced("find", 0.004, 0.001, widths=widths)
@@ -245,12 +245,12 @@ def changed(**changes):
         ({**GOOD, "deadline": "soon"}, "not a number"),
     ],
 )
-def test_what_is_wrong_with_a_plan_is_said_with_its_place(given, said):
+def test_an_invalid_plan_is_refused_with_the_reason(given, said):
     with pytest.raises(SettingError, match=said):
         plan_of(given, "a.yaml")
 
 
-def test_a_plan_that_cannot_be_read(tmp_path):
+def test_an_unreadable_plan_is_refused(tmp_path):
     with pytest.raises(SettingError, match="cannot be read"):
         read_plan(tmp_path / "no.yaml")
 
@@ -266,12 +266,12 @@ def test_a_plan_that_cannot_be_read(tmp_path):
         (lambda: Pipeline(priced("a", 1)), "SimulatedStage is no stage of a live pipeline"),
     ],
 )
-def test_what_cannot_be_simulated_is_said(made, said):
+def test_what_cannot_be_simulated_is_refused_with_the_reason(made, said):
     with pytest.raises(SettingError, match=said):
         made()
 
 
-def test_an_llm_has_no_price_for_a_plan():
+def test_no_plan_can_be_learned_from_a_pipeline_with_an_llm():
     said = pytest.raises(SettingError, match="stage 'generate' is an LLM")
     with headway.LLM(context=256, slots=4) as llm, Pipeline(stage(llm)) as made, said:
         made.learned()

@@ -54,7 +54,7 @@ def test_requests_join_and_leave_a_running_batch():
     assert len({row.visits[-1].service for row in found.rows}) > 3, "each met others"
 
 
-def test_lengths_are_drawn_by_workflow_and_memory_is_what_it_is_said_to_hold():
+def test_lengths_follow_the_seed_and_less_kv_memory_makes_longer_queues():
     several = model(prompts=(4, 40), answers=(2, 20), slots=4, kv_tokens=64)
     arrivals = poisson(40, 40, 3)
     first, again = (simulate_pipeline(searched(several), arrivals, seed=4) for _ in range(2))
@@ -72,9 +72,9 @@ def test_an_expired_workflow_leaves_its_batch():
 
 
 def test_a_live_pipeline_with_an_llm_has_the_rows_of_the_simulated_one(monkeypatch):
-    """One workflow at a time, on a clock that only calls and steps move. The executor is the fake
-    one, and its steps are priced: the same scheduler, the same deadlines of the stages, the same
-    workflows in time, nanosecond by nanosecond."""
+    """One workflow runs at a time, on a clock that only calls and steps move. The executor is the
+    fake one with priced steps. Both have the same scheduler, stage deadlines and workflows in time,
+    to the nanosecond."""
     widths, gap, deadline = (1, 3, 8, 20), 500 * MS, 60 * MS
     arrivals = [gap * (at + 1) for at in range(40)]
     simulated = simulate_pipeline(
@@ -154,13 +154,13 @@ def test_a_plan_names_a_cost_file_beside_it(tmp_path):
         ({"prompt": 3, "answer": 3, "cost": "no.json"}, "no.json cannot be read"),
     ],
 )
-def test_what_is_wrong_with_an_llm_of_a_plan_is_said(tmp_path, fields, said):
+def test_an_invalid_llm_of_a_plan_is_refused_with_the_reason(tmp_path, fields, said):
     given = {"name": "generate", "cost": str(cost_file(tmp_path)), **fields}
     with pytest.raises(SettingError, match=said):
         plan_of({"stages": [given]}, "a.yaml", tmp_path)
 
 
 @pytest.mark.parametrize("wrong", [{"cost": StepCost()}, {"prompts": (0,)}, {"slots": 0}])
-def test_an_llm_that_cannot_be_simulated(wrong):
+def test_an_llm_that_cannot_be_simulated_is_refused(wrong):
     with pytest.raises(SettingError, match="generate"):
         SimulatedLLM(**{"name": "generate", "cost": COST, "prompts": (1,), "answers": (1,)} | wrong)
