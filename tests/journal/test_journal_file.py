@@ -81,7 +81,7 @@ def test_each_record_is_complete_in_the_file_before_it_is_closed(tmp_path):
 def test_the_source_digest_covers_only_the_code_that_decides(tmp_path, monkeypatch):
     (tmp_path / "core").mkdir()
     files = tmp_path / "engine.py", tmp_path / "core" / "order.py"
-    other = tmp_path / "page.py"  # decides nothing
+    other = tmp_path / "page.py"  # a file that decides nothing
     monkeypatch.setattr(origin, "HOME", tmp_path)
 
     def changed(file, text):
@@ -138,7 +138,7 @@ def test_an_impossible_path_is_reported_before_a_model_is_loaded(tmp_path):
     ):
         with pytest.raises(JournalError, match=f"cannot be written: {words}"):
             check(path, new=False)
-        with pytest.raises(JournalError, match=words):  # and not the missing model
+        with pytest.raises(JournalError, match=words):  # before the missing model is noticed
             LLM(tmp_path / "no-model", journal=path)
     check(tmp_path / "file", new=False)
     with pytest.raises(JournalError, match="is there already"):
@@ -181,7 +181,7 @@ def test_a_series_with_a_missing_part_is_refused(tmp_path):
     (tmp_path / "run.2.jsonl").write_text("")
     with pytest.raises(JournalError, match=r"run.2.jsonl: line 1 is not JSON"):
         load(tmp_path / "run.jsonl")
-    # The run was killed in the middle of a part's line, and ends there.
+    # The run was killed while it wrote a line of a part, and ends there.
     (tmp_path / "run.2.jsonl").write_text("\n".join(lines[:2]) + "\n[9, ")
     assert load(tmp_path / "run.jsonl").cut
 
@@ -217,7 +217,7 @@ def test_a_full_disk_stops_the_journal_and_not_the_engine(tmp_path, where):
     [({5}, "it has no form for a set"), (10**5_000, "Exceeds the limit")],
     ids=["a set", "too many digits"],
 )
-def test_a_value_without_a_form_stops_the_journal_and_not_the_engine(tmp_path, caplog, odd, fault):
+def test_a_value_that_cannot_be_written_stops_only_the_journal(tmp_path, caplog, odd, fault):
     whole = tuple(records())
     with JournalFile(tmp_path / "run.jsonl", SETTINGS, {}) as file:
         for record in (*whole[:2], replace(whole[2], host=odd), *whole[3:]):

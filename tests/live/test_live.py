@@ -1,4 +1,4 @@
-"""The same engine under wall time, asked from several threads and from asyncio."""
+"""The same engine on the wall clock, asked from several threads and from asyncio."""
 
 import asyncio
 import io
@@ -113,7 +113,7 @@ def test_a_step_wakes_an_event_loop_once_for_all_its_streams():
         loop.call_soon_threadsafe = lambda *about: (wakes.append(about), wake(*about))
         engine = LiveEngine(scheduler, executor)
         tasks = [asyncio.create_task(one(engine, i)) for i in range(streams)]
-        await asyncio.sleep(0)  # all are submitted; one may have begun
+        await asyncio.sleep(0)  # all are submitted, and one may have begun
         executor.gate.set()
         heard = await asyncio.gather(*tasks)
         count = len(wakes)
@@ -269,7 +269,7 @@ def test_a_step_that_is_back_before_the_commands_are_taken_wakes_the_engine():
     waiter.start()
     waiter.join(30)
     assert not waiter.is_alive()
-    inbox.wait(inbox.clock.now() + 1)  # once: this one ends by its time
+    inbox.wait(inbox.clock.now() + 1)  # the wake counts once: this wait ends by its time
 
 
 @pytest.mark.parametrize("due", [{"start_by": 5}, {"end_by": 5}])

@@ -1,4 +1,4 @@
-"""Which rows the page's Gantt draws, and how they are written."""
+"""The rows that the page's Gantt chart draws, and their form in its JSON."""
 
 import json
 from dataclasses import replace
@@ -39,7 +39,7 @@ def test_all_rows_are_drawn_with_their_times_from_the_arrival(found):
             )
 
 
-def test_a_step_is_found_again_from_the_gaps(found):
+def test_the_times_of_the_steps_follow_from_their_gaps(found):
     for run in drawn(found)["runs"]:
         steps, at = found.report.runs[run["name"]][0].steps, 0
         marks = run["steps"]
@@ -75,7 +75,7 @@ def test_of_too_many_requests_the_stretch_with_most_misses_is_drawn(found, monke
     assert gantt.bounded(found, replace(stretch, drawn=stretch.of), 1) == ""
 
 
-def test_of_a_stretch_the_step_that_is_under_way_at_its_first_arrival_is_drawn(found):
+def test_the_step_under_way_at_the_first_arrival_of_a_stretch_is_drawn(found):
     outcome = found.report.runs["static"][0]
     step = outcome.steps[len(outcome.steps) // 2]
     last = max(row.arrived for row in outcome.requests)
@@ -92,7 +92,7 @@ def test_of_a_stretch_the_step_that_is_under_way_at_its_first_arrival_is_drawn(f
         assert len(run["steps"]["gap"]) == len(inside)
 
 
-def test_of_too_many_steps_several_are_one_mark(found, monkeypatch):
+def test_several_steps_share_one_mark_if_there_are_too_many(found, monkeypatch):
     runs = [found.report.runs[name][0] for name in found.strategies]
     count = sum(len(run.steps) for run in runs)
     monkeypatch.setattr(gantt_rows, "MOST_STEPS", count // 5)
@@ -110,7 +110,7 @@ def test_of_too_many_steps_several_are_one_mark(found, monkeypatch):
     assert "A mark of the strip is 6 steps" in gantt.bounded(found, drawn_stretch(found), 6)
 
 
-def test_no_name_ends_the_script(found):
+def test_a_script_tag_in_a_name_is_escaped(found):
     rows = [replace(row, id=f"</script>{row.id}") for row in found.first("static").requests]
     runs = {"static": (replace(found.report.runs["static"][0], requests=tuple(rows)),)}
     changed = Analysis(report_json.Report(found.report.about, found.report.lanes, runs))

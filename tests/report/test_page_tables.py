@@ -1,4 +1,4 @@
-"""The tables of report.html where they are not plainly the figures of report.json."""
+"""Cells of report.html that are not simply the figures of report.json."""
 
 from headway.report import report_json
 from headway.report.analysis import Analysis
@@ -6,7 +6,7 @@ from headway.report.page.page_tables import price, throughput
 from tests.commands.small_comparison import compared
 
 
-def test_a_price_of_0_is_said(tmp_path):
+def test_a_price_of_0_gives_costs_of_0(tmp_path):
     assert compared(tmp_path, strategies="dynamic-lanes", price_per_hour=0.0)[0] == 0
     head, (row,) = throughput(Analysis(report_json.read(tmp_path / "report.json")))
     said = dict(zip(head, row, strict=True))

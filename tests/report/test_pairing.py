@@ -1,4 +1,4 @@
-"""The differences of two reports as JSON has them."""
+"""The differences of two reports, as JSON."""
 
 import json
 from math import inf

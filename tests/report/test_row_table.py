@@ -1,4 +1,4 @@
-"""Rows of a report are read by the names of the file's own columns, or refused by name."""
+"""Rows of a report are read by the column names of the file, or refused by name."""
 
 import json
 from dataclasses import asdict
@@ -56,7 +56,7 @@ def test_columns_may_come_in_any_order(row, random):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: type(row).__name__)
-def test_a_column_more_is_refused_by_its_name(row):
+def test_an_unknown_column_is_refused_by_name(row):
     table = written(row)
     table["columns"].append("colour")
     table["rows"] = [[*values, 1] for values in table["rows"]]
@@ -64,7 +64,7 @@ def test_a_column_more_is_refused_by_its_name(row):
         read(row, table)
 
 
-def test_a_column_less_is_refused_unless_its_rows_have_a_default():
+def test_a_missing_column_is_refused_unless_the_row_has_a_default():
     table = written(REQUEST)
     last = table["columns"].index("tenant")
     table["columns"].pop(last)
@@ -99,7 +99,7 @@ def test_a_column_less_is_refused_unless_its_rows_have_a_default():
         ),
     ],
 )
-def test_what_is_no_table_of_such_rows_is_refused(change, reason):
+def test_an_invalid_table_or_value_is_refused(change, reason):
     row = ROWS[2]
     with pytest.raises(SettingError, match=reason):
         read(row, change(written(row)))

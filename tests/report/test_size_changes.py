@@ -1,4 +1,4 @@
-"""Changes of sizes that follow the load: in the report's JSON, and in a table."""
+"""Changes of sizes that follow the load: in the JSON of the report, and in a table."""
 
 import json
 import re
@@ -60,7 +60,7 @@ def test_each_change_is_in_the_json_with_its_reason_and_its_time_in_the_run(tmp_
     ]
 
 
-def test_a_run_whose_sizes_are_fixed_has_none(tmp_path):
+def test_a_run_whose_sizes_are_fixed_has_no_size_changes(tmp_path):
     path = tmp_path / "report.json"
     _, found = kept(replace(LANE, slots=Share(0, 6)), path)
     assert found.changes == () and "size_changes" not in path.read_text()

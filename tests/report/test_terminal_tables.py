@@ -1,4 +1,4 @@
-"""The tables of a report on the narrowest terminal: every header and figure is whole."""
+"""The tables of a report on the narrowest terminal: headers and figures are not cut."""
 
 from dataclasses import fields, replace
 from io import StringIO
@@ -52,7 +52,7 @@ def test_the_latency_table_fits_80_columns():
     assert ["support-drafts:"] in said and ["voice:"] in said
 
 
-def test_the_median_of_a_time_and_one_that_never_came_is_one_of_them():
+def test_the_median_of_repeats_is_one_of_their_times_or_never():
     assert quantile([5_000_000_000, NEVER]) == "5,000 (5,000..never)"
     assert quantile([5_000_000_000, NEVER, NEVER, NEVER]) == "never (5,000..never)"
 

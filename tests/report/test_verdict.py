@@ -1,4 +1,4 @@
-"""The share that the verdict rests on, and how sure it says that it is."""
+"""The share that the verdict rests on, and the certainty that the verdict claims."""
 
 from dataclasses import replace
 from statistics import median_low
@@ -17,7 +17,7 @@ from tests.commands.small_comparison import compared
 
 @pytest.mark.evidence
 @pytest.mark.parametrize("repeats", [1, 2, 3])
-def test_the_median_of_repeats_has_no_interval_of_one_of_them(tmp_path, repeats):
+def test_the_median_of_several_repeats_has_no_interval(tmp_path, repeats):
     wishes = {"strategies": "static,continuous-chunk-64", "repeat": repeats, "seconds": 40.0}
     assert compared(tmp_path, **wishes)[0] == 0
     found = Analysis(report_json.read(tmp_path / "report.json"))
@@ -34,7 +34,7 @@ def test_the_median_of_repeats_has_no_interval_of_one_of_them(tmp_path, repeats)
     )
 
 
-def test_the_summary_of_two_repeats_names_a_time_of_one_of_them(tmp_path):
+def test_the_summary_of_two_repeats_shows_the_lower_of_their_times(tmp_path):
     assert compared(tmp_path, strategies="static", repeat=2, seconds=40.0)[0] == 0
     found = Analysis(report_json.read(tmp_path / "report.json"))
     for lane, (first, second) in found.latency["static"].items():
