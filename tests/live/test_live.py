@@ -149,7 +149,7 @@ def test_a_task_that_is_cancelled_cancels_its_request():
     assert scheduler.pool.num_free == 32
 
 
-def test_a_caller_that_leaves_early_cancels():
+def test_a_caller_that_leaves_early_cancels_its_request():
     scheduler, executor, rows = make(32), Gated(32), []
     engine = LiveEngine(scheduler, executor, rows=lambda steps, requests: rows.extend(requests))
     events = engine.events(ask("a", (1, 2, 3), 100))
@@ -236,7 +236,7 @@ def test_a_broken_executor_fails_every_caller_with_the_cause():
     engine._inbox.put([Close()])  # the stream is not read
 
 
-def test_a_caller_that_raises_at_the_end_does_not_hide_it_from_others():
+def test_a_caller_that_raises_does_not_hide_the_engines_end_from_the_others():
     callers, heard = Callers(), []
 
     class Breaks:
@@ -261,7 +261,7 @@ def test_a_caller_that_raises_at_the_end_does_not_hide_it_from_others():
     assert heard == [down, "flushed"] and len(raised.value.exceptions) == 1
 
 
-def test_a_step_that_is_back_before_the_commands_are_taken_wakes_the_engine():
+def test_a_wake_before_the_commands_are_taken_ends_the_next_wait():
     inbox = LiveInbox(WallClock())
     inbox.wake()
     assert inbox.poll() == []
