@@ -7,8 +7,9 @@ WORKERS ?= 2
 # What CI adds: a test of real processes that failed is tried once more, and its failure shown.
 RERUNS ?=
 BIN := .venv/bin
-# A file's tests run in their order in one process, and share what the file sets up.
-PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile
+# A file's tests run in their order in one process, and share what the file sets up. Files run in
+# their order, too: by default those with the fewest tests come last, and these take the longest.
+PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # Tests start some hundred processes. Let them find headway and torch compiled.
 unexport PYTHONDONTWRITEBYTECODE
