@@ -65,7 +65,7 @@ class Bench:
     lived: list[Lived] = field(default_factory=list)
 
     def guess(self) -> float:
-        """Requests per second that simulations of what was learned first can bear."""
+        """Requests per second that simulations of what was learned first can bear; 0: none does."""
         stage = self.stage
         first = stage.learned(stage.first.learned)
         begin = 1e9 * SLOTS / _longest(stage) / 8
@@ -261,6 +261,9 @@ def measured(bench: Bench, asked: Namespace) -> int:
         f"counts divided by {scale.tokens:g}.",
         highlight=False,
     )
+    if not rate:
+        CONSOLE.print("In simulation no rate keeps the budgets, so there is no load to compare at.")
+        return 1
     figures = list[Figure]()
     if asked.capacity == "live":
         grids = bench.capacities(rate)

@@ -1,11 +1,13 @@
 """The tools of benchmarks.fidelity: clocks that halt, turns, and a capacity of many runs."""
 
+from argparse import Namespace
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pytest
 
-from benchmarks.fidelity.__main__ import of_errors
+from benchmarks.fidelity.__main__ import measured, of_errors
 from benchmarks.fidelity.compared import errors, unsaid
 from benchmarks.fidelity.grid import FURTHEST, STEP, Grid
 from benchmarks.fidelity.pace import Pace, pace, paced_testbed, split
@@ -214,3 +216,15 @@ def test_a_paced_simulation_takes_as_much_longer_as_the_machine_did():
     assert took((1_500,)) == 135 * MS
     assert took((1_500,), residual=800) == 108 * MS
     assert took((1_000, 2_000)) == (5 * 10 + 4 * 20) * MS, "from 50 ms on"
+
+
+def test_a_machine_that_keeps_the_budgets_at_no_rate_is_told_so(capsys):
+    stage = SimpleNamespace(
+        scale=SCALES["tiny"],
+        testbed=SimpleNamespace(dtype="float32"),
+        first=SimpleNamespace(threads=1),
+    )
+    bench = SimpleNamespace(stage=stage, guess=lambda: 0.0)
+    asked = Namespace(executor="torch", capacity="simulated", loads="80", part="tiny", seed=0)
+    assert measured(bench, asked) == 1
+    assert "In simulation no rate keeps the budgets" in capsys.readouterr().out
