@@ -10,8 +10,9 @@ interval takes more of them (expanded percentiles: Hesterberg, The American Stat
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate
 from random import Random
 
@@ -108,11 +109,18 @@ def drawn_percentiles(
     for at, value in values:
         counts[_block(at, window)][bisect_left(tops, value)] += 1
     found: list[list[float | None]] = [[] for _ in percents]
+    sums = [list(accumulate(each)) for each in counts]  # of values up to a cell, by block
+    cells = range(len(tops))
     for drawn in _draws(stream) if tops else ():
-        sums = list(accumulate(map(sum, zip(*[counts[block] for block in drawn], strict=True))))
+        those = [sums[block] for block in drawn]
+
+        def values_up_to(cell: int, those: Sequence[Sequence[int]] = those) -> int:
+            return sum([each[cell] for each in those])
+
+        count = values_up_to(-1)
         for mine, percent in zip(found, percents, strict=True):
-            at = bisect_left(sums, sums[-1] * percent / 100)
-            mine.append(tops[at] if sums[-1] else None)
+            at = bisect_left(cells, count * percent / 100, key=values_up_to)
+            mine.append(tops[at] if count else None)
     return found
 
 
@@ -121,12 +129,12 @@ def _block(at: int, window: tuple[int, int]) -> int:
     return min(max(0, (at - begin) * BLOCKS // max(1, end - begin)), BLOCKS - 1)
 
 
-def _draws(stream: str) -> Iterator[list[int]]:
-    """Yield the blocks of each draw. A stream draws the same blocks for every figure, so that two
-    servers are compared on the same blocks."""
+@cache
+def _draws(stream: str) -> Sequence[Sequence[int]]:
+    """The blocks of each draw. A stream draws the same blocks for every figure, so that two servers
+    are compared on the same blocks."""
     random = Random(stream)
-    for _ in range(DRAWS):
-        yield random.choices(range(BLOCKS), k=BLOCKS)
+    return [random.choices(range(BLOCKS), k=BLOCKS) for _ in range(DRAWS)]
 
 
 def middle(found: Sequence[float | None], covered: float = COVERED) -> Interval:
