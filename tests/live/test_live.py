@@ -236,6 +236,15 @@ def test_a_broken_executor_fails_every_caller_with_the_cause():
     engine._inbox.put([Close()])  # the stream is not read
 
 
+def test_callers_keep_the_first_reason_why_the_engine_is_down():
+    callers = Callers()
+    for reason in ("the first reason", "a later one"):
+        callers.fail(EngineDownError(reason))
+    assert callers.down == "the first reason"
+    with pytest.raises(EngineDownError, match="the first reason"):
+        callers.add(["a"], QueueCaller())
+
+
 def test_a_caller_that_raises_does_not_hide_the_engines_end_from_the_others():
     callers, heard = Callers(), []
 

@@ -89,6 +89,21 @@ def test_a_deadline_ends_a_stream():
     assert row.finished <= row.deadline and story(row) == [("abcdef", "first", "late")]
 
 
+def test_a_targets_own_deadline_error_reaches_the_caller_of_a_stream():
+    class Late(Speaking):
+        async def stream(self, request, bill):
+            yield "a"
+            raise DeadlineError("the target's own deadline")
+
+    async def main():
+        async with Fallback([Late("late", 10)]) as route:
+            async for _ in route.stream(RouteRequest("x")):
+                pass
+
+    with pytest.raises(DeadlineError, match="the target's own deadline"):
+        run(main())
+
+
 def test_the_hedged_stream_with_the_first_piece_wins_and_the_other_is_closed():
     rows, pieces = [], []
     late, quick = Speaking("late", 60), Speaking("quick", 10)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from headway.core.request import NEVER
-from headway.errors import SettingError
+from headway.errors import RefusedError, SettingError
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, new_key
 from headway.server.config.tenant import Tenant
@@ -20,7 +20,7 @@ from headway.server.intake import keys as module
 from headway.server.intake.keys import Denied, KeyRing
 from headway.server.intake.limits.concurrency import Permit
 from headway.server.intake.limits.rate_limits import MINUTE, Bucket, RateLimit
-from tests.server.running_server import Permitted, hopeless, serving, until
+from tests.server.running_server import Permitted, fake, hopeless, serving, until
 
 S = 1_000_000_000
 
@@ -227,6 +227,21 @@ def test_a_refusal_uses_no_tokens_of_its_key():
         assert tokens_counted(url) == {"prompt": 0, "answer": 0}
         assert asked(url, "bulk").status_code == 200
         assert tokens_counted(url) == {"prompt": 50, "answer": 3}
+
+
+def test_a_request_that_the_engine_does_not_take_uses_no_tokens_of_its_key():
+    """The engine refuses after the key was charged. The key has 60 tokens a minute."""
+
+    def refuses(*given):
+        raise RefusedError("the engine takes nothing", NEVER)
+
+    config = ServerConfig(keys=[entry("one", tokens_per_minute=60)])
+    with serving(config, fake) as (url, service):
+        engine = service.model.admission.engine
+        submit, engine.submit = engine.submit, refuses
+        assert [asked(url, "standard").status_code for _ in range(3)] == [400] * 3
+        engine.submit = submit
+        assert asked(url, "standard").status_code == 200
 
 
 def test_a_cancelled_requests_prompt_counts_only_if_it_was_begun():

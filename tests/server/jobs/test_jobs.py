@@ -231,6 +231,11 @@ def test_an_invalid_upload_is_refused_and_leaves_no_file(url, client, fields, pa
     assert len(client.files.list().data) == before
 
 
+def test_a_form_field_that_is_no_file_holds_4096_bytes_at_most(url):
+    answer = form(url, file=b"a", purpose="b" * 4_097)
+    assert answer.json()["error"]["message"] == "'purpose' has more than 4096 bytes"
+
+
 def test_expires_after_sets_a_files_expiry(client):
     after = {"anchor": "created_at", "seconds": 3_600}
     made = client.files.create(file=("a", b"a"), purpose="batch", expires_after=after)

@@ -1,9 +1,12 @@
 """Which call an X-Request-Id names if several calls were sent with it."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
+from headway.server.ledger.books import Books
 from headway.server.ledger.rows.recent import Recent
 from headway.store.ledger.named_call import NamedCall, latest
 from tests.server.ledger.kept import stored
@@ -35,6 +38,15 @@ def test_a_request_id_names_its_latest_call_of_any_model(order):
             until(lambda: whole(front))
         assert client.get("/v1/requests/R").json()["id"] == answers[1]
         assert client.get(f"/v1/requests/{answers[0]}").json()["id"] == answers[0]
+
+
+def test_the_latest_calls_of_several_models_are_merged_the_latest_end_first():
+    def book(*ends):
+        calls = [({"arrived": end - 1, "wall_ns": 1},) for end in ends]
+        return SimpleNamespace(latest=lambda tenant: iter(calls))
+
+    merged = Books([book(9, 4), book(7, 5, 1)]).latest("")
+    assert [rows[0]["arrived"] + 1 for rows in merged] == [9, 7, 5, 4, 1]
 
 
 def test_a_request_id_names_a_refusal_if_it_is_the_latest_call():
