@@ -181,6 +181,17 @@ def test_deferrable_decodes_miss_a_step_only_beyond_their_lanes_kept_tokens(defe
         assert step(scheduler) == {"bulka": 1, "bulkb": 1, "chate": 2}
 
 
+@pytest.mark.parametrize("policies", [CHUNKED, replace(SLACK, order=ByDeadline())])
+def test_a_request_within_the_kept_slots_joins_although_others_use_the_kept_tokens(policies):
+    """The lane keeps two slots and one token of a step. Its first answer uses the token."""
+    bulk = replace(BULK, slots=Share(2), step_tokens=Share(1))
+    scheduler = scheduler_of(policies, bulk, CHAT)
+    add(scheduler, "bulka", prompt=2)
+    step(scheduler)
+    add(scheduler, "bulkb", prompt=2)
+    assert step(scheduler) == {"bulka": 1, "bulkb": 2}
+
+
 def test_a_lane_without_free_blocks_leaves_its_kept_tokens_to_others():
     bulk = replace(BULK, slots=Share(1))
     scheduler = scheduler_of(CHUNKED, bulk, CHAT, blocks=26)
@@ -221,7 +232,7 @@ def kept(draw):
         preempt=draw(st.sampled_from([Youngest(), ByLane()])),
         step_tokens=draw(st.integers(10, 24)),
     )
-    slots = Share(draw(st.integers(0, 1)))
+    slots = Share(draw(st.integers(0, policies.slots // 2)))
     lanes = tuple(replace(lane, slots=slots) for lane in case.lanes)
     leasts = [draw(st.integers(1, 8)) for _ in lanes]
     return replace(case, policies=policies, lanes=keeping(lanes, policies, leasts))

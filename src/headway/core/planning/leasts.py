@@ -36,9 +36,9 @@ class Leasts:
         for lane in self.roster.keeping_lanes:
             given = [count for each, count in shares.items() if each.request.lane == lane.name]
             least = lane.step_tokens.least - sum(given)
-            for sequence in self._candidates(lane, others, shares):
-                if least <= 0:
-                    break
+            candidates = self._candidates(lane, others, shares)
+            # One by one: a sequence that is named but not tried would miss the step.
+            while least > 0 and (sequence := next(candidates, None)):
                 yield sequence, least
                 least -= shares.get(sequence, 0)
 
