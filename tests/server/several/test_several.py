@@ -199,7 +199,14 @@ def test_functions_beside_models_answer_and_refuse_calls_and_print_to_the_log(se
     assert paths["/v1/functions/shout"]["post"]["requestBody"]["content"]["application/json"] == {
         "schema": {"type": "string"}
     }
-    assert "/v1/functions/counting/batch" not in paths
+
+
+def test_a_generator_beside_models_takes_no_lists(served):
+    path = "/v1/functions/counting/batch"
+    assert path not in get(served.url, "/openapi.json").json()["paths"]
+    answer = post(served.url, path, 2)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (404, "unknown_url")
+    assert post(served.url, path, [2]).status_code == 404
 
 
 def test_the_live_page_shows_functions_beside_models(served):

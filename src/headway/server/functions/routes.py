@@ -92,11 +92,14 @@ class FunctionRoutes:
 
     async def several(self, request: Request) -> Response:
         """The results in the order of the items. An item that fails has an `error`."""
-        headers = dict(request.headers)
-        with Admitted(self._front, headers) as admitted:
+        front, headers = self._front, dict(request.headers)
+        with Admitted(front, headers) as admitted:
+            if front.about.streams:
+                why = f"there is no {self.path}/batch: a generator takes one item at a time"
+                raise Problem(404, why, code="unknown_url")
             ask = await self._read(request, headers, admitted.tenant)
             ask = ask._replace(most=self._limits.inputs)
-            body = await self._front.answer(ask, admitted.call)
+            body = await front.answer(ask, admitted.call)
             return Response(body, media_type=ask.accept)
 
     async def _read(self, request: Request, headers: Mapping[str, str], tenant: Tenant) -> Ask:
