@@ -12,6 +12,7 @@ from headway.core.request import NEVER
 from headway.errors import RefusedError, SettingError
 from headway.executor.traits import EVERYTHING
 from headway.models import EMBEDDED
+from headway.routing.request import RouteAnswer
 from headway.server.app import make_app
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import digest
@@ -19,6 +20,7 @@ from headway.server.config.validate import check_files
 from headway.server.engine.handle import EngineState
 from headway.server.http import sse
 from headway.server.intake.routing.asked import Asked
+from headway.server.intake.routing.build import of_text
 from headway.server.intake.routing.failures import failure, problem_of
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
@@ -292,6 +294,18 @@ def test_who_is_refused_by_all_is_told_of_the_first_that_may_take_it():
     asked = Asked(None, 0, refusals=refusals)
     problem = problem_of(RefusedError("every target refused", NEVER), asked)
     assert (problem.status, problem.code, problem.retry) == (429, "lane_full", 3.0)
+
+
+@pytest.mark.parametrize("name, why", [("first_number", "StopIteration"), ("leave", "SystemExit")])
+def test_a_judge_or_score_that_raises_what_no_future_carries_fails_its_request(name, why):
+    judge = of_text(f"tests.server.routes.judges_to_import:{name}")
+
+    async def main():
+        async with asyncio.timeout(30):
+            await judge(RouteAnswer(None, "no number"))
+
+    with pytest.raises(RuntimeError, match=why):
+        asyncio.run(main())
 
 
 def test_a_server_without_routes_has_no_accounts_metrics_or_headers_of_routes():

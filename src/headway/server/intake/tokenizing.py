@@ -95,12 +95,12 @@ class AsyncTokenizer:
 
     async def _beside(self, work: Callable[..., T], *given: object) -> T:
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._worker, _carried, work, *given)
+        return await loop.run_in_executor(self._worker, carried, work, *given)
 
     async def check_grammar(self, grammar: Grammar, limit: int) -> str:
         """Why a grammar cannot be used, in one line; empty if it can. limit: nanoseconds that
         compiling it may take."""
-        return await asyncio.to_thread(_carried, grammar_problem, grammar, self.folder, limit / 1e9)
+        return await asyncio.to_thread(carried, grammar_problem, grammar, self.folder, limit / 1e9)
 
     def verbatim(self, ids: Sequence[int]) -> str:
         """The text of ids, with special tokens spelled out."""
@@ -114,7 +114,7 @@ class AsyncTokenizer:
         return text
 
 
-def _carried(work: Callable[..., T], *given: object) -> T:
+def carried(work: Callable[..., T], *given: object) -> T:
     """Do the work in a thread. A StopIteration, which a future cannot carry, and a BaseException,
     which no error handler would catch, are raised as RuntimeError."""
     try:

@@ -24,6 +24,7 @@ from headway.server.config.durations import SECOND
 from headway.server.config.routes.accept import AcceptSettings
 from headway.server.config.routes.check import in_order
 from headway.server.config.routes.settings import RouteSettings
+from headway.server.intake.tokenizing import carried
 
 OfText = Callable[[RouteAnswer], Any]  # a coroutine function
 
@@ -114,7 +115,7 @@ def of_text(name: str) -> OfText:
     async def called(answer: RouteAnswer) -> Any:
         if inspect.iscoroutinefunction(function):
             return await function(answer.text)
-        return await asyncio.to_thread(function, answer.text)
+        return await asyncio.to_thread(carried, function, answer.text)
 
     return called
 
