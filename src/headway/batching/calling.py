@@ -3,7 +3,9 @@
 import asyncio
 import inspect
 import multiprocessing
+import os
 import pickle
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -94,7 +96,8 @@ class InProcesses:
     """Divide each call evenly among processes, which import the function's module afresh.
 
     Items and results are pickled; large buffers, such as those of arrays, go through shared memory.
-    If a process dies, the items of that call fail, and the next call gets new processes.
+    If a process dies, the items of that call fail, and the next call gets new processes. They end
+    with this process, even if it is killed.
     """
 
     def __init__(self, function: Function, count: int) -> None:
@@ -103,7 +106,8 @@ class InProcesses:
         self._rooms = [Room() for _ in range(count)]  # one for each part of a call
 
     def _started(self) -> ProcessPoolExecutor:
-        return ProcessPoolExecutor(self._count, multiprocessing.get_context("spawn"))
+        spawning = multiprocessing.get_context("spawn")
+        return ProcessPoolExecutor(self._count, spawning, initializer=_watch_parent)
 
     def call(self, items: list[Any]) -> Sequence[Any]:
         parts = [part for part in _divided(items, self._count) if part]
@@ -133,6 +137,19 @@ class InProcesses:
 
 class ProcessDiedError(EngineError):
     """A process that called the function has died. The call is not repeated."""
+
+
+def _watch_parent() -> None:
+    """Let this process, one of the pool, end with its parent. It waits for calls on a pipe that it
+    holds open itself, so it would never learn that the parent was killed."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent, "processes of a pool are spawned"
+    parent.join()
+    os._exit(1)
 
 
 def _call(function: Function, packed: Packed, room: str) -> Packed:
