@@ -107,6 +107,18 @@ def test_processes_return_the_results_and_errors_of_large_items(rooms):
     assert rooms
 
 
+def mapped(arrays):
+    with open("/proc/self/maps") as maps:
+        rooms = {line.split()[5] for line in maps if "/dev/shm/psm_" in line}
+    return [len(rooms)] * len(arrays)
+
+
+def test_a_process_lets_go_of_rooms_that_were_replaced_by_larger_ones(rooms):
+    with headway.Batcher(mapped, processes=1) as batcher:
+        assert [batcher.call(np.zeros(size * LARGE)) for size in (1, 2, 3, 4)] == [1] * 4
+    assert len(set(rooms)) == 4
+
+
 def test_a_room_has_all_of_its_pages_before_anything_is_written(room):
     room.grow(100 * LEAST)
     assert os.stat(f"/dev/shm/{room.name}").st_blocks * 512 >= 100 * LEAST

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
 
-from headway.batching.shared_memory import Packed, Room, pack, unpack
+from headway.batching.shared_memory import Packed, Room, keep, pack, unpack
 from headway.errors import EngineError, SettingError, first_line
 
 Function = Callable[[list[Any]], Any]
@@ -115,7 +115,8 @@ class InProcesses:
         try:
             for part, room in zip(parts, self._rooms, strict=False):
                 packed = room.pack(part)
-                futures.append(self._pool.submit(_call, self._function, packed, room.name))
+                names = [each.name for each in self._rooms]
+                futures.append(self._pool.submit(_call, self._function, packed, room.name, names))
             answered = zip(futures, self._rooms, strict=False)
             return [result for each, room in answered for result in room.unpack(each.result())]
         except BaseException as error:
@@ -152,9 +153,13 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _call(function: Function, packed: Packed, room: str) -> Packed:
-    """Call the function, in one of the processes. Raises what the function raises, or a
-    RuntimeError if that cannot be pickled and unpickled: such an error would break the pool."""
+def _call(function: Function, packed: Packed, room: str, rooms: list[str]) -> Packed:
+    """Call the function, in one of the processes. rooms: the names of all rooms.
+
+    Raises what the function raises, or a RuntimeError if that cannot be pickled and unpickled: such
+    an error would break the pool.
+    """
+    keep(rooms)
     try:
         items = unpack(packed, room)
         return pack(checked(function(items), len(items)), room)

@@ -2,12 +2,12 @@
 
 import os
 import pickle
+from collections.abc import Collection
 from multiprocessing.shared_memory import SharedMemory
 from typing import Any, NamedTuple
 
 LEAST = 64 * 1024  # bytes of buffers below which a pipe is as fast
 PAGE = 4096
-MAPPED = 64  # rooms that a process keeps mapped
 
 
 class Packed(NamedTuple):
@@ -79,6 +79,13 @@ def _reserved(size: int) -> SharedMemory | None:
 _mapped: dict[str, SharedMemory] = {}  # in a worker process: the owner's rooms, by name
 
 
+def keep(names: Collection[str]) -> None:
+    """Let go, in a worker process, of all rooms but these. The owner has replaced the others by
+    larger ones, and their memory stays taken until nobody has it mapped."""
+    for name in [each for each in _mapped if each not in names]:
+        _mapped.pop(name).close()
+
+
 def unpack(packed: Packed, name: str) -> Any:
     """Unpack a value in a worker process, from the room with this name."""
     return _unpacked(packed, _found(name))
@@ -92,11 +99,9 @@ def pack(value: Any, name: str) -> Packed:
 def _found(name: str) -> SharedMemory | None:
     if not name:
         return None
-    memory = _mapped.pop(name, None) or SharedMemory(name)
-    _mapped[name] = memory  # the most recently used is last
-    while len(_mapped) > MAPPED:
-        _mapped.pop(next(iter(_mapped))).close()
-    return memory
+    if name not in _mapped:
+        _mapped[name] = SharedMemory(name)
+    return _mapped[name]
 
 
 def _taken_apart(value: Any) -> tuple[bytes, list[memoryview]]:
