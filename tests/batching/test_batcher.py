@@ -995,7 +995,8 @@ def coded(items):
         raise CodedError(7, "bad item")
     if "locked" in items:
         raise LockedError("locked")
-    return [(os.getpid(), item) for item in items]
+    placed = {"coded in place": CodedError(7, "bad item"), "locked in place": LockedError("locked")}
+    return [placed.get(item) or (os.getpid(), item) for item in items]
 
 
 def negated(items):
@@ -1028,6 +1029,16 @@ def test_an_error_that_cannot_be_pickled_leaves_the_processes_alive():
             assert str(raised.value) == said
             assert "in coded" in str(raised.value.__cause__), "with its own traceback"
             assert futures[1].result(30) == (process, "b")
+
+
+def test_an_error_in_a_results_place_that_cannot_be_pickled_keeps_its_message():
+    with headway.Batcher(coded, processes=1, on_error="together", window=0.2) as batcher:
+        coded_one, locked_one, other = map(batcher.submit, ("coded in place", "locked in place", 2))
+        with pytest.raises(RuntimeError, match="CodedError: 7: bad item"):
+            coded_one.result(30)
+        with pytest.raises(RuntimeError, match="LockedError: locked"):
+            locked_one.result(30)
+        assert other.result(30)[1] == 2
 
 
 @pytest.mark.parametrize("function", [counting, acounting])

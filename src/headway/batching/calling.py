@@ -156,25 +156,29 @@ def _end_with_parent() -> None:
 def _call(function: Function, packed: Packed, room: str, rooms: list[str]) -> Packed:
     """Call the function, in one of the processes. rooms: the names of all rooms.
 
-    Raises what the function raises, or a RuntimeError if that cannot be pickled and unpickled: such
-    an error would break the pool.
+    Raises what the function raises. That error, and those in place of results, are RuntimeErrors if
+    they cannot be pickled and unpickled: they would break the pool, or hide their cause.
     """
     keep(rooms)
     try:
         items = unpack(packed, room)
-        return pack(checked(function(items), len(items)), room)
+        results = checked(function(items), len(items))
+        return pack([_carried(each) for each in results], room)
     except BaseException as error:
-        if _comes_through(error):
+        if (carried := _carried(error)) is error:
             raise
-        raise RuntimeError(f"{type(error).__name__}: {first_line(error)}") from error
+        raise carried from error
 
 
-def _comes_through(error: BaseException) -> bool:
+def _carried(value: Any) -> Any:
+    """The value, but a RuntimeError for an error that cannot be pickled and unpickled."""
+    if not isinstance(value, BaseException):
+        return value
     try:
-        pickle.loads(pickle.dumps(error))
+        pickle.loads(pickle.dumps(value))
     except Exception:  # of any kind: the error's class is the user's
-        return False
-    return True
+        return RuntimeError(f"{type(value).__name__}: {first_line(value)}")
+    return value
 
 
 def _divided(items: list[Any], count: int) -> list[list[Any]]:
