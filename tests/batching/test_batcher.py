@@ -322,6 +322,31 @@ def test_an_exception_in_a_results_place_is_that_items_error():
             futures[2].result(30)
 
 
+class NoFaults(Exception):
+    """An error that is empty, and so counts as false."""
+
+    def __len__(self):
+        return 0
+
+
+def test_an_error_that_counts_as_false_still_fails_its_item():
+    def function(items):
+        if "raised" in items:
+            raise NoFaults
+        return [NoFaults() for _ in items]
+
+    def pieces(items):
+        yield [NoFaults() for _ in items]
+
+    with headway.Batcher(function) as batcher:
+        for item in ("raised", "in place"):
+            with pytest.raises(RuntimeError, match="the function failed with NoFaults") as raised:
+                batcher.call(item)
+            assert type(raised.value.__cause__) is NoFaults
+    with headway.Batcher(pieces) as batcher, pytest.raises(RuntimeError, match="NoFaults"):
+        next(batcher.stream("a piece"))
+
+
 def test_a_full_lane_refuses_at_once_and_leaves_other_lanes_free(held):
     with headway.Batcher(held, size=1, max_waiting=2, lanes={"a": None, "b": None}) as batcher:
         running = [batcher.submit(0)]

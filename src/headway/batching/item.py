@@ -81,9 +81,10 @@ class Item:
         self.step: StepRow | None = None  # the call after which it ended; None: it ended before
 
     def fail(self, error: BaseException) -> None:
-        """Set the item's error. StopIteration, which a future refuses, and a BaseException that
-        would end the caller's task or event loop become the cause of a RuntimeError."""
-        if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        """Set the item's error. It becomes the cause of a RuntimeError if a future cannot carry it
+        (a StopIteration, or one that counts as false: it would never be raised), or if it would end
+        the caller's task or event loop (a BaseException)."""
+        if isinstance(error, Exception) and not isinstance(error, StopIteration) and error:
             self.error = error
             return
         self.error = RuntimeError(f"the function failed with {error!r}")
