@@ -3,9 +3,10 @@
 import sys
 import threading
 import time
+from typing import Annotated
 
 import numpy as np
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 
 import headway
 
@@ -85,6 +86,12 @@ def pouring(items: list[int]):
 
 def double(items: list[np.ndarray]) -> list[np.ndarray]:
     return [2 * each for each in items]
+
+
+def square(
+    items: Annotated[list[Annotated[int, Field(ge=-9, le=9)]], "what they are"],
+) -> list[int]:
+    return [each * each for each in items]
 
 
 async def slowly(items: list[float]) -> list[float]:

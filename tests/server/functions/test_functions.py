@@ -149,6 +149,15 @@ def test_the_items_type_is_that_of_the_first_parameter():
     assert find(f"{MODULE}:add_three").schemas[0] == {"type": "integer"}
 
 
+def test_the_constraints_of_an_annotated_type_are_checked_and_documented():
+    schema = find(f"{MODULE}:square").schemas[0]
+    assert (schema["minimum"], schema["maximum"]) == (-9, 9)
+    with serving("square") as (url, _):
+        assert post(url, 9) == 81
+        error = post(url, 10, 400)
+        assert error["message"] == "the item: Input should be less than or equal to 9"
+
+
 def test_metrics_count_the_calls_and_the_items_of_a_function(shout):
     post(shout, {"text": "a"})
     text = httpx2.get(shout.partition("/v1")[0] + "/metrics", timeout=60).text

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os.path import exists  # unlike Path's, it never raises
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import PydanticSchemaGenerationError, TypeAdapter
 
@@ -85,7 +85,7 @@ def made_target(name: str, function: Callable[..., Any], settings: dict[str, Any
     if not isinstance(function, types.FunctionType | types.MethodType):
         called = getattr(function, "__call__", function)  # noqa: B004  (of an instance)
     try:
-        hints = typing.get_type_hints(called)
+        hints = typing.get_type_hints(called, include_extras=True)  # Annotated has constraints
     except Exception as error:  # of any kind: hints are expressions of the user's
         raise SettingError(f"the hints of {name} make no sense: {first_line(error)}") from error
     returned = hints.pop("return", Any)
@@ -107,6 +107,8 @@ def _first_parameter(called: Any) -> str:
 def _element(hint: Any, name: str) -> Any:
     """The X of list[X]; Any for a hint that does not name its elements."""
     origin = typing.get_origin(hint)
+    if origin is Annotated:
+        return _element(typing.get_args(hint)[0], name)
     if origin is None:
         if hint in (str, bytes, int, float, bool, dict, set):
             raise SettingError(f"{name} must take and return lists: one item for each caller")
