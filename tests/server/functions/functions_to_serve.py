@@ -84,7 +84,7 @@ def pouring(items: list[int]):
         yield piece
 
 
-def double(items: list[np.ndarray]) -> list[np.ndarray]:
+def double(items: list[np.ndarray]) -> list[Annotated[np.ndarray, "twice as large"]]:
     return [2 * each for each in items]
 
 

@@ -94,7 +94,7 @@ def made_target(name: str, function: Callable[..., Any], settings: dict[str, Any
     if streams:  # Iterator[list[piece]]
         returned = next(iter(typing.get_args(returned)), Any)
     item = _element(taken, name)
-    arrays = getattr(item, "__name__", "") == "ndarray"
+    arrays = _is_array(item)
     adapter = TypeAdapter(Any) if arrays else _adapter(item, name)
     result = _adapter(_element(returned, name), name)
     return Target(name, function, settings, adapter, result, streams, arrays)
@@ -118,8 +118,14 @@ def _element(hint: Any, name: str) -> Any:
     return next(iter(typing.get_args(hint)), Any)
 
 
+def _is_array(hint: Any) -> bool:
+    if typing.get_origin(hint) is Annotated:
+        hint = typing.get_args(hint)[0]
+    return getattr(hint, "__name__", "") == "ndarray"
+
+
 def _adapter(hint: Any, name: str) -> TypeAdapter[Any]:
-    if getattr(hint, "__name__", "") == "ndarray":
+    if _is_array(hint):
         return TypeAdapter(Any)
     try:
         return TypeAdapter(hint)
