@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import numpy as np
@@ -138,6 +139,14 @@ def sized(items, sizes: list[int] = ()) -> list[str]:
 
 def broken(items: "list[Missing]"):  # noqa: F821
     return items
+
+
+def adders(items: list[int]) -> list[Callable[[int], int]]:
+    return [lambda other, each=each: each + other for each in items]
+
+
+def called(items: list[Callable[[int], int]]) -> list[int]:
+    return [each(1) for each in items]
 
 
 def at(seconds):

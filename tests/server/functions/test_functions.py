@@ -489,6 +489,8 @@ def test_async_functions_and_callable_objects_can_be_served():
         (f"{MODULE}:Adder", "is a type, and not a function of a list"),
         (f"{MODULE}:text_of", "must take and return lists"),
         (f"{MODULE}:broken", "the hints of broken make no sense"),
+        (f"{MODULE}:adders", "adders: no JSON schema describes .*Callable"),
+        (f"{MODULE}:called", "called: no JSON can be read as .*Callable"),
         ("no.such.module:shout", "cannot be imported: ModuleNotFoundError"),
     ],
 )

@@ -9,15 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from os.path import exists  # unlike Path's, it never raises
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
-from pydantic import PydanticSchemaGenerationError, TypeAdapter
+from pydantic import PydanticUndefinedAnnotation, PydanticUserError, TypeAdapter
 
 from headway.batching.calling import is_stream
 from headway.batching.decorator import BatchedFunction
 from headway.errors import SettingError, did_you_mean, first_line
 from headway.server.config.sections.models import FUNCTION
 from headway.server.http.openapi import REF
+
+Mode = Literal["validation", "serialization"]  # of an item, of a result
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +97,8 @@ def made_target(name: str, function: Callable[..., Any], settings: dict[str, Any
         returned = next(iter(typing.get_args(returned)), Any)
     item = _element(taken, name)
     arrays = _is_array(item)
-    adapter = TypeAdapter(Any) if arrays else _adapter(item, name)
-    result = _adapter(_element(returned, name), name)
+    adapter = TypeAdapter(Any) if arrays else _adapter(item, name, "validation")
+    result = _adapter(_element(returned, name), name, "serialization")
     return Target(name, function, settings, adapter, result, streams, arrays)
 
 
@@ -124,10 +126,13 @@ def _is_array(hint: Any) -> bool:
     return getattr(hint, "__name__", "") == "ndarray"
 
 
-def _adapter(hint: Any, name: str) -> TypeAdapter[Any]:
+def _adapter(hint: Any, name: str, mode: Mode) -> TypeAdapter[Any]:
     if _is_array(hint):
         return TypeAdapter(Any)
     try:
-        return TypeAdapter(hint)
-    except PydanticSchemaGenerationError as error:
-        raise SettingError(f"{name}: no JSON can be read as {hint}: {first_line(error)}") from error
+        adapter = TypeAdapter[Any](hint)
+        adapter.json_schema(mode=mode)  # later it is needed for /openapi.json
+    except (PydanticUserError, PydanticUndefinedAnnotation) as error:
+        what = "JSON can be read as" if mode == "validation" else "JSON schema describes"
+        raise SettingError(f"{name}: no {what} {hint}: {first_line(error)}") from error
+    return adapter
