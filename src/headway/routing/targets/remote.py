@@ -132,7 +132,7 @@ class RemoteTarget:
                 if response.status_code != 200:
                     await response.aread()
                     raise problem(response, self.name)
-                async for line in response.aiter_lines():
+                async for line in _lines(response):
                     data = line[len(DATA) :].strip() if line.startswith(DATA) else ""
                     if data in ("", DONE):  # no data, or its end
                         continue
@@ -190,6 +190,19 @@ def _headers(request: RouteRequest) -> dict[str, str]:
             raise DeadlineError("the deadline was over before the server was asked")
         found["x-headway-timeout-ms"] = f"{left / 1e6:.3f}"
     return found
+
+
+async def _lines(response: "Response") -> AsyncGenerator[str]:
+    """The lines of a stream of events. They end with a line feed or a carriage return alone: httpx2
+    also ends them at U+2028 and the like, which JSON may hold as they are."""
+    rest = b""
+    async for data in response.aiter_bytes():
+        lines, rest = (rest + data).splitlines(), b""
+        if lines and not data.endswith((b"\n", b"\r")):
+            rest = lines.pop()
+        for line in lines:
+            yield line.decode(errors="replace")
+    yield rest.decode(errors="replace")
 
 
 def _json(response: "Response") -> Any:
