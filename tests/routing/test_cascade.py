@@ -59,6 +59,7 @@ def test_each_tier_of_a_cascade_has_a_judge_of_its_own():
         ("twelve", '{"a": 1}', '{"a": 1}'),
         ("twelve", "{}", "large"),
         ("twelve", "no JSON", "large"),
+        ("twelve", "[" * 100_000, "large"),
     ]:
         targets = target("small", 1, says), target("middle", 5, middle), LARGE
         (answer,), (row,) = decided(cascade(*targets, accept=judges), RouteRequest("x"))
