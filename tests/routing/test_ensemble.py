@@ -123,6 +123,17 @@ def test_the_answer_comes_from_the_other_members_if_one_fails():
     assert [each.outcome for each in row.attempts] == ["failed", "cancelled"]
 
 
+def test_a_member_that_fails_may_settle_the_vote():
+    def raising(request):
+        raise EngineError("broken off")
+
+    targets = [target("a", 10, "yes"), target("b", 20, raising), target("c", 9_000, "no")]
+    (answer,), (row,) = decided(ensemble(targets), RouteRequest("x"))
+    assert (answer.text, row.e2e) == ("yes", 20 * MS), "the last one can only make it a tie"
+    (answer,), (row,) = decided(ensemble(targets, least=2), RouteRequest("x"))
+    assert (answer.text, row.e2e) == ("yes", 9_000 * MS)
+
+
 def test_samples_of_one_target_have_seeds_of_their_own():
     seeds = []
     same = target("same", 10, lambda request: seeds.append(request.options.seed) or "x", slots=3)

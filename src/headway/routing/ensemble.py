@@ -118,7 +118,7 @@ class Ensemble(Route):
     async def decide(self, attempts: Attempts) -> Attempt:
         self._ask_all(attempts)
         answered, errors = list[Attempt](), list[BaseException]()
-        while attempts.open and (missing := self._quorum - len(answered)) > 0:
+        while attempts.open and len(answered) < self._quorum:
             attempt = await attempts.next()
             if attempt is None:  # the deadline
                 break
@@ -126,9 +126,9 @@ class Ensemble(Route):
                 raise attempt.error
             if attempt.error is not None:
                 errors.append(error_of(attempt))
-                continue
-            answered.append(attempt)
-            missing = min(missing - 1, len(attempts.open))
+            else:
+                answered.append(attempt)
+            missing = min(self._quorum - len(answered), len(attempts.open))
             found = [each.answer for each in answered]
             if len(found) >= self._least and self._choose.is_settled(found, missing):
                 break
