@@ -109,6 +109,11 @@ def strange(items):
     return [object() for _ in items]
 
 
+def stranger(items: list[int]):
+    yield items
+    yield [object() for _ in items]
+
+
 def strange_at_seven(items: list[int]):
     return [object() if each == 7 else each for each in items]
 

@@ -22,6 +22,8 @@ from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import EngineState
 from headway.server.functions.ledger.function_book import FunctionBook
 from headway.server.ledger.explanation import OF_ITEMS, WORDS
+from headway.server.observe.access import AccessLog
+from headway.server.observe.logs import logger
 from headway.store.ledger.flush import Account
 from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES
 from tests.server.functions import functions_to_serve
@@ -174,6 +176,21 @@ def test_a_stream_has_one_row(tmp_path):
     assert (rows["three"]["finish"], rows["three"]["output_tokens"]) == ("stop", 4)
     assert (rows["nine"]["finish"], rows["nine"]["code"]) == ("error", "function_error")
     assert exact(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name, why", [("count", "seven is too many"), ("stranger", "no application/json")]
+)
+def test_a_stream_that_fails_after_its_first_piece_has_the_errors_code(tmp_path, name, why):
+    lines = []
+    log = logger("info", lines.append)
+    with serving(name, config_of(tmp_path), around=lambda app: AccessLog(app, log)) as (url, _):
+        *_, error, done, end = post(url, 9).text.split("\n\n")
+        until(lambda: stored(tmp_path))
+    assert why in error and (done, end) == ("data: [DONE]", "")
+    assert (lines[0]["status"], lines[0]["code"]) == (200, "function_error")
+    (row,) = stored(tmp_path)
+    assert (row["code"], row["good"]) == ("function_error", False)
 
 
 def test_outcomes_of_function_calls_are_kept_and_the_live_page_explains_them(tmp_path):

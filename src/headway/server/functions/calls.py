@@ -1,7 +1,8 @@
 """FunctionCalls: a function's batcher, from the bytes of a request to those of its answer."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any, NamedTuple
 
 from headway.batching.batcher import Batcher
@@ -21,6 +22,7 @@ from headway.server.functions.ledger.item_accounts import ItemAccount, ItemAccou
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.metrics import FunctionMetrics
 from headway.server.functions.target import Target
+from headway.server.protocol.chunks import DONE
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import LEAST, SOON, jittered
 
@@ -84,18 +86,20 @@ class FunctionCalls:
             return self._encoded({"results": found}, ask.accept)
 
     async def pieces(self, ask: Ask, accounts: ItemAccounts | None) -> AsyncGenerator[bytes]:
-        """The pieces of an item as server-sent events. Raises Problem before the first event; a
-        later Problem is an event."""
-        item, begun = self._item(decode(ask.body, ask.kind)), False
+        """The pieces of an item as server-sent events. Raises Problem, also after some events."""
+        item, (lane, deadline) = self._item(decode(ask.body, ask.kind)), ask.wishes
+        account = accounts.add() if accounts else None
+        pieces = self.batcher.astream(item, lane=lane, deadline=deadline, account=account)
         try:
-            async for piece in self._stream(item, ask.wishes, accounts):
-                yield b"data: " + self._encoded(piece, JSON) + b"\n\n"
-                begun = True
-        except Problem as problem:
-            if not begun:
+            async with aclosing(pieces):
+                async for piece in pieces:
+                    yield b"data: " + self._encoded(piece, JSON) + b"\n\n"
+        except Exception as error:  # of any kind: the function is the user's
+            problem = self._problem(error, lane, account)
+            if problem is error:  # a piece that cannot be encoded
                 raise
-            yield b"data: " + encode(problem.body, JSON) + b"\n\n"
-        yield b"data: [DONE]\n\n"
+            raise problem from error
+        yield DONE
 
     def _item(self, value: Any) -> Any:
         return checked(value, self.target.item, self.target.arrays)
@@ -135,17 +139,6 @@ class FunctionCalls:
                     return _Called(problem, account)
 
         return await asyncio.gather(*map(call, items))
-
-    async def _stream(
-        self, item: Any, wishes: Wishes, accounts: ItemAccounts | None
-    ) -> AsyncIterator[Any]:
-        (lane, deadline), account = wishes, accounts.add() if accounts else None
-        pieces = self.batcher.astream(item, lane=lane, deadline=deadline, account=account)
-        try:
-            async for piece in pieces:
-                yield piece
-        except Exception as error:  # of any kind: the function is the user's
-            raise self._problem(error, lane, account) from error
 
     def _encoded(self, value: Any, kind: str) -> bytes:
         """The body of a result. Raises Problem if the result cannot be encoded as this kind."""

@@ -30,8 +30,6 @@ from headway.server.functions.messages import (
     ShowPage,
 )
 from headway.server.functions.process import run
-from headway.server.http.errors import note
-from headway.server.protocol.chunks import DONE, failed
 from headway.server.protocol.problem import Problem
 
 SEEN = 1.0  # seconds for the process to report its state
@@ -100,23 +98,13 @@ class FunctionClient:
         return news.body
 
     async def events(self, ask: Ask, call: FunctionCall | None = None) -> AsyncGenerator[bytes]:
-        """The events of a stream. call: as of `answer`. Raises Problem before the first event; a
-        later Problem is an event."""
-        begun = False
+        """The events of a stream. call: as of `answer`. Raises Problem, also after some events."""
         with self._asking(ask, call) as asked:
             while not asked.ended:
-                try:
-                    news = await asked.next()
-                except Problem as problem:
-                    if not begun:
-                        raise
-                    note(problem)
-                    yield failed(problem) + DONE
-                    return
+                news = await asked.next()
                 assert isinstance(news, Answer)
                 if news.body:
                     yield news.body
-                    begun = True
 
     async def look(self) -> Seen | None:
         """The function's state now; None: the process does not answer in time."""

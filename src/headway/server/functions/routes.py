@@ -60,7 +60,7 @@ class FunctionFront(Protocol):
         ...
 
     def events(self, ask: Ask, call: FunctionCall | None) -> AsyncGenerator[bytes]:
-        """The events of a stream. call: as in `answer`. Raises Problem before the first event."""
+        """The events of a stream. call: as in `answer`. Raises Problem, also after some events."""
         ...
 
 
@@ -242,7 +242,7 @@ class _EventStream(Response):
         out = self._out
         try:
             async with aclosing(self._events) as events:
-                out.put(await self._begun())
+                out.put(await self._first)
                 out.flush(done=False)
                 async for event in events:
                     out.put(event)
@@ -253,17 +253,12 @@ class _EventStream(Response):
                         self._is_slow, access_record().code = True, SLOW
                         out.writer.cancel()
                         return
+        except Problem as problem:  # it came after the response had begun
+            note(problem)
+            out.put(failed(problem) + DONE)
         finally:
             self._is_whole = True
             out.flush(done=True)
-
-    async def _begun(self) -> bytes:
-        """The first event, or the Problem that it came to after the response had begun."""
-        try:
-            return await self._first
-        except Problem as problem:
-            note(problem)
-            return failed(problem) + DONE
 
     async def _send(self, send: Send, collecting: asyncio.Task[None]) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
