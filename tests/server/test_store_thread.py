@@ -1,10 +1,12 @@
 """The thread of a store: what it is asked, and an end that waits for no call that hangs."""
 
 import asyncio
+import gc
 import os
 import subprocess
 import sys
 import threading
+import weakref
 
 import pytest
 
@@ -38,6 +40,29 @@ def test_calls_are_made_one_after_another(database):
 
     asyncio.run(main())
     Database(database.name.removeprefix("sqlite:///")).close()  # its lock is free
+
+
+class Body:
+    """Something that a call is asked to store."""
+
+
+def test_a_call_that_is_given_up_drops_what_it_holds_before_its_turn(database):
+    async def main():
+        thread, go, body = StoreThread(database, "store"), threading.Event(), Body()
+        held = weakref.ref(body)
+        first = asyncio.create_task(thread.ask(go.wait, 60))
+        second = asyncio.create_task(thread.ask(id, body))
+        await asyncio.sleep(0)
+        second.cancel()
+        await asyncio.wait([second])
+        del body, second
+        gc.collect()  # the cancelled task's traceback
+        assert held() is None
+        go.set()
+        await first
+        assert await thread.close()
+
+    asyncio.run(main())
 
 
 def test_a_stop_iteration_reaches_its_caller_too(database):

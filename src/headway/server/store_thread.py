@@ -24,8 +24,9 @@ class StoreThread:
 
     def __init__(self, database: Database, name: str) -> None:
         self._database = database
-        self.calls = SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]()
-        self._unanswered = set[Future[Any]]()
+        self.calls = SimpleQueue[Future[Any] | None]()
+        # A call that is given up is dropped at once, with what it holds, such as a body to store.
+        self._unanswered = dict[Future[Any], Callable[[], Any]]()
         self._ended = Future[None]()
         self._is_closed = False
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -40,9 +41,9 @@ class StoreThread:
         if self._is_closed:
             answer.set_exception(StoreError(f"the store {self._database.name} is closed"))
             return answer
-        self._unanswered.add(answer)
-        answer.add_done_callback(self._unanswered.discard)
-        self.calls.put((answer, partial(function, *given)))
+        self._unanswered[answer] = partial(function, *given)
+        answer.add_done_callback(lambda done: self._unanswered.pop(done, None))
+        self.calls.put(answer)
         return answer
 
     async def close(self) -> bool:
@@ -63,14 +64,15 @@ class StoreThread:
 
     def _run(self) -> None:
         try:
-            while call := self.calls.get():
-                self._make(*call)
+            while answer := self.calls.get():
+                self._make(answer)
         finally:
             self._database.close()
             self._ended.set_result(None)
 
-    def _make(self, answer: Future[Any], call: Callable[[], Any]) -> None:
-        if answer.done():  # cancelled, or failed by `close`
+    def _make(self, answer: Future[Any]) -> None:
+        call = self._unanswered.get(answer)
+        if call is None:  # cancelled, or failed by `close`
             return
         try:
             found = call()

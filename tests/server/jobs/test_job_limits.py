@@ -1,12 +1,15 @@
 """How much a tenant may store, and repeated requests, which are answered beyond a limit."""
 
 import http.client
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from urllib.parse import urlsplit
 
 import openai
 import pytest
 
+from headway.server.config.sections.server import ServerSettings
 from headway.server.jobs import service
 from headway.server.jobs.routes.upload import PART
 from headway.store.files import bytes_of
@@ -106,6 +109,23 @@ def test_later_calls_count_against_the_storage_limit_until_they_end(tmp_path):
         finally:
             executor.permits.release(10_000)
         until(lambda: later(url, chat("a" * 90)).status_code == 202)
+
+
+def test_later_calls_that_wait_to_be_stored_hold_a_bounded_number_of_bytes(tmp_path):
+    limits = {"body_bytes": 1_000, "bodies_bytes": 2_000}
+    config = config_of(tmp_path).model_copy(update={"server": ServerSettings(limits=limits)})
+    body, go = chat("a" * 700), threading.Event()
+    with serving(config, fake) as (url, front), ThreadPoolExecutor(2) as callers:
+        front.jobs.store._thread.submit(go.wait, 60)
+        try:
+            waiting = [callers.submit(later, url, body) for _ in range(2)]
+            until(lambda: front.jobs.unstored_bytes > 1_400)
+            refused = later(url, body)
+            assert (refused.status_code, refused.json()["error"]["code"]) == (429, "too_much_text")
+        finally:
+            go.set()
+        assert [each.result().status_code for each in waiting] == [202, 202]
+        assert later(url, body).status_code == 202
 
 
 def test_an_idempotency_key_finds_a_batch_whose_input_file_was_deleted(tmp_path):

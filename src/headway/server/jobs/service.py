@@ -1,7 +1,8 @@
 """JobService: the store and the tasks that work on it, from the server's start to its drain."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection
@@ -42,7 +43,8 @@ class JobService:
     ) -> None:
         self.settings, self.host, self._log = settings, host, log
         self.stall = server.connections.body_time
-        self.body_bytes = server.limits.body_bytes
+        self.body_bytes, self._bodies_bytes = server.limits.body_bytes, server.limits.bodies_bytes
+        self.unstored_bytes = 0  # of the later calls that wait for their store
         self.keep = settings.keep // SECOND
         self.webhooks = Endpoints(settings.webhooks)
         told = self.webhooks.announce, self._count_end
@@ -147,6 +149,19 @@ class JobService:
             why = f"{MOST_OPEN} jobs have not ended yet"
             raise Problem(429, why, code="too_many_jobs", retry=jittered(SOON))
         self.check_bytes(tenant, connection)
+
+    @contextmanager
+    def storing(self, size: int) -> Iterator[None]:
+        """A context for storing a later call, whose body has this size. Raises Problem if the calls
+        that wait for their store would hold too much."""
+        if self.unstored_bytes + size > self._bodies_bytes:
+            why = "the later calls that wait to be stored hold too much"
+            raise Problem(429, why, code="too_much_text", retry=jittered(SOON))
+        self.unstored_bytes += size
+        try:
+            yield
+        finally:
+            self.unstored_bytes -= size
 
     async def find(self, tenant: Tenant, id: str, *, is_batch: bool, param: str = "id") -> Job:
         """One of the caller's jobs. param: the parameter that names it. Raises Problem."""

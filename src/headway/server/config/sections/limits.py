@@ -21,7 +21,8 @@ class LimitSettings(Section):
         Count,
         Field(
             description="Size of all bodies together that are being read. Beyond it, the "
-            "body that has held most for longest is refused with 429."
+            "body that has held most for longest is refused with 429. Later calls that wait to "
+            "be stored may hold as much again."
         ),
     ] = 64 << 20
     text_bytes: Annotated[

@@ -96,7 +96,8 @@ class LaterCalls:
             input_bytes=len(body),
         )
         item = NewItem(0, "", body, *kinds)
-        found = await jobs.add(job, partial(add_item, job=job, item=item))
+        with jobs.storing(len(body)):
+            found = await jobs.add(job, partial(add_item, job=job, item=item))
         url = f"{JOBS}/{found.id}"
         given = {"location": url, "retry-after": "1", "preference-applied": LATER}
         return JSONResponse(job_object(found), 202, given)
