@@ -1,6 +1,7 @@
 """The store, in SQLite and in PostgreSQL."""
 
 import json
+import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -22,6 +23,7 @@ from headway.store.endings import Endings
 from headway.store.files import Files, StoredFile, bytes_of
 from headway.store.items.items import MOST_ATTEMPTS, GivenBack, Items, NewItem, Result, add_item
 from headway.store.jobs import IN_PROGRESS, Job, Jobs, lock_jobs, open_of
+from headway.store.ledger.reading import LedgerReader
 from headway.store.lines import unanswered_line
 from headway.store.shown_url import without_password
 from headway.store.tables import FILES, ITEMS, METADATA, WORKERS
@@ -206,6 +208,21 @@ def test_a_server_that_stops_in_a_transaction_does_not_block_the_others(postgres
         assert connection.execute(text("SELECT 1")).scalar_one() == 1
     for each in (stopped, other):
         each.close()
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_a_postgresql_database_that_cannot_store_every_text_is_refused(new_postgres, encoding):
+    import psycopg
+
+    name, where = encoding.lower(), new_postgres()
+    made = f"ENCODING '{encoding}' LC_COLLATE 'C' LC_CTYPE 'C' TEMPLATE template0"
+    with psycopg.connect(where, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name} {made}")
+    other = re.sub(r"/headway_\d+\?", f"/{name}?", where)
+    with pytest.raises(SettingError, match=f"has the encoding {encoding}"):
+        Database(other)
+    with pytest.raises(SettingError, match="there is no ledger"):
+        LedgerReader(other)
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path):

@@ -27,6 +27,7 @@ KEPT_ALIVE = {
     "keepalives_count": 2,  # questions without an answer
     "tcp_user_timeout": 20_000,  # milliseconds without an acknowledgement of what was sent
 }
+ENCODING = "UTF8"  # the only one of PostgreSQL that can store every text
 # Milliseconds without a statement after which PostgreSQL ends a transaction. Its server is stopped,
 # or its host is gone, and what it has locked would hold up all other servers.
 ABANDONED = 20_000
@@ -53,10 +54,25 @@ class Database:
                 Path(url.database).touch(0o600)  # it holds prompts; SQLite's other files follow it
             self._engine = _engine(url)
             with self.begin() as connection:
+                self._check_encoding(connection)
                 upgrade(connection)
+        except SettingError:
+            self.close()
+            raise
         except (SQLAlchemyError, StoreError, OSError) as error:
             self.close()
             raise SettingError(f"the store {self.name} cannot be opened: {cause(error)}") from error
+
+    def _check_encoding(self, connection: Connection) -> None:
+        """Raise SettingError if a client's text could be one that the database cannot store."""
+        if self.is_file:
+            return
+        found = connection.exec_driver_sql("SHOW server_encoding").scalar_one()
+        if found != ENCODING:
+            raise SettingError(
+                f"the store {self.name} has the encoding {found}, which cannot store every text: "
+                "CREATE DATABASE name ENCODING 'UTF8' TEMPLATE template0"
+            )
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -104,7 +120,7 @@ def _engine(url: URL) -> Engine:
     """An engine with one connection."""
     if url.get_backend_name() == POSTGRESQL:
         kept = {name: each for name, each in KEPT_ALIVE.items() if name not in url.query}
-        arguments = {"connect_timeout": PATIENCE, **kept}
+        arguments = {"connect_timeout": PATIENCE, "client_encoding": ENCODING, **kept}
         try:
             engine = create_engine(
                 url, pool_size=1, max_overflow=0, pool_pre_ping=True, connect_args=arguments

@@ -10,7 +10,7 @@ from sqlalchemy import URL, Connection, Engine, Select, create_engine, event, in
 from sqlalchemy.exc import SQLAlchemyError
 
 from headway.errors import SettingError
-from headway.store.database import PATIENCE, StoreError, cause, url_of
+from headway.store.database import ENCODING, PATIENCE, StoreError, cause, url_of
 from headway.store.ledger.ledger_tables import REQUESTS
 from headway.store.ledger.stored_call import latest_call
 from headway.store.shown_url import without_password
@@ -30,6 +30,7 @@ class LedgerReader:
         except SQLAlchemyError as error:
             raise SettingError(f"the ledger {self.name} cannot be read: {cause(error)}") from error
         if not found:
+            self.close()
             raise SettingError(f"there is no ledger in {self.name}; see headway serve --ledger")
 
     @contextmanager
@@ -71,9 +72,8 @@ def _reading_engine(url: URL, name: str) -> Engine:
     if url.get_backend_name() != "sqlite":
         level = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
         try:
-            return create_engine(
-                url, connect_args={"connect_timeout": PATIENCE}, execution_options=level
-            )
+            arguments = {"connect_timeout": PATIENCE, "client_encoding": ENCODING}
+            return create_engine(url, connect_args=arguments, execution_options=level)
         except ModuleNotFoundError:
             why = "PostgreSQL needs psycopg: pip install 'headway[postgres]'"
             raise SettingError(why) from None
