@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import httpx2
 import openai
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 from standardwebhooks import Webhook
 
 from headway.server import clock
@@ -22,9 +22,10 @@ from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
 from headway.store.database import Database, StoreError
 from headway.store.deliveries import Delivery, add_deliveries, delivery_id
-from headway.store.items.items import Items
-from headway.store.jobs import Job
-from headway.store.tables import WORKERS
+from headway.store.items.items import Items, NewItem, add_item
+from headway.store.items.taking import MOST_ATTEMPTS
+from headway.store.jobs import IN_PROGRESS, Job, Jobs
+from headway.store.tables import ITEMS, WORKERS
 from tests.postgresql import postgresql
 from tests.server.running_server import Permitted, embedded, fake, serving, until
 
@@ -767,6 +768,30 @@ def test_items_taken_in_a_lost_answer_of_the_store_are_completed(tmp_path):
         batch = begun(client, lines(*[chat(f"{i}") for i in range(6)]))
         assert ended(client, batch).request_counts.completed == 6
         assert len(lost) == 3
+
+
+def test_an_item_given_up_in_a_lost_answer_of_the_store_ends(tmp_path, monkeypatch):
+    now, item = clock.unix(), NewItem(0, "", b"{}")
+    about = {"window": 600, "created_at": now, "expires_at": now + 600, "total": 1}
+    job = Job(f"job_{32 * '0'}", "", "", False, CHAT, status=IN_PROGRESS, **about)
+    store = Database(str(tmp_path / "jobs.db"))
+    Jobs(store).add(job, lambda connection: add_item(connection, job, item))
+    with store.begin() as connection:
+        connection.execute(update(ITEMS).values(attempts=MOST_ATTEMPTS))
+    store.close()
+    crashed, lost = Items.crashed, []
+
+    def done_but_unheard(items):
+        taken = crashed(items)
+        if taken and not lost:
+            lost.append(taken)
+            raise StoreError("away")
+        return taken
+
+    monkeypatch.setattr(Items, "crashed", done_but_unheard)
+    with serving(config_of(tmp_path), fake) as (url, _):
+        until(lambda: httpx2.get(f"{url}/v1/jobs/{job.id}").json()["status"] == "failed")
+    assert lost
 
 
 def test_deleting_the_input_file_while_it_is_read_fails_its_batch(tmp_path):

@@ -52,6 +52,7 @@ class Keeper:
             try:
                 await self._look(clock.unix())
             except StoreError as error:
+                self._runner.doubt()  # items to be given up may have been taken, and not ended
                 self._log.error("jobs wait for their store", cause=str(error))
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):

@@ -96,6 +96,11 @@ class Runner:
         finally:
             await self._leave()
 
+    def doubt(self) -> None:
+        """Give back, before anything is taken, what the store may have assigned to this server
+        without reporting it."""
+        self._is_unsure = True
+
     def cancel(self, jobs: set[str]) -> None:
         """Cancel the running items of these jobs, whose results are no longer wanted."""
         for task, item in self.running.items():
@@ -128,8 +133,8 @@ class Runner:
         items = [*self.running.values(), *[each.item for each in self._back]]
         keys = {(each.job, each.number) for each in items}
         keys |= {(each.job, each.number) for each in self._results}
+        self._is_unsure = False  # an error, or a doubt meanwhile, sets it again
         await self._store.ask(self._store.items.free_lost, keys)
-        self._is_unsure = False
 
     def _count(self, results: Sequence[Result], back: Sequence[GivenBack]) -> None:
         good = sum(200 <= each.status_code < 300 for each in results)
