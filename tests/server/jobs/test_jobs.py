@@ -525,6 +525,7 @@ def receiver(*statuses):
             self.send_response(
                 answers.pop(0) if answers else 204 if "slow" not in self.path else 200
             )
+            self.send_header("set-cookie", f"visit-{len(heard)}=a; path=/")
             if self.path == "/moved":
                 self.send_header("location", "/elsewhere")
             if self.path == "/slow/head":
@@ -574,6 +575,7 @@ def test_webhooks_are_signed_and_a_failed_one_is_repeated(tmp_path, monkeypatch)
             for _, headers, body in heard:
                 known = {name.lower(): value for name, value in headers.items()}
                 event = Webhook(SECRET).verify(body, known)
+                assert "cookie" not in known  # the endpoint sets one in each answer
                 assert event["id"] == known["webhook-id"]
                 kind = "batch" if event["data"]["id"] == batch.id else "job"
                 assert event["type"] == f"{kind}.completed"

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from urllib.parse import unquote
 
 from httpx2 import AsyncClient, Response
@@ -97,7 +98,8 @@ class WebhookSender:
 
     async def run(self) -> None:
         """Deliver until cancelled. Up to AT_ONCE attempts run at the same time."""
-        client = AsyncClient(timeout=None, follow_redirects=False)
+        none = CookieJar(DefaultCookiePolicy(allowed_domains=()))  # it keeps no cookies
+        client = AsyncClient(timeout=None, follow_redirects=False, cookies=none)
         async with client, asyncio.TaskGroup() as group:
             while True:
                 with suppress(StoreError):  # the store's other users log it
