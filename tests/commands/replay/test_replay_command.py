@@ -339,6 +339,23 @@ def test_a_change_takes_a_shipped_strategy_or_one_from_a_file(lived, cost, tmp_p
     assert plain(lived[0], cost=cost, strategy="static")["change"]["strategy"] == "static"
 
 
+@pytest.mark.parametrize("recorded_slots, slots", [(64, 64), (8, 8), (1, 16)])
+def test_a_named_strategy_has_the_recorded_slots(recorded_slots, slots):
+    """A journal of one request at a time does not say how many slots its engine had."""
+    case = replace(THRASH, policies=Policies(Continuous(recorded_slots)))
+    rerun = rerun_journal(recorded(case))
+    made = {
+        name: parse_change(name, []).apply(rerun, PRICES).policies
+        for name in ("budgets", "continuous-chunk-256", "static")
+    }
+    assert {name: each.slots for name, each in made.items()} == {
+        "budgets": slots,
+        "continuous-chunk-256": slots,
+        "static": min(16, slots),
+    }
+    assert made["continuous-chunk-256"].step_tokens == slots + 256
+
+
 def test_every_key_of_a_change_is_obeyed():
     rerun = rerun_journal(recorded(THRASH))
     values = ["slots=3", "step_tokens=9", "chunk=5", "order=priority", "mix=alternate"]

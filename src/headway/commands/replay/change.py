@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from headway.commands.replay.rerun import Rerun
-from headway.core.cost.features import row_features
+from headway.core.cost.features import NONE, row_features
 from headway.core.cost.step_cost import StepCost
 from headway.core.policies.chunk import Fixed
 from headway.core.policies.defer import DEFERS
@@ -86,17 +86,18 @@ def _policies(wanted: str, rerun: Rerun, cost: StepCost) -> Policies:
         )
     settings = rerun.recording.settings
     prompts = sorted(len(request.prompt) for request in rerun.requests.values())
-    site = StrategyInputs(settings.lanes, _price(cost), min(settings.context, LONGEST), prompts)
+    recorded = settings.policies.slots
+    slots = recorded if recorded > 1 else SLOTS  # one at a time says nothing of the engine's slots
+    price, context = _price(cost, slots), min(settings.context, LONGEST)
+    site = StrategyInputs(settings.lanes, price, context, prompts, slots=slots)
     return makes.popitem()[1](site).policies
 
 
-def _price(cost: StepCost) -> TokenCost:
+def _price(cost: StepCost, slots: int) -> TokenCost:
     """The price of a token in a step full of prompts, and in one full of decodes."""
-    answer = sum(
-        (row_features(STEP_TOKENS, 1, 1) for _ in range(SLOTS - 1)), row_features(STEP_TOKENS, 1, 1)
-    )
+    answer = sum([row_features(STEP_TOKENS, 1, 1)] * slots, NONE)
     return TokenCost(
-        cost.predict(row_features(0, STEP_TOKENS, 1)) / STEP_TOKENS, cost.predict(answer) / SLOTS
+        cost.predict(row_features(0, STEP_TOKENS, 1)) / STEP_TOKENS, cost.predict(answer) / slots
     )
 
 
