@@ -479,6 +479,16 @@ def test_the_first_step_without_prompts_includes_its_extra_price(tmp_path):
     assert said["pricing"] == pytest.approx((spent + 2 * MS) / spent), "one of three steps"
 
 
+def test_a_journal_that_ends_with_a_step_in_flight_is_priced_without_it(tmp_path):
+    timed = [(0, Add(ask(id, 8, 9, lane="chat"))) for id in "ab"]
+    path = written(tmp_path, Case(32, Policies(Continuous(2)), timed, cost=COST, depth=2))
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:4]))
+    rerun = rerun_journal(load(path))
+    assert rerun.scheduler.steps > len(rerun.steps) == len(rerun.scheduler.ledger.steps) > 0
+    calibration.write_cost_file(made(prices=COST), tmp_path / "cost.json")
+    assert plain(path, cost=tmp_path / "cost.json")["pricing"] == 1.0
+
+
 def test_a_killed_run_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path):
     text = lived[0].read_text()
     lines = text.splitlines()

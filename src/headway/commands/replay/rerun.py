@@ -32,7 +32,7 @@ class Rerun:
     sampled: Mapping[str, tuple[int, ...]]  # tokens by request, with those sampled past its end
     ends: Mapping[str, Stop | Cancel]  # by request, where the tokens alone did not end the answer
     start: int  # nanoseconds, on the journal's clock
-    steps: tuple[Features, ...]  # what each step computed
+    steps: tuple[Features, ...]  # what each step that came back computed
 
     @property
     def outcome(self) -> Outcome:
@@ -143,7 +143,7 @@ def _rerun_journal(recording: Recording, gathering: Gathering) -> Rerun:
         {id: tuple(tokens) for id, tokens in observer.sampled.items()},
         _ends(scheduler, observer.sampled, stops),
         _start(recording, requests),
-        tuple(observer.steps),
+        tuple(observer.steps[: len(scheduler.ledger.steps)]),  # the last may be in flight
     )
 
 
