@@ -21,7 +21,7 @@ from headway.commands.replay.rerun import rerun_journal
 from headway.commands.replay.what_if import what_if
 from headway.core.commands import Add, Cancel, Close, Refuse, Retune, Stop
 from headway.core.cost.gathering import Gathering
-from headway.core.cost.step_cost import StepCost
+from headway.core.cost.step_cost import Rates, StepCost
 from headway.core.lane import Budget, Lane, Share
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.policies.by_deadline import ByDeadline
@@ -34,11 +34,18 @@ from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane
 from headway.core.policies.relegate import Hopeless
 from headway.core.request import NEVER, Finish
+from headway.core.scheduler import Scheduler
+from headway.core.settings import Settings
 from headway.costing import calibration
 from headway.costing.calibration import Calibration
 from headway.errors import HeadwayError, JournalError, SettingError
 from headway.journal import journal, origin
+from headway.journal.file import JournalFile
 from headway.report import report_json
+from headway.sim.clock import VirtualClock
+from headway.sim.engine import VirtualEngine
+from headway.sim.executor import PricedExecutor
+from headway.sim.inbox import TraceInbox, arrivals
 from tests.traces import COST, MS, THRASH, Case, ask, cases, run
 
 PRICES = StepCost.of(4 * MS, per_token=150_000, per_pair=20)
@@ -487,6 +494,31 @@ def test_a_journal_that_ends_with_a_step_in_flight_is_priced_without_it(tmp_path
     assert rerun.scheduler.steps > len(rerun.steps) == len(rerun.scheduler.ledger.steps) > 0
     calibration.write_cost_file(made(prices=COST), tmp_path / "cost.json")
     assert plain(path, cost=tmp_path / "cost.json")["pricing"] == 1.0
+
+
+def served_at(cost, path):
+    """Serve two answers with two steps in flight, at these prices, and write the journal."""
+    requests = [ask(id, 8, 60, lane="chat") for id in "ab"]
+    settings = Settings(99, 4, (Lane("chat"),), Policies(Continuous(2)), cost=cost, depth=2)
+    clock, scheduler = VirtualClock(), Scheduler(settings)
+    inbox, priced = TraceInbox(arrivals(requests), clock), PricedExecutor(cost, clock)
+    engine = VirtualEngine(scheduler, priced, inbox, clock, priced)
+    with JournalFile(path, settings, {}) as file:
+        engine.keep = file.keep
+        while not scheduler.finished:
+            engine.step()
+
+
+@pytest.mark.parametrize("host", [3, 40])
+def test_steps_decided_while_another_is_computed_are_priced_without_the_hosts_time(tmp_path, host):
+    """The device takes 12 ms a step. The host takes less, or more."""
+    parts = {"host": Rates(step=host * MS * 1_000), "after": Rates(step=2 * MS * 1_000)}
+    served_at(cost := replace(COST, **parts), path := tmp_path / "deep.jsonl")
+    assert rerun_journal(load(path)).overlapped.count(True) > 50
+    calibration.write_cost_file(made(prices=cost), tmp_path / "cost.json")
+    said = plain(path, cost=tmp_path / "cost.json")
+    assert said["pricing"] == pytest.approx(1, abs=0.02)
+    assert not any("disturbed" in each for each in said["warnings"])
 
 
 def test_a_killed_run_is_replayed_as_far_as_it_was_written(lived, cost, tmp_path):

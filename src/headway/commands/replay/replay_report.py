@@ -158,7 +158,8 @@ class ReplayReport:
         assert self.calibration
         cost, rows = self.calibration.cost, self.runs[RECORDED].outcome.steps
         steps, measured = self.rerun.steps, sum(row.nanoseconds for row in rows)
-        priced = sum(map(cost.predict, steps)) + _extra_time(cost, rows, steps)
+        prices = [_price(cost, *each) for each in zip(steps, self.rerun.overlapped, strict=True)]
+        priced = sum(prices) + _extra_time(cost, rows, steps)
         return priced / measured if measured else 1.0
 
     @property
@@ -243,6 +244,14 @@ class ReplayReport:
             {"headway": __version__, "command": "replay", **about}, lanes, runs
         )
         report_json.write(found, strategies, {}, path)
+
+
+def _price(cost: StepCost, features: Features, overlapped: bool) -> int:
+    """Nanoseconds of a step. overlapped: it was decided while another one was computed. It then
+    takes as long as the slower of the device and the host."""
+    if not overlapped:
+        return cost.predict(features)
+    return max(cost.behind_another(features), cost.on_host(features) + cost.behind(features))
 
 
 def _extra_time(cost: StepCost, rows: Sequence[StepRow], steps: Sequence[Features]) -> int:

@@ -33,6 +33,7 @@ class Rerun:
     ends: Mapping[str, Stop | Cancel]  # by request, where the tokens alone did not end the answer
     start: int  # nanoseconds, on the journal's clock
     steps: tuple[Features, ...]  # what each step that came back computed
+    overlapped: tuple[bool, ...]  # whether it was decided while another step was computed
 
     @property
     def outcome(self) -> Outcome:
@@ -70,13 +71,14 @@ class StepObserver(Executor):
     def __init__(self, inbox: JournalInbox, scheduler: Scheduler, gathering: Gathering) -> None:
         self.inbox, self.scheduler, self.gathering = inbox, scheduler, gathering
         self.sampled = dict[str, list[int]]()
-        self.steps = list[Features]()
+        self.steps, self.overlapped = list[Features](), list[bool]()
         self._ids = dict[int, list[str]]()  # request ids of the rows in flight, by ticket
 
     def submit(self, batch: Batch) -> int:
         running = self.scheduler.roster.running
         ids = [running[row.sequence].request.id for row in batch.rows]
         self.steps.append(batch_features(batch, self.gathering))
+        self.overlapped.append(bool(self._ids))
         ticket = self.inbox.submit(batch)
         self._ids[ticket] = ids
         return ticket
@@ -135,6 +137,7 @@ def _rerun_journal(recording: Recording, gathering: Gathering) -> Rerun:
         seen = record.now
         engine.step()
     scheduler.check()
+    back = len(scheduler.ledger.steps)  # steps; the last one that was decided may be in flight
     return Rerun(
         recording,
         scheduler,
@@ -143,7 +146,8 @@ def _rerun_journal(recording: Recording, gathering: Gathering) -> Rerun:
         {id: tuple(tokens) for id, tokens in observer.sampled.items()},
         _ends(scheduler, observer.sampled, stops),
         _start(recording, requests),
-        tuple(observer.steps[: len(scheduler.ledger.steps)]),  # the last may be in flight
+        tuple(observer.steps[:back]),
+        tuple(observer.overlapped[:back]),
     )
 
 
