@@ -18,6 +18,11 @@ from headway.costing.datasheet import (
     read_shape,
 )
 from headway.errors import MemoryPlanError, SettingError
+from headway.executor.torch.memory.memory_plan import (
+    GATHER_BUDGET_ELSEWHERE,
+    Limits,
+    plan_memory,
+)
 from headway.models import EMBEDDED
 
 
@@ -49,6 +54,17 @@ def test_a_shape_has_the_number_of_weights_in_its_name():
         config = read_shape(name)
         table = 0 if config.tied else config.vocab * config.hidden
         assert (model_work(config).weights / 2 + table) / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_kv_blocks_have_what_all_weights_leave_the_embedding_included():
+    """Llama-3.1-8B has 8.03 billion weights, of which a step reads 7.5 billion."""
+    shape, sheet = read_shape("llama-3.1-8b"), read_accelerator("rtx-4090")
+    made, weights = analytical_calibration(shape, sheet, "llama-3.1-8b"), 2 * 8_030_261_248
+    limits, left = Limits(256, context=8_192), 24_000_000_000 - weights
+    plan = plan_memory(shape, limits, 2, weights, left, GATHER_BUDGET_ELSEWHERE)
+    assert (made.num_blocks, made.fit) == (plan.num_blocks, plan.fit)
+    with pytest.raises(MemoryPlanError, match=r"weighs 15\.0 GiB, and rtx-4090 has 14\.4"):
+        analytical_calibration(shape, replace(sheet, memory=15.5), "llama-3.1-8b")
 
 
 def test_an_accelerator_faster_on_its_data_sheet_is_faster_in_the_model():

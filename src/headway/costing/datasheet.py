@@ -55,6 +55,7 @@ class ModelWork:
     pair: int  # FLOP per (query, key) pair
     kv: int  # bytes per token
     head: int  # FLOP for the logits of one position
+    held: int  # bytes of all weights in memory: a step reads only rows of an embedding
 
 
 def read_accelerator(name: str, path: Path | None = None) -> Accelerator:
@@ -116,14 +117,14 @@ def analytical_calibration(
 
     work, held = model_work(config), min(context or CONTEXT, config.context)
     memory = int(sheet.memory * 1e9)
-    if work.weights >= memory:
+    if work.held >= memory:
         raise MemoryPlanError(
-            f"{model} weighs {human_bytes(work.weights)}, and {sheet.name} has "
+            f"{model} weighs {human_bytes(work.held)}, and {sheet.name} has "
             f"{human_bytes(memory)}: take a larger accelerator or a smaller model"
         )
     limits = Limits(slots, context=held, block_size=BLOCK_SIZE)
-    room = memory - work.weights
-    plan = plan_memory(config, limits, ITEMSIZE, work.weights, room, GATHER_BUDGET_ELSEWHERE)
+    room = memory - work.held
+    plan = plan_memory(config, limits, ITEMSIZE, work.held, room, GATHER_BUDGET_ELSEWHERE)
     return Calibration(
         model=model,
         dtype=DTYPE,
@@ -185,6 +186,7 @@ def model_work(config: "ModelConfig") -> ModelWork:
         pair=4 * config.layers * config.heads * config.head_dim,
         kv=config.kv_elements * ITEMSIZE,
         head=2 * config.vocab * config.hidden,
+        held=parameters * ITEMSIZE,
     )
 
 
