@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from io import StringIO
 from math import inf, nan
+from random import Random
 
 import pytest
 from rich.console import Console
@@ -56,7 +57,7 @@ def cost(tmp_path):
 @pytest.fixture
 def trace(tmp_path):
     lines = ["arrival_s,input_tokens,output_tokens"]
-    lines += [f"{n // 6 * 2},{100 + n % 5 * 30},{4 + n % 3}" for n in range(240)]
+    lines += [f"{n // 6 * 2 + n % 6 / 1e3},{100 + n % 5 * 30},{4 + n % 3}" for n in range(240)]
     (tmp_path / "mine.csv").write_text("\n".join(lines) + "\n")
     return str(tmp_path / "mine.csv")
 
@@ -99,7 +100,7 @@ def test_a_price_per_hour_of_0_overrides_the_price_of_the_cost_file(cost):
 
 def test_a_plan_for_a_trace_measures_its_bursts(cost, trace):
     plain = json.loads(printed(PlanOptions(cost(), trace=trace, ttft=200, as_json=True)))
-    assert plain["work"]["rate"] == pytest.approx(240 / 78)
+    assert plain["work"]["rate"] == pytest.approx(240 / 78, rel=1e-3)
     assert plain["burst"]["formula"] > 0 and plain["burst"]["recorded"] > 0
     assert plain["burst"]["dispersion"]["1000000000"] == pytest.approx(3), (
         "half of the windows have 6 arrivals, half have 0"
@@ -109,6 +110,21 @@ def test_a_plan_for_a_trace_measures_its_bursts(cost, trace):
     assert all(
         each["estimate"]["source"] and each["estimate"]["assumes"] for each in plain["answers"]
     )
+
+
+def test_the_ticks_of_a_coarse_clock_are_not_taken_for_bursts(cost, tmp_path):
+    """Poisson arrivals, whose clock tells only every third second."""
+    draw, at, rows = Random(3), 0.0, list[str]()
+    for n in range(240):
+        at += draw.expovariate(4)
+        rows.append(f"{at // 3 * 3},{100 + n % 5 * 30},4")
+    lines = ["arrival_s,input_tokens,output_tokens", *rows]
+    (tmp_path / "coarse.csv").write_text("\n".join(lines) + "\n")
+    asked = PlanOptions(cost(), trace=str(tmp_path / "coarse.csv"), ttft=100, as_json=True)
+    plain = json.loads(printed(asked))
+    assert plain["burst"]["dispersion"]["1000000000"] == pytest.approx(1, abs=0.35)
+    assert plain["burst"]["recorded"] == pytest.approx(plain["burst"]["poisson"], rel=0.2)
+    assert "the trace's times are spread over each tick of 3 s" in " ".join(plain["notes"])
 
 
 def test_the_answer_comes_first_then_why_other_estimates_differ(cost, trace):

@@ -32,8 +32,10 @@ from headway.commands.plan.headline import headline, rates
 from headway.commands.plan.tables import print_answers, print_burstiness, print_head
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
+from headway.report.formatting import duration
 from headway.traffic.from_yaml import SHIPPED_TRACES
-from headway.traffic.token_scale import count_raised_to_one, scale_trace
+from headway.traffic.recorded_trace import RecordedTrace
+from headway.traffic.token_scale import count_raised_to_one
 from headway.traffic.trace import read_shipped_trace, read_trace
 from headway.yaml_values import number
 
@@ -199,16 +201,12 @@ def _planned_traffic(options: PlanOptions, context: int) -> tuple[PlannedTraffic
         return steady(options.rate, options.prompt, options.answer), []
     if options.prompt or options.answer:
         raise SettingError("a trace has its own lengths: leave --prompt and --answer out")
-    if options.token_scale <= 0:
-        raise SettingError(f"the token scale must be more than 0, not {options.token_scale:g}")
-    name = Path(options.trace).name
-    arrivals = (
-        read_shipped_trace(name)
-        if options.trace in SHIPPED_TRACES
-        else read_trace(Path(options.trace))
-    )
-    specs = scale_trace(arrivals, "default", context, options.token_scale)
+    trace = _trace(options.trace, options.token_scale)
+    name, arrivals = trace.name, trace.arrivals
+    specs = list(trace.specs("default", options.seed, context)) if arrivals else []
     traffic, notes = traced(name, specs), list[str]()
+    if trace.tick:
+        notes.append(f"the trace's times are spread over each tick of {duration(trace.tick)}")
     whole = sum(a.prompt + a.answer for a in arrivals) / options.token_scale
     if not whole:
         raise SettingError(f"every token count of {name} is 0: nothing can be planned for it")
@@ -229,6 +227,15 @@ def _planned_traffic(options: PlanOptions, context: int) -> tuple[PlannedTraffic
         notes.append(f"the trace's own rate is {traffic.rate:.4g} requests/s")
         traffic = replace(traffic, rate=options.rate)
     return traffic, notes
+
+
+def _trace(named: str, scale: float) -> RecordedTrace:
+    """The trace of this name or path, its times spread as in a comparison. Raises SettingError."""
+    if scale <= 0:
+        raise SettingError(f"the token scale must be more than 0, not {scale:g}")
+    path = Path(named)
+    arrivals = read_shipped_trace(named) if named in SHIPPED_TRACES else read_trace(path)
+    return RecordedTrace(arrivals, path.name, scale)
 
 
 def _buckets(text: str) -> tuple[int, ...]:
