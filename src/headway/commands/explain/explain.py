@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from headway.commands.ledger.ledger_spend import money_text
-from headway.errors import SettingError, first_line
+from headway.commands.server_answers import refusal, unreachable
+from headway.errors import SettingError
 from headway.report.formatting import duration
 
 KEY = "HEADWAY_API_KEY"
@@ -42,19 +43,12 @@ def from_server(id: str, url: str) -> dict[str, Any]:
         with urlopen(asked, timeout=PATIENCE) as answer:
             found = json.load(answer)
     except HTTPError as error:
-        raise SettingError(f"{base}: {_message(error)}") from None
+        raise SettingError(f"{base}: {refusal(error, f'${KEY}')}") from None
     except (URLError, HTTPException, OSError, ValueError, RecursionError) as error:
-        raise SettingError(f"{base} cannot be asked: {first_line(error)}") from None
+        raise SettingError(f"{base} cannot be asked: {unreachable(error)}") from None
     if not isinstance(found, dict) or found.get("object") != OBJECT:
         raise SettingError(f"{base} does not answer as a server of headway does")
     return found
-
-
-def _message(error: HTTPError) -> str:
-    try:
-        return str(json.load(error)["error"]["message"])
-    except (HTTPException, OSError, ValueError, RecursionError, KeyError, TypeError):
-        return f"status {error.code}"
 
 
 def from_ledger(id: str, where: str) -> dict[str, Any]:

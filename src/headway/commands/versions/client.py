@@ -7,9 +7,11 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from headway.commands.server_answers import refusal, unreachable
 from headway.errors import HeadwayError
 
 PATH = "/v1/versions"
+KEY = "$HEADWAY_ADMIN_KEY"
 OBJECTS = ("list", "version")  # the types of its answers
 PATIENCE = 60.0  # seconds: a rollback waits until the trial has ended
 
@@ -42,8 +44,7 @@ def ask(
     except HTTPError as error:
         raise VersionsError(_words(error)) from None
     except (URLError, HTTPException, OSError) as error:
-        why = getattr(error, "reason", error)
-        raise VersionsError(f"{base} does not answer: {why}") from None
+        raise VersionsError(f"{base} does not answer: {unreachable(error)}") from None
     except UnicodeEncodeError:
         raise VersionsError("the key or --url has a character that cannot be sent") from None
     except (ValueError, RecursionError):
@@ -54,9 +55,7 @@ def ask(
 
 
 def _words(error: HTTPError) -> str:
-    try:
-        said = str(json.load(error)["error"]["message"])
-    except (HTTPException, OSError, ValueError, RecursionError, KeyError, TypeError):
-        said = f"status {error.code}"
-    hint = ": was the server started with --versions?" if error.code == 404 else ""
-    return f"{said}{hint}" if "version" not in said else said
+    said = refusal(error, KEY)
+    if error.code == 404 and PATH in said:  # the path itself is unknown
+        return "the server keeps no versions: start it with --versions STORE"
+    return said

@@ -9,8 +9,10 @@ from typing import Any
 from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
+from headway.commands.server_answers import refusal, unreachable
 from headway.errors import SettingError
 
+KEY = "--key or $HEADWAY_API_KEY"
 TIMEOUT = 10.0  # seconds for one answer
 MODEL = "model_name"  # a label; empty: requests refused before their model was known
 SHARED = (MODEL, "engine")  # labels that all samples have; a model has one engine
@@ -132,7 +134,6 @@ def _get(url: str, key: str) -> str:
         with urlopen(Request(url, headers=headers), timeout=TIMEOUT) as answer:
             return str(answer.read().decode("utf-8"))
     except HTTPError as error:
-        hint = "; name a key with --key" if error.code in (401, 403) else ""
-        raise SettingError(f"{url} answers {error.code}{hint}") from error
+        raise SettingError(f"{url}: {refusal(error, KEY)}") from error
     except (URLError, OSError, ValueError, HTTPException) as error:
-        raise SettingError(f"{url} cannot be read: {error}") from error
+        raise SettingError(f"{url} cannot be read: {unreachable(error)}") from error
