@@ -491,6 +491,9 @@ def test_the_command_reads_a_live_server():
 
 
 METRICS = 'headway_steps_total{model_name="a",engine="0"} 3\n'
+STATE = 'headway_engine_state{model_name="a",engine="0",state="%s"} %d\n'
+LOADING = METRICS + STATE % ("loading", 1) + STATE % ("ready", 0)
+DOWN = METRICS + STATE % ("loading", 0) + STATE % ("down", 1)
 
 
 @pytest.mark.parametrize(
@@ -501,9 +504,11 @@ METRICS = 'headway_steps_total{model_name="a",engine="0"} 3\n'
         ({"/metrics": METRICS, "/v1/lanes": "[]"}, "/v1/lanes does not answer as a server"),
         ({"/metrics": METRICS, "/v1/lanes": '{"data": [3]}'}, "/v1/lanes does not answer"),
         ({"/metrics": METRICS, "/v1/lanes": '{"data": []}'}, "has no lane of a for this key"),
+        ({"/metrics": LOADING, "/v1/lanes": '{"data": []}'}, "the engine of a is loading"),
+        ({"/metrics": DOWN, "/v1/lanes": '{"data": []}'}, "the engine of a is down"),
     ],
 )
-def test_a_url_that_is_not_of_a_headway_server_is_refused_with_the_reason(said, why):
+def test_a_url_that_cannot_be_diagnosed_is_refused_with_the_reason(said, why):
     class Site(BaseHTTPRequestHandler):
         def do_GET(self):
             self.send_response(200)

@@ -15,6 +15,8 @@ from headway.errors import SettingError
 KEY = "--key or $HEADWAY_API_KEY"
 TIMEOUT = 10.0  # seconds for one answer
 MODEL = "model_name"  # a label; empty: requests refused before their model was known
+STATE = "headway_engine_state"
+ABSENT = ("loading", "down")  # the engine's states without lanes
 SHARED = (MODEL, "engine")  # labels that all samples have; a model has one engine
 
 Labels = tuple[tuple[str, str], ...]  # sorted, without the SHARED ones
@@ -79,7 +81,8 @@ def look_at(url: str, key: str, model: str = "") -> ServerLook:
     """Fetch /metrics and /v1/lanes, and keep what is of one model.
 
     model: its name; empty: the only one. Raises SettingError if the server's answer is not usable,
-    if it has no such model, or if it has several and none is named.
+    if it has no such model, if it has several and none is named, or if the model's engine is
+    loading or down.
     """
     try:
         from prometheus_client.parser import text_string_to_metric_families
@@ -101,6 +104,12 @@ def look_at(url: str, key: str, model: str = "") -> ServerLook:
             own = tuple(sorted((k, v) for k, v in each.labels.items() if k not in SHARED))
             found = samples.setdefault(each.name, {})
             found[own] = found.get(own, 0.0) + each.value  # the model's, and those without a model
+    for state in ABSENT:
+        if samples.get(STATE, {}).get((("state", state),)):
+            raise SettingError(
+                f"the engine of {mine} is {state} and serves nothing: {url}/ready and the server's "
+                "log say why"
+            )
     return ServerLook(samples, _lanes(url, key, mine))
 
 
