@@ -22,4 +22,4 @@ def refusal(error: HTTPError, key: str) -> str:
 def unreachable(error: Exception) -> str:
     """Why there was no answer, without what urllib writes around it."""
     reason = error.reason if isinstance(error, URLError) else error
-    return first_line(reason) if isinstance(reason, Exception) else reason
+    return first_line(reason) if isinstance(reason, BaseException) else reason
