@@ -1,6 +1,7 @@
 """`headway serve`."""
 
 import os
+import signal
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -87,6 +88,9 @@ def serve(
 
     Example: headway serve --config headway.yaml --port 9000
     """
+    # Until the reload is ready, a SIGHUP waits. It would end the process while it starts, and a
+    # supervisor takes that for an ordinary end.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     from headway.server.config.config import FILE, ServerConfig
     from headway.server.functions.target import names_a_function
     from headway.server.reload import Reload

@@ -35,6 +35,7 @@ class Reload(NamedTuple):
         loop = asyncio.get_running_loop()
         reloading = Reloading(self.load, config, use, log)
         loop.add_signal_handler(signal.SIGHUP, reloading.reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # `headway serve` holds it back
         return loop.create_task(reloading.watch(self.watched)) if self.watched else None
 
 

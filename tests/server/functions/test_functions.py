@@ -599,6 +599,24 @@ def test_a_serving_function_reloads_its_keys(tmp_path, watched):
         process.stdout.close()
 
 
+def test_a_reload_that_is_asked_for_while_the_server_starts_waits_until_it_can_be_done(tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGHUP)\n"
+        "def same(items):\n    return items\n"
+    )
+    process = served("mine:same", "--port", "0", folder=tmp_path)
+    try:
+        lines = []
+        while not any("keys reloaded" in line for line in lines):
+            lines.append(process.stdout.readline())
+            assert lines[-1], "".join(lines)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.stdout.close()
+
+
 def test_a_function_that_never_returns_does_not_block_the_shutdown(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import threading\ndef stuck(items):\n    print('called', flush=True)\n"
