@@ -73,6 +73,12 @@ def test_every_value_is_used_by_a_template_and_every_template_uses_values_that_e
             assert part in VALUES[name], f"{name}.{part}"
 
 
+def test_the_image_can_build_the_kernels_and_the_chart_leaves_their_folder_private():
+    assert re.search(r"apt-get install .*\bg\+\+", DOCKERFILES[0].read_text())
+    deployment = (CHART / "templates" / "deployment.yaml").read_text()
+    assert "fsGroup:" in deployment and "fsGroupChangePolicy: OnRootMismatch" in deployment
+
+
 @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics"])
 def test_the_charts_probe_and_metrics_paths_are_routes_of_the_server(path):
     text = "\n".join(each.read_text() for each in (CHART / "templates").iterdir())
