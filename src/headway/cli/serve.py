@@ -2,6 +2,7 @@
 
 import os
 import signal
+import threading
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -89,8 +90,9 @@ def serve(
     Example: headway serve --config headway.yaml --port 9000
     """
     # Until the reload is ready, a SIGHUP waits. It would end the process while it starts, and a
-    # supervisor takes that for an ordinary end.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    # supervisor takes that for an ordinary end. A mask would stay with the engine's process.
+    hung_up = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
     from headway.server.config.config import FILE, ServerConfig
     from headway.server.functions.target import names_a_function
     from headway.server.reload import Reload
@@ -119,11 +121,11 @@ def serve(
 
         ours = {name: each for name, each in flags.items() if name != "engine"}
         found = FunctionConfig.load_with_origins(config, ours)
-        again = Reload(partial(FunctionConfig.load, config, ours), watched)
+        again = Reload(partial(FunctionConfig.load, config, ours), watched, hung_up)
         raise typer.Exit(serve_function(model, *found, screen(), again))
     if model is not None:
         flags["models"] = [{"path": model, **({"quantize": quantize} if quantize else {})}]
     elif quantize:
         raise SettingError("--quantize needs a MODEL here; in the file it is `quantize` of a model")
-    again = Reload(partial(ServerConfig.load, config, flags), watched)
+    again = Reload(partial(ServerConfig.load, config, flags), watched, hung_up)
     raise typer.Exit(run(ServerConfig.load(config, flags), screen(), again))

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,6 +26,7 @@ class Reload(NamedTuple):
 
     load: Callable[[], ServerConfig]  # reads the file, the environment and the flags
     watched: Path | None = None  # reload when this file changes; None: only on SIGHUP
+    early: threading.Event = threading.Event()  # set if a SIGHUP came before `begin`
 
     def begin(self, config: ServerConfig, use: Use, log: Log) -> asyncio.Task[None] | None:
         """Reload on SIGHUP from now on and, if a file is watched, when it changes.
@@ -35,7 +37,8 @@ class Reload(NamedTuple):
         loop = asyncio.get_running_loop()
         reloading = Reloading(self.load, config, use, log)
         loop.add_signal_handler(signal.SIGHUP, reloading.reload)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})  # `headway serve` holds it back
+        if self.early.is_set():
+            reloading.reload()
         return loop.create_task(reloading.watch(self.watched)) if self.watched else None
 
 
