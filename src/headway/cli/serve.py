@@ -89,10 +89,7 @@ def serve(
 
     Example: headway serve --config headway.yaml --port 9000
     """
-    # Until the reload is ready, a SIGHUP waits. It would end the process while it starts, and a
-    # supervisor takes that for an ordinary end. A mask would stay with the engine's process.
-    hung_up = threading.Event()
-    signal.signal(signal.SIGHUP, lambda *_: hung_up.set())
+    hung_up = _hang_ups()
     from headway.server.config.config import FILE, ServerConfig
     from headway.server.functions.target import names_a_function
     from headway.server.reload import Reload
@@ -129,3 +126,12 @@ def serve(
         raise SettingError("--quantize needs a MODEL here; in the file it is `quantize` of a model")
     again = Reload(partial(ServerConfig.load, config, flags), watched, hung_up)
     raise typer.Exit(run(ServerConfig.load(config, flags), screen(), again))
+
+
+def _hang_ups() -> threading.Event:
+    """An event that a SIGHUP sets from now on. Until the reload is ready it would end the process,
+    and a supervisor takes that for an ordinary end. The engine's process inherits no handler, as it
+    would a mask."""
+    came = threading.Event()
+    signal.signal(signal.SIGHUP, lambda *_: came.set())
+    return came
