@@ -1,10 +1,15 @@
 """A lane keeps to the most that it may have, and that holds up no other lane."""
 
+from contextlib import contextmanager
+from unittest.mock import patch
+
 import pytest
 
 from headway.core.batch import Output, Want
 from headway.core.commands import Add
 from headway.core.lane import Lane, Share
+from headway.core.planning.candidates import FAR
+from headway.core.planning.plan import Plan
 from headway.core.policies.join import Continuous
 from headway.core.policies.policies import Policies
 from headway.core.policies.preempt import ByLane, Youngest
@@ -42,6 +47,61 @@ def test_a_lane_at_its_slot_limit_holds_up_no_other_lane():
         assert lanes["bulk"].running <= 2 and lanes["chat"].waiting == 0
         scheduler.apply([Add(ask(f"c{now}", 3, 1, lane="chat"))], now)
     assert lanes["bulk"].waiting == MANY / 2, "two end in two steps"
+
+
+@contextmanager
+def tries():
+    """Counts how often a waiting sequence is tried."""
+    with patch.object(Plan, "_try_to_join", autospec=True, side_effect=Plan._try_to_join) as tried:
+        yield tried
+
+
+def flooded(**share):
+    """Two requests of bulk run, and many wait: the lane is limited."""
+    scheduler = made(Lane("bulk", **share), Lane("chat"), slots=8)
+    scheduler.apply([Add(ask(f"b{i}", 3, 2, lane="bulk")) for i in range(MANY)], 0)
+    step(scheduler, 0)
+    assert scheduler.load(0).lanes["bulk"].running == 2
+    return scheduler
+
+
+LIMITS = [{"slots": Share(most=2)}, {"blocks": Share(most=2)}, {"step_tokens": Share(most=2)}]
+
+
+@pytest.mark.parametrize("share", LIMITS, ids=["slots", "blocks", "step_tokens"])
+def test_the_line_of_a_lane_at_its_limit_is_not_tried(share):
+    scheduler = flooded(**share)
+    scheduler.apply([Add(ask("c", 3, 2, lane="chat"))], 0)
+    with tries() as tried:
+        assert step(scheduler, 1).lanes["chat"].waiting == 0
+    assert [sequence.request.id for (_, sequence), _ in tried.call_args_list] == ["c"]
+
+
+@pytest.mark.parametrize("share", LIMITS[:2], ids=["slots", "blocks"])
+def test_the_rest_of_a_line_is_not_tried_once_its_lane_is_full(share):
+    scheduler = flooded(**share)
+    step(scheduler, 1)
+    assert scheduler.load(1).lanes["bulk"].running == 0, "both have ended"
+    scheduler.apply([Add(ask("c", 3, 2, lane="chat"))], 1)
+    with tries() as tried:
+        assert step(scheduler, 2).lanes["chat"].waiting == 0
+    names = [sequence.request.id for (_, sequence), _ in tried.call_args_list]
+    assert names == ["b2", "b3", "b4", "c"], "b4 finds the lane full"
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_of_a_line_that_lacks_blocks_of_its_lane_a_step_looks_no_further_than_far(more):
+    scheduler = made(Lane("bulk", blocks=Share(most=4)), Lane("chat"), slots=8)
+    scheduler.apply([Add(ask("a", 8, 8, lane="bulk"))], 0)
+    step(scheduler, 0)
+    adds = [Add(ask(f"b{i}", 5, 2, lane="bulk")) for i in range(FAR - 1 + more)]
+    small = Add(ask("small", 3, 1, lane="bulk"))
+    scheduler.apply([*adds, small, Add(ask("c", 3, 2, lane="chat"))], 0)
+    with tries() as tried:
+        lanes = step(scheduler, 1).lanes
+    assert tried.call_count == FAR + 1, "and c"
+    assert lanes["chat"].waiting == 0 and lanes["bulk"].waiting == FAR - 1 + 2 * more
+    assert len(scheduler.ledger.requests) == 1 - more, "small has ended"
 
 
 @pytest.mark.parametrize("preempt", [YOUNGEST, ByLane()])

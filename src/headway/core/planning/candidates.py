@@ -7,7 +7,7 @@ from itertools import chain
 from headway.core.kv.block_table import demand
 from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Line
-from headway.core.planning.lane_limits import PATIENCE, LaneLimits
+from headway.core.planning.lane_limits import FAR, PATIENCE, LaneLimits
 from headway.core.policies.join import Start
 from headway.core.policies.memory import Forecast, moves
 from headway.core.policies.policies import Policies
@@ -16,7 +16,6 @@ from headway.core.sequences.sequence import TIMED, UNTIMED, Sequence
 from headway.core.view import View
 
 MISFITS = 16  # after so many misfits, those too large for the blocks to be had are passed over
-FAR = 512  # after so many that were passed over, the step looks no further
 
 
 def in_order(
@@ -26,7 +25,7 @@ def in_order(
     lane that lacks slots or blocks of its least go before all others that wait. As many go as the
     lane lacks slots, or one for its blocks, if the lane keeps enough for it. Among them the order
     stays."""
-    ranked = policies.order.rank(view, running)
+    ranked = limits.without_closed(policies.order.rank(view, running))
     lacking = limits.lacking(view.lines) if policies.keeps_leasts else {}
     return _lacking_first(ranked, lacking, limits) if lacking else ranked
 

@@ -1,7 +1,7 @@
 """The most that each lane may have of a step, of the slots and of the blocks (LaneLimits)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Lane, Line
@@ -9,6 +9,7 @@ from headway.core.sequences.roster import Roster
 from headway.core.sequences.sequence import Sequence
 
 PATIENCE = 64  # a sequence that was overtaken this often is not overtaken again
+FAR = 512  # after so many that were passed over, a step looks no further
 
 
 class LaneLimits:
@@ -21,8 +22,9 @@ class LaneLimits:
         self._tokens: dict[str, int] = defaultdict(int)
         self._prompts: dict[str, int] = defaultdict(int)
         self._joined: dict[str, int] = defaultdict(int)
-        self._passed: list[Sequence] = []  # sequences that lack blocks of their lane
-        self._closed: set[str] = set()  # lanes whose blocks are kept for one of `_passed`
+        # By lane: sequences that lack blocks of it.
+        self._passed: dict[str, list[Sequence]] = defaultdict(list)
+        self._closed: set[str] = set()  # lanes of which no other sequence joins in this step
         self.holding: set[str] = set()  # lanes whose limits have kept a sequence from joining
 
     @property
@@ -80,6 +82,26 @@ class LaneLimits:
             self._tokens[lane.name] += take
             self._prompts[lane.name] += take if sequence.pending > 1 else 0
 
+    def open(self, lines: tuple[Line, ...]) -> tuple[Line, ...]:
+        """The lines of which a sequence may join in this step. The line of a lane at its limit is
+        neither ranked nor tried: it may be long, and every step would take longer for it."""
+        if not self._limited:
+            return lines
+        self._closed.update([line.lane.name for line in lines if self._is_full(line)])
+        self.holding.update([line.lane.name for line in lines if line and self._is_closed(line)])
+        return tuple([line for line in lines if not self._is_closed(line)])
+
+    def without_closed(self, ranked: Iterator[Sequence]) -> Iterator[Sequence]:
+        """Leave out the waiting sequences of lanes that are closed when their turn comes."""
+        if not self._limited:
+            return ranked
+        closed, running = self._closed, self.roster.running
+        return (s for s in ranked if s.request.lane not in closed or s.number in running)
+
+    def any_open(self, lines: Iterable[Line]) -> bool:
+        """Whether a sequence waits in a lane that is not closed."""
+        return any(line and not self._is_closed(line) for line in lines)
+
     def may_join(self, sequence: Sequence, *, whole: bool) -> bool:
         """Whether the sequence's lane has slots and blocks left for it. whole: for all its tokens
         to come. If it lacks blocks, others of the lane overtake it, but not for ever (PATIENCE).
@@ -87,20 +109,33 @@ class LaneLimits:
         lane = self._limit_of(sequence)
         if lane is None:
             return True
-        line = self.roster.lines[lane.name]
-        runs = line.running + self._joined[lane.name]
-        if runs >= line.most_running or lane.name in self._closed:
-            self.holding.add(lane.name)
+        if lane.name in self._closed or self._is_full(self.roster.lines[lane.name]):
+            self._close(lane)
             return False
         need = self.pool.blocks_for(sequence.limit if whole else len(sequence.tokens))
         held = self.pool.blocks_of_lane[lane.name]
         if held + need <= lane.blocks.most or not held:  # alone it may: the limit was higher once
             return True
         self.holding.add(lane.name)
-        self._passed.append(sequence)
-        if sequence.overtaken >= PATIENCE:
-            self._closed.add(lane.name)
+        passed = self._passed[lane.name]
+        passed.append(sequence)
+        if sequence.overtaken >= PATIENCE or len(passed) >= FAR:
+            self._close(lane)
         return False
+
+    def _is_full(self, line: Line) -> bool:
+        """Whether the lane has no slot left, or no block."""
+        lane = line.lane
+        if line.running + self._joined[lane.name] >= line.most_running:
+            return True
+        return self.pool.blocks_of_lane[lane.name] >= lane.blocks.most
+
+    def _is_closed(self, line: Line) -> bool:
+        return line.lane.name in self._closed
+
+    def _close(self, lane: Lane) -> None:
+        self._closed.add(lane.name)
+        self.holding.add(lane.name)
 
     def may_grow(self, sequence: Sequence, blocks: int) -> bool:
         """Whether the lane may hold so many more blocks. A sequence that runs alone in its lane may
@@ -112,10 +147,9 @@ class LaneLimits:
 
     def join(self, sequence: Sequence) -> None:
         """Count a sequence that joins; the roster counts it only at the end of the step."""
-        lane = sequence.request.lane
         self.keep_slot(sequence)
-        for passed in self._passed:
-            passed.overtaken += passed.request.lane == lane
+        for passed in self._passed.get(sequence.request.lane, ()):
+            passed.overtaken += 1
 
     def keep_slot(self, sequence: Sequence) -> None:
         """Count a slot of the lane that the sequence takes or that is kept for it."""

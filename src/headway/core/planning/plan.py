@@ -104,7 +104,7 @@ class Plan:
 
     def _candidates(self, others: list[Sequence]) -> Iterator[Sequence]:
         """Rank these running sequences and, if any may join, the waiting; `start.first` lead."""
-        view = self.view if self.joins else self.view._replace(lines=())
+        view = self.view._replace(lines=self.limits.open(self.view.lines) if self.joins else ())
         ranked = named_first(in_order(self.policies, view, others, self.limits), self.start)
         if not self._victims.across:
             return ranked
@@ -247,7 +247,7 @@ class Plan:
         if sequence.awaits_leader and not self.start.exclusive:
             return self._refuse(sequence, Rule.PREFIX, more=True)
         if not self.limits.may_join(sequence, whole=self.start.exclusive):
-            return True  # other lanes are not held back by the limits of this one
+            return self.limits.any_open(self.view.lines)  # of which others hold nobody back
         if not self.start.exclusive and self._awaits_prefix(sequence):
             return (self.places > 0 or self._victims.across) and not self._prefixes.is_full
         has_slot = self.places > 0 or self._victims.may_give_to(sequence)
