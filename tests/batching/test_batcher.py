@@ -476,6 +476,31 @@ def test_a_missed_deadline_is_raised_while_a_generator_hangs():
         assert first.result(30) == [1]
 
 
+def test_a_missed_deadline_is_raised_while_a_generators_cleanup_hangs():
+    closing, end = threading.Event(), threading.Event()
+
+    def function(items):
+        try:
+            while True:
+                yield items
+        finally:
+            closing.set()
+            assert end.wait(60)
+
+    with headway.Batcher(function) as batcher, ThreadPoolExecutor() as pool:
+        left = batcher.stream("leaves")
+        assert next(left) == "leaves"
+        left.close()
+        assert closing.wait(30)
+        late = [pool.submit(list, batcher.stream(item, deadline=0.1)) for item in range(2)]
+        try:
+            for each in late:
+                with pytest.raises(DeadlineError, match="the item's deadline was over"):
+                    each.result(30)
+        finally:
+            end.set()
+
+
 def test_a_cancelled_item_is_not_called(held):
     rows = []
     batcher = headway.Batcher(held, size=4, rows=lambda steps, items: rows.extend(items))

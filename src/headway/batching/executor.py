@@ -62,6 +62,8 @@ class FunctionExecutor(Executor):
         self._stream: Iterator[Sequence[Any]] = iter(())
         self._closed = False
         self._streaming = set[Item]()  # of the generator's call: those that have not ended
+        self._ending: Future[None] = Future()  # of the latest generator whose items have all ended
+        self._ending.set_result(None)
         # By sequence: the place in the streaming call, and the item.
         self._places: dict[int, tuple[int, Item]] = {}
 
@@ -74,14 +76,14 @@ class FunctionExecutor(Executor):
             if begins:
                 self._streaming = set(items)
         self._begun(items)
-        begins_now = not self._outputs
+        begins_now = not self._outputs and self._ending.done()
         started = Lock()
         started.acquire()
         output = self._thread.submit(self._compute, batch, begins, items, started)
         self._outputs[batch.step] = output
         output.add_done_callback(lambda _: self._tell())
-        # Wait for the function's thread to start. Otherwise the engine would keep the GIL and tell
-        # callers first.
+        # Wait for the function's thread to start, if it is free. Otherwise the engine would keep the
+        # GIL and tell callers first.
         if begins_now:
             started.acquire()
         return batch.step
@@ -130,7 +132,7 @@ class FunctionExecutor(Executor):
         if item in self._streaming:
             self._streaming.remove(item)
             if not self._streaming:
-                self._thread.submit(self._close_stream)
+                self._ending = self._thread.submit(self._close_stream)
 
     def close(self) -> None:
         if not self._closed:
