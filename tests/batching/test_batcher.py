@@ -417,16 +417,25 @@ def test_an_unknown_lane_is_refused():
         batcher.submit(1, lane="x")
 
 
-def test_items_of_two_lanes_are_called_in_separate_full_calls(held):
-    lanes = {"offline": None, "chat": 5.0}
-    with headway.Batcher(held, size=2, lanes=lanes) as batcher:
+@pytest.mark.parametrize(
+    "lanes",
+    [
+        {"offline": None, "chat": 600.0},
+        {"offline": 900.0, "chat": 600.0},
+        {"offline": Lane("offline", priority=1), "chat": Lane("chat")},
+    ],
+)
+def test_the_lane_with_the_earlier_deadline_or_the_lower_priority_is_called_first(held, lanes):
+    # With buckets, a call is decided once the one before it has ended: here, when all items wait.
+    bucketed = {"cost": lambda item: 1, "buckets": (1,)}
+    with headway.Batcher(held, size=2, lanes=lanes, **bucketed) as batcher:
         batcher.submit(0)
         assert held.began.acquire(timeout=30)
         futures = [batcher.submit(item, lane="offline") for item in (1, 2)]
         futures += [batcher.submit(item, lane="chat") for item in (3, 4)]
         held.free()
         assert [future.result(30) for future in futures] == [1, 2, 3, 4]
-    assert sorted(map(sorted, held.calls[1:])) == [[1, 2], [3, 4]]
+    assert held.calls == [[0], [3, 4], [1, 2]]
 
 
 def test_an_item_that_waits_past_its_deadline_is_dropped(held):

@@ -82,8 +82,8 @@ class FunctionExecutor(Executor):
         output = self._thread.submit(self._compute, batch, begins, items, started)
         self._outputs[batch.step] = output
         output.add_done_callback(lambda _: self._tell())
-        # Wait for the function's thread to start, if it is free. Otherwise the engine would keep the
-        # GIL and tell callers first.
+        # Wait for the function's thread to start, if it is free. Otherwise the engine would keep
+        # the GIL and tell callers first.
         if begins_now:
             started.acquire()
         return batch.step
