@@ -43,7 +43,7 @@ class BatchSettings:
     processes: int = 0  # how many share each call; 0: it runs in a thread of this process
 
     def __post_init__(self) -> None:
-        for name in ("size", "processes"):
+        for name in ("size", "processes", "max_waiting"):
             object.__setattr__(self, name, _whole(name, getattr(self, name)))
         if self.size > MOST:
             raise SettingError(f"size is {MOST:,} at most, not {self.size:,}")
@@ -53,7 +53,7 @@ class BatchSettings:
             raise SettingError(f"{self.processes} processes cannot call anything")
         if self.max_cost < 0:
             raise SettingError(f"max_cost must be 0 or more, not {self.max_cost}")
-        if not self.max_waiting >= 1:  # nor nan
+        if self.max_waiting < 1:
             raise SettingError(f"max_waiting must be 1 or more, not {self.max_waiting}")
         if (self.buckets or self.max_cost) and self.cost is None:
             raise SettingError("buckets and max_cost need `cost`: what does an item cost?")
