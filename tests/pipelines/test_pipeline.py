@@ -216,6 +216,40 @@ def test_closing_a_pipeline_waits_for_its_workflows(held):
     assert [future.result(30) for future in futures] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("ask", ["call", "map", "stream", "acall", "astream", "close"])
+def test_a_stage_or_callback_cannot_wait_for_its_own_pipeline(ask):
+    def asks():
+        match ask:
+            case "close":
+                made.close()
+            case "acall":
+                asyncio.run(made.acall(0))
+            case "astream":
+                asyncio.run(anext(made.astream(0)))
+            case "call":
+                made.call(0)
+            case _:
+                next(getattr(made, ask)([0]))
+
+    def inner(items):
+        assert goes_on.wait(30)
+        with pytest.raises(SettingError, match="cannot wait for its own batcher: submit does not"):
+            asks()
+        return items
+
+    def told(future):
+        inner([])
+        heard.append(future.result())
+
+    heard, goes_on = [], threading.Event()
+    with Pipeline(stage(same) >> inner) as made:
+        future = made.submit(1)
+        future.add_done_callback(told)
+        goes_on.set()
+        assert future.result(30) == 1
+    assert heard == [1]
+
+
 def test_a_rows_callback_that_raises_does_not_lose_an_answer(caplog):
     def broken(row):
         raise RuntimeError("no")

@@ -68,8 +68,7 @@ class Batcher(Chainable):
         self.settings = made_settings(settings)
         self.name = getattr(function, "__qualname__", type(function).__name__)
         self._items: dict[str, Item] = {}
-        self._numbers = count(1)
-        self._deliveries, self._waiting = Deliveries(), Waiting()
+        self._numbers, self._deliveries, self._waiting = count(1), Deliveries(), Waiting()
         self.streams = is_stream(function)  # whether it yields pieces
         self._lane = next(iter(self.settings.lanes))
         scheduler = Scheduler(self.settings.for_engine(streams=self.streams))
@@ -207,8 +206,7 @@ class Batcher(Chainable):
         self._deliveries.send()
 
     def _end(self, id: str, news: News) -> None:
-        item = self._items.pop(id, None)
-        if item is None:  # its `offer` has failed meanwhile
+        if (item := self._items.pop(id, None)) is None:  # its `offer` has failed meanwhile
             return
         item.dropped = True
         self._waiting.leave([item])
@@ -239,8 +237,7 @@ class Batcher(Chainable):
 
         Their sinks get the results. Raises RefusedError, PromptError, EngineDownError.
         """
-        lane, now = self.lane_of(lane), self._engine.clock.now()
-        cost_of = self.settings.cost_of
+        lane, now, cost_of = self.lane_of(lane), self._engine.clock.now(), self.settings.cost_of
         items = [Item(each[0], lane, each.sink, each.account, cost_of(each[0])) for each in offers]
         self._waiting.enter(items, self._engine.load, now)
         try:
@@ -279,9 +276,14 @@ class Batcher(Chainable):
             planned=offer.planned,
         )
 
-    def _check_kind(self, *, streams: bool, waits: bool = True) -> None:
-        if waits and (self._engine.is_own_thread or self._executor.is_own_thread):
+    def check_thread(self) -> None:
+        """Raise SettingError in the thread of the function or the engine: nobody answers there."""
+        if self._engine.is_own_thread or self._executor.is_own_thread:
             raise SettingError(f"{self.name} cannot wait for its own batcher: submit does not wait")
+
+    def _check_kind(self, *, streams: bool, waits: bool = True) -> None:
+        if waits:
+            self.check_thread()
         if streams != self.streams:
             what = "yields pieces: use stream or astream" if self.streams else "yields no pieces"
             raise SettingError(f"{self.name} {what}")

@@ -29,7 +29,7 @@ from headway.pipelines.building import gives_pieces, live_places, streams
 from headway.pipelines.course import Course
 from headway.pipelines.graph import Program
 from headway.pipelines.learned import learned_plan
-from headway.pipelines.ports import Ears
+from headway.pipelines.ports import BatcherPort, Ears
 from headway.pipelines.row import WorkflowRow
 from headway.pipelines.simulated.plan import Plan
 from headway.pipelines.split import Learned, Splitting
@@ -82,6 +82,7 @@ class Pipeline:
     def close(self) -> None:
         """Let all workflows end, then close the batchers that the pipeline made. Batchers and LLMs
         that it was given stay open."""
+        self._check_thread()
         with self._changed:
             self._closed = True
             self._changed.wait_for(lambda: not self._course.open)
@@ -103,10 +104,12 @@ class Pipeline:
 
     def call(self, item: Any, *, deadline: float | None = None) -> Any:
         """The item's result. Raises its error."""
+        self._check_thread()
         return self.submit(item, deadline=deadline).result()
 
     async def acall(self, item: Any, *, deadline: float | None = None) -> Any:
         """As `call`, for asyncio. Cancelling the task ends the workflow."""
+        self._check_thread()
         sink = LoopSink()
         workflow = self._begin(item, sink, deadline)
         try:
@@ -117,6 +120,7 @@ class Pipeline:
     def map(self, items: Iterable[Any]) -> Iterator[Any]:
         """The results of any number of items, in their order. No more items run at once than the
         stages have places for. Raises the first error, and cancels the items behind it."""
+        self._check_thread()
         return mapped(self.submit, items)
 
     def stream(self, item: Any, *, deadline: float | None = None) -> Iterator[Any]:
@@ -125,6 +129,7 @@ class Pipeline:
         A last stage that is a generator function yields its pieces, and an LLM yields Deltas. Any
         other last stage yields one piece, its result.
         """
+        self._check_thread()
         sink = QueueSink()
         workflow = self._begin(item, sink, deadline, pieces=True)
         try:
@@ -137,6 +142,7 @@ class Pipeline:
 
     async def astream(self, item: Any, *, deadline: float | None = None) -> AsyncIterator[Any]:
         """As `stream`, for asyncio."""
+        self._check_thread()
         sink = LoopQueueSink()
         workflow = self._begin(item, sink, deadline, pieces=True)
         try:
@@ -174,6 +180,12 @@ class Pipeline:
             self._course.begin(workflow, item, now)
         self._deliver()
         return workflow
+
+    def _check_thread(self) -> None:
+        """Raise SettingError in a thread of a stage, which does nothing while it waits."""
+        for place in self._course.places:
+            if isinstance(place.port, BatcherPort):
+                place.port.batcher.check_thread()
 
     def _cancel(self, workflow: Workflow) -> None:
         if not workflow.finish:
