@@ -178,6 +178,18 @@ def test_the_open_time_of_a_dead_server_becomes_unrecorded(where, database):
     assert problems(where) == []
 
 
+def test_a_dead_server_whose_pid_another_program_has_is_closed_once_its_lease_is_over(
+    where, database
+):
+    store = LedgerStore(database)
+    run = Run(store, pid=4)
+    run.write(run.flush(100, 50, [10]))  # its lease is a minute
+    assert store.close_dead(False, "here", {4: True}, run.until + MINUTE) == 0
+    assert store.close_dead(False, "here", {4: True}, run.until + 2 * MINUTE, ["w"]) == 0, "its own"
+    assert store.close_dead(False, "here", {4: True}, run.until + 2 * MINUTE) == 1
+    assert accounts(database)["unrecorded"] == 2 * MINUTE + 40 and problems(where) == []
+
+
 def test_time_begins_once_an_engine_is_ready(where, database):
     store = LedgerStore(database)
     run = Run(store, pid=4)

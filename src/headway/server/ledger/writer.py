@@ -138,11 +138,12 @@ class LedgerWriter:
         registered = any(each._registered for each in self._siblings)
         running[mine] = registered  # not registered: the pid is that of an earlier process
         alone = self._alone and not registered
-        if closed := self._store.close_dead(alone, host, running, now):
+        own = [each._writer.id for each in self._siblings]
+        if closed := self._store.close_dead(alone, host, running, now, own):
             self._log.warning("ledger: intervals closed as unrecorded", servers=closed)
         if self._spend.caps_money:
             day = clock.day()
-            others = self._store.spend_of(day, without=[each._writer.id for each in self._siblings])
+            others = self._store.spend_of(day, without=own)
             self._spend.refresh(day, {(key.key, key.lane): m for key, m in others.items()})
         self._look_at = clock.now() + LOOK
 

@@ -143,19 +143,27 @@ class LedgerStore:
 
     # -- dead writers
 
-    def close_dead(self, alone: bool, host: str, running: Mapping[int, bool], now: int) -> int:
+    def close_dead(
+        self,
+        alone: bool,
+        host: str,
+        running: Mapping[int, bool],
+        now: int,
+        without: Collection[str] = (),
+    ) -> int:
         """Close the intervals of writers that died without closing them. Returns how many.
 
         alone: no other server uses this store. running: whether a process of this host runs, by
-        pid. now: Unix nanoseconds. The time since the writer's last flush, and the shares of
-        requests that never ended, become `unrecorded`.
+        pid; it may be another program that has the pid by now, so a lease that is over counts, too.
+        now: Unix nanoseconds. without: the caller's own writers. The time since the writer's last
+        flush, and the shares of requests that never ended, become `unrecorded`.
         """
-        closed = 0
+        closed, others = 0, WRITERS.c.id.not_in(without)
         with self._database.begin() as connection:
-            open = select(WRITERS).where(~WRITERS.c.closed).with_for_update()
+            open = select(WRITERS).where(~WRITERS.c.closed, others).with_for_update()
             for row in connection.execute(open).all():
                 gone = row.host == host and not running.get(row.pid, False)
-                if alone or gone or (row.host != host and row.alive_until < now):
+                if alone or gone or row.alive_until < now:
                     self._close(connection, row, now)
                     closed += 1
         return closed
