@@ -260,6 +260,21 @@ def test_a_key_never_spends_more_than_its_cap(asked, cap, others):
     assert {day for day, _, _ in control._charged} <= {7}
 
 
+def test_a_request_that_is_let_in_while_other_servers_totals_come_counts():
+    """They come in the ledger's thread."""
+    prices = PriceSettings(per_million_prompt=1e6)
+    key = KeySettings(name="ci", sha256=digest("ci").hex(), caps={"money_per_day": 10})
+    control, tenant = SpendControl([key], prices, lambda: 5), key.to_tenant(["a", "b"], "a")
+
+    class Totals(dict):
+        def __iter__(self):
+            control.reserve("1", tenant, "b", (3, 0))
+            return super().__iter__()
+
+    control.refresh(5, Totals({("ci", "a"): BILLION}))
+    assert float(control.headers(tenant, "a")[HEADER]) == 10 - 3 - 1
+
+
 def test_a_key_without_caps_is_not_limited():
     control = SpendControl((), PriceSettings(), lambda: 1, refuses_when_away=True)
     tenant = KeySettings(name="x", sha256=digest("x").hex()).to_tenant(["a"], "a")

@@ -49,7 +49,8 @@ class SpendControl:
         self._seen = 0  # the day on which old totals were last dropped
         self._charged, self._reserved = Counter[Place](), Counter[Place]()
         self._lanes: frozenset[str] = frozenset()  # with anything reserved or charged
-        self._others: tuple[int, Mapping[Place, int]] = (0, {})  # a day, and other servers' totals
+        # A day, other servers' totals on it, and their lanes; replaced as a whole by `refresh`.
+        self._others: tuple[int, Mapping[Place, int], frozenset[str]] = (0, {}, frozenset())
         self.is_away: Callable[[], bool] = lambda: False  # the ledger cannot be written now
 
     def replace(self, keys: Sequence[KeySettings]) -> None:
@@ -63,8 +64,8 @@ class SpendControl:
 
     def refresh(self, day: int, others: Mapping[tuple[str, str], int]) -> None:
         """Set what other servers have charged on this day, by key and lane."""
-        self._others = day, {(day, *place): money for place, money in others.items()}
-        self._lanes |= {lane for _, lane in others}
+        totals = {(day, *place): money for place, money in others.items()}
+        self._others = day, totals, frozenset([lane for _, lane in others])
 
     # -- before the prompt is tokenized
 
@@ -144,8 +145,8 @@ class SpendControl:
 
     def _spent(self, day: int, key: str, lane: str | None) -> int:
         """What is charged and reserved, other servers' charges included. lane: None for all."""
-        known, others = self._others
-        lanes = self._lanes if lane is None else (lane,)
+        known, others, theirs = self._others
+        lanes = self._lanes | theirs if lane is None else (lane,)
         found = 0
         for totals in (self._charged, self._reserved, others if known == day else {}):
             found += sum([totals.get((day, key, each), 0) for each in lanes])
