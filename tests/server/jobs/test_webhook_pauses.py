@@ -1,11 +1,23 @@
 """A webhook's endpoint may ask for a longer pause, as a number of seconds or as a date."""
 
+import time
+
 import pytest
 from httpx2 import Response
 
 from headway.server.jobs.webhooks import PAUSES, _retry_after, again
 
 NOW = 1_445_412_480  # Wed, 21 Oct 2015 07:28:00 GMT
+
+
+@pytest.fixture
+def in_tokyo():
+    """The machine's time zone is Japan's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "Asia/Tokyo")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.mark.parametrize(
@@ -23,10 +35,11 @@ NOW = 1_445_412_480  # Wed, 21 Oct 2015 07:28:00 GMT
         ("Wed, 21 Oct 2015 07:00:00 GMT", 0),
         ("Fri, 31 Dec 9999 23:59:59 GMT", PAUSES[-1]),
         ("Wed, 21 Oct 99999 07:29:30 GMT", 0),
+        ("Wed Oct 21 07:29:30 2015", 90),  # a form of HTTP's first years; it is in UTC, too
         ("tomorrow", 0),
     ],
 )
-def test_retry_after_is_read_as_seconds_or_as_a_date(value, seconds):
+def test_retry_after_is_read_as_seconds_or_as_a_date(value, seconds, in_tokyo):
     answer = Response(503, headers=[(b"retry-after", value.encode())])
     assert _retry_after(answer, NOW) == seconds
 

@@ -11,6 +11,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -192,7 +193,8 @@ def _retry_after(answer: Response, now: int) -> int:
         asked = int(value[:9])
     else:
         try:
-            asked = round(parsedate_to_datetime(value).timestamp()) - now
+            date = parsedate_to_datetime(value)  # one without a zone is in UTC (RFC 9110)
+            asked = round((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()) - now
         except (ValueError, OverflowError):
             return 0
     return max(0, min(asked, PAUSES[-1]))
