@@ -15,13 +15,14 @@ from standardwebhooks import Webhook
 
 from headway.server import clock
 from headway.server.config.config import ServerConfig
-from headway.server.config.sections.jobs import new_secret
+from headway.server.config.sections.jobs import WebhookSettings, new_secret
 from headway.server.config.sections.keys import digest
 from headway.server.jobs import keeper, runner, webhooks
 from headway.server.jobs.metrics import JobMetrics
 from headway.server.jobs.store import JobStore
 from headway.store.database import Database, StoreError
-from headway.store.deliveries import Delivery, add_deliveries, delivery_id
+from headway.store.deliveries import Deliveries, Delivery, add_deliveries, delivery_id
+from headway.store.endings import Endings
 from headway.store.items.items import Items, NewItem, add_item
 from headway.store.items.taking import MOST_ATTEMPTS
 from headway.store.jobs import IN_PROGRESS, Job, Jobs
@@ -594,6 +595,30 @@ def test_a_webhook_to_an_unknown_endpoint_is_given_up_only_by_a_lone_server(is_a
     delivery = Delivery("evt_1", "job_1", "job.completed", "https://x", "{}", attempts=1)
     ends = asyncio.run(sender._attempt(None, delivery))
     assert (ends.due_at is None) == is_alone
+
+
+def test_a_callback_is_told_whichever_server_ends_the_job(tmp_path):
+    """The server that accepted it has its endpoint; the one that ends the job may not."""
+    now, place = clock.unix(), "https://hooks.example.com/mine/1"
+    about = {"window": 60, "created_at": now, "expires_at": now + 60, "callback": place}
+    store = Database(str(tmp_path / "jobs.db"))
+    jobs, endings = Jobs(store), Endings(store, webhooks.Endpoints([]).announce, lambda: now, 60)
+    job = jobs.add(Job(f"batch_{32 * '0'}", "", "", True, CHAT, **about))
+    jobs.cancel(job.id, now)
+    assert endings.end_some(job)
+    [delivery] = Deliveries(store).of_job(job.id)
+    assert (delivery.url, delivery.event, delivery.due_at) == (place, "batch.cancelled", now)
+    store.close()
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_a_webhook_for_an_event_that_its_endpoint_does_not_take_is_not_sent(is_alone):
+    wanted = WebhookSettings(url="https://x/*", secret=SECRET, events=("job.failed",))
+    store = SimpleNamespace(is_alone=is_alone)
+    sender = webhooks.WebhookSender(store, webhooks.Endpoints([wanted]), None, None)
+    delivery = Delivery("evt_1", "job_1", "job.completed", "https://x/1", "{}", attempts=1)
+    ends = asyncio.run(sender._attempt(None, delivery))
+    assert (ends.due_at is None) == is_alone and "does not have it" in ends.problem
 
 
 def test_each_webhook_is_signed_with_the_secret_of_its_endpoint(tmp_path):

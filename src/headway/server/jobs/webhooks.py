@@ -52,7 +52,8 @@ class Endpoints:
         event = f"{'batch' if job.is_batch else 'job'}.{job.status}"
         takers = [each for each in self._settings if each.takes(event)]
         urls = [each.url for each in takers if not each.is_chosen]
-        if job.callback and self.of(job.callback, event) in takers:
+        # Without it here, another server that shares the store has accepted it, and can send it.
+        if job.callback and self.of(job.callback, event) in (None, *takers):
             urls.append(job.callback)
         bodies = []
         for url in urls:
@@ -138,7 +139,8 @@ class WebhookSender:
     async def _attempt(self, client: AsyncClient, delivery: Delivery) -> Delivery:
         """Make one attempt, and return the delivery as it is afterwards."""
         endpoint, now = self._endpoints.of(delivery.url, delivery.event), clock.unix()
-        if endpoint is None:  # another server that shares the store may have it
+        if endpoint is None or not endpoint.takes(delivery.event):
+            # Another server that shares the store may have it.
             due = None if self._store.is_alone else again(delivery.attempts, now)
             return replace(delivery, due_at=due, problem="jobs.webhooks does not have it")
         body = delivery.body.encode()
