@@ -389,6 +389,14 @@ def test_arrivals_within_one_tick_of_a_coarse_clock_are_spread(tmp_path):
         ),
         ("1: {trace: chat.csv}\n'1': {trace: chat.csv}", "'1' is there twice"),
         ("a: {trace: chat.csv, rate: 1, rate: 2}", "'rate' is there twice"),
+        ("a: {trace: chat.csv, rate: 1, weight: 2}", "a: say either a rate or a weight"),
+        ("a: {trace: chat.csv, rate: 0}", "a: a rate is more than 0; weight: 0 is for no requ"),
+        ("a: {trace: chat.csv, prompt: 9}", "a: prompt is for arrivals: a trace has its own"),
+        ("a: {trace: chat.csv, answer: 9}", "a: answer is for arrivals: a trace has its own"),
+        (
+            "a: {arrivals: poisson, prompt: 9, answer: 3, token_scale: 2}",
+            "a: token_scale is for a trace",
+        ),
     ],
 )
 def test_an_invalid_lane_is_refused_with_its_place_in_the_file(lanes, text, said):

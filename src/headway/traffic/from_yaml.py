@@ -85,8 +85,7 @@ def endpoint_of(
     """
     where = f"{path.name}: {name}"
     known(fields, KEYS, where)
-    if ("trace" in fields) == ("arrivals" in fields):
-        raise SettingError(f"{where}: say either a trace or arrivals")
+    _check_together(fields, where)
     source: RecordedTrace | ArrivalProcess
     if "trace" in fields:
         scale = number(fields.get("token_scale", default[1]), f"{where}: token_scale")
@@ -107,10 +106,30 @@ def endpoint_of(
         Endpoint(name, serves, description, priority, fixed=fixed, place=place, **times),
         source,
         number(fields.get("weight", 1.0), f"{where}: weight"),
-        number(fields.get("rate", 0.0), f"{where}: rate"),
+        _rate(fields, where),
         Window() if window is None else read_window(window, f"{where}: window"),
         read_tenants(fields.get("tenants", {}), f"{where}: tenants"),
     )
+
+
+def _check_together(fields: Mapping[str, Any], where: str) -> None:
+    """Raise SettingError for a key beside another that would leave it without effect."""
+    if ("trace" in fields) == ("arrivals" in fields):
+        raise SettingError(f"{where}: say either a trace or arrivals")
+    if "rate" in fields and "weight" in fields:
+        raise SettingError(f"{where}: say either a rate or a weight")
+    for key in ("prompt", "answer") if "trace" in fields else ("token_scale",):
+        if key in fields:
+            why = "arrivals: a trace has its own lengths" if "trace" in fields else "a trace"
+            raise SettingError(f"{where}: {key} is for {why}")
+
+
+def _rate(fields: Mapping[str, Any], where: str) -> float:
+    if "rate" not in fields:
+        return 0.0
+    if not (rate := number(fields["rate"], f"{where}: rate")):
+        raise SettingError(f"{where}: a rate is more than 0; weight: 0 is for no requests")
+    return rate
 
 
 def _budget(limits: Mapping[str, Any], where: str) -> tuple[dict[str, float], Budget]:
