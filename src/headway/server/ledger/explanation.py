@@ -14,7 +14,7 @@ WORDS = {
     "door": "refused, or ended, before it was in a lane",
     "body": "its body was being read",
     "tokenizing": "it was checked and tokenized",
-    "inbox": "on its way to the engine, which was computing a step",
+    "inbox": "on its way to the engine, which takes it in between two steps",
     "queue.next_step": "waited: a step was being computed, and none had been decided since",
     "queue.slots": "waited: all slots were taken",
     "queue.blocks": "waited: not enough KV blocks were free",
