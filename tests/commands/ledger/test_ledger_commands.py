@@ -75,6 +75,25 @@ def test_explain_refuses_an_answer_that_no_headway_server_gives(said, why):
         thread.join()
 
 
+def test_explain_says_of_a_call_that_runs_what_it_was_promised():
+    about = {"id": "cmpl-1", "object": "request.explanation", "status": "running", "lane": "chat"}
+    about |= {"model": "m", "operation": "chat", "age_ms": 800.0}
+    body = json.dumps(about | {"promised_ms": {"first": 120.5, "done": 3400.0}}).encode()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer():
+            with listening.accept()[0] as connection:
+                connection.recv(9_999)
+                connection.sendall(b"HTTP/1.0 200 OK\r\n\r\n" + body)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        text = run("explain", "cmpl-1", "--url", url).stdout
+        thread.join()
+    assert "running for 800 ms; promised (ms): first 120.5, done 3400\n" in text
+
+
 @pytest.mark.parametrize("url", ["http://127.0.0.1:80x", "nonsense", "http://127.0.0.1:1 "])
 def test_explain_refuses_a_url_that_is_invalid(url):
     with pytest.raises(SettingError, match="cannot be asked: "):
@@ -95,10 +114,24 @@ def test_spend_shows_the_requests_outcomes_and_costs_of_each_group(ledger):
     assert accounts["requests"] > 0 and accounts["open"] == 0
     text = run("ledger", "spend", "--ledger", where, "--by", "lane", "--label", "accepted").stdout
     assert "accepted" in text and "standard" in text and "idle" in text
+    assert "no price per hour" not in text
     assert max(map(len, text.splitlines())) <= 80
     (row,) = [line for line in text.splitlines() if "standard" in line]
     cells = [cell.strip() for cell in row.split("│")]
     assert cells[1:5] == ["standard", "6", "6", "1"], "a workflow counts once"
+
+
+def test_a_ledger_without_a_price_per_hour_says_so_where_costs_would_be(tmp_path):
+    where = str(tmp_path / "ledger.db")
+    config = ServerConfig(ledger={"url": where, "flush": "50ms"})
+    with serving(config, fake) as (url, front):
+        said = {"x-request-id": "mine"}
+        body = {"prompt": "def f(", "max_tokens": 2, "ignore_eos": True}
+        httpx2.post(f"{url}/v1/completions", json=body, headers=said)
+        until(lambda: front.ledger.writers[0].written == 1)
+    text = " ".join(run("ledger", "spend", "--ledger", where).stdout.split())
+    assert "because no price per hour was set: prices.per_hour" in text
+    assert "cost: device no price per hour (" in run("explain", "mine", "--ledger", where).stdout
 
 
 @pytest.fixture

@@ -73,7 +73,8 @@ def _show(found: dict[str, Any], console: Console) -> None:
     about = [found["id"], f"lane {found['lane'] or '-'}", found["model"], found["operation"]]
     console.print(" ".join([each for each in about if each]), highlight=False)
     if found["status"] != "ended":
-        told = found["promised_ms"] or "nothing"
+        promised = [f"{name} {ms:g}" for name, ms in found["promised_ms"].items()]
+        told = ", ".join(promised) or "nothing"
         said = f"{found['status']} for {found['age_ms']:g} ms; promised (ms): {told}"
         return console.print(said, highlight=False)
     for choice in found["choices"]:
@@ -105,12 +106,14 @@ def _lines(choice: dict[str, Any], code: str | None) -> list[str]:
         ends += f", preempted {choice['preemptions']} times"
     ran = [f"{e['lane']} {e['rows']} rows ({e['tokens']} tokens)" for e in choice["ran_before"]]
     first, end = promised["first"], promised["end"]
+    is_unpriced = choice["device_ns"] and not cost["device"]
+    device = "no price per hour" if is_unpriced else money_text(cost["device"])
     kept = "nothing" if end is None else f"first token in {first} ms, end within {end} ms"
     return [
         ends,
         f"ran while it waited: {', '.join(ran) or 'nothing'}",
         f"promised: {kept}",
         "tokens: " + ", ".join([f"{count} {name}" for name, count in tokens.items()]),
-        f"cost: device {money_text(cost['device'])} ({duration(choice['device_ns'])}), "
+        f"cost: device {device} ({duration(choice['device_ns'])}), "
         f"charged {money_text(cost['charged'])}",
     ]

@@ -11,6 +11,10 @@ from headway.errors import SettingError
 
 GROUPS = ("lane", "tenant", "version", "prompt_version", "key", "model")
 ACCOUNTS = ("requests", "waste", "idle", "open", "unrecorded")
+UNPRICED = (
+    "Device time has cost nothing, because no price per hour was set: prices.per_hour of "
+    "headway.yaml, for the requests to come."
+)
 NONE = "-"  # for a cost per unit if there are no units
 
 
@@ -50,6 +54,8 @@ def run_spend(where: str, by: str, label: str, as_json: bool, console: Console) 
         return 0
     console.print(_spend_table(rows, by, label))
     console.print(_account_table(accounts, sum(row.good for row in rows)))
+    if any(each.nanoseconds for each in accounts) and not any(each.cost for each in accounts):
+        console.print(UNPRICED)
     return 0
 
 
