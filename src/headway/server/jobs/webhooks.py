@@ -8,10 +8,10 @@ import hmac
 import json
 import random
 from base64 import b64decode, b64encode
+from calendar import timegm
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC
 from email.utils import parsedate_to_datetime
 from hashlib import sha256
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -196,8 +196,8 @@ def _retry_after(answer: Response, now: int) -> int:
         asked = int(value[:9])
     else:
         try:
-            date = parsedate_to_datetime(value)  # one without a zone is in UTC (RFC 9110)
-            asked = round((date if date.tzinfo else date.replace(tzinfo=UTC)).timestamp()) - now
+            # A date without a zone is in UTC (RFC 9110), and utctimetuple takes it so.
+            asked = timegm(parsedate_to_datetime(value).utctimetuple()) - now
         except (ValueError, OverflowError):
             return 0
     return max(0, min(asked, PAUSES[-1]))
