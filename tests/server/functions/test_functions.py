@@ -212,6 +212,18 @@ def test_arrays_may_be_json_msgpack_or_npy_and_unsafe_ones_are_refused():
         assert answer.status_code == 400
 
 
+def test_results_of_a_list_in_numpys_format_are_refused_before_the_function_is_called():
+    with serving("held") as (url, _):
+        error = post(f"{url}/batch", [1], 400, accept=NPY)
+        paths = httpx2.get(url.partition("/v1")[0] + "/openapi.json", timeout=60).json()["paths"]
+    assert error["param"] == "accept" and f"cannot be {NPY}" in error["message"]
+    one, several = [
+        paths[path]["post"]["requestBody"]["content"]
+        for path in ("/v1/functions/held", "/v1/functions/held/batch")
+    ]
+    assert {*one} - {*several} == {NPY}
+
+
 def npy(shape, kind="<f8", data=b"", fortran=False):
     out = io.BytesIO()
     about = {"descr": kind, "fortran_order": fortran, "shape": shape}

@@ -17,7 +17,7 @@ from headway.errors import (
 from headway.server import clock
 from headway.server.config.durations import SECOND
 from headway.server.engine.handle import EngineState
-from headway.server.functions.codecs import JSON, checked, decode, encode
+from headway.server.functions.codecs import JSON, MSGPACK, NPY, checked, decode, encode
 from headway.server.functions.ledger.item_accounts import ItemAccount, ItemAccounts, Staged
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.metrics import FunctionMetrics
@@ -75,6 +75,9 @@ class FunctionCalls:
             return self._encoded(result, ask.accept)
         if not isinstance(value, list):
             raise wrong("the body must be a list of items")
+        if ask.accept == NPY:
+            why = f"the results of a list cannot be {NPY}: accept {JSON} or {MSGPACK}"
+            raise wrong(why, "accept", NO)
         if len(value) > ask.most:
             raise wrong(f"{len(value)} items, where {ask.most} are the most of one call")
         items = [checked(each, target.item, target.arrays, str(i)) for i, each in enumerate(value)]

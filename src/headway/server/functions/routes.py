@@ -16,7 +16,7 @@ from headway.server.answering.outgoing import Outgoing
 from headway.server.config.sections.limits import LimitSettings
 from headway.server.config.tenant import Tenant
 from headway.server.engine.handle import EngineState
-from headway.server.functions.codecs import JSON, KINDS, kind_of
+from headway.server.functions.codecs import JSON, KINDS, NPY, kind_of
 from headway.server.functions.ledger.admission import Admission
 from headway.server.functions.ledger.item_rows import FunctionCall
 from headway.server.functions.messages import About, Ask, Wishes
@@ -290,6 +290,7 @@ def _documented(about: About, *, several: bool) -> dict[str, Any]:
     found = responses(*STATUSES)
     answer = "text/event-stream" if about.streams else JSON
     found[200]["content"] = {answer: {"schema": result}}
-    body = {"required": True, "content": {kind: {"schema": item} for kind in sorted(KINDS)}}
+    kinds = sorted(KINDS - {NPY} if several else KINDS)
+    body = {"required": True, "content": {kind: {"schema": item} for kind in kinds}}
     what = about.summary or f"{about.name} of {'several items' if several else 'an item'}."
     return {"responses": found, "description": what, "openapi_extra": {"requestBody": body}}
