@@ -337,6 +337,22 @@ def test_a_client_that_leaves_before_a_silent_stream_begins_frees_its_item():
         until(lambda: not service.batcher._items)
 
 
+def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_fault_of_the_server():
+    lines = []
+    log = logger("info", lines.append)
+    with serving("shout", around=lambda app: AccessLog(app, log)) as (url, service):
+        with socket.create_connection(("127.0.0.1", int(url.split(":")[2].split("/")[0]))) as gone:
+            gone.sendall(
+                b"POST /v1/functions/shout HTTP/1.1\r\nhost: 127.0.0.1\r\n"
+                b"content-type: application/json\r\ncontent-length: 9\r\n\r\n{"
+            )
+            until(lambda: service.open)
+        until(lambda: lines)
+        assert not service.open
+    (line,) = lines
+    assert (line["event"], line["status"], line["code"]) == ("request", 499, "client_gone")
+
+
 def test_a_client_that_stops_reading_its_stream_is_cut_off():
     lines = []
     log = logger("info", lines.append)

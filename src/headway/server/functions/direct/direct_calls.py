@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.server.functions.routes import Answering
+from headway.server.http.disconnect import client_gone
 from headway.server.http.errors import error_response
 from headway.server.protocol.problem import Problem
 
@@ -26,4 +27,6 @@ class DirectCalls:
             response = await answering(Request(scope, receive))
         except Problem as problem:
             response = error_response(problem)
+        except ClientDisconnect:  # its body was still coming
+            response = error_response(client_gone())
         await response(scope, receive, send)
