@@ -12,7 +12,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from hypothesis import HealthCheck, event, example, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select, text
+from sqlalchemy import select, text, update
 
 from headway.errors import SettingError
 from headway.store import database as database_module
@@ -223,6 +223,24 @@ def test_a_postgresql_database_that_cannot_store_every_text_is_refused(new_postg
         Database(other)
     with pytest.raises(SettingError, match="there is no ledger"):
         LedgerReader(other)
+
+
+def test_servers_do_not_hinder_each_other_whatever_isolation_is_the_databases_default(new_postgres):
+    """In a stricter isolation, one of them fails where it only has to wait."""
+    import psycopg
+
+    where = new_postgres()
+    with psycopg.connect(where, autocommit=True) as connection:
+        name = connection.info.dbname
+        level = "SET default_transaction_isolation = 'repeatable read'"
+        connection.execute(f"ALTER DATABASE {name} {level}")
+    one, other = Database(where), Database(where)
+    with one.begin() as first:
+        assert first.execute(select(WORKERS)).all() == []
+        Items(other, "a", lambda connection, ids: None).keep_alive(NOW, NOW + 30)
+        assert first.execute(update(WORKERS).values(alive_until=NOW + 60)).rowcount == 1
+    for each in (one, other):
+        each.close()
 
 
 def test_a_file_that_is_no_database_is_refused(tmp_path):

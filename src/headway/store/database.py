@@ -123,7 +123,12 @@ def _engine(url: URL) -> Engine:
         arguments = {"connect_timeout": PATIENCE, "client_encoding": ENCODING, **kept}
         try:
             engine = create_engine(
-                url, pool_size=1, max_overflow=0, pool_pre_ping=True, connect_args=arguments
+                url,
+                isolation_level="READ COMMITTED",  # whatever the database's default is
+                pool_size=1,
+                max_overflow=0,
+                pool_pre_ping=True,
+                connect_args=arguments,
             )
         except ModuleNotFoundError:
             raise SettingError(
