@@ -153,6 +153,7 @@ MOON = '{"timestamp": 5, "input_length": 9, "output_length": 5, "hash_ids": [3]}
         (MOON + '{"timestamp": 6}', "line 2: there is no input_length, output_length"),
         (MOON + "[1]", "line 2: it is not a JSON object"),
         (MOON + "{", "line 2: it is not JSON"),
+        (MOON + '{"a": ' + "[" * 100_000, "line 2: it is not JSON"),
         (MOON.replace("}", ', "supersede": 7}'), "line 1: supersede is 7, not a text"),
         (MOON.replace("[3]", "3"), "line 1: the ids of its prefix blocks are no list"),
         ("TIMESTAMP,ContextTokens\n", "line 1: there is no column GeneratedTokens"),

@@ -183,7 +183,7 @@ def _json_rows(first: str, rest: Iterable[str], name: str) -> Rows:
         where = f"{name}, line {number}"
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SettingError(f"{where}: it is not JSON: {error}") from None
         if not isinstance(row, dict):
             raise SettingError(f"{where}: it is not a JSON object")

@@ -317,6 +317,7 @@ def test_kv_per_token_of_an_unknown_shape_is_left_out_with_the_remedy(cost):
         ({"rate": 1, "prompt": 100, "answer": 10, "tpot": 1e8}, "limits no batch"),
         ({"rate": 1, "prompt": 100, "answer": 10, "buckets": "64,x"}, "whole numbers"),
         ({"rate": 1, "prompt": 100, "answer": 10, "buckets": "128,64"}, "ascending"),
+        ({"rate": 1, "prompt": 100, "answer": 10, "token_scale": 8}, "is of a trace"),
         ({"rate": 1, "prompt": 100, "answer": 10, "batch": 0}, "1 or more"),
         ({"rate": 1, "prompt": 100, "answer": 10, "model": "other"}, "calibrate"),
         ({"rate": 1, "prompt": 100, "answer": 10, "ttft": inf}, "--ttft is inf, not a number"),
@@ -332,6 +333,13 @@ def test_kv_per_token_of_an_unknown_shape_is_left_out_with_the_remedy(cost):
 def test_impossible_inputs_are_refused_with_the_remedy(cost, changes, said):
     with pytest.raises(SettingError, match=said):
         run_plan(PlanOptions(cost(), **changes), Console(file=StringIO()))
+
+
+def test_buckets_out_of_order_are_refused_before_anything_is_simulated(cost, capsys):
+    asked = PlanOptions(cost(), rate=1, prompt=100, answer=10, buckets="128,64")
+    with pytest.raises(SettingError, match="ascending"):
+        run_plan(asked, Console(file=StringIO()))
+    assert not capsys.readouterr().err, "no phase has begun"
 
 
 def test_a_missing_cost_file_is_refused_with_the_remedy(tmp_path):

@@ -30,6 +30,7 @@ from headway.commands.plan.estimate.shape import kv_or_why_not
 from headway.commands.plan.estimate.simulated_machine import Machine
 from headway.commands.plan.headline import headline, rates
 from headway.commands.plan.tables import print_answers, print_burstiness, print_head
+from headway.core.policies.join import Static
 from headway.costing.calibration import Calibration, read_cost_file
 from headway.errors import SettingError
 from headway.report.formatting import duration
@@ -89,7 +90,7 @@ def run_plan(options: PlanOptions, console: Console) -> int:
         raise SettingError(f"--rate is {options.rate}; it must be {LEAST_RATE} or more")
     if options.batch > MOST_BATCH:
         raise SettingError(f"--batch must be at most {MOST_BATCH:,}, not {options.batch:,}")
-    _buckets(options.buckets)  # fail before anything is simulated
+    Static(options.batch, _buckets(options.buckets))  # fail before anything is simulated
     calibration = read_cost_file(options.cost)
     if not calibration.cost.is_known:
         raise SettingError(f"{options.cost.name} prices nothing: run headway calibrate")
@@ -193,6 +194,8 @@ def _planned_traffic(options: PlanOptions, context: int) -> tuple[PlannedTraffic
     if options.trace is None:
         if not (options.rate > 0 and options.prompt > 0 and options.answer > 0):
             raise SettingError("give --trace, or --rate with --prompt and --answer, each above 0")
+        if options.token_scale != 1:
+            raise SettingError("--token-scale is of a trace, and there is none: leave it out")
         if options.prompt + options.answer > context:
             raise SettingError(
                 f"{options.prompt} + {options.answer} tokens are more than {context}, the "
