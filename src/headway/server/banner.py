@@ -25,7 +25,8 @@ def banner(config: ServerConfig, welcomes: Sequence[Welcome], port: int) -> str:
         memory = [f"  {line}" for line in welcome.memory.splitlines()]
     else:
         names = ", ".join(model.served_name for model in config.models)
-        many = f"{len(config.models)} models and functions"
+        kinds = {"model": len(config.entries), "function": len(config.functions)}
+        many = " and ".join([_several(count, kind) for kind, count in kinds.items() if count])
         head = [f"headway {__version__} serves {names if len(config.models) == 1 else many}"]
         memory = _entries(config, welcomes)
     return "\n".join(
@@ -37,6 +38,10 @@ def banner(config: ServerConfig, welcomes: Sequence[Welcome], port: int) -> str:
             *memory,
         ]
     )
+
+
+def _several(count: int, kind: str) -> str:
+    return f"{count} {kind}s" if count > 1 else f"1 {kind}"
 
 
 def _entries(config: ServerConfig, welcomes: Sequence[Welcome]) -> list[str]:

@@ -33,3 +33,17 @@ def test_the_banner_says_what_bounds_the_memory():
     assert "all that the slots can use; the memory has room for 999999" in shown(PLAN)
     tight = replace(PLAN, num_blocks=90_000, fit=90_000)
     assert "all that the memory has room for; the slots could use 130000" in shown(tight)
+
+
+def test_the_banner_counts_models_and_functions_apart():
+    two = [{"name": "one"}, {"name": "other"}]
+    functions = [{"function": "json:loads"}, {"function": "json:dumps"}]
+    for models, head in (
+        (two, "serves 2 models\n"),
+        ([*two, functions[0]], "serves 2 models and 1 function\n"),
+        (functions, "serves 2 functions\n"),
+    ):
+        config = ServerConfig(models=models)
+        sizes = 512, PLAN.num_blocks, 16, 512, frozenset[int](), PLAN.summary, Load()
+        welcome = Welcome("org/model", "folder", None, "float32", "cpu", *sizes)
+        assert head in banner(config, [welcome] * len(config.engines), 8_000)
