@@ -332,7 +332,7 @@ def test_a_stopped_trial_stays_stopped():
     "make, why",
     [
         (lambda: TrialPlan(slice=5, wash_out=5), "longer than its wash-out"),
-        (lambda: TrialPlan(longest=SECOND), "one pair of slices"),
+        (lambda: TrialPlan(longest=SECOND), "longest is 1 s, .* one pair of slices at least: 12 s"),
         (lambda: TrialPlan(alpha=1.0), "alpha is a probability"),
         (lambda: TrialPlan(guardrails=()), "one guardrail"),
         (lambda: Guardrail("ttft"), "there is no figure 'ttft'"),

@@ -43,7 +43,10 @@ class TrialPlan:
         if not 0 <= self.wash_out < self.slice:
             raise SettingError("a slice must be longer than its wash-out")
         if 2 * self.slice > self.longest:
-            raise SettingError("a trial has one pair of slices at least")
+            pair, longest = 2 * self.slice / SECOND, self.longest / SECOND
+            raise SettingError(
+                f"longest is {longest:g} s, and a trial has one pair of slices at least: {pair:g} s"
+            )
         if self.engines not in (1, 2):
             raise SettingError(f"two engines are compared, not {self.engines}")
         if not 0 < self.alpha < 1:
