@@ -73,8 +73,7 @@ def test_a_healthy_run_hurts_nowhere_and_says_why(cases):
     found = cases("healthy")[2]
     assert not found.hurts and found.first is None and found.findings == ()
     assert DiagnosisReport(found, "").sentence == (
-        "Nothing hurts: 100 % of 150 requests met their limits, and 95 % count as healthy. "
-        "0 missed one."
+        "Nothing hurts: 100 % of 150 requests met their limits, 0 missed one. 95 % are enough."
     )
 
 

@@ -57,8 +57,7 @@ class DiagnosisReport:
             if found.attainment < KEPT:
                 few = f"fewer than {found.few} that did not may be chance"
                 return f"Nothing is known to hurt: {kept}, and {few}."
-            why = f"{kept}, and {share(KEPT)} count as healthy"
-            return f"Nothing hurts: {why}. {found.missed} missed one."
+            return f"Nothing hurts: {kept}, {found.missed} missed one. {share(KEPT)} are enough."
         if (first := found.first) and not found.by_rows:
             return f"Likely cause: {first.cause}, as far as counters show; {kept}."
         if first:
