@@ -11,7 +11,7 @@ from headway.core.batch import Output, Want
 from headway.core.commands import Add, Cancel
 from headway.core.cost.step_cost import StepCost
 from headway.core.lane import Budget, Lane, Share
-from headway.core.planning.candidates import in_order, named_first
+from headway.core.planning.candidates import FAR, in_order, in_time_first, named_first
 from headway.core.planning.lane_limits import LaneLimits
 from headway.core.policies.by_deadline import ByDeadline
 from headway.core.policies.by_slack import BySlack
@@ -388,6 +388,25 @@ def test_a_step_that_preempts_admits_neither_the_victims_lane_nor_a_later_tier(l
     add(scheduler, f"{lane}c", most=2)
     assert step(scheduler) == ({"chata": 1, f"{lane}c": 3} if joins else {"chata": 1})
     assert scheduler.roster.preemptions == 1
+
+
+def test_a_step_that_preempts_looks_no_further_than_far_for_one_that_may_join():
+    """bulkb gives its slot to chatc, and then nobody of its lane may join, however many wait."""
+    scheduler = scheduler_of(64, replace(TAKING, order=ByDeadline(), defer=WithoutDeadline()))
+    add(scheduler, "bulka", "bulkb")
+    step(scheduler)
+    scheduler.apply([Add(ask(f"w{i}", 3, 1, lane="bulk")) for i in range(2 * FAR)], 0)
+    add(scheduler, "chatc")
+    named = dict[str, None]()  # in order; bulkb is named as one that ran and as one that waits
+
+    def noting(ranked, *rest):
+        for sequence in in_time_first(ranked, *rest):
+            named[sequence.request.id] = None
+            yield sequence
+
+    with patch("headway.core.planning.plan.in_time_first", noting):
+        assert step(scheduler) == {"bulka": 1, "chatc": 3}
+    assert [*named] == ["chatc", "bulka", "bulkb", *(f"w{i}" for i in range(FAR - 1))]
 
 
 def test_a_slot_that_came_free_is_not_taken_twice():

@@ -67,7 +67,7 @@ class Plan:
         if not (self.joins and self.view.waiting) and self._give_at_once(others):
             return
         others = self._keep_leasts(others) if self._leasts.any else others
-        self._consider(self._candidates(others), len(others))
+        self._consider(self._candidates(others), others)
         if self._singles and not self.rest.time_is_up:  # a full chunk is no reason to miss a step
             self._give_singles([s for s in others if s in self._singles and s not in self.shares])
 
@@ -117,29 +117,28 @@ class Plan:
     def _runs(self, sequence: Sequence) -> bool:
         return sequence.number in self.roster.running
 
-    def _consider(self, candidates: Iterator[Sequence], running: int) -> None:
-        """Serve candidates until the step is full: `running` of them run, the others may join."""
+    def _consider(self, candidates: Iterator[Sequence], running: list[Sequence]) -> None:
+        """Serve candidates until the step is full: these ran before it, the others may join."""
         exclusive, given, shares = self.start.exclusive, self._leasts.given, self.shares
         seen = self._leasts.tried.difference(self.shares)  # an order may name a sequence twice
-        singles: list[Sequence] = []
+        singles, left = list[Sequence](), set(running)
         for sequence in candidates:
             if sequence in seen or (sequence in shares and sequence not in given):
                 continue
             seen.add(sequence)
+            left.discard(sequence)  # also if this step has preempted it
             if sequence in self._singles:
-                running -= 1
                 singles.append(sequence)
             else:
-                running -= (runs := self._runs(sequence))
                 if singles:
                     self._give_singles(singles)
                 if self.rest.is_full and not exclusive:  # a group's rows may come in later steps
                     return
-                if runs or sequence in shares:
+                if self._runs(sequence) or sequence in shares:
                     self._give(sequence)
                 elif self._open:
                     self._open = self._try_to_join(sequence)
-            if (self.rest.time_is_up and not exclusive) or not (self._open or running):
+            if (self.rest.time_is_up and not exclusive) or not (self._open or left):
                 break
         if singles:
             self._give_singles(singles)
@@ -243,7 +242,7 @@ class Plan:
         if self._misfits.pass_over(sequence):
             return self._refuse(sequence, Rule.BLOCKS, more=not self._misfits.is_far)
         if not self._victims.may_join(sequence):
-            return self._refuse(sequence, Rule.PREEMPTING, more=self._victims.across)
+            return self._refuse(sequence, Rule.PREEMPTING, more=self._victims.let_others_try)
         if sequence.awaits_leader and not self.start.exclusive:
             return self._refuse(sequence, Rule.PREFIX, more=True)
         if not self.limits.may_join(sequence, whole=self.start.exclusive):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from headway.core.kv.block_table import demand
 from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Line
+from headway.core.planning.lane_limits import FAR
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER
 from headway.core.sequences.roster import Roster
@@ -37,6 +38,7 @@ class Victims:
         self._is_whole = False  # the first tier is in `_left`, too
         self._robbed: set[str] = set()  # lanes that have lost a sequence in this step
         self._first = UNTIMED  # the earliest tier that has
+        self._kept_out = 0  # waiting sequences that may not join because of that
         self._oldest: dict[int, int] = {}  # number, by tier
         self._behind: dict[int, int] = {}  # blocks that later tiers have to give, by tier
         self._bare = UNTIMED  # no victims for waiting sequences of this tier or a later one
@@ -88,7 +90,15 @@ class Victims:
         if not self._robbed:
             return True
         in_lane = sequence.request.lane in self._robbed
-        return self.across and not in_lane and sequence.tier <= self._first
+        may_join = self.across and not in_lane and sequence.tier <= self._first
+        self._kept_out += not may_join
+        return may_join
+
+    @property
+    def let_others_try(self) -> bool:
+        """Whether others may be tried after one that may not join because of the preemptions. As
+        with misfits, a step looks no further than FAR."""
+        return self.across and self._kept_out < FAR
 
     def next_for(self, needy: Sequence) -> Sequence | None:
         """The next victim for a running sequence; None: there is none."""
