@@ -9,7 +9,7 @@ from headway.core.commands import Add, Cancel, Stop
 from headway.core.cost.estimates import DRAIN_DECAY
 from headway.core.cost.step_cost import Rates, StepCost
 from headway.core.grammar import Grammar
-from headway.core.lane import Budget, Lane, Share
+from headway.core.lane import REFUSE, RELEGATE, Budget, Lane, Share
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
@@ -173,6 +173,20 @@ def test_a_request_whose_first_token_is_in_flight_is_not_late():
     assert len(spied.batches) == 2, "decided while the first is in flight"
     finish(made)
     assert not any(row.relegated for row in made.scheduler.ledger.requests)
+
+
+@pytest.mark.parametrize("late", [RELEGATE, REFUSE])
+@pytest.mark.parametrize("budget", [Budget(ttft=28 * MS), Budget(e2e=28 * MS)], ids=["ttft", "e2e"])
+def test_a_sibling_is_not_late_while_the_prompt_that_it_shares_is_in_flight(budget, late):
+    """The prompt takes 15 ms, and its last token 11. Computed twice it would take 30."""
+    lane, first = Lane("default", budget=budget, late=late), ask("a", 5, 1)
+    adds = [(0, Add(each)) for each in (first, first.sibling("b", 1))]
+    made, _, _ = engine(*adds, lanes=(lane,), cost=COST, known=True, policies=by_budgets(2))
+    made.step()
+    assert made.scheduler.apply([], MS) == [], "while their prompt is computed"
+    finish(made)
+    rows = {row.id: (row.relegated, row.good) for row in made.scheduler.ledger.requests}
+    assert rows == {"a": (False, True), "b": (False, True)}
 
 
 def test_a_row_whose_sampling_reads_the_last_token_waits_for_it():

@@ -38,6 +38,9 @@ class Hopeless:
     """Relegate a request whose first token would be late even if its prompt were computed now,
     alone; or that waits and whose answer would end too late then (Estimates.last_first_token).
 
+    A request that waits for the first token of another, whose prompt it shares, is in time as long
+    as that one is: it computes no prompt of its own.
+
     The prediction may be wrong. So a request is restored if its first token came in time, or can
     because steps have become faster. A running request whose only deadline is its end is not
     restored. Eager relegation is from Niyama (2025).
@@ -66,7 +69,8 @@ class Hopeless:
             and s.request.max_tokens > 0  # else it has no first token
             and now + estimates.first_token(s) > s.first_by
         ]
-        return late + [s for s in ending if is_late_to_end(s, view)]
+        late += [s for s in ending if is_late_to_end(s, view)]
+        return [s for s in late if not _follows_one_in_time(s)]
 
     def restored(self, view: View) -> Iterable[Sequence]:
         now = view.now
@@ -82,6 +86,12 @@ class Hopeless:
         runs = [s for s in view.running if s.tier == RELEGATED]
         found += [s for s in runs if s.done_by == NEVER or s.first_by < NEVER]
         return [s for s in found if _begins_in_time(s, view)]
+
+
+def _follows_one_in_time(sequence: Sequence) -> bool:
+    """Whether another request, which is in time, computes the prompt of this one."""
+    leader = sequence.leader
+    return leader is not None and leader.tier == TIMED and sequence.awaits_leader
 
 
 def _begins_in_time(sequence: Sequence, view: View) -> bool:
