@@ -193,6 +193,20 @@ def test_a_stream_that_fails_after_its_first_piece_has_the_errors_code(tmp_path,
     assert (row["code"], row["good"]) == ("function_error", False)
 
 
+def test_a_client_that_leaves_a_stream_is_named_as_its_end(tmp_path):
+    lines = []
+    log, config = logger("info", lines.append), config_of(tmp_path)
+    with serving("pausing", config, around=lambda app: AccessLog(app, log)) as (url, _):
+        with httpx2.stream("POST", url, json=3, timeout=60) as answer:
+            assert next(answer.iter_lines()) == "data: 3"
+        until(lambda: lines)
+        functions_to_serve.HELD.release()
+        until(lambda: stored(tmp_path))
+    (row,) = stored(tmp_path)
+    assert (lines[0]["status"], lines[0]["code"]) == (200, "client_gone")
+    assert (row["code"], row["good"]) == ("client_gone", False)
+
+
 def test_outcomes_of_function_calls_are_kept_and_the_live_page_explains_them(tmp_path):
     with serving("shout", config_of(tmp_path)) as (url, _):
         base = url.partition("/v1")[0]

@@ -22,7 +22,6 @@ from headway.server.functions.ledger.item_accounts import ItemAccount, ItemAccou
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.metrics import FunctionMetrics
 from headway.server.functions.target import Target
-from headway.server.protocol.chunks import DONE
 from headway.server.protocol.problem import Problem, wrong
 from headway.server.protocol.retry_after import LEAST, SOON, jittered
 
@@ -89,7 +88,8 @@ class FunctionCalls:
             return self._encoded({"results": found}, ask.accept)
 
     async def pieces(self, ask: Ask, accounts: ItemAccounts | None) -> AsyncGenerator[bytes]:
-        """The pieces of an item as server-sent events. Raises Problem, also after some events."""
+        """The pieces of an item as server-sent events, without [DONE]. Raises Problem, also after
+        some of them."""
         item, (lane, deadline) = self._item(decode(ask.body, ask.kind)), ask.wishes
         account = accounts.add() if accounts else None
         pieces = self.batcher.astream(item, lane=lane, deadline=deadline, account=account)
@@ -102,7 +102,6 @@ class FunctionCalls:
             if problem is error:  # a piece that cannot be encoded
                 raise
             raise problem from error
-        yield DONE
 
     def _item(self, value: Any) -> Any:
         return checked(value, self.target.item, self.target.arrays)

@@ -22,7 +22,7 @@ from headway.server.functions.ledger.item_rows import FunctionCall
 from headway.server.functions.messages import About, Ask, Wishes
 from headway.server.functions.service import FunctionService
 from headway.server.http.body import BodyReader
-from headway.server.http.disconnect import until_disconnect
+from headway.server.http.disconnect import client_gone, until_disconnect
 from headway.server.http.errors import note
 from headway.server.http.exchange import EXCHANGE
 from headway.server.http.openapi import responses
@@ -60,7 +60,8 @@ class FunctionFront(Protocol):
         ...
 
     def events(self, ask: Ask, call: FunctionCall | None) -> AsyncGenerator[bytes]:
-        """The events of a stream. call: as in `answer`. Raises Problem, also after some events."""
+        """The events of a stream, all but [DONE]. call: as in `answer`. Raises Problem, also after
+        some of them."""
         ...
 
 
@@ -194,7 +195,7 @@ class Admitted:
 async def _stream(events: AsyncGenerator[bytes], admitted: Admitted) -> Response:
     """The response of a stream. It waits for the first event, or for KEEPALIVE seconds, so that a
     refusal has its status. Raises Problem."""
-    first = asyncio.ensure_future(anext(events))
+    first = asyncio.ensure_future(anext(events, b""))
     try:
         await asyncio.wait([first], timeout=KEEPALIVE)
     except asyncio.CancelledError:
@@ -228,6 +229,8 @@ class _EventStream(Response):
         leaving = asyncio.create_task(until_disconnect(receive))
         try:
             await asyncio.wait([sending, leaving], return_when=asyncio.FIRST_COMPLETED)
+            if not (sending.done() or self._is_whole):
+                note(client_gone())
             if self._is_slow and (exchange := scope.get("extensions", {}).get(EXCHANGE)):
                 exchange.cut()
         finally:
@@ -253,6 +256,7 @@ class _EventStream(Response):
                         self._is_slow, access_record().code = True, SLOW
                         out.writer.cancel()
                         return
+            out.put(DONE)
         except Problem as problem:  # it came after the response had begun
             note(problem)
             out.put(failed(problem) + DONE)
