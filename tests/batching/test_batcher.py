@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import tracemalloc
-from collections import Counter
+from collections import Counter, UserDict
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from functools import partial
@@ -148,6 +148,7 @@ class Fewer(list):
         (None, "a NoneType for 2 items"),
         ("ab", "a str, not a list"),
         ({1: 2, 3: 4}, "a dict, not a list"),
+        (UserDict(input_ids=[[1], [2]], attention_mask=[[1], [1]]), "a UserDict, not a list"),
     ],
 )
 def test_a_wrong_list_of_results_fails_each_item_of_its_call(held, result, said):

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any, Protocol
@@ -205,7 +205,7 @@ def checked(results: Any, count: int) -> list[Any]:
             f"the function returned a {type(results).__name__} for {count} items, not a list of "
             "results"
         ) from None
-    if isinstance(results, str | bytes | dict | set | frozenset):
+    if isinstance(results, str | bytes | Mapping | set | frozenset):
         raise WrongResultsError(
             f"the function returned a {type(results).__name__}, not a list of results"
         )
