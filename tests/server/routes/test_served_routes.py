@@ -246,6 +246,22 @@ def test_a_stream_of_a_route_sends_keepalives_before_its_first_token(route, fail
         until(lambda: service.open == 0)
 
 
+def test_a_stream_that_has_begun_tells_of_a_judge_that_raises(monkeypatch):
+    monkeypatch.setattr(sse, "KEEPALIVE", 0.01)
+    accept, gate = {"function": "tests.server.routes.judges_to_import:leave"}, Permitted()
+    judged = {"cascade": ["small", "large"], "accept": accept}
+    config = ServerConfig(models=TWO, routes={"judged": judged})
+    with running(config, gate.engine) as (url, service), httpx2.Client(timeout=60) as client:
+        asked = {**ASK, "model": "judged", "stream": True}
+        with client.stream("POST", f"{url}/v1/completions", json=asked) as answer:
+            lines = answer.iter_lines()
+            assert next(lines) == ": waiting"
+            gate.permits.release(1_000)
+            data = [line.removeprefix("data: ") for line in lines if line.startswith("data")]
+        until(lambda: service.open == 0)
+    assert json.loads(data[0])["error"]["code"] == "fault" and data[1:] == ["[DONE]"]
+
+
 def test_the_attempts_of_a_route_are_numbered_in_one_workflow():
     """A workflow and an attempt named by the client are kept."""
 

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from headway.server.answering.call import SLOW, Call
 from headway.server.http.direct_send import direct
 from headway.server.http.disconnect import Client
-from headway.server.http.errors import note
+from headway.server.http.errors import fault, note
 from headway.server.http.exchange import EXCHANGE
 from headway.server.protocol.chunks import DONE, WAITING, failed
 from headway.server.protocol.problem import Problem
@@ -71,9 +71,12 @@ class WaitingStream(Response):
                 await asyncio.wait([self._task], timeout=KEEPALIVE)
             try:
                 call = self._task.result()
-            except Problem as problem:
+            except Exception as error:  # of any kind: a judge is the operator's
+                problem = error if isinstance(error, Problem) else fault(error)
                 note(problem)
                 await send({"type": "http.response.body", "body": failed(problem) + DONE})
+                if problem is not error:
+                    raise  # to the log
             else:
                 await EventStream(call, self._client, begun=True)(scope, receive, send)
         finally:
