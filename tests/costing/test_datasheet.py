@@ -9,7 +9,7 @@ from rich.console import Console
 pytest.importorskip("torch")
 
 from headway.commands.calibrate.calibrate import CalibrateOptions, run_calibrate
-from headway.core.cost.features import row_features
+from headway.core.cost.features import Features, row_features
 from headway.costing.calibration import read_cost_file
 from headway.costing.datasheet import (
     analytical_calibration,
@@ -18,6 +18,7 @@ from headway.costing.datasheet import (
     read_shape,
 )
 from headway.errors import MemoryPlanError, SettingError
+from headway.executor.torch.config.model_config import parse_config
 from headway.executor.torch.memory.memory_plan import (
     GATHER_BUDGET_ELSEWHERE,
     Limits,
@@ -54,6 +55,44 @@ def test_a_shape_has_the_number_of_weights_in_its_name():
         config = read_shape(name)
         table = 0 if config.tied else config.vocab * config.hidden
         assert (model_work(config).weights / 2 + table) / 1e9 == pytest.approx(billions, rel=0.01)
+
+
+def test_a_step_reads_the_experts_that_its_tokens_choose(tmp_path):
+    """Qwen3-30B-A3B: each token chooses 8 of 128 experts in each of 48 layers."""
+    raw = {
+        "architectures": ["Qwen3MoeForCausalLM"],
+        "model_type": "qwen3_moe",
+        "vocab_size": 151_936,
+        "hidden_size": 2_048,
+        "num_hidden_layers": 48,
+        "head_dim": 128,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 4,
+        "hidden_act": "silu",
+        "intermediate_size": 6_144,
+        "moe_intermediate_size": 768,
+        "num_experts": 128,
+        "num_experts_per_tok": 8,
+        "norm_topk_prob": True,
+        "max_position_embeddings": 40_960,
+        "rms_norm_eps": 1e-6,
+        "rope_theta": 1e6,
+        "tie_word_embeddings": False,
+    }
+    config = parse_config(raw, {})
+    work, sheet = model_work(config), read_accelerator("h100-sxm")
+    cost = analytical_calibration(config, sheet, "moe").cost
+    experts = 48 * 128 * 3 * 2_048 * 768 * 2  # bytes
+    assert work.experts == experts and work.held == pytest.approx(2 * 30.5e9, rel=0.01)
+    assert work.flops + work.head == pytest.approx(2 * 3.0e9, rel=0.05), "the A3B of its name"
+    for tokens in (1, 2, 4, 16, 64, 256):
+        chosen = 1 - (1 - 8 / 128) ** tokens
+        read = (work.weights - experts + chosen * experts) / (3.35e12 * 0.8)
+        step = cost.predict(Features(tokens, tokens, logits=tokens, decodes=1)) / 1e9
+        logits = tokens * work.head / (989e12 * 0.45)
+        assert step == pytest.approx(read + logits + 1e-3, rel=1e-3)
+    full = cost.predict(Features(4_096, 1, 1)) / 1e9
+    assert full == pytest.approx(4_096 * work.flops / (989e12 * 0.45), rel=0.05)
 
 
 def test_kv_blocks_have_what_all_weights_leave_the_embedding_included():

@@ -7,6 +7,7 @@ added.
 
 from dataclasses import asdict, dataclass
 from importlib.resources import files
+from itertools import pairwise
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,12 +51,19 @@ class Accelerator:
 class ModelWork:
     """What a model reads and computes, per step and per token."""
 
-    weights: int  # bytes that a step reads
+    weights: int  # bytes that a step reads, at most
     flops: int  # per token, in all layers' matrix products without the output layer
     pair: int  # FLOP per (query, key) pair
     kv: int  # bytes per token
     head: int  # FLOP for the logits of one position
     held: int  # bytes of all weights in memory: a step reads only rows of an embedding
+    experts: int = 0  # of `weights`, the bytes of experts; 0: there are none
+    chosen: float = 1.0  # share of the experts that a token chooses
+
+    def read(self, tokens: int) -> float:
+        """Bytes of weights that a step of these tokens reads, if each chooses its experts evenly
+        and alone: an expert that no token chooses is not read."""
+        return self.weights - self.experts * (1 - self.chosen) ** tokens
 
 
 def read_accelerator(name: str, path: Path | None = None) -> Accelerator:
@@ -147,7 +155,7 @@ def roofline(work: ModelWork, sheet: Accelerator) -> StepCost:
     """The cost model of a step: the time to read the weights, plus the tokens above the knee.
 
     The output layer's weights are read only if the step computes logits. Tokens cost nothing until
-    their products take longer than the read.
+    their products take longer than the read, except that more tokens choose more experts.
     """
     per_byte = PS / (sheet.bandwidth * 1e9 * BANDWIDTH_REACHED)
     per_flop = PS / (sheet.products * 1e12 * PRODUCTS_REACHED)
@@ -156,37 +164,49 @@ def roofline(work: ModelWork, sheet: Accelerator) -> StepCost:
     knee = round(step / token)
     return StepCost(
         device=Rates(
-            step=round(step - head),
+            step=round(work.read(0) * per_byte - head),
             head=round(head),
             read=round(work.kv * per_byte),
             pair=round(work.pair * per_flop),
             logit=round(work.head * per_flop),
         ),
-        pieces=((0, 0), (knee, round(token))),
+        pieces=(*_reading(work, knee, per_byte), (knee, round(token))),
         host=Rates(step=HOST_NS * 1_000),
         knee=knee,
     )
 
 
+def _reading(work: ModelWork, knee: int, per_byte: float) -> list[tuple[int, int]]:
+    """The token's price up to the knee, for the experts that it adds to those read. Piecewise, with
+    knots at powers of two. per_byte: picoseconds."""
+    knots = [0, *(1 << power for power in range(knee.bit_length())), knee]
+    knots = sorted(set(knots)) if work.experts else [0, knee]
+    return [
+        (begin, round((work.read(end) - work.read(begin)) * per_byte / max(1, end - begin)))
+        for begin, end in pairwise(knots)
+    ]
+
+
 def model_work(config: "ModelConfig") -> ModelWork:
-    """The work of a model. With experts, a token computes only the chosen ones, but a step reads
-    them all."""
+    """The work of a model. With experts, a token computes only the chosen ones."""
     from headway.executor.torch.loading.tensor_names import tensor_shapes
 
     parameters = sum(map(prod, tensor_shapes(config).values()))
     tables = config.vocab * config.hidden * (1 if config.tied else 2)
-    idle = 0
+    expert, chosen = 0, 1.0  # weights of all experts, and the share that a token chooses
     if (experts := config.experts) is not None:
-        one = 3 * config.hidden * config.intermediate
-        idle = config.layers * (experts.count - experts.chosen) * one
+        expert = config.layers * experts.count * 3 * config.hidden * config.intermediate
+        chosen = experts.chosen / experts.count
     return ModelWork(
         # An embedding that is not also the output layer is read only one row per token.
         weights=(parameters - (0 if config.tied else tables // 2)) * ITEMSIZE,
-        flops=2 * (parameters - tables - idle),
+        flops=2 * (parameters - tables - round(expert * (1 - chosen))),
         pair=4 * config.layers * config.heads * config.head_dim,
         kv=config.kv_elements * ITEMSIZE,
         head=2 * config.vocab * config.hidden,
         held=parameters * ITEMSIZE,
+        experts=expert * ITEMSIZE,
+        chosen=chosen,
     )
 
 

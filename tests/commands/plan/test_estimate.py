@@ -159,6 +159,18 @@ def test_the_fluid_law_holds_for_poisson_arrivals(prompt, answer, rho):
     assert ttft.estimate.outside or near(ttft)
 
 
+def test_a_steady_state_is_found_where_a_larger_batch_makes_tokens_cheaper():
+    """As with experts: the first sixteen rows lengthen a step by 1 ms each, the others hardly."""
+    pieces = ((0, 1_000_000_000), (16, 0), (512, 35_000_000))
+    machine = Machine(replace(COST, pieces=pieces), 256)
+    traffic = steady(12, 100, 150)
+    state = steady_state(StepTimes(machine.cost), traffic, traffic.rate / 1e9)
+    run = serve(machine, whole_prompts(256), traffic.poisson(400, traffic.rate, seed=0))
+    assert state.pace == pytest.approx(run.tpot, rel=WITHIN) and state.batch > 32
+    with pytest.raises(SettingError, match="more than this machine can serve with any batch"):
+        steady_state(StepTimes(machine.cost), traffic, 1e-4)
+
+
 @pytest.mark.evidence
 @pytest.mark.parametrize("rho", [0.2, 0.5])
 def test_the_fluid_law_holds_where_an_executor_rounds_tokens_up(rho):

@@ -13,6 +13,7 @@ from headway.report.formatting import duration
 LEAST, MOST = 0.2, 0.7  # the range of rho in which the law is within 10 %
 SHORTEST = 20  # the fewest answer tokens for which the law is within 10 %
 ROUNDS = 200
+FARTHEST = 1_000  # times the pace of a request alone: no steady state is looked for beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +33,12 @@ class SteadyState:
 def steady_state(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> SteadyState:
     """The steady state with the smallest pace that reproduces itself through its batch.
 
+    Where a larger batch makes tokens cheaper, as with experts that are read once for all, the pace
+    first grows faster than it is given. Then it is doubled, to look for a steady state beyond.
+
     rate: requests per nanosecond. Raises SettingError if the rate is too high for a steady state.
     """
-    pace = steps.decoding(1, traffic.context)
+    pace = alone = steps.decoding(1, traffic.context)
     for _ in range(ROUNDS):
         after, ahead = (
             _next_state(steps, traffic, rate, pace),
@@ -43,9 +47,12 @@ def steady_state(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> Stea
         if after is None or ahead is None:
             break
         slope = (ahead.pace - after.pace) / (0.01 * pace)
-        if slope >= 1:
+        if slope < 1:
+            moved = max(alone, pace + (after.pace - pace) / (1 - slope))
+        elif pace > FARTHEST * alone:
             break
-        moved = pace + (after.pace - pace) / (1 - slope)
+        else:
+            moved = 2 * pace if after.pace > pace else after.pace
         if abs(moved - pace) < 1e-6 * pace:
             return after
         pace = moved
