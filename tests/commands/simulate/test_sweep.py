@@ -124,6 +124,12 @@ def test_an_invalid_sweep_is_refused_with_the_remedy(said, why):
         ("rate=1e-300,4", {}, "1e-05 is the least: raise the rate or the load"),
         ("chunk=32", {"strategies": "static"}, "chunk does not apply to static"),
         ("window=5", {"strategies": "dynamic-lanes"}, "window does not apply to dynamic-lanes"),
+        (
+            "rate=1,2",
+            {"baseline": "dynamic-lanes"},
+            "--baseline is of one simulation: leave it out",
+        ),
+        ("token_scale=1,2", {"rate": 3.0}, r"--token-scale is of traces, and lanes\.yaml has none"),
     ],
 )
 def test_impossible_sweeps_are_refused_before_anything_is_simulated(sweep, wishes, why, tmp_path):
@@ -135,6 +141,22 @@ def test_impossible_sweeps_are_refused_before_anything_is_simulated(sweep, wishe
 def test_a_capacity_goes_only_with_a_sweep_of_rate_or_load(tmp_path):
     with pytest.raises(SettingError, match="cannot be combined with --sweep slots"):
         swept(tmp_path, "slots=4,8", capacity=True)
+
+
+def test_a_price_is_refused_where_no_money_is_counted(tmp_path):
+    asked = CompareOptions(lanes=lanes(tmp_path), strategies="static", out=tmp_path)
+    wanted = SimulateOptions(asked, CALIBRATION, capacity=True, price_per_hour=2.0)
+    with pytest.raises(SettingError, match="--price-per-hour is of one simulation: leave it out"):
+        run_simulate(wanted, Console(file=StringIO()))
+
+
+def test_a_token_scale_is_not_swept_if_each_trace_has_its_own(tmp_path):
+    path = tmp_path / "own.yaml"
+    path.write_text("chat: {trace: azure2023-conv, token_scale: 8, budget: {ttft: 900}}\n")
+    asked = CompareOptions(lanes=path, strategies="one-by-one", seconds=5.0, rate=1.0, out=tmp_path)
+    wanted = SimulateOptions(asked, CALIBRATION, "token_scale=4,8")
+    with pytest.raises(SettingError, match="has a token_scale of its own: a sweep changes"):
+        run_simulate(wanted, Console(file=StringIO()))
 
 
 def test_a_capacity_search_is_refused_if_every_lane_has_its_own_rate(tmp_path):

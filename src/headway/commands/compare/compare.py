@@ -130,6 +130,8 @@ def services_of(options: CompareOptions) -> list[EndpointTraffic]:
             raise SettingError(
                 f"--enforce: no endpoint of {options.lanes.name} has a {ENFORCEABLE}"
             )
+        if options.token_scale != TOKEN_SCALE and not any(each.is_recorded for each in services):
+            raise SettingError(f"--token-scale is of traces, and {options.lanes.name} has none")
         if (options.rate or options.load) and all(each.rate for each in services):
             raise SettingError(
                 f"each endpoint of {options.lanes.name} has a rate of its own: "

@@ -147,6 +147,12 @@ def _sweep(options: SimulateOptions, services: Sequence[EndpointTraffic]) -> Swe
     """
     if not options.sweep and not options.capacity:
         return None
+    for flag, is_given in (
+        ("--baseline", bool(options.comparison.baseline)),
+        ("--price-per-hour", options.price_per_hour is not None),
+    ):
+        if is_given:
+            raise SettingError(f"{flag} is of one simulation: leave it out of --sweep, --capacity")
     sweep = Sweep("rate" if services else "load", ())
     if options.sweep:
         sweep = parse_sweep(options.sweep)

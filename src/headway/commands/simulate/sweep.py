@@ -102,6 +102,8 @@ class SweepRun:
                 )
         if self.sweep.setting in POLICY:
             self._check_policies(services)
+        if self.sweep.setting == "token_scale":
+            self._check_scales()
         if self.sweep.setting in ("rate", "load"):
             self.range = sweep_range(self.job(0.0), services)
             first = self.sweep.values[0] if self.sweep.values else self.range.low
@@ -163,6 +165,12 @@ class SweepRun:
         for strategy in strategies:
             for value in self.sweep.values:
                 strategy_at(strategy, setting, value)
+
+    def _check_scales(self) -> None:
+        """Raise SettingError if every trace has a token scale of its own, which goes first."""
+        two = [options_at(self.options, self.sweep.setting, at) for at in self.sweep.values[:2]]
+        if len(two) == 2 and services_of(two[0]) == services_of(two[1]):
+            raise SettingError("each trace has a token_scale of its own: a sweep changes nothing")
 
     def job(self, value: float) -> Job:
         """The job of the point at this value of the setting."""
