@@ -88,6 +88,12 @@ def test_the_plan_simulates_as_many_steps_in_flight_as_the_cost_file_says(cost):
     assert tpot(depth=2) < 0.7 * tpot(depth=1), "the host's 2 of 5 ms are hidden"
 
 
+def test_answers_of_one_token_have_no_tpot_in_the_answer(cost):
+    said = " ".join(printed(PlanOptions(cost(), rate=3, prompt=100, answer=1, tpot=40)).split())
+    assert "and answers of one token have no TPOT (simulated with 16 slots" in said
+    assert "0 ns" not in said.split("At the rate")[0]
+
+
 def test_a_price_per_hour_of_0_overrides_the_price_of_the_cost_file(cost):
     def price(**wishes):
         asked = PlanOptions(cost(), rate=5, prompt=120, answer=20, as_json=True, **wishes)

@@ -25,7 +25,9 @@ def headline(
     """
     figures = [
         f"the mean TTFT is {duration(run.ttft)}{_kept(run.ttft, limits[0])}",
-        f"the TPOT {duration(run.tpot)}{_kept(run.tpot, limits[1])}",
+        f"the TPOT {duration(run.tpot)}{_kept(run.tpot, limits[1])}"
+        if run.tpot
+        else "answers of one token have no TPOT",
     ]
     here = (
         f"At {traffic.rate:.4g} requests/s {' and '.join(figures)} (simulated with "
