@@ -35,7 +35,7 @@ WORDS = {
     "preempted": "its blocks were taken, and it waited again",
     "held": "it had ended, and its group had not",
     "lost": "the engine failed",
-    "delivery": "its last token was on its way from the engine, or its siblings had not ended",
+    "delivery": "its end was on its way from the engine, or its siblings had not ended",
     "sending": "its answer was being sent",
 }
 # The descriptions for an item of a function.
