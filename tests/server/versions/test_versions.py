@@ -86,6 +86,14 @@ def test_only_a_key_with_admin_may_see_or_change_versions(tmp_path):
         assert 'id="versions"' not in client.get("/dashboard", headers=user).text
 
 
+def test_without_keys_a_server_that_others_can_reach_says_why_it_shows_no_versions(tmp_path):
+    open_to_all = configured(tmp_path, server={"host": "0.0.0.0"}).model_copy(update={"keys": ()})
+    with serving(open_to_all, fast) as (url, _):
+        answer = httpx2.get(f"{url}/v1/versions")
+    assert answer.status_code == 403
+    assert "only a server that listens on loopback" in answer.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
     "config, why",
     [

@@ -41,6 +41,11 @@ class _Asked:
         tenant = service.keys.caller(request.headers)
         if not may_see(service, tenant):
             why = "this key may not see or change versions: its entry needs `admin: true`"
+            if service.keys.is_open:
+                why = (
+                    "without keys, only a server that listens on loopback shows versions: give "
+                    "this one a key with `admin: true`"
+                )
             raise Problem(403, why, code="admin_needed")
         return tenant
 
