@@ -361,6 +361,8 @@ def test_a_model_may_be_named_with_a_lane():
         with pytest.raises(Problem) as caught:
             model_of(unknown, names, lanes)
         assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+    with pytest.raises(Problem, match=r"'tiny' has no lane 'nowhere'; there are "):
+        model_of("tiny@nowhere", names, lanes)
 
 
 def test_a_lane_is_taken_from_the_header_then_the_tier_then_the_model_then_the_key():

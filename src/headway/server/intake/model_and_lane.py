@@ -100,10 +100,10 @@ def model_of(requested: str, names: Collection[str], lanes: Collection[str]) -> 
     name, mark, lane = requested.rpartition("@")
     if mark and name in names and lane in lanes:
         return name, lane
-    known = ", ".join(names)
-    raise Problem(
-        404, f"there is no model {requested[:200]!r}; there is {known}", "model", "model_not_found"
-    )
+    why = f"there is no model {requested[:200]!r}; there is {', '.join(names)}"
+    if mark and name in names:
+        why = f"{name!r} has no lane {lane[:200]!r}; there are {', '.join(lanes)}"
+    raise Problem(404, why, "model", "model_not_found")
 
 
 def lane_of(header: str, tier: str, alias: str, tenant: Tenant, lanes: Collection[str]) -> str:
