@@ -1,5 +1,7 @@
 """Functions that test_functions.py serves."""
 
+import os
+import signal
 import sys
 import threading
 import time
@@ -103,6 +105,12 @@ def leave(items):
     if "exit" in items:
         sys.exit(3)
     return items
+
+
+def stop(items):
+    if "stop" in items:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return [os.getpid() for _ in items]
 
 
 def strange(items):

@@ -45,7 +45,8 @@ class ChildProcess:
     ) -> None:
         self._take, self._when_ended = take, ended
         self._loop, self.gone = asyncio.get_running_loop(), asyncio.Event()
-        self._outbox: SimpleQueue[Any] = SimpleQueue()
+        self._outbox: SimpleQueue[Any] = SimpleQueue()  # messages, each with its size
+        self._put = self._written = 0  # sizes: changed by the loop's thread, by the writing thread
         self.room = threading.Semaphore(BEHIND)
         context = multiprocessing.get_context("spawn")  # a fork would take our threads' locks along
         ours, theirs = context.Pipe()
@@ -68,10 +69,17 @@ class ChildProcess:
         """The process's id; 0: the process is gone."""
         return 0 if self.gone.is_set() else self._process.pid or 0
 
-    def send(self, message: Any) -> None:
-        """Send the message, unless the process is gone. Another thread pickles it."""
+    @property
+    def unsent(self) -> int:
+        """The sizes of the messages that the process has not taken yet: it may hang."""
+        return self._put - self._written
+
+    def send(self, message: Any, size: int = 0) -> None:
+        """Send the message, unless the process is gone. Another thread pickles it. size: in
+        `unsent`."""
         if not self.gone.is_set():
-            self._outbox.put(message)
+            self._put += size
+            self._outbox.put((message, size))
 
     def kill(self) -> None:
         """Kill the process without waiting for it."""
@@ -94,8 +102,10 @@ class ChildProcess:
 
     def _write(self, channel: Connection) -> None:
         with suppress(OSError):  # the process has died: the reader reports it
-            while (message := self._outbox.get()) is not NOTHING:
+            while (entry := self._outbox.get()) is not NOTHING:
+                message, size = entry
                 channel.send(message)
+                self._written += size
 
     # -- the reading thread
 

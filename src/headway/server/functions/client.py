@@ -31,8 +31,10 @@ from headway.server.functions.messages import (
 )
 from headway.server.functions.process import run
 from headway.server.protocol.problem import Problem
+from headway.server.protocol.retry_after import SOON, jittered
 
 SEEN = 1.0  # seconds for the process to report its state
+BESIDES = 1_024  # bytes that a message takes besides the body
 
 News = Answer | Refused | Seen | PagePart | Problem
 
@@ -63,10 +65,12 @@ class FunctionClient:
         self,
         options: FunctionOptions,
         echo: Callable[[str], object] | None,
+        most: int,
         book: FunctionBook | None = None,
     ) -> None:
-        """book: None if no ledger is kept."""
-        self._options, self._echo, self._book = options, echo, book
+        """most: bytes of bodies that may wait for the process to take them. book: None if no ledger
+        is kept."""
+        self._options, self._echo, self._most, self._book = options, echo, most, book
         self.state, self.down = EngineState.LOADING, ""
         self._numbers = count(1)
         self._asked: dict[int, Asked] = {}
@@ -132,12 +136,16 @@ class FunctionClient:
         """Send a request. Leaving the block before its last message cancels it. Raises Problem."""
         if self.state is EngineState.DOWN or not self._process:
             raise down(EngineDownError(self.down))
+        size = BESIDES + (len(ask.body) if isinstance(ask, Ask) else 0)
+        if self._process.unsent + size > self._most:
+            why = f"{self._options.name} does not take its calls: too many bytes of them wait"
+            raise Problem(429, why, code="too_much_text", retry=jittered(SOON))
         id, asked = next(self._numbers), Asked()
         self._asked[id] = asked
         if call and self._book and isinstance(ask, Ask):
             self._calls[id] = call
             self._book.asked(call, ask.wishes.lane)
-        self._process.send(ask._replace(id=id))
+        self._process.send(ask._replace(id=id), size)
         try:
             yield asked
         finally:

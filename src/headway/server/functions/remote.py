@@ -29,6 +29,7 @@ class RemoteFunction(Restarting[FunctionClient, About]):
         self.budgets = {lane.name: lane.budget for lane in config.core_lanes}  # no version's
         lanes = tuple(self.lanes.values())
         self._options = FunctionOptions(settings.function, self.name, lanes)
+        self._most_unsent = config.server.limits.bodies_bytes
         self.book: FunctionBook | None = None  # none: no ledger is kept
         most = settings.engine.over(config.engine).restart
         super().__init__(most, log, "function")
@@ -76,7 +77,7 @@ class RemoteFunction(Restarting[FunctionClient, About]):
             raise not_open(self)
 
     def _next(self) -> FunctionClient:
-        return FunctionClient(self._options, self._hear, self.book)
+        return FunctionClient(self._options, self._hear, self._most_unsent, self.book)
 
 
 def lane_of_items(lane: Lane) -> Lane:
