@@ -33,6 +33,7 @@ from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.jobs.opening import open_jobs
 from headway.server.ledger.opening import open_ledger
 from headway.server.listening.http_server import HttpServer
+from headway.server.observe.logs import logger
 from headway.server.versions.opening import open_versions
 from headway.text.tokenizer import Tokenizer
 
@@ -69,11 +70,9 @@ def tokenizer():
     return Tokenizer(EMBEDDED, vocab)
 
 
-class Quiet:
-    """A log that says nothing."""
-
-    def __getattr__(self, name):
-        return lambda *said, **values: None
+def quiet():
+    """A real log whose lines are kept nowhere."""
+    return logger("debug", lambda values: None)
 
 
 class Hop:
@@ -226,9 +225,9 @@ def serving(config=None, engine=embedded):
     async def serve():
         engines = [engine(each) for each in config.engines]
         service = kept["front"] = service_of(config, *engines)
-        jobs = service.jobs = open_jobs(config, job_host(service), Quiet())
-        ledger = service.ledger = open_ledger(service, Quiet(), list)
-        versions = service.versions = open_versions(config, Quiet())
+        jobs = service.jobs = open_jobs(config, job_host(service), quiet())
+        ledger = service.ledger = open_ledger(service, quiet(), list)
+        versions = service.versions = open_versions(config, quiet())
         if versions:
             versions.attach(service)
             versions.begin()

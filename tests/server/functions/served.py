@@ -11,7 +11,7 @@ from headway.server.functions.run import ledger_of
 from headway.server.functions.service import made_service
 from headway.server.functions.target import find
 from headway.server.listening.http_server import HttpServer
-from tests.server.running_server import Quiet
+from tests.server.running_server import quiet
 
 MODULE = "tests.server.functions.functions_to_serve"
 
@@ -21,7 +21,7 @@ def serving(name, config=None, around=lambda app: app):
     """Gives the function's URL and its service. around: what wraps the application."""
     config = config or ServerConfig()
     service = made_service(find(f"{MODULE}:{name}"), config)
-    ledger = ledger_of(service, config, Quiet())
+    ledger = ledger_of(service, config, quiet())
     began, kept = threading.Event(), {}
 
     async def serve():

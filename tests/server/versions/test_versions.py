@@ -20,7 +20,7 @@ from headway.server.reload import ModelKeys, Reloading
 from headway.store import versions
 from headway.store.database import Database, StoreError
 from headway.store.tables import VERSIONS
-from tests.server.running_server import Quiet, by_budgets, serving, until
+from tests.server.running_server import by_budgets, quiet, serving, until
 
 ADMIN, USER = "hw-admin", "hw-user"
 LANES = {"chat": {"ttft": "10s"}, "bulk": {}}
@@ -306,7 +306,7 @@ def test_a_promotion_keeps_keys_that_were_reloaded(tmp_path):
     more = [*config.keys, KeySettings(name="late", tenant="app", sha256=digest("late").hex())]
     with served(config) as (client, front):
         found = config.model_copy(update={"keys": tuple(more)})
-        Reloading(lambda: found, front.config, ModelKeys(front).use, Quiet()).reload()
+        Reloading(lambda: found, front.config, ModelKeys(front).use, quiet()).reload()
         post(client, "", CHANGE)
         assert post(client, "/2/promote").status_code == 200
         assert [each.name for each in front.config.keys] == ["ops", "app", "late"]

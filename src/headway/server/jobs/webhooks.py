@@ -125,7 +125,7 @@ class WebhookSender:
 
     async def _deliver(self, client: AsyncClient, delivery: Delivery) -> None:
         ends = await self._attempt(client, delivery)
-        about = {"url": delivery.url, "event": delivery.event, "job": delivery.job}
+        about = {"url": delivery.url, "type": delivery.event, "job": delivery.job}
         outcome = "delivered" if ends.delivered_at else "again" if ends.due_at else "given_up"
         self._metrics.webhooks[outcome] += 1
         if ends.delivered_at:
