@@ -363,6 +363,23 @@ def test_a_named_strategy_has_the_recorded_slots(recorded_slots, slots):
     assert made["continuous-chunk-256"].step_tokens == slots + 256
 
 
+@pytest.mark.parametrize(
+    "sets, slots, chunk, step_tokens",
+    [
+        (["chunk=256"], 16, 256, 272),
+        (["slots=64"], 64, 64, 128),
+        (["slots=64", "chunk=256"], 64, 256, 320),
+        (["chunk=256", "slots=64"], 64, 256, 320),
+        (["chunk=256", "step_tokens=100"], 16, 256, 100),
+    ],
+)
+def test_a_step_keeps_its_room_if_the_chunk_or_the_slots_change(sets, slots, chunk, step_tokens):
+    policies = Policies(Continuous(16), chunk=Fixed(64), step_tokens=80)
+    rerun = rerun_journal(recorded(replace(THRASH, policies=policies)))
+    made = parse_change("", sets).apply(rerun, PRICES).policies
+    assert (made.slots, made.chunk, made.step_tokens) == (slots, Fixed(chunk), step_tokens)
+
+
 def test_every_key_of_a_change_is_obeyed():
     rerun = rerun_journal(recorded(THRASH))
     values = ["slots=3", "step_tokens=9", "chunk=5", "order=priority", "mix=alternate"]

@@ -9,7 +9,6 @@ import yaml
 from headway.commands.replay.rerun import Rerun
 from headway.core.cost.features import NONE, row_features
 from headway.core.cost.step_cost import StepCost
-from headway.core.policies.chunk import Fixed
 from headway.core.policies.defer import DEFERS
 from headway.core.policies.join import Dynamic, LengthClasses
 from headway.core.policies.mix import MIXES
@@ -27,6 +26,7 @@ from headway.strategies.parts import (
     read_order,
 )
 from headway.strategies.registry import STEP_TOKENS
+from headway.strategies.resized import with_chunk, with_slots
 from headway.strategies.strategy import SLOTS
 from headway.strategies.strategy_inputs import StrategyInputs
 from headway.yaml_values import known, load_yaml, number, whole
@@ -109,8 +109,7 @@ def _policy(settings: Settings, **parts: Any) -> Settings:
 
 
 def _slots(settings: Settings, value: Any, where: str) -> Settings:
-    join: Any = settings.policies.join  # every join policy has a size
-    return _policy(settings, join=replace(join, size=whole(value, where, 1)))
+    return replace(settings, policies=with_slots(settings.policies, whole(value, where, 1)))
 
 
 def _window(settings: Settings, value: Any, where: str) -> Settings:
@@ -129,7 +128,7 @@ def _chunk(settings: Settings, value: Any, where: str) -> Settings:
     """Set the chunk. value: a number of tokens, or what a strategy file may have."""
     if isinstance(value, str | dict):
         return _policy(settings, chunk=read_chunk(value, where))
-    return _policy(settings, chunk=Fixed(whole(value, where, 1)))
+    return replace(settings, policies=with_chunk(settings.policies, whole(value, where, 1)))
 
 
 def _order(settings: Settings, value: Any, where: str) -> Settings:

@@ -10,6 +10,7 @@ from headway.core.policies.join import Continuous, Dynamic, Join, LengthClasses,
 from headway.core.policies.policies import Policies
 from headway.costing.calibration import Calibration
 from headway.errors import SettingError, did_you_mean
+from headway.strategies.resized import with_chunk, with_slots
 from headway.strategies.strategy import Strategy
 
 TRAFFIC = ("rate", "load", "seconds", "token_scale")
@@ -156,15 +157,9 @@ def _with_setting(policies: Policies, setting: str, value: float) -> Policies:
             join = replace(join, lows={})
         return replace(policies, join=replace(join, window=round(value * 1e6)))
     if setting == "chunk" and isinstance(chunk, Fixed):
-        decoding = policies.step_tokens - chunk.size  # a step's tokens beside the chunk stay
-        step_tokens = max(policies.slots, number + max(0, decoding))
-        return replace(policies, chunk=Fixed(number), step_tokens=step_tokens)
-    if setting == "slots" and isinstance(join, Continuous):
-        prompts = policies.step_tokens - join.size  # a step's tokens for prompts stay
-        return replace(policies, join=Continuous(number), step_tokens=number + max(1, prompts))
-    if setting == "slots" and isinstance(join, Static | Dynamic | LengthClasses):
-        each = policies.step_tokens // join.size
-        return replace(policies, join=replace(join, size=number), step_tokens=number * max(1, each))
+        return with_chunk(policies, number)
+    if setting == "slots" and isinstance(join, Static | Dynamic | LengthClasses | Continuous):
+        return with_slots(policies, number)
     return policies
 
 
