@@ -309,7 +309,7 @@ def test_step_times_include_mean_residuals_and_the_hosts_time_after_a_step():
 
 def test_impossible_questions_are_refused_with_the_remedy():
     machine, traffic = Machine(COST, 64), steady(1e4, 600, 20)
-    with pytest.raises(SettingError, match="lower the rate"):
+    with pytest.raises(SettingError, match=r"lower the rate.* by --token-scale"):
         steady_state(StepTimes(COST), traffic, traffic.rate / 1e9)
     with pytest.raises(SettingError, match="lower the rate"):
         prompt_wait(StepTimes(COST), steady(1, 600, 1), 1e3 / 1e9)

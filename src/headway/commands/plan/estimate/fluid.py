@@ -58,7 +58,7 @@ def steady_state(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> Stea
         pace = moved
     raise SettingError(
         f"{rate * 1e9:.4g} requests a second are more than this machine can serve with any batch: "
-        "lower the rate, shorten the prompts or scale the tokens"
+        "lower the rate, shorten the prompts, or divide a trace's tokens by --token-scale"
     )
 
 
