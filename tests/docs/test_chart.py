@@ -99,6 +99,11 @@ def test_the_images_copy_what_they_install_and_run_as_a_numeric_user(file):
     assert all(re.search(rf"^{extra} = \[", project, re.M) for extra in extras)
 
 
+def test_the_image_has_what_an_endpoint_for_traces_asks_for():
+    """Without it, a server whose environment names one does not start."""
+    assert "otel" in re.search(r"/src\[([\w,]+)\]", DOCKERFILES[0].read_text())[1].split(",")
+
+
 def test_the_vllm_image_installs_no_torch_of_its_own():
     text = (DEPLOY / "docker" / "Dockerfile.vllm").read_text()
     assert "[torch" not in text and "pip install --no-cache-dir torch" not in text
