@@ -119,7 +119,9 @@ def test_the_headline_shows_a_waiting_request_past_its_budget():
 
 def test_an_engine_that_is_down_comes_first_in_the_headline():
     told = headline(view(model(lane("voice", 90, 90), state="down")))
-    assert told.verdict == "tiny is down." and told.is_bad
+    assert told.verdict == "tiny is down." and told.is_bad and not told.rest
+    told = headline(view(model(state="loading", fault="killed by SIGKILL")))
+    assert (told.verdict, told.rest) == ("tiny is loading.", "tiny has failed: killed by SIGKILL.")
 
 
 def test_lanes_without_budgets_are_not_judged():

@@ -89,6 +89,8 @@ def test_a_dead_engine_is_restarted_and_a_hang_after_the_last_restart_is_final(
         assert (await client.get("/health")).status_code == 200
         assert (await client.get("/ready")).status_code == 503
         assert 'state="loading"} 1.0' in (await client.get("/metrics")).text
+        shown = (await client.get("/dashboard")).text
+        assert "has failed: the engine process has died: killed by SIGKILL" in shown
         await until(lambda: engine.state is EngineState.READY)
         assert engine.pid not in (0, first) and not engine.down
         assert (await ask(max_tokens=3))[0].status_code == 200

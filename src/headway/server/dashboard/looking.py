@@ -59,6 +59,9 @@ class Watchable(Protocol):
     @property
     def state(self) -> EngineState: ...
 
+    @property
+    def fault(self) -> str: ...
+
 
 def point_ends(now: int) -> int:
     """When the present point of the charts ends."""
@@ -97,6 +100,7 @@ def _look(watched: Watchable, tenant: Tenant, now: int) -> ModelView:
         rows=rows,
         mine=mine,
         others=others,
+        fault=watched.fault,
     )
 
 

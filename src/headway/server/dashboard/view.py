@@ -106,11 +106,12 @@ class ModelView:
     rows: tuple[RunningRow, ...]  # the first few open requests of the caller's tenant
     mine: int  # how many open requests the tenant has
     others: int  # open requests that are not shown to the caller
+    fault: str = ""  # why it failed last, while it is not ready; empty: it has not
 
 
-def nothing_of(name: str, state: str) -> ModelView:
+def nothing_of(name: str, state: str, fault: str = "") -> ModelView:
     """The view of a function of which only the state is known."""
-    return ModelView(name, state, (), True, 0, 0, 0, 0, 0, None, 0, (), (), 0, 0)
+    return ModelView(name, state, (), True, 0, 0, 0, 0, 0, None, 0, (), (), 0, 0, fault)
 
 
 @dataclass(frozen=True, slots=True)

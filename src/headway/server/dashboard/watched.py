@@ -55,6 +55,11 @@ class Watched:
     def state(self) -> EngineState:
         return self._engine.state
 
+    @property
+    def fault(self) -> str:
+        """Why the engine failed last, while it is not ready."""
+        return self._engine.down
+
     # -- a Watcher
 
     def ready(self) -> None:

@@ -69,7 +69,7 @@ class RemoteFunction(Restarting[FunctionClient, About]):
         machine's monotonic clock. A function that is not ready, or does not answer in time, has no
         lanes."""
         view = await self._client.show(now) if self.state is EngineState.READY else None
-        return view or nothing_of(self.name, self.state.value)
+        return view or nothing_of(self.name, self.state.value, self.down)
 
     def check_open(self) -> None:
         """Raise Problem unless the function takes requests."""

@@ -48,6 +48,11 @@ class WatchedFunction:
     def state(self) -> EngineState:
         return self._calls.state
 
+    @property
+    def fault(self) -> str:
+        """Empty: a process that fails is told of by the one that restarts it."""
+        return ""
+
     def view(self, now: int) -> ModelView:
         """What the page shows of the function, with all of its lanes. now: nanoseconds."""
         everybody = Tenant("", "", frozenset(self.lanes), "", "")

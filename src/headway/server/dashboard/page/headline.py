@@ -42,7 +42,8 @@ def headline(view: View) -> Headline:
     broken = [each for each in view.models if each.state != "ready"]
     if broken:
         said = "; ".join(f"{each.name} is {each.state}" for each in broken)
-        return Headline(f"{said}.", "", f"{said}.", True)
+        why = " ".join([f"{each.name} has failed: {each.fault}." for each in broken if each.fault])
+        return Headline(f"{said}.", why, f"{said}.", True)
     timed = [each for each in _named(view) if each.lane.budget.is_timed]
     if not timed:
         said = "No lane has a budget, so none can be missed."
