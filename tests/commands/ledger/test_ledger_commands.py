@@ -172,6 +172,24 @@ def test_names_are_printed_as_they_are_and_not_read_as_markup(tenants):
     assert "[/x]chat" in run("explain", "[red]bell", "--ledger", tenants).stdout
 
 
+@pytest.mark.parametrize(
+    "first, end, said",
+    [
+        (2_500_000, 9_000_000, "promised: first token in 2.5 ms, end within 9.0 ms\n"),
+        (None, 9_000_000, "promised: end within 9.0 ms\n"),
+        (None, None, "promised: nothing\n"),
+    ],
+)
+def test_explain_says_what_was_promised_and_no_more(tenants, first, end, said):
+    """An embedding has no first token."""
+    database = create_engine(f"sqlite:///{tenants}")
+    promised = {"promised_first_ns": first, "promised_end_ns": end}
+    with database.begin() as connection:
+        connection.execute(REQUESTS.update().values(promised))
+    database.dispose()
+    assert said in run("explain", "acme", "--ledger", tenants).stdout
+
+
 def test_a_value_that_would_control_the_terminal_is_escaped(tenants):
     sql = "SELECT 'a' || chr(155) || '31m' || chr(10) || chr(27) || '[2J' AS id"
     text = run("ledger", "query", sql, "--ledger", tenants).stdout

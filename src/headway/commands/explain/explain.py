@@ -105,14 +105,14 @@ def _lines(choice: dict[str, Any], code: str | None) -> list[str]:
     if choice["preemptions"]:
         ends += f", preempted {choice['preemptions']} times"
     ran = [f"{e['lane']} {e['rows']} rows ({e['tokens']} tokens)" for e in choice["ran_before"]]
-    first, end = promised["first"], promised["end"]
+    times = ("first token in", promised["first"]), ("end within", promised["end"])
+    kept = [f"{what} {ms} ms" for what, ms in times if ms is not None]  # a vector has no token
     is_unpriced = choice["device_ns"] and not cost["device"]
     device = "no price per hour" if is_unpriced else money_text(cost["device"])
-    kept = "nothing" if end is None else f"first token in {first} ms, end within {end} ms"
     return [
         ends,
         f"ran while it waited: {', '.join(ran) or 'nothing'}",
-        f"promised: {kept}",
+        f"promised: {', '.join(kept) or 'nothing'}",
         "tokens: " + ", ".join([f"{count} {name}" for name, count in tokens.items()]),
         f"cost: device {device} ({duration(choice['device_ns'])}), "
         f"charged {money_text(cost['charged'])}",
