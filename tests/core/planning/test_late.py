@@ -244,6 +244,23 @@ def test_a_request_promised_a_late_first_token_is_refused_by_a_lane_that_refuses
     scheduler.check()
 
 
+@pytest.mark.parametrize("prompt, finish", [((0,) * 8, Finish.LENGTH), ((7,) * 8, Finish.REFUSED)])
+def test_a_request_is_not_refused_for_the_price_of_a_prompt_that_another_computes(prompt, finish):
+    """The second first token is promised at 170 ns, as if none of its prompt were shared."""
+    scheduler = made(REFUSE, slots=2)
+    scheduler.apply([Add(ask("first", (0,) * 8, 1)), Add(ask("second", (*prompt, 1), 1))], 0)
+    second = scheduler.roster.by_id["second"]
+    for began, ended in ((0, 40), (40, 80), (80, 90)):
+        scheduler.apply([], began)
+        if (batch := scheduler.schedule(began)).rows:
+            output = Output(tuple((9,) if row.want & Want.LAST else () for row in batch.rows))
+            scheduler.commit(batch, output, ended)
+    assert second.promise.first == 170
+    rows = {row.id: (row.finish, row.finished) for row in scheduler.ledger.requests}
+    ended = 90 if finish is Finish.LENGTH else 40
+    assert rows == {"first": (Finish.LENGTH, 80), "second": (finish, ended)}
+
+
 def in_pairs(scheduler, count):
     """Whether the second request of each pair is refused. It comes when the first one has its first
     token, waits for that slot, and would have its own first token in 23 of 33 ms."""

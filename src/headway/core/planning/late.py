@@ -18,7 +18,8 @@ def relegate(
 ) -> tuple[list[Event], list[tuple[Sequence, str]]]:
     """Relegate requests that can no longer keep their budget, and restore those that can again.
 
-    promised: waiting requests that are not expected in time, in lanes that refuse late ones.
+    promised: waiting requests that are not expected in time, in lanes that refuse late ones. Those
+    whose prompts another request has begun to compute since then are judged like all others.
 
     Returns what callers are to hear, and the requests to end with the words for each: they wait
     for their first token, and their lane refuses late requests.
@@ -28,7 +29,8 @@ def relegate(
     policy = settings.policies.relegate
     for early in tuple(policy.restored(view)):
         roster.restore(early)
-    unkept = dict.fromkeys(promised)  # a set in their order
+    # A set in their order. A promise counts a whole prompt of which the step has computed a part.
+    unkept = dict.fromkeys([each for each in promised if not _finds_more(pool, each)])
     for late in dict.fromkeys((*unkept, *_late(policy, roster, pool, view, unkept))):
         # An answer that its caller reads already is not broken off, though it may wait again.
         may_end = late.number not in roster.running and late.first_seen == NEVER
