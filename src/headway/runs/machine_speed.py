@@ -142,7 +142,8 @@ def measure_token_cost(
     attention over a mean prompt. Raises HeadwayError if no full batch decodes in time.
     """
     sample = [RequestSpec(0, spec.lane, spec.prompt, 1) for spec in recorded[:PROMPTS_MEASURED]]
-    policies = Policies(join=Continuous(testbed.slots), chunk=Whole(), step_tokens=STEP_TOKENS)
+    most = min(testbed.slots, STEP_TOKENS)  # a prompt has a token or more
+    policies = Policies(join=Continuous(most), chunk=Whole(), step_tokens=STEP_TOKENS)
     steps = _served(testbed, policies, sample, prompts).steps
     prompt = sum(row.nanoseconds for row in steps) / max(1, sum(row.tokens for row in steps))
     mean, many = full_batch(testbed, recorded)

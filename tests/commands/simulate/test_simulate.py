@@ -116,6 +116,12 @@ def test_the_report_says_nothing_about_the_machine_that_simulated(ran, found):
     assert "Disturbed" not in dict(run_description.stated(found))
 
 
+def test_a_data_sheet_may_have_more_slots_than_a_measuring_step_has_tokens(tmp_path):
+    sheet = replace(CALIBRATION, analytical=True, slots=600, num_blocks=9_000, fit=9_000)
+    status, said, _ = simulated(tmp_path, sheet, strategies="continuous-mixed", rate=2.0)
+    assert status == 0 and "600 slots" in said
+
+
 def test_an_analytical_cost_model_is_called_analytical(tmp_path):
     bare = replace(CALIBRATION, analytical=True, machine={"accelerator": "H100 SXM"}, about={})
     _, said, _ = simulated(tmp_path, bare, strategies="continuous-mixed")
