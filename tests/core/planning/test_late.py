@@ -67,6 +67,18 @@ def test_a_waiting_request_that_cannot_be_in_time_is_relegated_once_and_served_l
     assert rows == {"runs": False, "hopeful": False, "late": True}
 
 
+@pytest.mark.parametrize("late", [RELEGATE, REFUSE])
+def test_a_sibling_of_a_late_request_is_late_at_once(late):
+    """Refused later, it would begin to compute the prompt that nobody waits for any more."""
+    scheduler = made(late, slots=2)
+    first = ask("first", 12, 1)  # 120 ns, where 100 are left
+    heard = scheduler.apply([Add(first), Add(first.sibling("second", 1))], 0)
+    assert [(each.id, each.relegated) for each in heard] == [
+        ("first", late == RELEGATE),
+        ("second", late == RELEGATE),
+    ]
+
+
 def test_a_relegated_request_stays_relegated_after_a_retune():
     scheduler = made(RELEGATE)
     scheduler.apply([Add(ask("runs", 2, 3)), Add(ask("late", 8, 1))], 0)

@@ -70,7 +70,8 @@ class Hopeless:
             and now + estimates.first_token(s) > s.first_by
         ]
         late += [s for s in ending if is_late_to_end(s, view)]
-        return [s for s in late if not _follows_one_in_time(s)]
+        those = set(late)
+        return [s for s in late if s.leader in those or not _follows_one_in_time(s)]
 
     def restored(self, view: View) -> Iterable[Sequence]:
         now = view.now
