@@ -25,7 +25,7 @@ def simulated(rate: str, seconds: str, strategies: str) -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         cost = f"{folder}/cost.json"
         made = ["calibrate", MODEL, "--accelerator", ACCELERATOR, "--out", cost]
-        asked = ["simulate", "--cost", cost, "--lanes", str(EXAMPLE), "--token-scale", "1"]
+        asked = ["simulate", "--cost", cost, "--lanes", str(EXAMPLE)]
         asked += ["--rate", rate, "--seconds", seconds, "--strategies", strategies]
         for words in (made, [*asked, "--out", folder]):
             subprocess.run([*headway, *words], check=True, capture_output=True)
