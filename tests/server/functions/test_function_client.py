@@ -45,3 +45,15 @@ def test_a_process_that_hangs_is_sent_no_more_than_its_bound():
         assert isinstance(problem, Problem)
         assert (problem.status, problem.code) == (429, "too_much_text")
         assert "stop does not take its calls" in str(problem)
+
+
+def test_a_call_as_large_as_the_bound_is_sent_to_a_process_that_takes_calls():
+    async def main():
+        client = FunctionClient(FunctionOptions(f"{MODULE}:stop", "stop", (Lane(),)), None, MOST)
+        await client.start()
+        try:
+            return await client.answer(asked(b"x" * (MOST - 2)))
+        finally:
+            await client.close()
+
+    assert asyncio.run(asyncio.wait_for(main(), 60)).isdigit()

@@ -137,7 +137,7 @@ class FunctionClient:
         if self.state is EngineState.DOWN or not self._process:
             raise down(EngineDownError(self.down))
         size = BESIDES + (len(ask.body) if isinstance(ask, Ask) else 0)
-        if self._process.unsent + size > self._most:
+        if (waits := self._process.unsent) and waits + size > self._most:  # one alone passes
             why = f"{self._options.name} does not take its calls: too many bytes of them wait"
             raise Problem(429, why, code="too_much_text", retry=jittered(SOON))
         id, asked = next(self._numbers), Asked()
