@@ -556,6 +556,15 @@ def served(*arguments, folder, program=COMMAND):
     )
 
 
+def heard(process, what):
+    """The first line of the process's output that holds this."""
+    lines = []
+    while not any(what in line for line in lines):
+        lines.append(process.stdout.readline())
+        assert lines[-1], "".join(lines)
+    return lines[-1]
+
+
 def test_the_command_serves_until_a_signal_and_drains(tmp_path):
     (tmp_path / "mine.py").write_text(
         "import time\ndef slow(items):\n    print('called', flush=True)\n    time.sleep(0.5)\n"
@@ -563,11 +572,7 @@ def test_the_command_serves_until_a_signal_and_drains(tmp_path):
     )
     process = served("mine:slow", "--port", "0", folder=tmp_path)
     try:
-        lines = []
-        while not any("ready" in line for line in lines):
-            lines.append(process.stdout.readline())
-            assert lines[-1], "".join(lines)
-        url = re.search(r"url=(\S+)", lines[-1])[1]
+        url = re.search(r"url=(\S+)", heard(process, "ready"))[1]
         with ThreadPoolExecutor(1) as pool:
             last = pool.submit(post, url, 1)
             while "called" not in process.stdout.readline():
@@ -593,26 +598,19 @@ def test_a_serving_function_reloads_its_keys(tmp_path, watched):
     arguments = "mine:same", "--port", "0", "--config", "headway.yaml"
     process = served(*arguments, *(["--reload"] if watched else []), folder=tmp_path)
 
-    def heard(what):
-        lines = []
-        while not any(what in line for line in lines):
-            lines.append(process.stdout.readline())
-            assert lines[-1], "".join(lines)
-        return lines[-1]
-
     def changed(text, what):
         file.with_suffix(".new").write_text(text)
         file.with_suffix(".new").replace(file)
         if not watched:
             process.send_signal(signal.SIGHUP)
-        return heard(what)
+        return heard(process, what)
 
     def statuses():
         headers = [JSON | {"authorization": f"Bearer {name}"} for name in ("one", "two", "three")]
         return [httpx2.post(url, content=b"1", headers=each).status_code for each in headers]
 
     try:
-        url = re.search(r"url=(\S+)", heard("ready"))[1]
+        url = re.search(r"url=(\S+)", heard(process, "ready"))[1]
         assert statuses() == [200, 200, 401]
         changed(keys_of("one", "three"), "keys reloaded")
         assert statuses() == [200, 401, 200]
@@ -634,10 +632,7 @@ def test_a_reload_that_is_asked_for_while_the_server_starts_waits_until_it_can_b
     )
     process = served("mine:same", "--port", "0", folder=tmp_path)
     try:
-        lines = []
-        while not any("keys reloaded" in line for line in lines):
-            lines.append(process.stdout.readline())
-            assert lines[-1], "".join(lines)
+        heard(process, "keys reloaded")
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0
     finally:
@@ -653,10 +648,7 @@ def test_a_function_that_never_returns_does_not_block_the_shutdown(tmp_path):
     arguments = "mine:stuck", "--port", "0", "--drain-timeout", "100ms"
     process = served(*arguments, folder=tmp_path, program=["-c", IMPATIENT])
     try:
-        lines = []
-        while not any("ready" in line for line in lines):
-            lines.append(process.stdout.readline())
-        url = re.search(r"url=(\S+)", lines[-1])[1]
+        url = re.search(r"url=(\S+)", heard(process, "ready"))[1]
         with ThreadPoolExecutor(1) as pool:
             pool.submit(httpx2.post, url, content=b"1", headers=JSON, timeout=60)
             while "called" not in process.stdout.readline():
