@@ -47,6 +47,7 @@ LANES = (
 OFFLINE = Lane("offline", priority=2)
 KEPT = (*LANES, replace(OFFLINE, slots=Share(least=1)))
 FEW, CROWD, SPARE = 16, 240, 16
+LONG = 12_000  # tokens of a prompt that needs more blocks than are free
 ANSWER, EXPECTED = 1_500, 1_400  # tokens
 COST = StepCost.of(7_000_000, per_token=35_000, per_pair=47)  # about an 8B model on an H100
 
@@ -92,9 +93,17 @@ def with_filler(policies: Policies, lanes: Sequence[Lane]) -> Scheduler:
     return scheduler
 
 
-def _requests(name: str, count: int, lanes: Sequence[Lane]) -> list[Add]:
+def without_blocks(policies: Policies) -> Scheduler:
+    """FEW sequences run, and CROWD others with long prompts wait for blocks."""
+    settings = Settings(FEW * 64, BLOCK, LANES, policies, cost=COST)
+    scheduler = _decoding(settings, [LANES[i % len(LANES)] for i in range(FEW)])
+    scheduler.apply(_requests("w", CROWD, LANES, LONG), 0)
+    return scheduler
+
+
+def _requests(name: str, count: int, lanes: Sequence[Lane], size: int = CONTEXT) -> list[Add]:
     draw = random.Random(SEED)
-    prompts = [tuple(draw.randrange(50_000) for _ in range(CONTEXT)) for _ in range(count)]
+    prompts = [tuple(draw.randrange(50_000) for _ in range(size)) for _ in range(count)]
     return [
         Add(Request(f"{name}{i}", prompt, ANSWER, 0, lanes[i % len(lanes)].name, expected=EXPECTED))
         for i, prompt in enumerate(prompts)
@@ -167,6 +176,10 @@ def main() -> int:
     pairs[f"{SLOTS}_no_memory"] = (
         with_filler(first_come, [OFFLINE]),
         with_filler(by_budgets(SLOTS + SPARE), [OFFLINE]),
+    )
+    pairs[f"{FEW}_{CROWD}_no_blocks"] = (
+        without_blocks(first_come),
+        without_blocks(by_budgets(SLOTS)),
     )
     ratios = {name: list[float]() for name in pairs}
     for _ in range(REPEATS):  # interleaved, so that a slow moment falls on all alike

@@ -6,15 +6,18 @@ from unittest.mock import patch
 
 import pytest
 
+from headway.core.accounts.rules import Rule
 from headway.core.batch import Output, Want
 from headway.core.commands import Add, Cancel, Retune
 from headway.core.cost.step_cost import StepCost
 from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Budget, Lane, Line, Share
 from headway.core.planning.candidates import MISFITS, Future
+from headway.core.planning.plan import Plan
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.memory import FILLER_AHEAD, PAUSE, Ahead, Forecast, Lull, Now
 from headway.core.policies.policies import Policies
+from headway.core.request import NEVER
 from headway.core.scheduler import Scheduler
 from headway.core.sequences.sequence import RELEGATED, TIMED, UNTIMED, Sequence
 from headway.core.settings import Settings
@@ -172,7 +175,7 @@ def test_a_lull_lasts_until_the_first_refused_request_may_have_room():
     future = Future(policies, view, limits, [])
     with patch.object(Forecast, "steps_to_room", side_effect=[5, 3, 9]):
         assert not any(future.has_room(each) for each in line.waiting)
-    future.close(3)
+    future.close(dict.fromkeys(line.waiting, Rule.BLOCKS), is_far=False)
     assert [lull.lasts(0, view._replace(step=step)) for step in (2, 3)] == [True, False]
 
 
@@ -234,20 +237,27 @@ def test_timed_requests_join_in_a_lull():
     assert any(each.request.id == "c1" for each in scheduler.roster.running.values())
 
 
+BLOCKS = Rule.BLOCKS
+
+
 @pytest.mark.parametrize(
-    "waiting, refused, tried, held, begins",
+    "waiting, foreseen, rules, far, held, begins",
     [
-        (2, 2, 2, False, True),
-        (2, 2, 3, False, False),
-        (3, 2, 2, False, False),
-        (99, MISFITS, MISFITS, False, True),
-        (99, MISFITS, MISFITS, True, False),
-        (0, 0, 0, False, False),
+        (2, 2, [BLOCKS] * 2, False, False, True),
+        (2, 2, [BLOCKS, Rule.PREFIX], False, False, False),
+        (3, 2, [BLOCKS] * 2, False, False, False),
+        (3, 2, [BLOCKS] * 3, False, False, True),
+        (3, 0, [BLOCKS] * 3, False, False, True),
+        (99, 0, [BLOCKS] * 98, False, False, False),
+        (99, 0, [BLOCKS] * 98, True, False, True),
+        (99, MISFITS, [BLOCKS] * MISFITS, False, False, True),
+        (99, MISFITS, [BLOCKS] * MISFITS, False, True, False),
+        (0, 0, [], False, False, False),
     ],
 )
-def test_a_lull_begins_only_if_memory_alone_is_lacking(waiting, refused, tried, held, begins):
+def test_a_lull_begins_only_if_memory_alone_is_lacking(waiting, foreseen, rules, far, held, begins):
     """A request that was refused for another reason, not tried, or kept out by its lane may fit in
-    the next step."""
+    the next step. foreseen: how many of the refused lack memory later on, not now."""
     lull = Lull()
     roster = SimpleNamespace(running={}, lull=lull)
     limits = SimpleNamespace(is_kept_for=lambda each: False, roster=roster, pool=BlockPool(9, 16))
@@ -256,9 +266,52 @@ def test_a_lull_begins_only_if_memory_alone_is_lacking(waiting, refused, tried, 
     line.waiting = [Sequence(i, offline(i), [1] * 96) for i in range(waiting)]
     view = View(0, (line,), num_blocks=9, block_size=16)
     future = Future(replace(by_budgets(4), memory=Full(timed=False)), view, limits, [])
-    assert not any(future.has_room(each) for each in line.waiting[:refused])
-    future.close(tried)
+    assert not any(future.has_room(each) for each in line.waiting[:foreseen])
+    future.close(dict(zip(line.waiting, rules, strict=False)), is_far=far)
     assert future.is_open(1) is not begins and not future.is_open(0)
+
+
+def without_blocks(policies):
+    """Blocks for 800 tokens: four requests of 96 run. 20 of 480 wait for blocks, not for slots."""
+    lanes = CHAT, replace(CHAT, name="voice")
+    scheduler = Scheduler(Settings(50, 16, lanes, policies, cost=COST))
+    scheduler.apply([Add(chat(i, answer=600)) for i in range(4)], 0)
+    stepped(scheduler, 0)
+    asked = [ask(f"v{i}", (i,) * 480, 64, lane="voice", expected=64) for i in range(20)]
+    scheduler.apply([*map(Add, asked)], 0)
+    stepped(scheduler, 0)
+    assert len(scheduler.roster.running) == 4
+    return scheduler
+
+
+@pytest.mark.parametrize("policies", [by_budgets(32), replace(FIRST_COME, memory=Now())])
+def test_requests_that_lack_free_blocks_are_tried_only_once_per_pause(policies):
+    scheduler, each = without_blocks(policies), Plan._try_to_join
+    with patch.object(Plan, "_try_to_join", autospec=True, side_effect=each) as tried:
+        stepped(scheduler, 0, 2 * PAUSE)
+    assert tried.call_count == 2 * 20
+    assert len(scheduler.roster.running) == 4
+
+
+def test_a_lull_ends_once_more_blocks_are_free():
+    """Also if they come free after their sequence has left: a step in flight used them."""
+    lull, view = Lull(), View(0, (Line(CHAT),), num_blocks=9)
+    lull.begin(0, view, 5, NEVER)
+    free = [lull.lasts(0, view._replace(step=1, free_blocks=blocks)) for blocks in (4, 5, 6)]
+    assert free == [True, True, False]
+
+
+def test_a_request_joins_in_the_step_that_preempts_another_for_blocks():
+    """Four grow until one must give its blocks up. Those that wait for blocks are tried then."""
+    scheduler = without_blocks(by_budgets(32))
+    while scheduler.pool.num_free > 2:
+        stepped(scheduler, 0)
+    scheduler.apply([Add(ask("small", (9,) * 49, 8, lane="voice", expected=8))], 0)
+    stepped(scheduler, 0)
+    while not scheduler.roster.preemptions:
+        assert len(scheduler.roster.running) == 4
+        stepped(scheduler, 0)
+    assert "small" in {each.request.id for each in scheduler.roster.running.values()}
 
 
 @pytest.mark.parametrize("lane", ["offline", "chat"])

@@ -1,9 +1,10 @@
 """The candidates of a step, in the order policy's order but for in_order, named_first and
 in_time_first; which have not fitted (Misfits), and for which memory will suffice (Future)."""
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from itertools import chain
 
+from headway.core.accounts.rules import Rule
 from headway.core.kv.block_table import demand
 from headway.core.kv.blocks import BlockPool
 from headway.core.lane import Line
@@ -163,14 +164,15 @@ class Future:
         """Whether so many sequences were refused that no more are tried."""
         return self._count >= MISFITS
 
-    def close(self, tried: int) -> None:
-        """End the step's tries. tried: how many sequences were tried and did not join. A lull
-        begins if Future refused them all, they were all that wait (or `is_full`), and no lane's
-        limits kept any out."""
-        if not 0 < self._count == tried or self._limits.holding:
+    def close(self, refused: Mapping[Sequence, Rule], *, is_far: bool) -> None:
+        """End the step's tries. refused: what kept out each sequence that was tried. is_far: so
+        many are too large that no others were tried. A lull begins if memory alone kept them out,
+        they were all that wait (or `is_far`, or `is_full`), and no lane's limits kept any out."""
+        if self._limits.holding or any(rule != Rule.BLOCKS for rule in refused.values()):
             return
-        if self.is_full or tried == self._view.waiting:
-            self._limits.roster.lull.begin(self._moves, self._view, self._steps)
+        if refused and (is_far or self.is_full or len(refused) == self._view.waiting):
+            free = self._limits.pool.num_free
+            self._limits.roster.lull.begin(self._moves, self._view, free, self._steps)
 
     def has_room(self, joining: Sequence) -> bool:
         """Whether the sequence may join. If its lane keeps room for it, no forecast is made."""

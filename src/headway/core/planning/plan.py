@@ -53,7 +53,7 @@ class Plan:
             if self.shares:
                 self.kinds = kinds
                 break
-        self._future.close(len(self.refused))
+        self._future.close(self.refused, is_far=self._misfits.is_far)
         self.roster.join(self.joined)
         if self._in_turns:
             self.roster.move_to_back(self.shares)
@@ -231,6 +231,7 @@ class Plan:
     def _preempt(self, victim: Sequence) -> None:
         self.rest.tokens += self.shares.pop(victim, 0)
         self.places += 1
+        self.joins |= self.places > 1  # it ends a lull (memory.py), which leaves places
         self._singles.discard(victim)
         self._future.change()
         self._victims.taken(victim)

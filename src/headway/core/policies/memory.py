@@ -114,21 +114,22 @@ class Lull:
     """A time in which memory suffices for no waiting sequence, and none comes, moves or leaves.
 
     The running sequences approach their ends together, so `Forecast.steps_to_room` says how long
-    a lull lasts. A sequence that misses a step falls behind that forecast, so a lull ends after
-    PAUSE steps at the latest.
+    a lull lasts. A sequence that misses a step falls behind that forecast, and one that runs may
+    publish blocks of a prompt that waits. So a lull ends after PAUSE steps at the latest.
     """
 
     def __init__(self) -> None:
-        self._moves, self._until = -1, 0
+        self._moves, self._free, self._until = -1, 0, 0
 
-    def begin(self, moves: int, view: View, steps: int) -> None:
+    def begin(self, moves: int, view: View, free: int, steps: int) -> None:
         """Begin a lull: no sequence can join in this step, nor in so many from it on. moves: of all
-        lines, before this step."""
-        self._moves, self._until = moves, view.step + min(PAUSE, steps)
+        lines, before this step. free: blocks that the step leaves free, too few for any."""
+        self._moves, self._free, self._until = moves, free, view.step + min(PAUSE, steps)
 
     def lasts(self, moves: int, view: View) -> bool:
         """Whether no sequence needs to be tried in this step. moves: of all lines."""
-        return moves == self._moves and view.step < self._until
+        is_same = moves == self._moves and view.free_blocks <= self._free
+        return is_same and view.step < self._until
 
 
 def moves(view: View) -> int:
