@@ -17,6 +17,7 @@ from sqlalchemy import select
 
 from headway.core.accounts.rules import Rule
 from headway.errors import DrainingError
+from headway.executor.fake import FakeExecutor
 from headway.server.config.config import ServerConfig
 from headway.server.config.sections.keys import KeySettings, digest
 from headway.server.engine.handle import EngineState
@@ -31,7 +32,7 @@ from headway.store.ledger.ledger_tables import MINUTES, OUTCOMES, REQUESTS, WRIT
 from tests.postgresql import postgresql
 from tests.server.http.raw_client import HEAD, Hostile
 from tests.server.ledger.kept import exact, stored
-from tests.server.running_server import Permitted, fake, serving, until
+from tests.server.running_server import BLOCK, Local, Permitted, fake, scheduler, serving, until
 
 PATH = "/v1/completions"
 DISCONNECT = (
@@ -350,6 +351,27 @@ def test_a_request_that_ends_during_tokenizing_ends_alike_in_rows_and_metrics(tm
     }
     assert [f'outcome="{each}"}} 1.0' in scraped for each in ("expired", "cancelled")] == [True] * 2
     assert exact(tmp_path)
+
+
+class Broken(FakeExecutor):
+    """The engine's thread ends in the fourth step."""
+
+    def submit(self, batch):
+        if batch.step == 4:
+            raise SystemExit("no device")
+        return super().submit(batch)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_request_lost_with_its_engine_has_as_many_tokens_as_it_was_sent(tmp_path):
+    def broken(config):
+        return Local(scheduler(config), Broken(512, BLOCK))
+
+    with serving(config_of(tmp_path), broken) as (url, _), client_of(url) as client:
+        answer = client.post(PATH, json=BODY | {"max_tokens": 50, "stream": True}).text
+        assert "the engine is down: no device" in answer
+    (row,) = stored(tmp_path)
+    assert (row["finish"], row["output_tokens"], row["charged"]) == ("error", 3, 0)
 
 
 def loading(config):

@@ -45,8 +45,9 @@ def _row(known: OpenCall, choice: Choice, prices: PriceSettings, epoch: int) -> 
         "stages": stages_json(stages),
         "ran_before": json.dumps(staged.before) if staged and staged.before else "[]",
     }
-    if row is None:  # the engine lost the request
-        return about | unmeasured(Finish.ERROR.value)
+    if row is None:  # the engine lost the request; its tokens so far have been handed out
+        came = {"output_tokens": len(choice.answer.tokens)}
+        return about | unmeasured(Finish.ERROR.value) | came
     found = measured(row, prices)
     billed = (found["fresh_tokens"], found["cached_tokens"], row.generated)
     if row.first_scheduled == NEVER or choice.leader is not None:
