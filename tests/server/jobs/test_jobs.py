@@ -723,6 +723,7 @@ def test_a_webhook_without_an_answer_in_time_is_due_again(tmp_path, monkeypatch)
     [
         *("x://y", "/other/1", "/mine/../other", "/mine/%2E%2e/other", "/mine/..\\other", "/mine"),
         *("/mine/..%2fother", "/mine/a/..%5C..%5cother", "/mine/..;/other", "/mine/..%3Ba/other"),
+        "/mine/%252e%25252e/other",
     ],
 )
 def test_a_callback_outside_the_allowed_urls_is_refused(tmp_path, path):

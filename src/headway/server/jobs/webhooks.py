@@ -38,6 +38,7 @@ LOOK = 1.0  # seconds between two looks for due deliveries
 TIMEOUT = 20.0  # seconds for an answer
 HELD = 60  # seconds after which an attempt without a stored end may be repeated
 AT_ONCE = 8  # attempts that may run at once
+LONG = 2_000  # characters of a URL, at most
 GONE = 410  # the status of an endpoint that wants no more deliveries
 
 
@@ -82,9 +83,12 @@ class Endpoints:
         found = self.of(url) if url.isascii() and url.isprintable() and " " not in url else None
         if found is None or not found.is_chosen:
             raise wrong(f"{name}: this server's jobs.webhooks let nobody choose this URL", name)
-        rest = unquote(url.removeprefix(found.url.removesuffix(ANY))).replace("\\", "/")
-        steps = [each.partition(";")[0] for each in rest.split("/")]  # some servers drop `;...`
-        if ".." in steps or len(url) > 2_000:
+        rest = url.removeprefix(found.url.removesuffix(ANY))[:LONG]
+        while (decoded := unquote(rest)) != rest:  # a proxy may decode once, the server once more
+            rest = decoded
+        # Some servers drop `;...`.
+        steps = [each.partition(";")[0] for each in rest.replace("\\", "/").split("/")]
+        if ".." in steps or len(url) > LONG:
             raise wrong(f"{name}: the path must not lead upward, nor be very long", name)
         return url
 
