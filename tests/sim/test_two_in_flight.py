@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.batch import UNKNOWN
+from headway.core.batch import UNKNOWN, Want
 from headway.core.commands import Add, Cancel, Stop
 from headway.core.cost.estimates import DRAIN_DECAY
 from headway.core.cost.step_cost import Rates, StepCost
 from headway.core.grammar import Grammar
 from headway.core.lane import REFUSE, RELEGATE, Budget, Lane, Share
+from headway.core.policies.chunk import Fixed
 from headway.core.policies.join import Continuous, Static
 from headway.core.policies.policies import Policies
 from headway.core.request import NEVER, Finish
@@ -82,6 +83,18 @@ def test_the_host_works_while_the_device_does(depth, took):
     assert clock.now() == took * MS
     rows = made.scheduler.ledger.steps
     assert sum(row.nanoseconds for row in rows) == clock.now(), "steps do not overlap"
+
+
+def test_no_score_of_a_prompt_is_asked_for_twice():
+    """The prompt's last token has no score, and those before it are still in flight."""
+    request = ask("a", 5, 2, sampling=Sampling(prompt_logprobs=0))
+    chunks = Policies(Continuous(4), chunk=Fixed(4))
+    made, spied, _ = engine((0, Add(request)), policies=chunks)
+    made.step()
+    made.step()
+    assert [batch.rows[0].want for batch in spied.batches] == [Want.PROMPT, Want.LAST]
+    events = finish(made)
+    assert said(events, "a") == answer(request)
 
 
 HOSTED = StepCost(Rates(step=6 * MS * 1000, token=MS * 1000), host=Rates(step=2 * MS * 1000))

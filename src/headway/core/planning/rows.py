@@ -39,7 +39,7 @@ def build_rows(
             mine = tuple(tokens[start:end])
         known = len(tokens)
         want = LAST if end == known and known < sequence.limit else NOTHING
-        if sequence.scores and sequence.unscored(end):
+        if sequence.scores and sequence.unscored(start, end):
             want |= Want.PROMPT
         if sequence.pools:
             want |= Want.VECTOR

@@ -150,9 +150,10 @@ class Sequence:
         self.scored = min(row.start + len(row.tokens), self.prompt - 1)
         return new
 
-    def unscored(self, end: int) -> bool:
-        """Whether computing up to `end` brings log-probabilities that were not given out yet."""
-        return self.scores and min(end, self.prompt - 1) > self.scored
+    def unscored(self, start: int, end: int) -> bool:
+        """Whether computing from `start` to `end` brings log-probabilities of the prompt that were
+        not given out yet. Those before `start` may still be in flight."""
+        return self.scores and min(end, self.prompt - 1) > max(start, self.scored)
 
     @property
     def next_by(self) -> int:
