@@ -98,6 +98,20 @@ def test_a_grammar_whose_child_was_killed_from_outside_may_be_tried_again(monkey
     assert grammar_problem(asked, EMBEDDED) == ""
 
 
+def test_no_grammar_gets_the_answer_that_an_interrupted_check_did_not_wait_for(trial, monkeypatch):
+    def interrupted(child, ask):
+        child.stdin.write(json.dumps(ask) + "\n")
+        child.stdin.flush()
+        raise KeyboardInterrupt
+
+    assert trial.problem(Grammar("regex", "a")) == ""
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(trials, "_answer", interrupted)
+        trial.problem(Grammar("regex", "b"))
+    assert "unclosed" in trial.problem(Grammar("regex", "[0-9"))
+    assert trial.problem(Grammar("regex", "c")) == ""
+
+
 def test_a_missing_tokenizer_or_an_empty_grammar_is_reported(tmp_path):
     assert "has none" in grammar_problem(Grammar("regex", "a"), tmp_path)
     assert "random weights" in grammar_problem(Grammar("regex", "a"), Path())

@@ -66,7 +66,12 @@ class GrammarChecker:
                     stderr=subprocess.DEVNULL,
                     text=True,
                 )
-            answer = _answer(self._child, [grammar.kind, grammar.text, seconds])
+            try:
+                answer = _answer(self._child, [grammar.kind, grammar.text, seconds])
+            except BaseException:  # an interrupted wait: the next grammar must not get this answer
+                self._child.kill()
+                self._end()
+                raise
             return self._why(grammar, seconds) if answer is None else answer
 
     def _why(self, grammar: Grammar, seconds: float) -> str:
