@@ -222,6 +222,18 @@ def test_a_text_with_non_finite_numbers_fails_alone(folders, tmp_path):
     assert np.isfinite(np.frombuffer(output.vectors[0], np.float32)).all()
 
 
+def test_nan_that_attention_would_hide_is_refused(tmp_path):
+    from safetensors.torch import load_file, save_file
+
+    folder = make_encoder(tmp_path / "model", "bert")
+    weights = load_file(folder / "model.safetensors")
+    (name,) = [each for each in weights if each.endswith("0.attention.self.query.weight")]
+    weights[name][0] = float("nan")
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+    with pytest.raises(CheckpointError, match=f"{name} has numbers that are not finite"):
+        LLM(folder)
+
+
 def test_a_checkpoint_that_lacks_a_tensor_is_refused(folders, tmp_path):
     from safetensors.torch import load_file, save_file
 

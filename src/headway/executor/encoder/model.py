@@ -162,9 +162,22 @@ def load_model(
     missing = sorted(each for each in info["missing_keys"] if OPTIONAL not in each or classifier)
     if missing:
         raise CheckpointError(f"{folder} lacks the tensor {missing[0]}")
+    if shapes is None:
+        _check_finite(model, folder)
     if relative := sorted(each for each in info["unexpected_keys"] if RELATIVE in each):
         raise UnsupportedModelError(f"{folder}: the tensor {relative[0]} is not computed")
     return EncoderModel(model.eval().to(device), family)
+
+
+def _check_finite(model: nn.Module, folder: Path) -> None:
+    """Raise CheckpointError for a tensor with NaN or infinity: attention hides NaN in queries and
+    keys. Embeddings are left out: only texts with such a token fail, which their vectors show."""
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding):
+            continue
+        for own, tensor in module.named_parameters(name, recurse=False):
+            if not all(each.isfinite() for each in tensor.aminmax()):
+                raise CheckpointError(f"{folder}: {own} has numbers that are not finite")
 
 
 def _of_shapes(kind: Any, folder: Path, shapes: Shapes, named: dict[str, Any]) -> Any:

@@ -93,6 +93,30 @@ def test_tensors_of_a_wrong_name_shape_or_dtype_are_refused(folder):
         refused(folder, *named)
 
 
+ATTENDED = [
+    *("input_layernorm", "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
+    *("self_attn.q_norm", "self_attn.k_norm"),
+]
+
+
+@pytest.mark.parametrize("part", ATTENDED)
+@pytest.mark.parametrize("odd", [torch.nan, -torch.inf])
+def test_nan_that_attention_would_hide_is_refused(goldens, tmp_path, part, odd):
+    folder = shutil.copytree(goldens["qwen3-norms"].folder, tmp_path / "copy")
+    name = f"model.layers.1.{part}.weight"
+    rewrite(folder, lambda tensors: tensors[name].view(-1)[3:4].fill_(odd))
+    refused(folder, FILE, name, "not finite")
+
+
+def test_a_bias_of_queries_must_be_finite_and_an_unused_token_need_not(goldens, tmp_path):
+    folder = shutil.copytree(goldens["qwen2-bias-tied"].folder, tmp_path / "copy")
+    rewrite(folder, lambda tensors: tensors["model.embed_tokens.weight"][9].fill_(torch.nan))
+    read(folder)
+    name = "model.layers.0.self_attn.q_proj.bias"
+    rewrite(folder, lambda tensors: tensors[name][:1].fill_(torch.inf))
+    refused(folder, FILE, name, "not finite")
+
+
 def test_a_tied_head_may_be_stored_again_and_old_buffers_are_ignored(folder, golden):
     def change(tensors):
         tensors["lm_head.weight"] = tensors["model.embed_tokens.weight"].clone()

@@ -84,8 +84,8 @@ class TorchHeads:
         """As StepHeads.take_in."""
         heads, kv_heads = self.config.heads, self.config.kv_heads
         qkv = qkv.view(len(qkv), heads + 2 * kv_heads, self.config.head_dim)
-        # NaN must not reach the cache, where other rows may gather it. The row's own
-        # residual stream keeps the NaN, and it is detected there.
+        # NaN must not reach the cache, where other rows may gather it. The row's own residual
+        # stream keeps the NaN, since these weights are finite, and it is detected there.
         torch.nan_to_num_(qkv[:, heads:], 0.0, 0.0, 0.0)
         turned, v = qkv[:, : heads + kv_heads], qkv[:, heads + kv_heads :]
         match self.config.family.qk_norm:

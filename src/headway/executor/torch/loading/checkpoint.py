@@ -129,6 +129,14 @@ class Checkpoint:
             ) from None
         return tensor
 
+    def read_finite(self, name: str) -> "Tensor":
+        """As `read`. Raises CheckpointError for NaN and infinity, too."""
+        tensor = self.read(name)
+        if not all(each.isfinite() for each in tensor.aminmax()):  # a NaN is both
+            file = self.folder / self._file_of[self._stored(name)]
+            raise CheckpointError(f"{file}: {name} has numbers that are not finite")
+        return tensor
+
     def _stored(self, name: str) -> str:
         return name.removeprefix(BASE) if self._is_bare else name
 

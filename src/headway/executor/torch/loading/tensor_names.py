@@ -75,6 +75,19 @@ def tensor_shapes(config: ModelConfig) -> Shapes:
     return found
 
 
+def attention_inputs(config: ModelConfig) -> frozenset[str]:
+    """The tensors that make queries, keys and values of a layer's input."""
+    found = set[str]()
+    for i in range(config.layers):
+        layer = layer_tensors(config, i)
+        for matrix in layer.qkv:
+            found |= matrix.shapes().keys()
+        found |= {name + ".weight" for name, _ in layer.qk_norms}
+        if before := layer.norms[0]:
+            found |= _norm_shapes(config, before).keys()
+    return frozenset(found)
+
+
 def layer_tensors(config: ModelConfig, i: int) -> LayerTensors:
     """The tensors of layer i."""
     family, at = config.family, f"model.layers.{i}."

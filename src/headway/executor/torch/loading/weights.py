@@ -25,6 +25,7 @@ from headway.executor.torch.loading.tensor_names import (
     SCORE,
     Matrix,
     MlpTensors,
+    attention_inputs,
     layer_tensors,
     tensor_shapes,
 )
@@ -80,7 +81,12 @@ def load_weights(
     quantized: bool = False,
 ) -> Weights:
     """Read the weights of a checkpoint's folder. quantized: keep matrices in 8 bits (on a CPU),
-    made from the stored numbers. Raises CheckpointError, naming the file and the tensor."""
+    made from the stored numbers. Raises CheckpointError, naming the file and the tensor.
+
+    What makes queries, keys and values must be finite. Attention hides NaN in them, so the answers
+    would be wrong without an error. NaN elsewhere is found in each step.
+    """
+    attended = attention_inputs(config)
     with Checkpoint(folder, tensor_shapes(config)) as checkpoint:
         used = config.generates or bool(config.answers)
         if used and config.tied and HEAD + ".weight" in checkpoint:
@@ -90,7 +96,12 @@ def load_weights(
                     f"{folder}: tie_word_embeddings is set, yet {HEAD}.weight differs from "
                     f"{EMBED}.weight"
                 )
-        return assemble(config, lambda name: checkpoint.read(name).to(device), dtype, quantized)
+
+        def read(name: str) -> Tensor:
+            found = checkpoint.read_finite if name in attended else checkpoint.read
+            return found(name).to(device)
+
+        return assemble(config, read, dtype, quantized)
 
 
 def random_weights(
