@@ -149,7 +149,8 @@ def manner(code: int | None) -> str:
     """How a process ended, for people. code: its exit status."""
     if code is None or code >= 0:
         return f"exit status {code}; its own words are on the error stream"
-    name = signal.Signals(-code).name
+    names = {each.value: each.name for each in signal.Signals}
+    name = names.get(-code, f"signal {-code}")  # most of the real-time signals have no name
     hint = "; perhaps the machine ran out of memory" if -code == signal.SIGKILL else ""
     return f"killed by {name}{hint}"
 
