@@ -46,10 +46,19 @@ def test_the_library_is_built_once_and_the_build_is_announced(home, compiler):
     compiler(WRITES)
     told = []
     file = compiled(told.append)
-    assert file.parent == home and file.read_text() == "built\n" and len(told) == 1
+    assert file.parent == home and file.read_bytes().startswith(b"built\n") and len(told) == 1
     assert stat.S_IMODE(home.stat().st_mode) == 0o700
     assert compiled(told.append) == file and len(told) == 1
     assert sorted(path.name for path in home.iterdir()) == sorted([file.name, "lock"])
+
+
+@pytest.mark.parametrize("harm", [lambda whole: b"", lambda whole: whole[:-9], lambda whole: b"b"])
+def test_a_damaged_library_is_built_again(home, compiler, harm):
+    compiler(WRITES)
+    file, told = compiled(str), []
+    whole = file.read_bytes()
+    file.write_bytes(harm(whole))
+    assert compiled(told.append).read_bytes() == whole and len(told) == 1
 
 
 def test_a_changed_source_is_built_as_another_library(home, compiler, monkeypatch, tmp_path):

@@ -31,6 +31,7 @@ FLAGS = (
 )
 SWITCH = "HEADWAY_CPU_KERNELS"  # "off": torch's own operators alone
 SECONDS = 120  # limit of each run of the compiler
+DIGEST = 32  # bytes of the hash of a library, which are its last ones
 NEEDED = {"avx2", "fma"}
 
 
@@ -50,7 +51,7 @@ def is_off() -> bool:
 
 
 def compiled(say: Callable[[str], None] | None = None) -> Path:
-    """The library's file, built if it is missing. Raises NoKernelsError.
+    """The library's file, built if it is missing or damaged. Raises NoKernelsError.
 
     say: called with a message before a build, which takes seconds; None: print it to stderr. A
     lock ensures that only one process builds.
@@ -65,7 +66,7 @@ def compiled(say: Callable[[str], None] | None = None) -> Path:
         file = folder / f"kernels-{_fingerprint(compiled_by=compiler)}.so"
         with (folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            if not file.is_file():
+            if not _is_whole(file):
                 (say or _say)("Building the CPU kernels for this machine, once ...")
                 _build(compiler, file)
         return file
@@ -75,6 +76,19 @@ def compiled(say: Callable[[str], None] | None = None) -> Path:
 
 def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
+
+
+def _is_whole(file: Path) -> bool:
+    """Whether the library is there and as it was built. Loading a part of one can end the process:
+    after a power failure a file may be shorter than it was."""
+    if not file.is_file():
+        return False
+    content = file.read_bytes()
+    return _digest(content[:-DIGEST]) == content[-DIGEST:]
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.sha256(content).digest()
 
 
 def _fingerprint(compiled_by: str) -> str:
@@ -102,6 +116,8 @@ def _build(compiler: str, file: Path) -> None:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(_compile, asked))  # raises the error of the first that failed
         _compile([compiler, "-shared", *map(str, parts.values()), "-o", str(library)])
+        with library.open("ab") as end:  # loading ignores what follows a library
+            end.write(_digest(library.read_bytes()))
         library.replace(file)
 
 
