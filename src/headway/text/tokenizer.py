@@ -212,6 +212,13 @@ class Tokenizer:
         rendered: str = text
         return rendered
 
+    def is_like(self, other: "Tokenizer") -> bool:
+        """Whether both give the same tokens the same ids, and have the same chat template."""
+        mine, theirs = (
+            (each.vocab, each._template, each._fast.get_vocab()) for each in (self, other)
+        )
+        return mine == theirs
+
     def spellings(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Token ids of each word at the beginning of a text, after a space, and right after another
         character. SentencePiece begins every text with a space, so the last form is encoded after

@@ -1,8 +1,10 @@
 """Restarts of the engine: real processes that are killed or hang, then the rules with fakes."""
 
 import asyncio
+import json
 import os
 import re
+import shutil
 import signal
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
@@ -24,6 +26,7 @@ from headway.server.engine.restarts import RestartingEngine
 from headway.server.intake.service import Service
 from headway.server.intake.tokenizing import AsyncTokenizer
 from headway.server.observe.logs import logger
+from headway.text.tokenizer import Tokenizer
 from tests.server.running_server import app_of, tokenizer
 
 ENGINE = {"slots": 2, "context": 512, "threads": 1}
@@ -128,7 +131,9 @@ class Played:
         self.options, self.state, self.down, self.load = options, EngineState.LOADING, "", Load()
         self.pid, self.fault, self.ends, self.ended = 1, None, True, False
         self._over = asyncio.Event()
-        self.welcome = SimpleNamespace(folder="f", eos=frozenset(), context=512, capacity=500)
+        self.welcome = SimpleNamespace(
+            folder="f", eos=frozenset(), context=512, capacity=500, tokenizer=tokenizer()
+        )
         self.starts(self)
 
     async def start(self, progress=None):
@@ -258,9 +263,26 @@ def test_an_engine_that_cannot_start_counts_as_a_fault_with_its_cause(played, fa
     assert played.pauses == [1.0, 4.0] and engine.down == why
 
 
-def test_a_restart_with_another_model_under_the_same_tokenizer_is_refused(played):
+def with_other_ids(folder):
+    """The embedded model's tokenizer, with the ids of its tokens in another order."""
+    shutil.copytree(EMBEDDED, folder)
+    path = folder / "tokenizer.json"
+    path.chmod(0o644)
+    written = json.loads(path.read_text())
+    known = written["model"]["vocab"]
+    later = [word for word, id in known.items() if id >= 300]
+    known |= dict(zip(later, [known[word] for word in reversed(later)], strict=True))
+    path.write_text(json.dumps(written))
+    return Tokenizer(folder, 4096)
+
+
+@pytest.mark.parametrize("name", ["folder", "tokenizer"])
+def test_a_restart_with_another_model_under_the_same_tokenizer_is_refused(played, name, tmp_path):
+    others = {"folder": "another", "tokenizer": with_other_ids(tmp_path / "model")}
+
     def alter(remote):
-        remote.welcome.folder = f"folder {len(played.remotes)}"
+        if len(played.remotes) > 1:
+            setattr(remote.welcome, name, others[name])
 
     played.alter = alter
     engine = played.made(1)
@@ -269,7 +291,7 @@ def test_a_restart_with_another_model_under_the_same_tokenizer_is_refused(played
         played.remotes[0].fail("first")
 
     stood(engine, scene)
-    assert engine.down == "the model's folder is another than when the server started"
+    assert engine.down == f"the model's {name} is another than when the server started"
     assert [each.ended for each in played.remotes] == [True, True], "nor does it keep its memory"
 
 

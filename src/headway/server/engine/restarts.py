@@ -25,6 +25,7 @@ PAUSE = 1.0  # seconds before the first restart; each further pause is four time
 LONGEST = 30.0  # seconds that a pause lasts at most
 ERRORS = frozenset({"ERROR", "CRITICAL"})  # as the process's log marks its lines
 LEVELS = ERRORS | {"WARNING"}
+OTHER = "the model's {} is another than when the server started"
 STEADY = 600.0  # seconds of service after which earlier restarts no longer count
 
 
@@ -231,7 +232,9 @@ class RestartingEngine(Restarting[EngineClient, Welcome]):
         """The model must be the same as before, since the server keeps its first tokenizer."""
         for name in ("folder", "eos", "context"):
             if getattr(welcome, name) != getattr(first, name):
-                raise EngineDownError(f"the model's {name} is another than when the server started")
+                raise EngineDownError(OTHER.format(name))
+        if not welcome.tokenizer.is_like(first.tokenizer):
+            raise EngineDownError(OTHER.format("tokenizer"))
 
     def _next(self) -> EngineClient:
         remote = EngineClient(self._options, self._hear)
