@@ -86,9 +86,9 @@ def test_only_text_that_may_begin_a_stop_string_is_held_back():
     assert (stream.text, stream.end(), stream.kept) == ("aSTxy\nz", "", 11)
 
 
-def streamed(decode, ids, sizes=()):
+def streamed(decode, ids, sizes=(), after=()):
     """The text of pushes of these sizes, then of single ids, with what comes at the end."""
-    stream, said, at = TextStream(decode), "", 0
+    stream, said, at = TextStream(decode, after=after), "", 0
     for size in itertools.chain(sizes, itertools.repeat(1)):
         said += stream.push(ids[at : at + size])
         at += size
@@ -176,6 +176,32 @@ def sentences(ids):
 @given(st.lists(st.integers(0, len(SPELLED) - 1), max_size=12), SIZES)
 def test_a_skipped_id_does_not_drop_the_space_after_it(ids, sizes):
     assert streamed(sentences, ids, sizes) == sentences(ids)
+
+
+@given(
+    st.lists(st.integers(0, len(SPELLED) - 1), max_size=12),
+    st.lists(st.integers(0, len(SPELLED) - 1), max_size=12),
+    SIZES,
+)
+def test_a_text_continues_the_one_before_it_with_the_space_between_them(before, ids, sizes):
+    both = sentences([*before, *ids])
+    assert streamed(sentences, ids, sizes, before) == both.removeprefix(sentences(before))
+
+
+@given(st.text("aé€😀", max_size=9), MANY, SIZES)
+def test_any_bytes_give_the_same_text_behind_whole_characters(before, ids, sizes):
+    """Each id of the text before is a byte, and many of its last ids are half a character."""
+
+    def decode(ids):
+        spelled = [bytes([id - len(CHUNKS)]) if id >= len(CHUNKS) else CHUNKS[id] for id in ids]
+        return b"".join(spelled).decode(errors="replace")
+
+    after = [len(CHUNKS) + byte for byte in before.encode()]
+    assert streamed(decode, ids, sizes, after) == chunked(ids)
+
+
+def test_a_text_behind_half_a_character_begins_with_what_is_left_of_it():
+    assert streamed(bytewise, "éa".encode()[1:], after="é".encode()[:1]) == "\ufffda"
 
 
 def test_the_word_after_a_skipped_id_begins_with_its_space():

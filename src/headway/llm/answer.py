@@ -46,7 +46,8 @@ class Answer:
     def __init__(self, request: Request, options: Options, tokenizer: Tokenizer) -> None:
         assert not isinstance(options.stop, str)
         self.request, self.options = request, options
-        self.text = TextStream(tokenizer.decode, options.stop, options.min_tokens)
+        after = request.prompt if request.max_tokens else ()  # else there is no text
+        self.text = TextStream(tokenizer.decode, options.stop, options.min_tokens, after)
         self.tokens: list[int] = []
         self._unread: list[int] = []  # the latest tokens, which have no text yet
         self.logprobs, self.prompt_logprobs = LogprobColumns(), LogprobColumns()

@@ -28,8 +28,10 @@ class TextStream:
         decode: Callable[[Sequence[int]], str],
         stop: Iterable[str] = (),
         min_tokens: int = 0,
+        after: Sequence[int] = (),
     ) -> None:
         """stop: strings that end the text. min_tokens: ids within which no stop string counts.
+        after: the ids before the text, such as a prompt's: the text continues theirs.
 
         Raises PromptError for an empty stop string.
         """
@@ -38,10 +40,10 @@ class TextStream:
         if not all(self._stop):
             raise PromptError("a stop string is empty")
         self._longest = max(map(len, self._stop), default=0)
-        self._window: list[int] = []
-        self._read = 0  # ids of the window that were read
-        self._known = 0  # characters of the window's text that are in self.text
-        self._tail = ""  # the window's text
+        self._window = _before(decode, after)
+        self._read = len(self._window)  # ids of the window that were read
+        self._tail = decode(self._window) if self._window else ""  # the window's text
+        self._known = len(self._tail)  # its characters that are in self.text, or before it
         self._count = 0  # all ids so far
         self._emitted = 0  # characters given out
         self.text = ""
@@ -148,3 +150,16 @@ class TextStream:
                 break
             size -= 1
         return size
+
+
+def _before(decode: Callable[[Sequence[int]], str], ids: Sequence[int]) -> list[int]:
+    """The fewest last ids with a text of whole characters; none if the last PENDING have none.
+
+    SentencePiece drops the space at the beginning of a text, and behind these ids nothing is one.
+    """
+    for count in range(1, min(len(ids), PENDING) + 1):
+        last = list(ids[-count:])
+        # A leading space decodes to nothing, but two of them do not.
+        if UNFINISHED not in decode(last) and decode(2 * last):
+            return last
+    return []

@@ -2,6 +2,7 @@
 
 import json
 import threading
+from shutil import copytree, ignore_patterns
 
 import httpx2
 import openai
@@ -9,7 +10,10 @@ import pytest
 
 from headway.llm.llm import LLM
 from headway.llm.options import Options
+from headway.models import EMBEDDED
 from headway.server.config.config import ServerConfig
+from headway.server.intake.tokenizing import AsyncTokenizer
+from headway.text.tokenizer import Tokenizer
 from tests.server.running_server import embedded, serving
 
 ASK = [{"role": "user", "content": "The json module"}]
@@ -150,6 +154,30 @@ def test_streamed_logprobs_equal_those_of_a_whole_answer(served):
     assert whole["logprobs"]["token_logprobs"][0] is None
     offsets = zip(whole["logprobs"]["text_offset"], whole["logprobs"]["tokens"], strict=True)
     assert all(whole["text"].startswith(token, at) for at, token in offsets)
+
+
+@pytest.mark.parametrize("skip", [True, False])
+def test_an_answer_keeps_the_space_that_a_decoder_drops_at_the_beginning_of_a_text(
+    served, tmp_path, monkeypatch, skip
+):
+    """SentencePiece's decoder does so (Llama 2, Mistral, Phi-3)."""
+    url, front = f"{served[0]}/v1/completions", served[1]
+    asked = {"prompt": "The json", "max_tokens": 6, "temperature": 0, "logprobs": 1, "echo": True}
+    asked |= {"structured_outputs": {"choice": [" module"]}, "skip_special_tokens": skip}
+    usual = httpx2.post(url, json=asked).json()["choices"][0]
+    assert usual["text"] == "The json module"
+    folder = copytree(EMBEDDED, tmp_path / "drops", ignore=ignore_patterns("*.safetensors"))
+    made = json.loads((folder / "tokenizer.json").read_text())
+    drop = {"type": "Strip", "content": " ", "start": 1, "stop": 0}
+    made["decoder"] = {"type": "Sequence", "decoders": [made["decoder"], drop]}
+    (folder / "tokenizer.json").write_text(json.dumps(made))
+    words = AsyncTokenizer(Tokenizer(folder, 4_096), folder)
+    assert words.inner.decode(words.inner.encode(" module")) == "module"
+    monkeypatch.setattr(front.model, "_tokenizer", words)
+    said = httpx2.post(url, json=asked).json()["choices"][0]
+    words.close()
+    assert said["text"] == usual["text"]
+    assert said["logprobs"]["tokens"] == usual["logprobs"]["tokens"]
 
 
 def test_a_prompt_can_be_scored_without_an_answer(served, offline):

@@ -58,7 +58,8 @@ class Choice:
         self._offset = 0  # characters of the tokens whose scores were already sent
         if not skip_special:
             options = answer.options
-            answer.text = TextStream(texts.verbatim, options.stop, options.min_tokens)
+            prompt = answer.request.prompt
+            answer.text = TextStream(texts.verbatim, options.stop, options.min_tokens, prompt)
 
     def hear(self, event: Event) -> Delta:
         """Take an event of this choice and return what it adds to the answer."""

@@ -107,10 +107,14 @@ class AsyncTokenizer:
         return self.inner.decode(ids, skip_special=False)
 
     def spell(self, id: int) -> str:
-        """The text of one token, special or not; U+FFFD where it is part of a character."""
+        """The text of one token inside a text, special or not; U+FFFD where it is part of a
+        character."""
         text = self._spelled.get(id)
         if text is None:
-            text = self._spelled[id] = self.inner.decode((id,), skip_special=False)
+            once, twice = self.verbatim((id,)), self.verbatim((id, id))
+            # SentencePiece drops the space at the beginning of a text.
+            text = twice[len(once) :] if twice.startswith(once) else once
+            self._spelled[id] = text
         return text
 
 
