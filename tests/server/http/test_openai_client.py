@@ -94,6 +94,14 @@ def test_continuous_usage_stats_puts_the_usage_so_far_in_every_chunk(client):
             stream_options={"continuous_usage_stats": True},
         )
         counts = [chunk.usage.completion_tokens for chunk in chunks]
+        chunks = lenient.chat.completions.create(
+            model="headway-tiny",
+            messages=ASK,
+            max_tokens=3,
+            stream=True,
+            stream_options={"continuous_usage_stats": True},
+        )
+        assert all(chunk.usage.prompt_tokens for chunk in chunks), "its first chunk is its role"
     assert counts == sorted(counts) and counts[-1] == 5
 
 

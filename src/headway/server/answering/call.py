@@ -249,9 +249,9 @@ class Call:
         self.out.put(DONE)
 
     def _send(self, index: int, choice: Choice, delta: Delta) -> None:
-        if self.request.chat and not choice.begun:
-            self.out.put(self._chunks.role(index))
         so_far = self.usage() if self.request.running_usage else None
+        if self.request.chat and not choice.begun:
+            self.out.put(self._chunks.role(index, so_far))
         if choice.begun and not (choice.scores or delta.finish):  # nearly every token
             if delta.text:
                 self.out.put(self._chunks.text(index, delta.text, usage=so_far))

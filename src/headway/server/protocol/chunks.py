@@ -28,10 +28,10 @@ class Chunks:
             f'{"}" if chat else ""},"logprobs":null,"finish_reason":null}}{self._tail}'
         )
 
-    def role(self, choice: int) -> bytes:
-        """The first chunk of a choice in a chat."""
+    def role(self, choice: int, usage: dict[str, Any] | None = None) -> bytes:
+        """The first chunk of a choice in a chat. usage: so far, if it is included."""
         fields = '"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
-        return f'{self._head}{{"index":{choice},{fields}}}{self._tail}'.encode()
+        return f'{self._head}{{"index":{choice},{fields}}}{self._ended(usage)}'.encode()
 
     def text(
         self,
@@ -54,11 +54,14 @@ class Chunks:
             content = f'"delta":{{"content":{spelled}}}'
         scores = compact(logprobs) if logprobs else "null"
         ended = f'"{finish}"' if finish else "null"
-        tail = f'],"usage":{compact(usage)}}}\n\n' if usage else self._tail
         return (
             f'{self._head}{{"index":{choice},{content},"logprobs":{scores},"finish_reason":{ended}}}'
-            f"{tail}"
+            f"{self._ended(usage)}"
         ).encode()
+
+    def _ended(self, usage: dict[str, Any] | None) -> str:
+        """The end of a chunk, with this usage."""
+        return f'],"usage":{compact(usage)}}}\n\n' if usage else self._tail
 
     def usage(self, usage: dict[str, Any], metrics: dict[str, Any]) -> bytes:
         """The last chunk, which has no choices."""
