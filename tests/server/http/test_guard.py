@@ -95,6 +95,20 @@ def test_configured_origins_are_allowed():
         assert post(url, Origin="https://evil.example").status_code == 200
 
 
+def test_a_page_can_read_all_headers_that_describe_the_answer():
+    config = ServerConfig(
+        server={"cors_origins": ["https://shop.example"]},
+        models=[{"name": "one"}, {"name": "other"}],
+        routes={"up": {"cascade": ["one", "other"], "accept": {"regex": "nothing like this"}}},
+    )
+    with serving(config, fake) as (url, _):
+        asked, origin = ASKED | {"model": "up"}, {"Origin": "https://shop.example"}
+        answer = httpx2.post(f"{url}/v1/completions", json=asked, headers=origin)
+    shown = answer.headers["access-control-expose-headers"].split(", ")
+    told = [name for name in answer.headers if name.startswith("x-")]
+    assert "x-headway-route-decision" in told and set(told) <= set(shown)
+
+
 def test_configured_origins_are_normalized_to_the_form_that_browsers_send():
     config = ServerConfig(
         server={

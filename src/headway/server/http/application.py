@@ -20,11 +20,17 @@ UPLOADS = frozenset({"/v1/files"})  # uploads may take long, as long as data kee
 _ids = Random()  # seeded by the system once: an id is no secret
 MAX_ID_BYTES = 255  # the longest client id that is echoed, and kept in the ledger
 EXPOSED_HEADERS = [
+    "location",
+    "preference-applied",
     "retry-after",
     "retry-after-ms",
     "x-headway-eta-ms",
     "x-headway-lane",
     "x-headway-relegated",
+    "x-headway-route",
+    "x-headway-route-accepted",
+    "x-headway-route-decision",
+    "x-headway-route-target",
     "x-headway-spend-remaining",
     "x-headway-version",
     "x-request-id",
