@@ -106,6 +106,13 @@ def test_without_max_tokens_an_answer_ends_at_the_allowed_log_probabilities(url)
         assert len(choice["logprobs"]["content"]) == 10_000 // (4 * 21)
 
 
+def test_min_tokens_that_have_more_log_probabilities_than_allowed_are_refused(url):
+    asked = {"messages": [{"role": "user", "content": "x"}], "n": 4, "min_tokens": 120}
+    asked |= {"logprobs": True, "top_logprobs": 20}
+    error = httpx2.post(f"{url}/v1/chat/completions", json=asked).json()["error"]
+    assert error["param"] == "logprobs" and error["message"].startswith("10080 log-probabilities")
+
+
 def test_other_tasks_get_their_turn_while_logprobs_are_written():
     """The event loop gets as many turns as there are pieces: one piece between two turns."""
     asked = {"prompt": [5] * 400, "echo": True, "logprobs": 20, "max_tokens": 0}

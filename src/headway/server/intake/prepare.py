@@ -155,7 +155,8 @@ def _scored(
     Problem if more were asked for."""
     options = request.options
     echoed = sum(map(len, prompts)) if options.echo else 0
-    kept = 0 if request.stream or options.max_tokens is None else sum(most)
+    least = sum(most) if options.max_tokens is not None else options.min_tokens * len(prompts)
+    kept = 0 if request.stream else least
     each = options.n * (1 + options.logprobs)
     if (count := each * (echoed + kept)) > bound:
         raise wrong(
