@@ -13,7 +13,9 @@ class SpecialTokens:
 
     def __init__(self, fast: "tokenizers.Tokenizer") -> None:
         self._fast = fast
-        special = [each for each in fast.get_added_tokens_decoder().values() if each.special]
+        added = fast.get_added_tokens_decoder()
+        self.ids = frozenset([id for id, each in added.items() if each.special])
+        special = [added[id] for id in self.ids]
         self._spelled = frozenset([each.content for each in special])
         # Some special tokens are matched against the normalized text, so normalize them too.
         normal = [self._normal(each.content) for each in special if each.normalized]

@@ -66,6 +66,11 @@ class Tokenizer:
         if self._pairs:
             self._check_pairs(self._pairs, folder)
 
+    @property
+    def special(self) -> frozenset[int]:
+        """The ids of the special tokens, which `decode` leaves out by default."""
+        return self._special.ids
+
     def encode(self, text: str, most: int = 0) -> tuple[int, ...]:
         """Token ids of a text, with the special tokens that the tokenizer adds, such as a BOS.
 

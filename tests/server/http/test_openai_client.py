@@ -188,6 +188,26 @@ def test_an_answer_keeps_the_space_that_a_decoder_drops_at_the_beginning_of_a_te
     assert said["logprobs"]["tokens"] == usual["logprobs"]["tokens"]
 
 
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("skip", [True, False])
+def test_offsets_do_not_count_special_tokens_that_the_text_leaves_out(served, skip, stream):
+    url, asked = f"{served[0]}/v1/completions", {"prompt": [1, 300, 1, 301], "max_tokens": 2}
+    asked |= {"echo": True, "logprobs": 0, "skip_special_tokens": skip, "stream": stream, "seed": 1}
+    said = httpx2.post(url, json=asked).text
+    lines = [line[6:] for line in said.splitlines() if line.startswith("data: {")] or [said]
+    parts = [json.loads(line)["choices"][0] for line in lines]
+    text = "".join(part["text"] for part in parts)
+    tokens, offsets = (
+        [each for part in parts for each in part["logprobs"][name]]
+        for name in ("tokens", "text_offset")
+    )
+    assert tokens[0] == tokens[2] == "<|bos|>" and len(tokens) == 6
+    assert text.startswith("<|bos|>") != skip
+    shown = [pair for pair in zip(tokens, offsets, strict=True) if not skip or "|" not in pair[0]]
+    assert all(text.startswith(token, at) for token, at in shown)
+    assert offsets[2] + (0 if skip else 7) == offsets[3]
+
+
 def test_a_prompt_can_be_scored_without_an_answer(served, offline):
     asked = {"prompt": "The json module", "max_tokens": 0, "echo": True, "logprobs": 0}
     said = httpx2.post(f"{served[0]}/v1/completions", json=asked).json()["choices"][0]

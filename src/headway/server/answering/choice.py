@@ -17,6 +17,11 @@ REASONS = {Finish.STOP: "stop", Finish.LENGTH: "length", Finish.COMPUTED: "lengt
 class TokenTexts(Protocol):
     """The text of tokens, with special tokens spelled out."""
 
+    @property
+    def special(self) -> frozenset[int]:
+        """The ids of the special tokens."""
+        ...
+
     def spell(self, id: int) -> str:
         """One token's own text."""
         ...
@@ -53,6 +58,7 @@ class Choice:
         self.answer, self.leader = answer, leader
         self.begun = False  # whether a part of it was sent
         self._chat, self._spell = chat, texts.spell
+        self._hidden = texts.special if skip_special else frozenset[int]()
         self.scores = answer.options.logprobs >= 0  # log-probabilities are returned
         self.echo = echo if answer.options.echo else None  # None: the prompt is not returned
         self._offset = 0  # characters of the tokens whose scores were already sent
@@ -110,11 +116,11 @@ class Choice:
         if prompt:
             scores.extend((self.leader or self).answer.prompt_logprobs)
         scores.extend(self.answer.logprobs[: len(tokens)])
-        return Scores((*prompt, *tokens), scores, self._spell, rivals)
+        return Scores((*prompt, *tokens), scores, self._spell, rivals, self._hidden)
 
     def _logprobs(self, part: Scores) -> dict[str, Any]:
         if self._chat:
             return chat_logprobs(part)
         part_logprobs = text_logprobs(part, self._offset)
-        self._offset += sum(map(len, part_logprobs["tokens"]))
+        self._offset += sum(part.widths)
         return part_logprobs

@@ -102,6 +102,11 @@ class AsyncTokenizer:
         compiling it may take."""
         return await asyncio.to_thread(carried, grammar_problem, grammar, self.folder, limit / 1e9)
 
+    @property
+    def special(self) -> frozenset[int]:
+        """The ids of the special tokens."""
+        return self.inner.special
+
     def verbatim(self, ids: Sequence[int]) -> str:
         """The text of ids, with special tokens spelled out."""
         return self.inner.decode(ids, skip_special=False)

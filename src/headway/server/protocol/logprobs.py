@@ -5,7 +5,7 @@ a few milliseconds, and each can be made after the previous one was sent.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -26,10 +26,17 @@ class Scores(NamedTuple):
     scores: Logprobs  # one per token, or per token except the first
     spell: Spell
     rivals: int = 0  # the most rivals per token
+    hidden: Collection[int] = ()  # tokens that the text leaves out, such as special ones
 
     @property
     def texts(self) -> list[str]:
         return [self.spell(token) for token in self.tokens]
+
+    @property
+    def widths(self) -> list[int]:
+        """Characters of each token in the text. A part of a character counts as one."""
+        each = zip(self.tokens, self.texts, strict=True)
+        return [0 if token in self.hidden else len(text) for token, text in each]
 
     @property
     def each(self) -> list[Logprob | None]:
@@ -67,7 +74,7 @@ def _columns(scores: Scores, name: str) -> Iterator[list[Any]]:
     offset = 0
     for part in scores.parts():
         yield _column(name, part, offset)
-        offset += sum(map(len, part.texts))
+        offset += sum(part.widths)
 
 
 def chat_logprobs(scores: Scores) -> dict[str, Any]:
@@ -78,8 +85,7 @@ def chat_logprobs(scores: Scores) -> dict[str, Any]:
 def text_logprobs(scores: Scores, offset: int) -> dict[str, Any]:
     """The scores in a completion's form. A prompt's first token has null, as in OpenAI's API.
 
-    offset: characters of the text before these tokens. A token that is part of a character counts
-    as one.
+    offset: characters of the text before these tokens.
     """
     return {name: _column(name, scores, offset) for name in COLUMNS}
 
@@ -95,7 +101,7 @@ def _column(name: str, scores: Scores, offset: int) -> list[Any]:
             both = zip(texts, scores.each, strict=True)
             return [_top(text, each, scores.spell) if each else None for text, each in both]
         case _:
-            return [*accumulate(map(len, texts), initial=offset)][:-1]
+            return [*accumulate(scores.widths, initial=offset)][:-1]
 
 
 def _content(scores: Scores) -> list[dict[str, Any]]:
