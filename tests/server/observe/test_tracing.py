@@ -165,6 +165,20 @@ def test_choices_share_a_span(monkeypatch):
     assert sorted(choices) == [0, 0, 0, 1, 1, 1]
 
 
+def test_a_call_for_vectors_has_a_span_and_ends_as_any_other(monkeypatch):
+    """What it uses is told without `completion_tokens`, and its end is not disturbed by that."""
+    with collecting(monkeypatch) as (url, service, collector):
+        answer = httpx2.post(f"{url}/v1/embeddings", json={"input": [[5, 6, 7], [8, 9]]})
+        assert not service.open
+    (call,) = collector.calls()
+    attributes = said(call)
+    assert call.name == "embeddings headway-tiny"
+    assert attributes["gen_ai.usage.input_tokens"] == 5 == answer.json()["usage"]["prompt_tokens"]
+    assert attributes["gen_ai.usage.output_tokens"] == 0
+    assert attributes["headway.outcome"] == "good"
+    assert [each.name for each in collector.below(call)] == ["queue", "queue", "prefill", "prefill"]
+
+
 def test_a_client_that_left_is_told_apart_from_an_error(monkeypatch):
     """The rows of cancelled requests come after the client has gone."""
     executor = Permitted()

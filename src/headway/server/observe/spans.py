@@ -252,14 +252,15 @@ def _options(request: ApiRequest) -> Attributes:
 
 
 def _answered(call: Call, model: str, rows: dict[str, RequestRow]) -> Attributes:
-    usage, ends = call.usage(), [each.answer.finish for each in call.choices.values()]
+    ends = [each.answer.finish for each in call.choices.values()]
+    tokens_in, tokens_out = call.tokens  # not `usage`, which differs by operation
     return {
         "gen_ai.response.id": call.id,
         "gen_ai.response.model": model,
         "gen_ai.response.finish_reasons": [REASONS.get(each, "error") for each in ends],
-        "gen_ai.usage.input_tokens": usage["prompt_tokens"],
-        "gen_ai.usage.output_tokens": usage["completion_tokens"],
-        "gen_ai.usage.cache_read.input_tokens": usage["prompt_tokens_details"]["cached_tokens"],
+        "gen_ai.usage.input_tokens": tokens_in,
+        "gen_ai.usage.output_tokens": tokens_out,
+        "gen_ai.usage.cache_read.input_tokens": call.cached,
         **{f"headway.eta_{name}_ms": value for name, value in call.eta.ms.items()},
         "headway.relegated": call.relegated,
         "headway.preemptions": sum([row.preemptions for row in rows.values()]),
