@@ -526,13 +526,17 @@ def of_functions():
     }
 
 
+def panels(dashboard):
+    return [*dashboard["panels"], *(p for row in dashboard["panels"] for p in row.get("panels", []))]
+
+
+def read_dashboard():
+    return json.loads((ROOT / "deploy/grafana/headway.json").read_text())
+
+
 def expressions():
-    dashboard = json.loads((ROOT / "deploy/grafana/headway.json").read_text())
-    panels = [
-        *dashboard["panels"],
-        *(p for row in dashboard["panels"] for p in row.get("panels", [])),
-    ]
-    yield from (target["expr"] for panel in panels for target in panel.get("targets", []))
+    dashboard = read_dashboard()
+    yield from (t["expr"] for panel in panels(dashboard) for t in panel.get("targets", []))
     for variable in dashboard["templating"]["list"]:
         if variable["type"] == "query":
             yield variable["query"]["query"]
@@ -556,6 +560,21 @@ def test_dashboards_and_alerts_use_existing_metrics(families):
             labels = set(re.findall(r"(\w+)\s*[=!]~?", selector))
             assert labels <= families[name][1] | LABELS, f"{labels} of {name} in {expr}"
     assert len(asked) > 30
+
+
+def test_panels_stack_only_what_adds_up():
+    """A stacked line is drawn above the sum of those below it, which no latency, no limit and no
+    second figure may be."""
+    stacked = [
+        panel
+        for panel in panels(read_dashboard())
+        if "stacking" in panel.get("fieldConfig", {}).get("defaults", {}).get("custom", {})
+    ]
+    assert {panel["title"] for panel in stacked} >= {"Outcomes", "The engine's time"}
+    for panel in stacked:
+        assert panel["fieldConfig"]["defaults"]["unit"] != "s", panel["title"]
+        (target,) = panel["targets"]
+        assert "quantile" not in target["expr"], panel["title"]
 
 
 def test_alerts_are_well_formed():
