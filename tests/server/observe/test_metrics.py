@@ -527,7 +527,10 @@ def of_functions():
 
 
 def panels(dashboard):
-    return [*dashboard["panels"], *(p for row in dashboard["panels"] for p in row.get("panels", []))]
+    return [
+        *dashboard["panels"],
+        *(p for row in dashboard["panels"] for p in row.get("panels", [])),
+    ]
 
 
 def read_dashboard():
