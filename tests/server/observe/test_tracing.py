@@ -296,6 +296,18 @@ def test_nothing_is_traced_without_an_endpoint(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    "general, of_traces", [("", ""), ("grpc", "http/protobuf"), ("http/protobuf", "")]
+)
+def test_the_protocol_of_traces_overrides_the_general_one(monkeypatch, general, of_traces):
+    """An empty variable counts as unset."""
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_PROTOCOL", general)
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", of_traces)
+    with collecting(monkeypatch) as (url, _, collector):
+        httpx2.post(f"{url}/v1/completions", json={"prompt": [5, 6], "max_tokens": 1})
+    assert len(collector.calls()) == 1
+
+
+@pytest.mark.parametrize(
     "name, value, said",
     [
         ("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc", "is grpc, and traces go out as http/protobuf"),
