@@ -13,7 +13,7 @@ TIMES = {
     for percent in (50, 90, 95, 99)
 }
 LANE = LaneFigures(lane="chat", offered=20, good=11, gaps=9, **TIMES)
-IDLE = EngineFigures(0.0, *[0] * 5, *[0.0] * 9, 0, 0.0, 0)
+IDLE = EngineFigures(0.0, *[0] * 5, *[0.0] * 9, 0, 0.0, 0, 0)
 
 
 def test_each_figure_is_the_median_of_its_own_repeats():
@@ -21,6 +21,13 @@ def test_each_figure_is_the_median_of_its_own_repeats():
     found = median_figures([LANE, *others])
     assert (found.good, found.ttft_p50, found.lane, found.offered) == (13, 7, "chat", 20)
     assert median_figures([LANE, others[0]]).good == 11, "the lower one of two"
+
+
+def test_what_was_not_served_is_a_count_of_some_repeat():
+    """The median of a sum is not the sum of its parts' medians."""
+    one = replace(IDLE, refused=2, failed=1, unserved=3)
+    found = median_figures([one, replace(IDLE, refused=1, failed=2, unserved=3)])
+    assert (found.refused, found.failed, found.unserved) == (1, 1, 3)
 
 
 def test_a_figure_that_one_repeat_lacks_has_no_median():

@@ -105,7 +105,7 @@ def test_the_throughput_table_fits_80_columns():
         EngineFigures,
         seconds=999.9,
         served=9_999,
-        unfinished=9_999,
+        unserved=9_999,
         requests_per_second=999.9,
         tokens_per_second=99_999,
         slots=16.0,

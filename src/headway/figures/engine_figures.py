@@ -32,6 +32,7 @@ class EngineFigures:
     preemptions: int
     free_mean: float  # KV blocks: mean weighted by step time
     free_least: int
+    unserved: int  # offered requests that were refused, failed or unfinished
 
     @property
     def waste(self) -> float:
@@ -47,14 +48,9 @@ class EngineFigures:
         return 1 - self.free_least / blocks if self.busy else 0.0
 
     @property
-    def unserved(self) -> int:
-        """Offered requests that were not served."""
-        return self.refused + self.failed + self.unfinished
-
-    @property
     def plain(self) -> dict[str, Any]:
         """The figures as a report's JSON has them."""
-        return asdict(self) | {"unserved": self.unserved}
+        return asdict(self)
 
 
 def engine_figures(outcome: Outcome) -> EngineFigures:
@@ -63,6 +59,7 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
     served = [row for row in outcome.requests if row.finish in SERVED]
     refused = sum(row.finish is Finish.REFUSED for row in outcome.requests)
     failed = sum(row.finish in FAILED for row in outcome.requests)
+    unserved = sum(outcome.offered.values()) - len(served)
     seconds = outcome.nanoseconds / 1e9
     spent = sum(row.nanoseconds for row in steps)
     computed = sum(row.tokens + row.waste_tokens for row in steps)
@@ -71,7 +68,7 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
         served=len(served),
         refused=refused,
         failed=failed,
-        unfinished=sum(outcome.offered.values()) - len(served) - refused - failed,
+        unfinished=unserved - refused - failed,
         ended=len(ended),
         requests_per_second=_share(sum(row.finish in SERVED for row in ended), seconds),
         tokens_per_second=_share(answered_tokens(outcome), seconds),
@@ -85,6 +82,7 @@ def engine_figures(outcome: Outcome) -> EngineFigures:
         preemptions=sum(row.preemptions for row in outcome.requests),
         free_mean=_share(sum(row.free_blocks * row.nanoseconds for row in steps), spent),
         free_least=min((row.free_blocks for row in steps), default=0),
+        unserved=unserved,
     )
 
 
