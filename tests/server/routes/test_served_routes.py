@@ -115,6 +115,22 @@ def test_every_attempt_is_charged_to_the_key_that_asked_and_to_no_other():
     asyncio.run(main())
 
 
+def test_the_stages_of_an_attempt_count_from_when_it_began():
+    """Not from when the route's request was read, which is before its attempt arrived."""
+
+    async def main():
+        async with serving() as (client, _):
+            await ask(client, "up", headers={"x-request-id": "mine"})
+            found = (await client.get("/v1/requests/mine")).json()
+            assert found["model"] == "large", "the attempt whose answer was sent"
+            (choice,) = found["choices"]
+            spent = {each["stage"]: each["ns"] for each in choice["stages"]}
+            assert min(spent.values()) > 0 and "body" not in spent
+            assert sum(spent.values()) == choice["wall_ns"]
+
+    asyncio.run(main())
+
+
 def test_a_model_that_is_loading_is_passed_over_and_refusals_have_a_retry_after():
     routes = {
         **ROUTES,

@@ -59,6 +59,7 @@ class Asked:
             route=whole.model,
             reason=request.reason,
             labels=self._labels(),
+            read_at=now,
         )
 
     def _labels(self) -> Labels:
