@@ -287,6 +287,26 @@ def test_the_span_of_a_client_that_left_a_failing_engine_ends_when_the_next_is_r
     assert said(call)["headway.outcome"] == "client_gone" and collector.below(call) == []
 
 
+def test_an_attempt_that_lost_is_no_error(monkeypatch):
+    config = ServerConfig(
+        models=[{"name": "slow"}, {"name": "fast"}],
+        routes={"vote": {"ensemble": ["slow", "fast"], "quorum": 1}},
+    )
+    executor = Permitted()
+
+    def engine(entry):
+        return executor.engine(entry) if entry.model.served_name == "slow" else fake(entry)
+
+    with collecting(monkeypatch, config, engine) as (url, _, collector):
+        asked = {"model": "vote", "prompt": [5, 6], "max_tokens": 2, "ignore_eos": True}
+        assert httpx2.post(f"{url}/v1/completions", json=asked).json()["model"] == "fast"
+        executor.permits.release(9)
+    ends = {said(each)["headway.outcome"]: each for each in collector.calls()}
+    assert set(ends) == {"good", "dropped"}
+    assert ends["dropped"].status.code == Status.STATUS_CODE_UNSET
+    assert "error.type" not in said(ends["dropped"])
+
+
 def test_nothing_is_traced_without_an_endpoint(monkeypatch):
     service = None  # is not touched
     assert start_tracing(service, 0) is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -127,6 +128,29 @@ def test_the_stages_of_an_attempt_count_from_when_it_began():
             spent = {each["stage"]: each["ns"] for each in choice["stages"]}
             assert min(spent.values()) > 0 and "body" not in spent
             assert sum(spent.values()) == choice["wall_ns"]
+
+    asyncio.run(main())
+
+
+def test_an_attempt_that_lost_says_nothing_of_its_lane_on_the_live_page():
+    """It waits behind another request of its model, and has no token when it is dropped."""
+    executor, routes = Permitted(), {"any": {"ensemble": ["small", "large"], "quorum": 1}}
+
+    async def main():
+        engines = [executor.engine, fake]
+        async with serving(engines, routes, engine={"slots": 1}) as (client, service):
+            ended = []
+            service.models.first.admission.listeners.append(lambda _, rows: ended.extend(rows))
+            first = asyncio.create_task(ask(client, "small"))
+            await holds(lambda: executor.asked)
+            assert (await ask(client, "any")).json()["model"] == "large"
+            executor.permits.release(99)
+            await first
+            await holds(lambda: len(ended) == 2)
+            page = (await client.get("/dashboard")).text
+            counts = re.findall(r"(\d+) requests in 15 minutes, (\d+) outside", page)
+            assert sorted(each for each in counts if each != ("0", "0")) == [("1", "0")] * 4
+            assert "None of the 3 that ended last was outside its budget" in page
 
     asyncio.run(main())
 

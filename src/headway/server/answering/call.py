@@ -27,6 +27,7 @@ UNANSWERED = frozenset(
     {Finish.REFUSED, Finish.CANCELLED, Finish.UNSATISFIABLE, Finish.ERROR, Finish.EXPIRED}
 )
 SLOW = "slow_reader"
+DROPPED = "dropped"  # a route's attempt: another answer was taken, or the route's client has gone
 SCORE_BYTES = 64  # bytes of JSON per log-probability, roughly
 
 

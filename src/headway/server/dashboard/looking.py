@@ -8,7 +8,7 @@ from typing import Protocol
 from headway.core.lane import Budget, Lane
 from headway.core.load import Load
 from headway.core.request import NEVER, Finish
-from headway.server.answering.call import Call
+from headway.server.answering.call import DROPPED, Call
 from headway.server.answering.choice import Choice
 from headway.server.config.tenant import Tenant
 from headway.server.dashboard.series import (
@@ -218,6 +218,8 @@ def slow_of(
 
 
 def _is_unjudged(row: Row, budgets: Mapping[str, Budget]) -> bool:
+    if row["code"] == DROPPED:
+        return True
     limits = budgets.get(row["lane"], Budget())
     times = (
         (row["queue_ns"], limits.queue),

@@ -7,7 +7,7 @@ from headway.core.lane import Lane
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.load import Load
 from headway.core.request import Finish
-from headway.server.answering.call import Call
+from headway.server.answering.call import DROPPED, Call
 from headway.server.answering.refusal import Refusal
 from headway.server.dashboard.series import Series, SlidingSum
 from headway.server.dashboard.view import Point
@@ -44,7 +44,9 @@ class Watched:
         self.windows: Mapping[str, SlidingSum] = {name: SlidingSum() for name in self.lanes}
         self.calls: dict[str, Call] = {}  # open calls, by id
         self._engine, self._now = engine, now
-        self._failed = set[str]()  # requests already counted as failed; their rows may still come
+        # Requests whose rows may still come and do not count: failed ones, which are counted
+        # already, and those of a route's attempt that lost.
+        self._settled = set[str]()
 
     @property
     def load(self) -> Load:
@@ -63,10 +65,10 @@ class Watched:
     # -- a Watcher
 
     def ready(self) -> None:
-        self._failed.clear()
+        self._settled.clear()
 
     def lost(self) -> None:
-        self._failed.clear()
+        self._settled.clear()
 
     def entered(self, call: Call) -> None:
         self.calls[call.id] = call
@@ -100,13 +102,15 @@ class Watched:
         if reason in FAILED:
             failed = [id for id in open if id not in call.rows]
             part.ended += len(failed)
-            self._failed.update(failed)
+            self._settled.update(failed)
+        if reason == DROPPED:
+            self._settled.update([id for id in open if id not in call.rows])
 
     def rows(self, steps: list[StepRow], requests: list[RequestRow]) -> None:
         if steps:
             self.series.steps(steps, self._engine.load.num_blocks)
         for row in requests:
-            if row.id in self._failed:
-                self._failed.remove(row.id)
+            if row.id in self._settled:
+                self._settled.remove(row.id)
             else:
                 self.series.ended(row, refused=row.finish in UNSERVED)

@@ -23,7 +23,7 @@ from headway import __version__
 from headway.core.ledger import RequestRow, StepRow
 from headway.core.request import NEVER
 from headway.server import clock
-from headway.server.answering.call import Call
+from headway.server.answering.call import DROPPED, Call
 from headway.server.answering.choice import REASONS
 from headway.server.answering.refusal import Refusal
 from headway.server.config.tenant import Tenant
@@ -34,7 +34,8 @@ from headway.server.protocol.problem import Problem
 from headway.server.protocol.request import ApiRequest
 
 PATIENCE = 5.0  # seconds for the last spans to go out
-OWN_DOING = frozenset({"client_gone", "cancelled", "superseded"})  # by the client: not an error
+# Neither the server nor the engine has failed: the client, or a route, wanted no more.
+UNWANTED = frozenset({"client_gone", "cancelled", "superseded", DROPPED})
 
 Attributes = dict[str, AttributeValue]
 
@@ -205,7 +206,7 @@ def _resource() -> Resource:
 def _ended(span: Span, problem: Problem, outcome: str) -> None:
     """Mark a span that ended with a problem."""
     span.set_attribute("headway.outcome", outcome)
-    if problem.code not in OWN_DOING:
+    if problem.code not in UNWANTED:
         span.set_attribute("error.type", problem.code or str(problem.status))
         span.set_status(Status(StatusCode.ERROR, str(problem)))
 

@@ -12,7 +12,7 @@ from headway.routing.targets.learned import Learned
 from headway.routing.targets.llm import CHARACTERS, load_of
 from headway.routing.targets.target import Estimate, TargetLoad
 from headway.server import clock
-from headway.server.answering.call import Call
+from headway.server.answering.call import DROPPED, Call
 from headway.server.engine.handle import EngineState
 from headway.server.intake.model import Model
 from headway.server.intake.replicas import Replicas
@@ -151,4 +151,4 @@ def _check(call: Call, asked: Asked) -> None:
 
 
 def _dropped() -> Problem:
-    return Problem(499, "another answer was taken, or the client has gone", code="dropped")
+    return Problem(499, "another answer was taken, or the client has gone", code=DROPPED)
