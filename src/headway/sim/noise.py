@@ -1,11 +1,12 @@
 """Random residuals of step times, correlated in time (Noise)."""
 
 from collections.abc import Generator
+from functools import lru_cache
 from math import erf, exp, sqrt
 from random import Random
 from statistics import NormalDist
 
-from headway.core.cost.step_cost import WHOLE, Echo, StepCost
+from headway.core.cost.step_cost import WHOLE, Echo, Residuals, StepCost
 
 HALF = sqrt(0.5)
 AHEAD = 256  # steps drawn at once
@@ -29,15 +30,7 @@ class Noise:
     """
 
     def __init__(self, cost: StepCost, seed: int) -> None:
-        # By regime, the factor in thousandths for each hundredth of a standard deviation. Looking
-        # it up in a table is faster: finding a quantile takes longer than pricing the step.
-        self._factors = [
-            [
-                residuals.at((1 + erf((place / FINE - WIDE) * HALF)) / 2)
-                for place in range(WIDEST + 1)
-            ]
-            for residuals in cost.residuals
-        ]
+        self._factors = [_factors(residuals) for residuals in cost.residuals]  # by regime
         alone = WHOLE - sum(echo.share for echo in cost.echoes)
         chains = [
             _chain(echo, Random(f"{seed} steps {place}"))
@@ -56,6 +49,17 @@ class Noise:
             normal += chain(gone)
         factors = self._factors[regime]
         return factors[min(int(normal), WIDEST)] if normal > 0 else factors[0]
+
+
+@lru_cache(maxsize=64)
+def _factors(residuals: Residuals) -> tuple[int, ...]:
+    """The factor in thousandths for each hundredth of a standard deviation.
+
+    Looking it up is faster: finding a quantile takes longer than pricing the step. A search makes
+    hundreds of runs with the same residuals.
+    """
+    shares = [(1 + erf((place / FINE - WIDE) * HALF)) / 2 for place in range(WIDEST + 1)]
+    return tuple([residuals.at(share) for share in shares])
 
 
 def _chain(echo: Echo, random: Random) -> Generator[float, int, None]:
