@@ -90,12 +90,18 @@ class Experiment:
 
 
 def demo_experiment(
-    testbed: Testbed, span: int, seed: int, load: float, token_cost: TokenCost | None = None
+    testbed: Testbed,
+    span: int,
+    seed: int,
+    load: float,
+    token_cost: TokenCost | None = None,
+    speed: MachineSpeed | None = None,
 ) -> Experiment:
     """The demo's four endpoints on the traces that ship with the package.
 
     span: nanoseconds that the requests take at DEFAULT_LOAD. Another load offers the same requests
     in more or less time. token_cost: decides how many requests make the load; None: as measured.
+    speed: the testbed's, if it was measured for the same endpoints and seed; None: measure it.
     """
     if not (window := span * DEFAULT_LOAD / load) < LONGEST:
         raise SettingError(f"a load of {load:g} is too low: its requests would take years")
@@ -103,9 +109,11 @@ def demo_experiment(
         COMPLETION.name: read_shipped_trace("azure2023-code"),
         SUPPORT.name: read_shipped_trace("azure2023-conv"),
     }
-    recorded, others = merge_traces(traces, testbed.context), Neighbours()
-    speed = measure_speed(testbed, ENDPOINTS, recorded, seed, voice_requests(1, VOICE_SAMPLE, seed))
-    cores_taken = others.cores()
+    recorded, cores_taken = merge_traces(traces, testbed.context), 0.0
+    if speed is None:
+        others, spoken = Neighbours(), voice_requests(1, VOICE_SAMPLE, seed)
+        speed = measure_speed(testbed, ENDPOINTS, recorded, seed, spoken)
+        cores_taken = others.cores()
     prompts = Prompts(testbed.text, testbed.block_size, seed)
     price = token_cost or speed.token_cost
     work = build_demo_workload(recorded, prompts, price, max(1, round(window)), load)
@@ -129,14 +137,15 @@ def custom_experiment(
     span: int,
     seed: int,
     taken: Selection | None = None,
+    speed: MachineSpeed | None = None,
 ) -> Experiment:
     """The user's endpoints. span: nanoseconds, as select_requests takes it. taken: the requests to
-    offer, if already selected; span then does not matter."""
-    endpoints, others = tuple(each.endpoint for each in services), Neighbours()
-    speed = measure_speed(
-        testbed, endpoints, sample_requests(services, seed, testbed.context), seed
-    )
-    cores_taken = others.cores()
+    offer, if already selected; span then does not matter. speed: as for demo_experiment."""
+    endpoints, cores_taken = tuple(each.endpoint for each in services), 0.0
+    if speed is None:
+        others, sample = Neighbours(), sample_requests(services, seed, testbed.context)
+        speed = measure_speed(testbed, endpoints, sample, seed)
+        cores_taken = others.cores()
     token_cost = speed.token_cost
     taken = taken or select_requests(services, demand, token_cost, span, seed, testbed.context)
     work, offered = custom_workload(testbed, services, taken, seed, token_cost)

@@ -67,9 +67,9 @@ class WorkerPool:
 def worker_pool(workers: int) -> Iterator[WorkerPool]:
     """A pool of worker processes. They are ended if this process is interrupted or a job raises.
 
-    workers: 0: no worker processes; the jobs run in this process.
+    workers: up to 1: no worker processes; the jobs run in this process, one after another.
     """
-    if not workers:
+    if workers <= 1:
         yield WorkerPool(None)
         return
     spawn = multiprocessing.get_context("spawn")  # a job inherits nothing from this process
@@ -98,9 +98,12 @@ def run_in_processes(
     console: Console,
     keep: Callable[[R], object],
 ) -> None:
-    """Run one batch of jobs in worker processes; see WorkerPool.run and worker_pool."""
+    """Run one batch of jobs in worker processes; see WorkerPool.run and worker_pool.
+
+    A single job runs in this process: a worker would take a second to start and save nothing.
+    """
     named = list(jobs)
-    with worker_pool(min(workers, len(named)) or 1) as pool:
+    with worker_pool(min(workers, len(named))) as pool:
         pool.run(work, named, title, console, keep)
 
 

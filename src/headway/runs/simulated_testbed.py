@@ -8,7 +8,7 @@ from headway.sim.engine import VirtualEngine
 from headway.sim.executor import PricedExecutor
 from headway.strategies.strategy import SLOTS
 
-TEXT_LENGTH = 1 << 19  # tokens of the text that simulated prompts are cut from
+TEXT = range(1 << 19)  # the tokens that simulated prompts are cut from
 
 
 def simulated_testbed(calibration: Calibration, seed: int) -> Testbed:
@@ -28,7 +28,7 @@ def simulated_testbed(calibration: Calibration, seed: int) -> Testbed:
         num_blocks=calibration.num_blocks,
         block_size=calibration.block_size,
         context=calibration.context,
-        text=tuple(range(TEXT_LENGTH)),
+        text=TEXT,
         executor=SharedExecutor(priced),
         clock=clock,
         fit=calibration.fit,

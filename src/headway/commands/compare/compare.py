@@ -27,6 +27,7 @@ from headway.report.reporter import DRAIN, Reporter
 from headway.report.workload_summary import refuse_nobody
 from headway.runs.experiment import Experiment, custom_experiment, demo_experiment
 from headway.runs.live_testbed import load_testbed
+from headway.runs.machine_speed import MachineSpeed
 from headway.runs.outcome import Outcome
 from headway.runs.progress import show_progress
 from headway.runs.run import Run
@@ -157,19 +158,25 @@ def baseline(options: CompareOptions, names: Collection[str]) -> str:
 
 
 def prepare(
-    testbed: Testbed, options: CompareOptions, services: list[EndpointTraffic]
+    testbed: Testbed,
+    options: CompareOptions,
+    services: list[EndpointTraffic],
+    speed: MachineSpeed | None = None,
 ) -> Experiment:
-    """Measure the machine, and select the requests that every strategy is offered."""
+    """Measure the machine, and select the requests that every strategy is offered.
+
+    speed: the machine's, if it was measured already.
+    """
     span, like = round(options.seconds * 1e9), options.like
     demand = Demand(options.rate, 0.0 if options.rate else options.load or DEFAULT_LOAD)
     if like:
         like.check_names([each.name for each in services])
     if services:
         taken = like.extent if like else None
-        experiment = custom_experiment(testbed, services, demand, span, options.seed, taken)
+        experiment = custom_experiment(testbed, services, demand, span, options.seed, taken, speed)
     else:
         price = like.price if like else None
-        experiment = demo_experiment(testbed, span, options.seed, demand.load, price)
+        experiment = demo_experiment(testbed, span, options.seed, demand.load, price, speed)
     if like:
         like.check({each.name: experiment.work.count(each.name) for each in experiment.endpoints})
     given = {"rate": demand.rate, "load": demand.load, "span_ns": span}

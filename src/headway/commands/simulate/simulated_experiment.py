@@ -7,6 +7,7 @@ from headway.commands.compare.compare import CompareOptions, prepare
 from headway.core.cost.step_cost import Residuals
 from headway.costing.calibration import Calibration
 from headway.runs.experiment import Experiment
+from headway.runs.machine_speed import MachineSpeed
 from headway.runs.simulated_testbed import simulated_testbed
 from headway.runs.testbed import Testbed
 from headway.traffic.endpoint_traffic import EndpointTraffic
@@ -34,7 +35,13 @@ def noisy_testbed(calibration: Calibration, seed: int, repeat: int) -> Testbed:
 
 
 def simulated_experiment(
-    options: CompareOptions, calibration: Calibration, services: Sequence[EndpointTraffic]
+    options: CompareOptions,
+    calibration: Calibration,
+    services: Sequence[EndpointTraffic],
+    speed: MachineSpeed | None = None,
 ) -> Experiment:
-    """The experiment of the options: budgets and prices measured on the noiseless testbed."""
-    return prepare(noiseless_testbed(calibration), options, list(services))
+    """The experiment of the options: budgets and prices measured on the noiseless testbed.
+
+    speed: that testbed's, measured already for the same endpoints and seed; None: measure it.
+    """
+    return prepare(noiseless_testbed(calibration), options, list(services), speed)

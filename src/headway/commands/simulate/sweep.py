@@ -38,7 +38,8 @@ from headway.figures.capacity_interval import capacity_interval
 from headway.report.terminal_tables import print_notes
 from headway.report.workload_summary import refuse_nobody, remarks, room, too_few
 from headway.runs.experiment import Experiment
-from headway.runs.process_pool import run_in_processes
+from headway.runs.machine_speed import MachineSpeed
+from headway.runs.process_pool import WorkerPool, worker_pool
 from headway.strategies.from_yaml import read_strategies
 from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.selection import MAX_REQUESTS
@@ -87,6 +88,8 @@ class SweepRun:
     capacities: dict[str, Found] = field(default_factory=dict)
     trace_ends: bool = False  # whether every rate offers the whole trace
     range: SweepRange | None = None  # to search for capacities; None: no search
+    services: tuple[EndpointTraffic, ...] | None = None  # of every point; None: they differ
+    speed: MachineSpeed | None = None  # of every point; None: it differs
 
     def check(self) -> None:
         """Raise SettingError, with the remedy, for a point that cannot be simulated."""
@@ -100,17 +103,22 @@ class SweepRun:
                     f"{options.rate:g} requests / s in {options.seconds:g} s are more than "
                     f"{MAX_REQUESTS:,}: lower the rate or the seconds"
                 )
-        if self.sweep.setting in POLICY:
-            self._check_policies(services)
         if self.sweep.setting == "token_scale":
             self._check_scales()
+        options = self.options
         if self.sweep.setting in ("rate", "load"):
             self.range = sweep_range(self.job(0.0), services)
             first = self.sweep.values[0] if self.sweep.values else self.range.low
             options = options_at(self.options, self.sweep.setting, first)
-            self._check_amount(simulated_experiment(options, self.calibration, services), services)
+        experiment = simulated_experiment(options, self.calibration, services)
+        if self.sweep.setting != "token_scale":
+            self.services, self.speed = tuple(services), experiment.speed
+        if self.sweep.setting in POLICY:
+            self._check_policies(experiment)
+        if self.range:
+            self._check_amount(experiment, services)
         else:
-            self._remark(simulated_experiment(self.options, self.calibration, services), services)
+            self._remark(experiment, services)
 
     @property
     def first_options(self) -> CompareOptions:
@@ -150,14 +158,13 @@ class SweepRun:
         if shrinks:
             at = values[-1]
             options = options_at(self.options, setting, at)
-            experiment = simulated_experiment(options, self.calibration, services)
+            experiment = simulated_experiment(options, self.calibration, services, self.speed)
         few = too_few(experiment)
         return f"At {setting} {at:g}: {few[0].lower()}{few[1:]}" if few else ""
 
-    def _check_policies(self, services: Sequence[EndpointTraffic]) -> None:
+    def _check_policies(self, experiment: Experiment) -> None:
         """Raise SettingError unless the setting applies to at least one strategy."""
         setting = self.sweep.setting
-        experiment = simulated_experiment(self.options, self.calibration, services)
         makes = read_strategies(self.options.strategies)
         strategies = [make(experiment.strategy_inputs) for make in makes.values()]
         if not any(applies_to(each, setting) for each in strategies):
@@ -174,7 +181,8 @@ class SweepRun:
 
     def job(self, value: float) -> Job:
         """The job of the point at this value of the setting."""
-        return Job(self.options, self.calibration, self.sweep.setting, value)
+        job = Job(self.options, self.calibration, self.sweep.setting, value)
+        return replace(job, services=self.services, speed=self.speed)
 
     def run(self) -> int:
         """Simulate everything and return the exit status.
@@ -182,10 +190,13 @@ class SweepRun:
         sweep.json is written after each result. A sweep that is interrupted, or loses a worker,
         leaves both files with the results so far, if any. Raises WorkerLostError.
         """
+        strategies = read_strategies(self.options.strategies) if self.range else ()
+        most = max(len(self.sweep.values), len(strategies))
         try:
-            self._simulate_points()
-            if self.range:
-                self._search_capacities(self.range)
+            with worker_pool(min(self.workers, most)) as pool:
+                self._simulate_points(pool)
+                if self.range:
+                    self._search_capacities(pool, self.range)
         except KeyboardInterrupt as end:
             self._break_off()
             return exit_status(end)
@@ -227,27 +238,23 @@ class SweepRun:
         end = self.range.end if self.range else ""
         return capacity_text.Scope(self.sweep.unit, self.options.seconds, end, self.trace_ends)
 
-    def _simulate_points(self) -> None:
+    def _simulate_points(self, pool: WorkerPool) -> None:
         if not self.sweep.values:
             return
         name = self.sweep.setting
         jobs = [(f"{name} {value:g}", self.job(value)) for value in self.sweep.values]
-        run_in_processes(
-            simulate_point, jobs, self.workers, "Points", self.console, self._add_point
-        )
+        pool.run(simulate_point, jobs, "Points", self.console, self._add_point)
 
     def _add_point(self, point: SweepPoint) -> None:
         self.points = sorted([*self.points, point], key=lambda each: each.value)
         self.keep(complete=False)
 
-    def _search_capacities(self, limits: SweepRange) -> None:
+    def _search_capacities(self, pool: WorkerPool, limits: SweepRange) -> None:
         jobs = []
         for name in read_strategies(self.options.strategies):
             once = replace(self.job(0.0), only=name)
             jobs.append((name, CapacitySearch(once, limits, tuple(self.points))))
-        run_in_processes(
-            find_capacity, jobs, self.workers, "Capacity", self.console, self._add_capacity
-        )
+        pool.run(find_capacity, jobs, "Capacity", self.console, self._add_capacity)
 
     def _add_capacity(self, named: tuple[str, Found]) -> None:
         found = self.capacities | dict([named])

@@ -17,10 +17,12 @@ from headway.figures.lane_figures import LaneFigures, goodput, lane_figures
 from headway.figures.warm_up import without_warm_up
 from headway.report.reporter import DRAIN
 from headway.runs.experiment import Experiment
+from headway.runs.machine_speed import MachineSpeed
 from headway.runs.outcome import Outcome
 from headway.runs.run import Run
 from headway.strategies.from_yaml import read_strategies
 from headway.strategies.strategy import Strategy
+from headway.traffic.endpoint_traffic import EndpointTraffic
 from headway.traffic.workload import Workload
 
 
@@ -33,6 +35,9 @@ class Job:
     setting: str = ""  # the swept setting; empty: none
     value: float = 0.0  # of the setting
     only: str = ""  # the name of one strategy; empty: all
+    # What was read and measured for another point and is the same here; None: read, measure again.
+    services: tuple[EndpointTraffic, ...] | None = None
+    speed: MachineSpeed | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +74,8 @@ def simulate_point(job: Job) -> SweepPoint:
     Raises a HeadwayError for errors the user can fix.
     """
     options = options_at(job.options, job.setting, job.value)
-    experiment = simulated_experiment(options, job.calibration, services_of(options))
+    services = services_of(options) if job.services is None else job.services
+    experiment = simulated_experiment(options, job.calibration, services, job.speed)
     strategies = [
         strategy_at(make(experiment.strategy_inputs), job.setting, job.value)
         for name, make in read_strategies(options.strategies).items()

@@ -36,7 +36,7 @@ def run_tune(options: TuneOptions, console: Console) -> int:
     workers = options.workers or cores()
     with terminable():
         try:
-            with worker_pool(workers if workers > 1 else 0) as pool:
+            with worker_pool(workers) as pool:
                 found = tuning.run(pool, console)
         except KeyboardInterrupt as end:
             _break_off(tuning, options, console)

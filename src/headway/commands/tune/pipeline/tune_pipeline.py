@@ -51,7 +51,7 @@ def run_tune_pipeline(options: PipelineOptions, console: Console) -> int:
     workers = options.workers or cores()
     with terminable():
         try:
-            with worker_pool(workers if workers > 1 else 0) as pool:
+            with worker_pool(workers) as pool:
                 search = Search(course, pool, console)
                 found = _searched(search, processes, traffic)
         except KeyboardInterrupt as end:
