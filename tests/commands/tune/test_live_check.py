@@ -32,10 +32,37 @@ OURS = replace(CALIBRATION, model=display_name(None), machine=HERE)
 FEW = [Candidate("continuous-mixed", 4, step_tokens=512), Candidate("first-come", 4, 64)]
 
 
+def search_few(patch):
+    patch.setattr(tuning, "first_candidates", lambda most, context, lanes: FEW)
+    patch.setattr(search, "ROUNDS", 0)
+
+
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(tuning, "first_candidates", lambda most, context, lanes: FEW)
-    monkeypatch.setattr(search, "ROUNDS", 0)
+    search_few(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory):
+    """What the search finds, without a live check. It is the same in every test."""
+    found, searches = [], Tuning.run
+
+    def run(self, pool, console):
+        found.append(searches(self, pool, console))
+        return found[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        search_few(patch)
+        patch.setattr(Tuning, "run", run)
+        status, _, plain, _ = tuned(tmp_path_factory.mktemp("searched"), patch, live=False)
+    assert status == 0 and plain["live"] == {"why_not": "it was not asked for (--no-live)"}
+    return found[0]
+
+
+@pytest.fixture
+def once(few, searched, monkeypatch):
+    """The search is not run again: its result is taken."""
+    monkeypatch.setattr(Tuning, "run", lambda self, pool, console: searched)
 
 
 def tuned(folder, monkeypatch, cost=COST, calibration=OURS, **wishes):
@@ -59,7 +86,7 @@ def tuned(folder, monkeypatch, cost=COST, calibration=OURS, **wishes):
     return status, screen.file.getvalue(), json.loads(evidence.read_text()), loaded
 
 
-def test_a_live_model_as_fast_as_simulated_confirms_the_settings(tmp_path, few, monkeypatch):
+def test_a_live_model_as_fast_as_simulated_confirms_the_settings(tmp_path, once, monkeypatch):
     status, said, found, loaded = tuned(tmp_path, monkeypatch)
     live = found["live"]
     assert (status, live["kept"], len(loaded)) == (0, True, 1)
@@ -77,7 +104,7 @@ def test_a_live_model_as_fast_as_simulated_confirms_the_settings(tmp_path, few, 
     read_back(tmp_path / "headway.yaml")
 
 
-def test_a_slower_live_model_is_reported_to_break_its_lanes(tmp_path, few, monkeypatch):
+def test_a_slower_live_model_is_reported_to_break_its_lanes(tmp_path, once, monkeypatch):
     slow = StepCost.of(30_000_000, per_token=1_000_000, per_pair=20)
     monkeypatch.setattr(Neighbours, "cores", lambda self: 0.0)
     status, said, found, _ = tuned(tmp_path, monkeypatch, slow)
@@ -128,16 +155,14 @@ def test_a_given_rate_that_breaks_a_lane_is_not_checked_live(tmp_path, few, monk
     assert f"Not checked live: {why_not}." in said
 
 
-def test_a_model_that_does_not_load_leaves_the_settings_unchecked(tmp_path, few, monkeypatch):
-    status, said, found, _ = tuned(
-        tmp_path, monkeypatch, HeadwayError("no room for it"), requests=10
-    )
+def test_a_model_that_does_not_load_leaves_the_settings_unchecked(tmp_path, once, monkeypatch):
+    status, said, found, _ = tuned(tmp_path, monkeypatch, HeadwayError("no room for it"))
     assert status == 0 and found["live"] == {"why_not": "no room for it"}
     assert "Not checked live: no room for it." in said
 
 
-def test_an_interrupted_live_check_keeps_the_settings_and_says_so(tmp_path, few, monkeypatch):
-    status, said, found, _ = tuned(tmp_path, monkeypatch, KeyboardInterrupt(), requests=10)
+def test_an_interrupted_live_check_keeps_the_settings_and_says_so(tmp_path, once, monkeypatch):
+    status, said, found, _ = tuned(tmp_path, monkeypatch, KeyboardInterrupt())
     assert status == 130 and "were not checked live" in said
     assert found["live"] == {"why_not": "it was broken off"}
     assert "capacity" in found["held_out"]["recommended"]

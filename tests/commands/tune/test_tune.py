@@ -46,10 +46,14 @@ CHAT = Lane("chat", Budget(ttft=100 * MS, tpot=30 * MS))
 BATCH = Lane("batch", priority=1)
 
 
+def search_few(patch):
+    patch.setattr(tuning, "first_candidates", lambda most, context, lanes: FEW)
+    patch.setattr(search, "ROUNDS", 1)
+
+
 @pytest.fixture
 def few(monkeypatch):
-    monkeypatch.setattr(tuning, "first_candidates", lambda most, context, lanes: FEW)
-    monkeypatch.setattr(search, "ROUNDS", 1)
+    search_few(monkeypatch)
 
 
 def tuned(folder, **wishes):
@@ -70,8 +74,20 @@ def site(*given, windows=None):
 # -- the whole command
 
 
-def test_the_written_configuration_is_the_one_found_and_a_server_reads_it(tmp_path, few):
-    status, said, options = tuned(tmp_path)
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+    """One tuning whose output is a symlink, beside a user's file; what `tuned` returned."""
+    folder = tmp_path_factory.mktemp("tune")
+    (folder / "kept.yaml").write_text(FIRST_LINE)
+    (folder / "headway.yaml").symlink_to("kept.yaml")
+    (folder / "headway.part").write_text("mine")
+    with pytest.MonkeyPatch.context() as patch:
+        search_few(patch)
+        return tuned(folder)
+
+
+def test_the_written_configuration_is_the_one_found_and_a_server_reads_it(ran):
+    status, said, options = ran
     assert status == 0
     text = options.out.read_text()
     assert text.startswith(FIRST_LINE) and "Held-out windows, first-come" in text
@@ -88,12 +104,10 @@ def test_the_written_configuration_is_the_one_found_and_a_server_reads_it(tmp_pa
     assert found["vllm"]["arguments"].startswith(f"--max-num-seqs {config.engine.slots} ")
 
 
-def test_an_output_that_is_a_symlink_stays_a_symlink(tmp_path, few):
-    (tmp_path / "kept.yaml").write_text(FIRST_LINE)
-    (tmp_path / "headway.yaml").symlink_to("kept.yaml")
-    _, _, options = tuned(tmp_path, requests=10)
-    assert options.out.is_symlink()
-    assert list(read_back(tmp_path / "kept.yaml").lanes) == ["chat", "voice"]
+def test_an_output_that_is_a_symlink_stays_a_symlink(ran):
+    out = ran[2].out
+    assert out.is_symlink()
+    assert list(read_back(out.with_name("kept.yaml")).lanes) == ["chat", "voice"]
 
 
 def test_the_baselines_have_no_more_slots_than_the_cost_file():
@@ -119,7 +133,7 @@ def test_the_number_of_processes_does_not_change_the_answer(tmp_path, few):
 
 
 def test_tuning_at_a_given_rate_reports_the_cost_and_too_few_requests(tmp_path, few):
-    status, said, options = tuned(tmp_path, rate=8.0)
+    status, said, options = tuned(tmp_path, rate=8.0, requests=10)
     found = json.loads(options.json.read_text())
     held = found["held_out"]["recommended"]
     assert (status, found["rate"], held["at_rate"]) == (0, 8.0, 8.0)
@@ -130,7 +144,7 @@ def test_tuning_at_a_given_rate_reports_the_cost_and_too_few_requests(tmp_path, 
 
 def test_a_rate_that_no_settings_keep_is_refused(tmp_path, few):
     with pytest.raises(SettingError, match=r"no settings keep every lane: at 5e\+03 .* lower"):
-        tuned(tmp_path, rate=5_000.0)
+        tuned(tmp_path, rate=5_000.0, requests=10)
 
 
 def test_an_interrupted_search_keeps_the_best_so_far(tmp_path, few, monkeypatch):
@@ -138,7 +152,7 @@ def test_an_interrupted_search_keeps_the_best_so_far(tmp_path, few, monkeypatch)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(search.Search, "_descend", broken)
-    status, said, options = tuned(tmp_path)
+    status, said, options = tuned(tmp_path, requests=10)
     assert status == 130 and "was not checked" in " ".join(said.split())
     assert "NOT CHECKED" in options.out.read_text()
     read_back(options.out)
@@ -158,7 +172,7 @@ def test_a_killed_worker_raises_one_error_and_the_best_so_far_is_kept(tmp_path, 
 
     monkeypatch.setattr(search.Search, "_descend", descend)
     with pytest.raises(WorkerLostError, match="take fewer --workers"):
-        tuned(tmp_path, workers=2)
+        tuned(tmp_path, workers=2, requests=10)
     assert "NOT CHECKED" in (tmp_path / "headway.yaml").read_text()
 
 
@@ -167,7 +181,7 @@ def test_a_search_interrupted_before_any_result_writes_no_file(tmp_path, few, mo
         raise KeyboardInterrupt
 
     monkeypatch.setattr(search.Search, "_ladder", broken)
-    status, said, options = tuned(tmp_path)
+    status, said, options = tuned(tmp_path, requests=10)
     assert status == 130 and "no file" in said and not options.out.exists()
 
 
@@ -249,11 +263,10 @@ def test_the_cost_file_is_not_replaced_by_the_json(tmp_path, few):
     assert (tmp_path / "cost.json").read_text() == before
 
 
-def test_a_users_part_file_beside_the_configuration_is_left_alone(tmp_path, few):
-    (tmp_path / "headway.part").write_text("mine")
-    tuned(tmp_path, requests=10)
-    assert (tmp_path / "headway.part").read_text() == "mine"
-    assert sorted(path.name for path in tmp_path.glob("*.part")) == ["headway.part"]
+def test_a_users_part_file_beside_the_configuration_is_left_alone(ran):
+    folder = ran[2].out.parent
+    assert (folder / "headway.part").read_text() == "mine"
+    assert sorted(path.name for path in folder.glob("*.part")) == ["headway.part"]
 
 
 # -- candidates
