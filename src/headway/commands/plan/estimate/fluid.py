@@ -77,7 +77,7 @@ def _next_state(
     """
     rows, context, count = 1 + rate * traffic.decodes * pace, traffic.context, traffic.decodes
     base, plain = steps.decoding(1, context), steps.decoding(rows, context)
-    shares = [steps.with_prompt(p, rows, context) - plain for p in traffic.prompts]
+    shares = [each - plain for each in steps.with_prompts(traffic.prompts, rows, context)]
     share, square = fmean(shares), fmean(s * s for s in shares)
     r = rate * share
     if r >= 1:

@@ -1,5 +1,6 @@
 """The formulas' view of a cost model: mean nanoseconds of a step of a given composition."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import expm1, floor
@@ -51,6 +52,11 @@ class StepTimes:
     def with_prompt(self, prompt: int, rows: float, context: float) -> float:
         """The time of a decode step with a whole prompt in it."""
         return self.decoding(rows, context, row_features(0, prompt, logits=1))
+
+    def with_prompts(self, prompts: Sequence[int], rows: float, context: float) -> list[float]:
+        """The time of such a step for each of the prompts, many of which may be equally long."""
+        times = {prompt: self.with_prompt(prompt, rows, context) for prompt in set(prompts)}
+        return [times[prompt] for prompt in prompts]
 
     def waking(self, rate: float) -> float:
         """The mean extra time of the first step after a sleep that an arrival ends.

@@ -41,7 +41,7 @@ def prompt_wait(steps: StepTimes, traffic: PlannedTraffic, rate: float) -> Promp
     prompts arrive faster than steps can take them.
     """
     state = steady_state(steps, traffic, rate)
-    services = [steps.with_prompt(p, state.batch, traffic.context) for p in traffic.prompts]
+    services = steps.with_prompts(traffic.prompts, state.batch, traffic.context)
     load = rate * fmean(services)
     if load >= 1:
         raise SettingError(
@@ -99,7 +99,7 @@ def gated_estimate(machine: Machine, traffic: PlannedTraffic) -> Estimate:
     """
     steps = StepTimes(machine.cost, machine.depth)
     state = steady_state(steps, traffic, traffic.rate / 1e9)
-    lone = [steps.with_prompt(p, 0, traffic.context) for p in traffic.prompts]
+    lone = steps.with_prompts(traffic.prompts, 0, traffic.context)
     left = (
         traffic.rate / 1e9 * fmean(s * s for s in lone) / 2
     )  # the rest of a prompt's step without answers
@@ -152,7 +152,7 @@ def capacity(machine: Machine, traffic: PlannedTraffic, ttft: int) -> float:
     steps = StepTimes(machine.cost, machine.depth)
     high = unstable_rate(steps, traffic)
     if not within(high * 1e-4):
-        alone = fmean(steps.with_prompt(p, 0, traffic.context) for p in traffic.prompts) / 1e6
+        alone = fmean(steps.with_prompts(traffic.prompts, 0, traffic.context)) / 1e6
         raise SettingError(
             f"a mean TTFT of {ttft / 1e6:g} ms cannot be kept: a request alone takes "
             f"{alone:.3g} ms; ask for more, or shorten the prompts"
