@@ -10,7 +10,12 @@ from headway.core.lane import Budget
 from headway.core.ledger import RequestRow
 from headway.core.request import NEVER, Finish
 from headway.figures.client_figures import client_lane, client_totals
-from headway.figures.intervals.block_bootstrap import mean_interval, percentile_intervals
+from headway.figures.intervals.block_bootstrap import (
+    CELLS,
+    drawn_percentiles,
+    mean_interval,
+    percentile_intervals,
+)
 from headway.figures.percentile import percentile
 from headway.figures.warm_up import without_warm_up
 from headway.report.analysis import values_of
@@ -165,6 +170,14 @@ def test_too_few_values_have_no_interval():
     assert [each.is_empty for each in ten] == [False, True]
     assert mean_interval([], WINDOW).is_empty
     assert percentile_intervals([], WINDOW, (50.0,))[0].is_empty
+
+
+def test_few_values_have_the_percentiles_of_many_that_repeat_them():
+    """Few are walked over, and many are sorted into cells."""
+    few = [(at * 37 % 1_000 * MS, at * 7_919 % 101) for at in range(100)]
+    assert len(few) <= CELLS < len(few * 6)
+    found = [drawn_percentiles(each, WINDOW, (50.0, 95.0)) for each in (few, few * 6)]
+    assert found[0] == found[1] and len({*found[0][0]}) > 10
 
 
 def test_values_that_came_at_one_moment_have_no_interval():

@@ -13,7 +13,7 @@ from tests.commands.testbeds import COST, fake_testbed
 
 NAMES = "static,continuous-chunk-64"
 SLOWER = StepCost.of(3_600_000, per_token=120_000, per_pair=24)
-RATE = {"rate": 6.0, "seconds": 40.0}
+RATE = {"rate": 6.0, "seconds": 28.0}
 LANES = """
 chat: {arrivals: poisson, prompt: [20, 200], answer: 20, budget: {ttft: 60, tpot: 30}, weight: 3}
 voice: {arrivals: poisson, prompt: 16, answer: 8, budget: {ttft: 40}}
@@ -38,25 +38,26 @@ def altered(file, folder, place, value):
     return target
 
 
-def small_reports(tmp_path_factory):
+MADE = {  # strategies, cost and seed of each report
+    "quick": (NAMES, COST, 0),
+    "slow": (NAMES, SLOWER, 0),
+    "other": (NAMES, COST, 7),
+    "one": ("static", COST, 0),
+    "another": ("continuous-mixed", COST, 0),
+}
+
+
+def small_reports(tmp_path_factory, names=tuple(MADE), **wishes):
     """Reports of the same requests on a machine and a slower one, of another seed, and of others.
 
     "one" has a single strategy, and "another" a strategy that no other report has.
     """
-    made = {
-        name: tmp_path_factory.mktemp(name) for name in ("quick", "slow", "other", "one", "another")
-    }
-    lanes = made["quick"] / "lanes.yaml"
-    lanes.write_text(LANES)
-
-    def make(name, strategies, cost=COST, seed=0):
+    made = {name: tmp_path_factory.mktemp(name) for name in names}
+    for name, folder in made.items():
+        strategies, cost, seed = MADE[name]
+        lanes = folder / "lanes.yaml"
+        lanes.write_text(LANES)
         services, testbed = read_endpoints(lanes), fake_testbed(cost=cost)
-        wishes = {"strategies": strategies, "seed": seed, **RATE}
-        assert compared(made[name], testbed, services, **wishes)[0] == 0
-
-    make("quick", NAMES)
-    make("slow", NAMES, SLOWER)
-    make("other", NAMES, seed=7)
-    make("one", "static")
-    make("another", "continuous-mixed")
+        asked = {"strategies": strategies, "seed": seed, **RATE, **wishes}
+        assert compared(folder, testbed, services, **asked)[0] == 0
     return {name: folder / "report.json" for name, folder in made.items()}

@@ -1,6 +1,7 @@
 """`headway report`: the page of one report, and the differences of two."""
 
 import json
+from functools import cache
 
 import pytest
 
@@ -12,9 +13,11 @@ from headway.report.difference.difference_page import difference_page
 from headway.report.difference.pairing import pair_reports
 from tests.commands.report.reports import NAMES, altered, reported
 
+analysis = cache(read_report)  # of the reports that every test reads
+
 
 def paired(folders, *names):
-    first, second = (read_report(folders[name]) for name in names)
+    first, second = (analysis(folders[name]) for name in names)
     return pair_reports(first, second, names)
 
 
@@ -41,7 +44,7 @@ def test_the_same_requests_are_paired_and_the_slower_machine_is_worse(folders):
     found = paired(folders, "quick", "slow")
     assert all(each.is_paired for each in found.lanes)
     assert {each.strategy for each in found.lanes} == set(NAMES.split(","))
-    rows = {name: read_report(folders[name]) for name in ("quick", "slow")}
+    rows = {name: analysis(folders[name]) for name in ("quick", "slow")}
     worse = []
     for each in found.lanes:
         for change in each.differences:
@@ -84,7 +87,7 @@ def test_different_requests_are_not_paired_and_the_differing_seed_is_stated(fold
 def test_each_differing_setting_is_stated(folders, tmp_path, place, value, sentence):
     changed = altered(folders["quick"], tmp_path, place, value)
     found = pair_reports(
-        read_report(folders["quick"]), read_report(changed), ("quick", "changed")
+        analysis(folders["quick"]), read_report(changed), ("quick", "changed")
     ).others
     assert len(found) == bool(sentence), found
     assert all(each.startswith(sentence) and each.endswith(".") for each in found)
@@ -105,7 +108,7 @@ def test_the_terminal_has_80_columns_and_every_figure(folders):
     status, said = reported(folders["quick"], folders["slow"])
     lines = said.splitlines()
     assert status == 0 and max(map(len, lines)) <= 80
-    found = pair_reports(*(read_report(folders[name]) for name in ("quick", "slow")), ("a", "b"))
+    found = paired(folders, "quick", "slow")
     rows = [line for line in lines if line.startswith(("in budget", "TTFT", "TPOT", "E2E"))]
     assert len(rows) == sum(len(each.differences) for each in found.lanes)
     assert all(row.split()[-1] in ("better", "worse", "unclear", "-") for row in rows)

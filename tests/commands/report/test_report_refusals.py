@@ -5,7 +5,13 @@ import json
 import pytest
 
 from headway.errors import SettingError
-from tests.commands.report.reports import altered, reported
+from tests.commands.report.reports import altered, reported, small_reports
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Reports of few requests, because their figures do not matter here."""
+    return small_reports(tmp_path_factory, ("quick", "one"), seconds=10.0)
 
 
 @pytest.mark.parametrize(
